@@ -12,15 +12,15 @@ int main(void)
     eg_print(stdout, x);
 
     printf("its transpose, a view:\n");
-    eg_print(stdout, eg_transpose(x, 0, 1));
+    eg_print(stdout, eg_rearrange("i j -> j i", x));
     printf("columns 2, 0 (start at the end, step -2):\n");
-    eg_print(stdout, eg_slice_axis(x, 1, EG_END, EG_END, -2));
+    eg_print(stdout, eg_slice("i [j]", x, EG_END, EG_END, -2));
     printf("its diagonal: ");
     eg_print(stdout, eg_diagonal(x, 0, 0, 1));
     printf("windows of 2 along the rows have shape (2, 2, 2):\n");
-    eg_print(stdout, eg_unfold_axis(x, 1, 2, 1));
+    eg_print(stdout, eg_unfold("i [j] -> i j w", x, 2, 1));
 
-    eg_tensor *row = eg_select_axis(x, 0, 1); /* writing through a view changes x */
+    eg_tensor *row = eg_select("[i] j", x, 1); /* writing through a view changes x */
     eg_assign(row, eg_full(cx, 9, 3));
     printf("x, after its row 1 was set to 9:\n");
     eg_print(stdout, x);

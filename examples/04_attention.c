@@ -31,7 +31,7 @@ int main(void)
 
     eg_tensor *y = mha(x, w[0], w[1], w[2], Wo, pad);
     printf("four einsums, batch 1:\n");
-    eg_print(stdout, eg_select_axis(y, 0, 1));
+    eg_print(stdout, eg_select("[b] i m", y, 1));
 
     /* the same core in one line, in any layout, with the weights on request */
     eg_tensor *q = eg_einsum("bim,mhd->bihd", x, w[0]), *k = eg_einsum("bjm,mhd->bjhd", x, w[1]),
@@ -40,7 +40,7 @@ int main(void)
                                     .keep = { "bj", pad }, .weights = &a);
     z = eg_einsum("bihd,hdm->bim", z, Wo);
     printf("attention weights of batch 1, head 0 (causal, two padded keys):\n");
-    eg_print(stdout, eg_select_axis(eg_select_axis(a, 0, 1), 0, 0));
+    eg_print(stdout, eg_select("[h] i j", eg_select("[b] h i j", a, 1), 0));
 
     double apart = eg_item(eg_max(NULL, eg_abs(eg_sub(y, z))));
     printf("largest difference between the two: %s 1e-6\n", apart < 1e-6 ? "below" : "ABOVE");

@@ -48,8 +48,8 @@ int main(void)
     const char *answer = eg_trainer_predict(t, "badge");
     printf("badge -> %s\n", answer ? answer : "?");
     const char *const *tokens;
-    eg_tensor *w = eg_trainer_attend(t, "badge", &tokens); /* layer h i j */
-    eg_heatmap_print(stdout, eg_select_axis(w, 0, 0), .rows = tokens, .columns = tokens,
+    eg_tensor *w = eg_trainer_attend(t, "badge", &tokens); /* l h i j, l the layer */
+    eg_heatmap_print(stdout, eg_select("[l] h i j", w, 0), .rows = tokens, .columns = tokens,
                      .title = "who looks where");
 
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));

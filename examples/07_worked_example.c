@@ -24,34 +24,34 @@ int main(void)
                          eg_arange(cx, EG_DEFAULT, 1, 9, 1));
     static const double q1[4] = { 1, 2, 3, 4 }, k1[4] = { 2, 1, 4, 3 }, v1[4] = { 3, 4, 1, 2 },
                         q2[4] = { 2, 4, 1, 3 };
-    eg_tensor *Wq = eg_stack_axis(1, matrix(cx, q1), matrix(cx, q2)); /* (m h d) */
-    eg_tensor *Wk = eg_stack_axis(1, matrix(cx, k1), matrix(cx, k1)),
-              *Wv = eg_stack_axis(1, matrix(cx, v1), matrix(cx, v1));
+    eg_tensor *Wq = eg_stack("m [h] d", matrix(cx, q1), matrix(cx, q2)); /* (m h d) */
+    eg_tensor *Wk = eg_stack("m [h] d", matrix(cx, k1), matrix(cx, k1)),
+              *Wv = eg_stack("m [h] d", matrix(cx, v1), matrix(cx, v1));
     eg_tensor *Wo = eg_on("r, c -> r c", eg_add, eg_arange(cx, EG_DEFAULT, 0, 8, 1),
                           eg_arange(cx, EG_DEFAULT, 1, 9, 1));
     Wo = eg_rearrange("(h d) m -> h d m", eg_scale(Wo, 0.1), .h = 2);
 
     eg_tensor *q = eg_einsum("im,mhd->ihd", x, Wq), *k = eg_einsum("jm,mhd->jhd", x, Wk),
               *v = eg_einsum("jm,mhd->jhd", x, Wv);
-    show("Q1", eg_select_axis(q, 1, 0));
-    show("K1", eg_select_axis(k, 1, 0));
-    show("V1", eg_select_axis(v, 1, 0));
-    show("Q2", eg_select_axis(q, 1, 1));
+    show("Q1", eg_select("i [h] d", q, 0));
+    show("K1", eg_select("i [h] d", k, 0));
+    show("V1", eg_select("i [h] d", v, 0));
+    show("Q2", eg_select("i [h] d", q, 1));
     eg_tensor *s = eg_scale(eg_einsum("ihd,jhd->hij", q, k), 0.5); /* 1/√4, once */
-    show("scores of head 1", eg_select_axis(s, 0, 0));
+    show("scores of head 1", eg_select("[h] i j", s, 0));
     eg_tensor *a = eg_softmax("h i [j]", s); /* one-hot: exp(3286) never happens */
-    show("weights of head 1", eg_select_axis(a, 0, 0));
+    show("weights of head 1", eg_select("[h] i j", a, 0));
     eg_tensor *o = eg_einsum("hij,jhd->ihd", a, v);
-    show("head 1", eg_select_axis(o, 1, 0));
+    show("head 1", eg_select("i [h] d", o, 0));
     eg_tensor *y = eg_einsum("ihd,hdm->im", o, Wo);
     show("output", y);
 
     /* the same with W_q and W_k a tenth as large: not saturated */
     eg_tensor *b = eg_softmax("h i [j]", eg_scale(s, 0.01));
-    show("weights of head 1, W_q and W_k times 0.1", eg_select_axis(b, 0, 0));
-    show("head 1, W_q and W_k times 0.1", eg_select_axis(eg_einsum("hij,jhd->ihd", b, v), 1, 0));
-    eg_tensor *entropy =
-        eg_neg(eg_einsum("ij,ij->i", eg_select_axis(b, 0, 0), eg_log(eg_select_axis(b, 0, 0))));
+    show("weights of head 1, W_q and W_k times 0.1", eg_select("[h] i j", b, 0));
+    show("head 1, W_q and W_k times 0.1", eg_select("i [h] d", eg_einsum("hij,jhd->ihd", b, v), 0));
+    eg_tensor *entropy = eg_neg(
+        eg_einsum("ij,ij->i", eg_select("[h] i j", b, 0), eg_log(eg_select("[h] i j", b, 0))));
     show("entropy of its rows", entropy);
 
     static const double right[8] = {

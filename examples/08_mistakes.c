@@ -37,7 +37,8 @@ int main(void)
     static const double one[] = { 1, 1, 1, 1 }, third[] = { 1, 1, 1 };
     expect("both axes", eg_sum("n h [s t]", eg_softmax("n h [s t]", s)), 4, one);
     expect("the keys",
-           eg_sum("s [t]", eg_select_axis(eg_select_axis(eg_softmax("n h s [t]", s), 0, 0), 0, 0)),
+           eg_sum("s [t]",
+                  eg_select("[h] s t", eg_select("[n] h s t", eg_softmax("n h s [t]", s), 0), 0)),
            3, third);
 
     /* heads are merged as the last axis, n h s d -> n s (h d); a reshape alone mixes places */
@@ -62,7 +63,7 @@ int main(void)
     eg_tensor *y = attend(m, eg_normal(cx, 0, 1, 1, 2, 8), eg_normal(cx, 0, 1, 1, 3, 8),
                           eg_from(cx, &some[0][0][0], 1, 2, 3));
     static const double zero[8] = { 0 };
-    expect("nothing to attend to", eg_select_axis(eg_select_axis(y, 0, 0), 0, 1), 8, zero);
+    expect("nothing to attend to", eg_select("[i] m", eg_select("[b] i m", y, 0), 1), 8, zero);
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));
     good = good && !eg_error(cx);
     eg_close(cx);

@@ -30,11 +30,11 @@ int main(void)
 
     /* a head at a time, concatenated */
     for (int h = 0; h < H; h++)
-        z[h] = head(x, x, eg_select_axis(Wq, 1, h), eg_select_axis(Wk, 1, h),
-                    eg_select_axis(Wv, 1, h), &w);
+        z[h] = head(x, x, eg_select("m [h] d", Wq, h), eg_select("m [h] d", Wk, h),
+                    eg_select("m [h] d", Wv, h), &w);
     printf("rows of the weights sum to\n");
     eg_print(stdout, eg_sum("i [j]", w));
-    cat = eg_einsum("ic,cm->im", eg_concat_axis(1, z[0], z[1]), Wo);
+    cat = eg_einsum("ic,cm->im", eg_concat("i [e]", z[0], z[1]), Wo);
     /* all heads at once: the head is a letter */
     eg_tensor *q = eg_einsum("im,mhd->ihd", x, Wq), *k = eg_einsum("jm,mhd->jhd", x, Wk),
               *v = eg_einsum("jm,mhe->jhe", x, Wv);

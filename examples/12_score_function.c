@@ -47,8 +47,8 @@ static double trained(bool relative)
     for (int step = 0; step < 200 && !eg_error(cx); step++) {
         eg_mark mark = eg_push(cx);
         eg_tensor *t = eg_randint(cx, 0, V, B, L),
-                  *logits = eg_slice_axis(run(&m, t), 1, BACK, L, 1),
-                  *target = eg_slice_axis(t, 1, 0, L - BACK, 1);
+                  *logits = eg_slice("b [i] v", run(&m, t), BACK, L, 1),
+                  *target = eg_slice("b [i]", t, 0, L - BACK, 1);
         eg_step(op, eg_cross_entropy("b i [v]", logits, target));
         if (step == 199)
             right = eg_item(
@@ -58,7 +58,7 @@ static double trained(bool relative)
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));
     if (relative) {
         printf("R[i - j] for j = i - %d … i: ", BACK + 1);
-        eg_print(stdout, eg_slice_axis(m.R, 0, L + BACK, L - 2, -1));
+        eg_print(stdout, eg_slice("[r]", m.R, L + BACK, L - 2, -1));
     }
     eg_close(cx);
     return right;

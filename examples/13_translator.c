@@ -84,8 +84,8 @@ int main(void)
     }
     if (!eg_error(cx))
         eg_heatmap_print(stdout,
-                         eg_mean("[h] i j", eg_slice_axis(eg_select_axis(w[0], 0, 0), 2, 0,
-                                                          (int64_t)strlen(one.in), 1)),
+                         eg_mean("[h] i j", eg_slice("h i [j]", eg_select("[b] h i j", w[0], 0), 0,
+                                                     (int64_t)strlen(one.in), 1)),
                          .rows = row, .columns = column);
     printf("%.1f %% of the symbols of unseen dates are right\n", 100 * right);
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));

@@ -6,6 +6,7 @@
 #include <eingrad/ops.h>       /* einsum and every other operation                        */
 #include <eingrad/attention.h> /* attention and its masks                            */
 #include <eingrad/grad.h>      /* gradients, their check, and how an operation is written */
+#include <eingrad/notation.h>  /* strings of axes and predicates as data               */
 #include <eingrad/einsum.h>    /* einsum planned beforehand, and explained                */
 #include <eingrad/nn.h>        /* parameters and modules                                  */
 #include <eingrad/mha.h>       /* multi-head attention, its cache, rotary positions      */

@@ -291,13 +291,14 @@ TEST(refusals)
         const char *spec, *says;
     } bad[] = {
         { "b h i j",
-          "head_similarity: \"b h i j\": one letter, the head's, must stand in brackets" },
-        { "b [h i] j", "one letter, the head's, must stand in brackets" },
-        { "b [h] i", "head_similarity: \"b [h] i\" names 3 axes, but the tensor has 4" },
-        { "b [h] i i", "'i' stands there twice" },
-        { "b [h] ... j", "'.' is neither a letter nor a bracket" },
-        { "b [h i j", "one letter, the head's" },
-        { "b ]h[ i j", "brackets do not match" },
+          "head_similarity: one index, the head's, must stand in brackets, as in \"b [h] i j\"\n"
+          "  b h i j\n  ^^^^^^^" },
+        { "b [h i] j", "one index, the head's, must stand in brackets" },
+        { "b [h] i", "head_similarity: the string names 3 axes, but the tensor has 4" },
+        { "b [h] i i", "index 'i' stands twice\n  b [h] i i\n          ^" },
+        { "b [h] ... j", "without groups, 1 and '...'\n  b [h] ... j\n        ^^^" },
+        { "b [h i j", "'[' is not closed" },
+        { "b ]h[ i j", "']' closes nothing" },
     };
     for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         ck_assert(!eg_ok(eg_head_similarity(bad[k].spec, w)));
@@ -306,7 +307,7 @@ TEST(refusals)
     ck_assert(!eg_ok(eg_head_diversity(NULL, w)));
     eg_assert_error(cx, "head_diversity: the spec is NULL");
     ck_assert_ptr_null(eg_heads(eg_ones(cx, 3, 3), .spec = "[h] j"));
-    eg_assert_error(cx, "heads: \"[h] j\" has no letter for the query");
+    eg_assert_error(cx, "heads: there is no index for the query\n  [h] j");
     ck_assert_ptr_null(eg_heads(w, "b [h] i j", .top = -1));
     eg_assert_error(cx, "heads: .top is -1");
     ck_assert_ptr_null(eg_heads(eg_randint(cx, 0, 2, 2, 3, 4, 4), "b [h] i j"));

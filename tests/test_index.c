@@ -222,7 +222,7 @@ TEST(concat_stack_pad)
     eg_stack_axis(0, a, NULL);
     eg_assert_error(cx, "stack: operand 2 is NULL");
     eg_pad_axis(a, 0, -1, 0, 0);
-    eg_assert_error(cx, "pad: margins -1 and 0 of axis 0 must not be negative");
+    eg_assert_error(cx, "pad: the margins -1 and 0 of axis 0 of (2, 2) must not be negative");
     eg_pad_axis(a, 0, INT64_MAX, 5, 0);
     eg_assert_error(cx, "pad: axis 0 would be longer than 2^63");
     ck_assert_ptr_null(eg_concat_axis_n(0, 0, NULL));

@@ -41,9 +41,9 @@ static void attention_alibi(void)
     ATTENTION(.where = "j <= i", .alibi = { "h", X(2) }, .offset = e);
 }
 static void softmax_offset(void) { eg_softmax("i [j]", X(3, 3), .where = "j <= i", .offset = e); }
-static void heads_offset(void) { eg_heads(X(1, 2, 3, 3), .offset = e); }
-static void heads_top(void) { eg_heads(X(1, 2, 3, 3), .top = e); }
-static void rotary_offset(void) { eg_rotary("b l h [d]", X(1, 3, 2, 4), .offset = e); }
+static void heads_offset(void) { eg_heads(X(1, 2, 3, 3), "b [h] i j", .offset = e); }
+static void heads_top(void) { eg_heads(X(1, 2, 3, 3), "b [h] i j", .top = e); }
+static void rotary_offset(void) { eg_rotary("b l h d, l d", X(1, 3, 2, 4), .offset = e); }
 static void cross_entropy(void) { eg_cross_entropy("b l [v]", X(1, 3, 4), ids(3), .ignore = e); }
 static void topk(void) { eg_topk("i [j]", X(2, 3), e); }
 static void select_index(void) { eg_select_axis(X(2, 3), 1, e); }

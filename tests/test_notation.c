@@ -978,9 +978,9 @@ TEST(where_random)
                 any |= is, all &= is;
             }
         }
-        const eg_three three = eg__where_tile(p, (int64_t[]){ -2, -2 }, (int64_t[]){ 9, 7 }, sizes);
-        ck_assert_msg(three != EG_NONE || !any, "'%s'", text);
-        ck_assert_msg(three != EG_EVERY || all, "'%s'", text);
+        const eg_cover cover = eg__where_tile(p, (int64_t[]){ -2, -2 }, (int64_t[]){ 9, 7 }, sizes);
+        ck_assert_msg(cover != EG_COVER_NONE || !any, "'%s'", text);
+        ck_assert_msg(cover != EG_COVER_ALL || all, "'%s'", text);
         eg_pop(cx, mark);
     }
 }
@@ -1000,11 +1000,11 @@ TEST(where_tiles)
                 for (int64_t r = i; r < i + 8; r++)
                     for (int64_t c = j; c < j + 8; c++)
                         count += eg__where_test(p, (int64_t[]){ r, c }, sizes);
-                const eg_three three =
+                const eg_cover cover =
                     eg__where_tile(p, (int64_t[]){ i, j }, (int64_t[]){ i + 8, j + 8 }, sizes);
-                ck_assert_msg(three == (count == 0    ? EG_NONE
-                                        : count == 64 ? EG_EVERY
-                                                      : EG_TEST),
+                ck_assert_msg(cover == (count == 0    ? EG_COVER_NONE
+                                        : count == 64 ? EG_COVER_ALL
+                                                      : EG_COVER_SOME),
                               "'%s' at (%d, %d)", exact[k], (int)i, (int)j);
             }
     }

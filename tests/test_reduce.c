@@ -303,7 +303,7 @@ TEST(reductions_refuse)
         const char *spec, *says;
     } bad[] = {
         { "i j", "no index stands in brackets" },
-        { "i [j] -> j", "a bracketed index is reduced" },
+        { "i [j] -> j", "a bracketed index is no axis of the result" },
         { "i [j] ->", "index 'i' is neither in brackets nor in the output" },
         { "i [i]", "index 'i' is 2 and 3" },
         { "i [j] k", "rank 2" },

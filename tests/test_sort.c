@@ -75,7 +75,7 @@ TEST(topk_of_one_drops_its_axis)
     eg_topk("b [l] d -> b d", x, 2);
     eg_assert_error(cx, "there is no output to name");
     eg_topk("b [l] d -> b l d", x, 1);
-    eg_assert_error(cx, "a bracketed index is reduced and cannot stand in the output");
+    eg_assert_error(cx, "no axis of the result and cannot stand in the output");
     eg_topk("b [l] d -> b", x, 1);
     eg_assert_error(cx, "index 'd' is neither in brackets nor in the output");
     eg_topk("[b l] d -> d", x, 1);

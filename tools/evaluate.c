@@ -42,6 +42,7 @@ static bool head_of(const eg_trainer *t, const char *s, size_t n, eg_head_at *he
     return false;
 }
 
+/* Switches the heads "L.H,L.H" off; false after saying which there is not. */
 bool heads_off(eg_trainer *t, const char *names)
 {
     eg_head_at *heads = calloc(strlen(names) / 2 + 1, sizeof *heads);

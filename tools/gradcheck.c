@@ -193,6 +193,7 @@ static const char *letters(const char *spec, int count, char *out, size_t room)
     return count == 1 ? out : NULL;
 }
 
+/* Draws operands of the shapes, checks the gradient and prints the report; the exit status. */
 static int check(const command *c, eg_ctx *cx, const gradcheck *o, const char *spec, int count,
                  char **shape)
 {

@@ -49,7 +49,7 @@ void print_heads(eg_tensor *w, bool apart)
                : "layer head  label    entropy spread distance previous  self  next first top-3 "
                  "saturated");
     for (int64_t l = 0; l < layers; l++) {
-        const eg_head *h = eg_heads(eg_select_axis(w, 0, l), .spec = "[h] i j");
+        const eg_head *h = eg_heads(eg_select("[l] h i j", w, l), .spec = "[h] i j");
         if (!h) return;
         if (apart)
             table_apart(h, l, heads);
@@ -58,5 +58,5 @@ void print_heads(eg_tensor *w, bool apart)
     }
     if (heads < 2 || heads > WIDEST) return;
     printf("\nhow alike heads are: 1 where their rows are the same, 0 where they share no key\n");
-    for (int64_t l = 0; l < layers; l++) likeness(eg_select_axis(w, 0, l), l, heads);
+    for (int64_t l = 0; l < layers; l++) likeness(eg_select("[l] h i j", w, l), l, heads);
 }

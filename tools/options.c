@@ -168,6 +168,7 @@ static bool use_files(const command *c, const words *w, const void *values)
     return good;
 }
 
+/* Options and words may come in any order; "--" ends the options. */
 parsed read_options(const command *c, int count, char **word, void *values, words *w)
 {
     *w = (words){ .word = word };
@@ -234,6 +235,7 @@ static int left_side(const option *o, char *out, size_t room)
                     o->argument ? o->argument : "");
 }
 
+/* Usage, what the command is about, and a line for each option. */
 void print_help(FILE *file, const command *c)
 {
     char text[128];

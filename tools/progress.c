@@ -113,6 +113,8 @@ static void log_step(progress *g, const eg_progress *p)
     fputs("}\n", g->log);
 }
 
+/* Ends the log with the result of the test set, unless s is NULL. False after saying why it
+ * could not be written. */
 bool progress_close(progress *g, const eg_score *s, const eg_progress *p)
 {
     if (!g->log) return true;
@@ -265,6 +267,7 @@ static void divergence(progress *g, const eg_progress *p)
 /* Heads whose mean largest weight is above 0.95 when the model is evaluated: all go to the log, the
  * first to the screen, once. */
 static const double SATURATED = 0.95;
+/* Logs each saturated head, and shows the first one once. False after an error of the library. */
 static bool saturation(progress *g, eg_trainer *t, const eg_progress *p)
 {
     int heads = (int)eg_trainer_config(t)->heads, count = eg_trainer_attentions(t) * heads,

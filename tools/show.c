@@ -19,6 +19,7 @@ static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *
 }
 
 /* -- five predictions ------------------------------------------------------------------------- */
+/* A table of some test inputs, the model's answers and the truth. */
 static bool predictions(eg_trainer *t)
 {
     char cell[EXAMPLES + 1][3][TEXT_ROOM] = { { "input", "answer", "truth" } };
@@ -82,7 +83,8 @@ static bool look(eg_trainer *t, const char *input, view *v)
         for (int k = 0; k < v->rows; k++) v->row[k] = eg_data_symbol(d, token[k]);
     }
     if (v->rows < 1) return false; /* an answer without symbols */
-    v->w = eg_slice_axis(eg_slice_axis(w, 2, first, first + v->rows, 1), 3, 0, v->columns, 1);
+    v->w = eg_slice("l h [i] j", w, first, first + v->rows, 1);
+    v->w = eg_slice("l h i [j]", v->w, 0, v->columns, 1);
     return eg_ok(v->w);
 }
 
@@ -146,10 +148,10 @@ static bool best_map(eg_trainer *t, char *shown_input)
                "(%.0f %% of its weight is on the symbol that it writes, the most of all heads)\n\n",
                apart ? "cross attention, " : "", (long long)(best / heads),
                (long long)(best % heads), shown_input, 100 * mass[best] / seen);
-        eg_heatmap_print(stdout,
-                         eg_select_axis(eg_select_axis(v.w, 0, best / heads), 0, best % heads),
-                         .rows = v.row, .columns = v.column, .colour = in_colour(stdout),
-                         .width = terminal_width());
+        eg_heatmap_print(
+            stdout, eg_select("[h] i j", eg_select("[l] h i j", v.w, best / heads), best % heads),
+            .rows = v.row, .columns = v.column, .colour = in_colour(stdout),
+            .width = terminal_width());
     } else if (!eg_error(cx))
         example(t, 0, shown_input, truth, &e);
     eg_pop(cx, m);
@@ -221,6 +223,7 @@ static void saved(const eg_progress *p, const progress *g, const char *path)
 }
 
 /* -- a text: how well it is predicted, and a continuation ------------------------------------- */
+/* The end of `train --text`: bits a character, a text of the model's own, what to type next. */
 static int show_text(eg_trainer *t, const char *path, const char *best, const eg_score *s,
                      const eg_progress *p, const progress *g)
 {

@@ -8,53 +8,67 @@ extern "C" {
 #endif
 
 /* -- y = softmax(scale q·k + bias) v, softmax over the letters that k and v share and q and y lack:
- * "ibhd,jbhd,jbhe->ibhe" Any layout; batches and heads anywhere; grouped heads are letters: "b i g
- * r d, b j g d, b j g e -> b i g r e". Masks as in softmax; several combine. A row with nothing to
- * attend to is 0, gradient 0. NaN and infinities in forbidden keys and values change nothing.
- * Gradients of any order; by q, k and v the first keeps no weights. Refused: a letter in one
- * operand only that is not in the output; no letter that only q and k share, or none to attend
- * over; mixed types; masks with letters that the scores lack; several axes of the key to attend
- * over where the query has as many letters for itself
- * ("bihd,bjgd,bjge": is g the head h?), unless they are merged, (j k). Vaswani et al. 2017, eq. 1;
- * tiles: Dao et al. 2022. */
-/* FUSED: weights exist a tile at a time, memory O(length); UNFUSED: einsum, softmax, einsum; the
- * same up to rounding */
+ * "ibhd,jbhd,jbhe->ibhe". Any layout; batches and heads anywhere; grouped heads are letters:
+ * "b i g r d, b j g d, b j g e -> b i g r e". Masks as in softmax; several combine. A row with
+ * nothing to attend to is 0, gradient 0. NaN and infinities in forbidden keys and values change
+ * nothing. Gradients of any order; by q, k and v the first keeps no weights. Vaswani et al. 2017,
+ * eq. 1; tiles: Dao et al. 2022.
+ *
+ * Refused: a letter in one operand only that is not in the output; no letter that only q and k
+ * share, or none to attend over; mixed types; masks with letters that the scores lack; several axes
+ * of the key to attend over where the query has as many letters for itself ("bihd,bjgd,bjge": is g
+ * the head h?), unless they are merged, (j k). */
+/* FUSED: weights exist a tile at a time, memory O(length); UNFUSED: einsum, softmax, einsum. Both
+ * give the same up to rounding. */
 typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form;
+/* An output is a pointer to where the tensor goes; NULL: not wanted. Those that have the letters of
+ * the scores have them in the order of `weights_axes`. */
 typedef struct eg_attention_args {
     size_t size;
-    const char *spec;
+    const char *spec; /* "ibhd,jbhd,jbhe->ibhe" */
     eg_tensor *q, *k, *v;
-    const char *where;
-    eg_masked keep, bias;
-    /* added to the last letter of `where` that is no key, and to i in alibi: a cache's length */
+
+    /* what may be seen; NULL: everything */
+    const char *where; /* a predicate of the scores' letters, "j <= i" */
+    /* the places before the first query, as in a cache: the query's index in `where` and alibi
+     * begins there, and its size |i| counts them, too; 0 */
     int64_t offset;
-    double scale;        /* 1/√(product of the letters that only query and key share) */
-    double dropout;      /* on the weights, after the softmax */
-    eg_tensor **weights; /* out: the weights before dropout, letters of `weights_axes` */
-    /* NULL: output letters without the value's own, the summed letters last */
-    const char *weights_axes;
-    eg_tensor **dropped; /* out: the weights after dropout */
-    eg_form form;        /* default: by the sizes alone */
-    /* out: ln Σ e^scores, letters of the weights without the keys; −inf of nothing */
-    eg_tensor **lse;
-    /* out: scale q·k + bias, after .score, before the masks; letters of the weights */
-    eg_tensor **scores;
-    int64_t *empty; /* out: how many rows have nothing to attend to */
-    /* { "b", t }: only the first t[b] keys, 0 ≤ t ≤ their number; i32 or i64 */
-    eg_masked lengths;
+    /* which index that is, "i"; needed where `where` has more than one that is not attended over */
+    const char *offset_letter;
+    eg_masked keep;    /* { "bj", t }: where t is true; bool or integer */
+    eg_masked lengths; /* { "b", t }: the first t[b] keys, 0 ≤ t ≤ their number; i32 or i64 */
+
+    /* the scores */
+    double scale; /* of q·k; 1/√(product of the sizes of the letters that only q and k share) */
+    eg_masked bias; /* { "hij", t }: t is added */
     /* { "h", m }: − m |i + offset − j|, differentiable; one query and one key letter. Press et al.
      * 2022 */
     eg_masked alibi;
     /* the scores become score(user, scores), of their shape, before the masks; never fused */
     eg_tensor *(*score)(void *user, eg_tensor *scores);
     void *user;
+
+    double dropout; /* probability of a weight to be dropped, after the softmax; 0 */
+    eg_form form;   /* by the sizes alone */
+
+    /* what else is wanted */
+    eg_tensor **weights; /* the weights before dropout */
+    eg_tensor **dropped; /* … and after it */
+    eg_tensor **scores;  /* scale q·k + bias, after .score, before the masks */
+    eg_tensor **lse; /* ln Σ e^scores, letters of the weights without the keys; −inf of nothing */
+    int64_t *empty;  /* how many rows have nothing to attend to */
+    /* letters of the weights; NULL: those of the output without the value's own, the summed ones
+     * last */
+    const char *weights_axes;
 } eg_attention_args;
 /* Asking for weights, scores or lse changes no bit of y; they are differentiable too, and weights
  * and scores need memory for themselves. */
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- masks ------------------------------------------------------------------------------------ */
-/* the predicate as bool over `axes` */
+/* The predicate as bool over `axes`, "b i [j]" (brackets: the keys; where there are none, the last
+ * axis). offset is added to the index of the predicate that has no brackets, and to its size; with
+ * an offset there may be only one. */
 EG_API eg_tensor *eg_where_mask(eg_ctx *, const char *where, const char *axes, int64_t offset,
                                 const int64_t *sizes);
 /* true = ignore, as torch's nn.MultiheadAttention has bool masks, → a .keep. What torch's

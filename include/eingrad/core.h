@@ -233,9 +233,10 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);
 /* -- asking ----------------------------------------------------------------------------------- */
 EG_API eg_ctx *eg_context(const eg_tensor *);
 EG_API eg_dtype eg_type(const eg_tensor *);
-EG_API const char *eg_type_name(eg_dtype);          /* "f32" */
-EG_API int eg_rank(const eg_tensor *);              /* 0 of poison */
-EG_API int64_t eg_dim(const eg_tensor *, int axis); /* axis −1 is the last; 0 after an error */
+EG_API const char *eg_type_name(eg_dtype); /* "f32" */
+EG_API int eg_rank(const eg_tensor *);     /* 0 of poison */
+/* axis −1 is the last; 0 after an error; by letters eg_axes("b l d", x, &b, &l, &d) */
+EG_API int64_t eg_dim(const eg_tensor *, int axis);
 EG_API const int64_t *eg_dims(const eg_tensor *);
 EG_API int64_t eg_size(const eg_tensor *); /* number of elements */
 EG_API bool eg_ok(const eg_tensor *);      /* neither NULL nor poison */
@@ -277,28 +278,45 @@ EG_API int eg_fill(eg_tensor *target, double value);
 /* -- views: share storage, have gradients; refused: axes out of range, sizes that do not fit */
 /* y[i_p(0), i_p(1)…] = x[i0, i1…] */
 EG_API eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes);
-EG_API eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b); /* the two exchanged */
+/* the two exchanged; by letters, and any order, eg_rearrange("b i j -> b j i", x) */
+EG_API eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b);
 /* never copies: says which axes block it; −1 is inferred */
 EG_API eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims);
 /* a view if there is one, else a copy */
 EG_API eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims);
-/* x[start:stop:step], Python's rules; EG_END */
+/* Along one axis: eg_X takes it as the letter in brackets of a string, which names all axes of x
+ * (docs/notation.md); eg_X_axis as a number, −1 the last. Both give the same view. Groups and ones
+ * of the string are kept: in "b ([h=8] d)" the axis is h, and the result is (b, h·d) again, a copy
+ * where it has no view.
+ *
+ * "b [l] d", x, start, stop, step: x[:, start:stop:step, :], Python's rules; EG_END */
+EG_API eg_tensor *eg_slice(const char *spec, eg_tensor *x, int64_t start, int64_t stop,
+                           int64_t step);
 EG_API eg_tensor *eg_slice_axis(eg_tensor *x, int axis, int64_t start, int64_t stop, int64_t step);
-/* x[…, index, …], one axis less */
+/* "b [l] d", x, k: x[:, k, :], one axis less; −1 is the last; "b [l] d -> d b" orders the rest */
+EG_API eg_tensor *eg_select(const char *spec, eg_tensor *x, int64_t index);
 EG_API eg_tensor *eg_select_axis(eg_tensor *x, int axis, int64_t index);
-EG_API eg_tensor *eg_flip_axis(eg_tensor *x, int axis); /* y[i] = x[n−1−i] */
-/* NumPy's broadcast_to; −1 keeps a size */
-EG_API eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims);
-EG_API eg_tensor *eg_squeeze(eg_tensor *x, int axis); /* drops an axis of size 1 */
-/* new axis of size 1 at this place of the result */
-EG_API eg_tensor *eg_unsqueeze(eg_tensor *x, int axis);
-/* y[…,k] = x[k, k+offset], new axis last */
-EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b);
-/* windows: y[…,w,…,k] = x[…, w·step+k, …], k last */
+/* "b [l]": y[i] = x[n−1−i]; several axes may stand in brackets */
+EG_API eg_tensor *eg_flip(const char *spec, eg_tensor *x);
+EG_API eg_tensor *eg_flip_axis(eg_tensor *x, int axis);
+/* windows: "b [l] d -> b l w d": y[b,l,w,d] = x[b, l·step + w, d], w < size. The new index of the
+ * output is the place in the window; by number it becomes the last axis. */
+EG_API eg_tensor *eg_unfold(const char *spec, eg_tensor *x, int64_t size, int64_t step);
 EG_API eg_tensor *eg_unfold_axis(eg_tensor *x, int axis, int64_t size, int64_t step);
-/* sizes NULL: equal; 0 or −1 */
+/* "b [l] d": x as `count` slices along l, into parts; sizes NULL: equal ones. 0, or −1 after an
+ * error (the parts are then poison). */
+EG_API int eg_split(const char *spec, eg_tensor *x, int count, const int64_t *sizes,
+                    eg_tensor **parts);
 EG_API int eg_split_axis(eg_tensor *x, int axis, int count, const int64_t *sizes,
                          eg_tensor **parts);
+/* NumPy's broadcast_to; −1 keeps a size */
+EG_API eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims);
+/* drops an axis of size 1; by letters eg_rearrange("b 1 d -> b d", x) */
+EG_API eg_tensor *eg_squeeze(eg_tensor *x, int axis);
+/* a new axis of size 1 at this place of the result; by letters eg_rearrange("b d -> b 1 d", x) */
+EG_API eg_tensor *eg_unsqueeze(eg_tensor *x, int axis);
+/* y[…,k] = x[k, k+offset], new axis last; by letters, of offset 0, eg_einsum("b k k -> b k", x) */
+EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b);
 #ifndef __cplusplus
 #define eg_permute(x, ...) \
     eg_permute_n((x), (int)(sizeof((int[]){ __VA_ARGS__ }) / sizeof(int)), (int[]){ __VA_ARGS__ })

@@ -122,6 +122,16 @@ template <class... X_> inline eg_tensor *eg_einsum_to(eg_tensor *out, const char
     o.size = sizeof o, o.spec = spec, o.count = (int)sizeof...(x), o.operands = xs, o.out = out;
     return eg_einsum_with(&o);
 }
+template <class... X_> inline eg_tensor *eg_concat(const char *spec, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    return eg_concat_n(spec, (int)sizeof...(x), xs);
+}
+template <class... X_> inline eg_tensor *eg_stack(const char *spec, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    return eg_stack_n(spec, (int)sizeof...(x), xs);
+}
 template <class... X_> inline eg_tensor *eg_concat_axis(int axis, X_... x)
 {
     eg_tensor *const xs[] = { x... };

@@ -21,7 +21,7 @@ EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *x
 EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                            eg_tensor **dxs);
 
-/* Zero or missing? How x reaches y in what was recorded: not at all; only through operations whose
+/* How x reaches y in what was recorded: not at all; only through operations whose
  * gradient is zero by definition or that give integers (floor, detach, argmax, a comparison), cut
  * (may be NULL) being one of them; or by a way that eg_grad follows. */
 typedef enum eg_path { EG_NO_PATH, EG_CUT_PATH, EG_OPEN_PATH } eg_path;
@@ -35,16 +35,17 @@ typedef eg_tensor *eg_hook_function(void *user, eg_tensor *x, eg_tensor *g);
 /* f NULL: x's hooks go; 0, or −1 if x is no float tensor */
 EG_API int eg_hook(eg_tensor *x, eg_hook_function *f, void *user);
 
-/* Whose error? The user's call that made x, "mul (model.c:88)" with elfutils' libdw and -g, else
- * "mul (main+0x1a)"; in the open scope */
+/* The operation that made x and the user's call of it, for messages: "mul (model.c:88)" with
+ * elfutils' libdw and -g, else "mul (main+0x1a)". The text lives in the open scope. */
 EG_API const char *eg_origin(eg_tensor *x);
 /* x with a name (copied) for messages and graphs */
 EG_API eg_tensor *eg_name(eg_tensor *x, const char *name);
 EG_API const char *eg_name_of(const eg_tensor *x); /* NULL: it has none */
 
-/* Where did the NaN come from? While on, the first operation whose result has a NaN or infinity
- * that none of its operands has is the error: einsum "ij,jk->ik" (model.c:88), the element, and in
- * a sweep whose gradient it is. Every result is read once more. Returns the old state. */
+/* Finds where a NaN comes from. While it is on, the first operation whose result has a NaN or
+ * infinity that none of its operands has is the error: einsum "ij,jk->ik" (model.c:88), the
+ * element, and in a sweep whose gradient it is. Every result is read once more. Returns the old
+ * state. */
 EG_API bool eg_trace(eg_ctx *, bool on);
 /* The same afterwards, in what was recorded: from a y with a NaN or infinity along operands that
  * have one to the result (or leaf) that made it: none of its operands has one, or an infinite
@@ -85,8 +86,9 @@ typedef struct eg_sample {                   /* how the table test calls the row
     const char *shapes; /* "3x4, 4": float operands; "5:i4": i64 below 4; "3x4:b": bool */
     double low, high;   /* float operands are drawn from here (0, 0: from [-2, 2]) */
 } eg_sample;
+/* What a rule reads, so that a value changed in place is noticed. */
 typedef enum eg_uses {
-    EG_USES_ALL,
+    EG_USES_ALL, /* operands and result */
     EG_USES_NOTHING,
     EG_USES_OPERANDS,
     EG_USES_OTHERS, /* the cotangent of operand i reads the operands except i */
@@ -132,96 +134,98 @@ EG_API const eg_op *eg_op_of(const eg_tensor *y); /* the row that made y; NULL f
 EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; NULL past its end */
 
 /* -- gradient check: reverse mode against differences of f (Richardson) or its complex step, entry
- * by entry; docs/gradcheck.md -- While it runs every tensor that f reads is f64 (inputs, parameters
- * reached through `user`, constants made in f), random draws are put back before each call, and
- * entries that share memory move together; at its end f is called once as it is, in f32. a
- * analytic, n numeric, err the numeric side's error, rounding of f measured and not assumed, s the
- * largest |a|: right if |a − n| ≤ rtol |n| + atol s + err; covered if 0 in place of a would have
- * been refused. The check is repeated where all inputs are moved together, and for what is not
- * covered with its input scaled by 0.1 and 0.01 and drawn again: ZERO if all is zero there (a
- * pass), UNTESTED if only that shows it, WRONG if it disagrees. */
+ * by entry; docs/gradcheck.md ------------------------------------------------------------------ */
+/* While it runs every tensor that f reads is f64 (inputs, parameters reached through `user`,
+ * constants made in f), random draws are put back before each call, and entries that share memory
+ * move together.
+ *
+ * With a the analytic value, n the numeric one, err the numeric side's error (the rounding of f is
+ * measured) and s the largest |a|, an entry is right if |a − n| ≤ rtol |n| + atol s + err. It is
+ * covered if 0 in place of a would have been refused. The check is repeated where all inputs are
+ * moved together, and for entries that are not covered where their input is scaled by 0.1 and 0.01
+ * and drawn again: ZERO if all is zero there (a pass), UNTESTED if an input agrees there, WRONG if
+ * not. The user's rows are asked for all that a row promises. At the end f is called once in f32.
+ */
 typedef enum eg_verdict {
     EG_RIGHT,
     EG_WRONG,
-    EG_KINK,
-    EG_NOISE,
-    EG_UNTESTED,
-    EG_ZERO,
-    EG_EMPTY,
-    EG_PRECISION
+    EG_KINK,     /* f has a kink at this point, and a lies between the one-sided slopes */
+    EG_NOISE,    /* the numeric value is not exact enough to tell */
+    EG_UNTESTED, /* no entry of the input is covered, and another point shows that one could be; or
+                  * entries are not 0, and no point shows them */
+    EG_ZERO,     /* no entry is covered, since all are zero */
+    EG_EMPTY,    /* the input has no elements */
+    EG_PRECISION /* in f32 f or its gradient is not finite, or loses digits that f64 has */
 } eg_verdict;
 typedef enum eg_oracle { EG_DIFFERENCES, EG_COMPLEX_STEP } eg_oracle;
 typedef struct eg_gradcheck_args {
     size_t size;
-    /* at most 64 inputs, f32 or f64 */
-    eg_function *f;
+    eg_function *f; /* f(user, xs) */
     void *user;
-    int count;
-    eg_tensor *const *xs;
-    /* "A, B": of the inputs; NULL: what eg_name gave them, else x0, x1 …; more names than inputs
-     * are refused */
-    const char *names;
-    const char *axes;  /* "i j, j k": their letters; NULL: numbers only */
-    double rtol, atol; /* 1e-8, 1e-15; with the complex step 1e-11, 1e-14 */
-    int order;         /* 1; k ≤ 8: the gradient of the gradient … as well, up to the k-th */
-    /* > 0: that many random directions of each input instead of every entry: cheap */
-    int directions;
-    uint64_t seed; /* of W and of the directions */
-    /* the Jacobian of f's result, element by element, instead of ⟨f, W⟩ with one random W */
-    bool full;
-    /* also make every cotangent wrong in four ways and demand that the check fails */
-    bool mutate;
-    eg_oracle oracle; /* what n is */
-    /* a KINK passes where the analytic values are a subgradient, judged jointly */
-    bool kinks;
+    int count;            /* inputs, at most 64 */
+    eg_tensor *const *xs; /* f32 or f64 */
+
+    int order; /* k ≤ 8: gradients of gradients as well, up to the k-th; 1 */
+    bool full; /* the Jacobian of f's result, element by element; else ⟨f, W⟩, one random W */
+    int directions; /* > 0: so many random directions of each input instead of every entry: cheap */
+    bool mutate;    /* also make every cotangent wrong in four ways: the check has to fail */
+    eg_oracle oracle; /* what n is; EG_DIFFERENCES */
+    double rtol;      /* 1e-8; with the complex step 1e-11 */
+    double atol;      /* 1e-15; with the complex step 1e-14 */
+    uint64_t seed;    /* of W and of the directions; 0 */
+    bool kinks;       /* a KINK passes where the values are a subgradient, judged jointly */
+
+    /* for the report */
+    const char *names; /* "A, B": of the inputs; NULL: what eg_name gave them, else x0, x1 …; more
+                        * names than inputs are refused */
+    const char *axes;  /* "i j, j k": their letters; NULL: numbers */
 } eg_gradcheck_args;
+/* One entry of the gradient. */
 typedef struct eg_entry {
-    int input;
-    int64_t index;                                /* row-major; −1: a random direction */
-    double analytic, numeric, left, right, error; /* left, right: one-sided slopes */
     eg_verdict verdict;
+    int input;
+    int64_t index;  /* in the input, row-major; −1: a random direction */
     int64_t output; /* with .full the element of f's result; else −1 */
-    int64_t shared; /* entries of all inputs that lie in this place of memory */
-    const char *at; /* NULL: at xs; else the point, as "scaled by 0.1" */
-    /* the rule that is to blame, its operand (from 0) and the user's call; NULL, −1: none found */
-    const char *rule;
-    int operand;
-    const char *call;
+    double analytic, numeric;
+    double left, right; /* one-sided slopes */
+    double error;       /* err */
+    int64_t shared;     /* entries of all inputs that lie in this place of memory */
+    const char *at;     /* NULL: at xs; else the point, as "scaled by 0.1" */
+    const char *rule;   /* the row whose rule is to blame, or "hook"; NULL: none was found */
+    int operand;        /* of that row, from 0; −1: of none */
+    const char *call;   /* where it was called, "gate (model.c:8)"; NULL as rule */
 } eg_entry;
-/* a finding; RIGHT: no failure; input −1: of no one input */
+/* A finding beyond the entries. */
 typedef struct eg_note {
-    eg_verdict verdict;
-    int input;
+    eg_verdict verdict; /* EG_RIGHT: it is no failure */
+    int input;          /* −1: of no one input */
     const char *text;
-    /* as in eg_entry */
-    const char *rule;
+    const char *rule; /* rule, operand, call: as in eg_entry */
     int operand;
     const char *call;
 } eg_note;
 typedef struct eg_report {
-    bool passed; /* nothing WRONG, KINK, NOISE or UNTESTED, in the higher orders too */
-    /* checked; right; and those where 0 for the analytic value would have failed */
-    int64_t entries, right, covered;
-    double worst; /* largest |a − n| / s */
-    int shown;
-    /* the worst first: all that fail (at most 65536), else the 16 that used most of their tolerance
-     */
-    const eg_entry *entry;
-    const eg_verdict *input; /* one per input */
+    bool passed;             /* nothing fails, in the higher orders neither */
     const char *text;        /* the report in words, as eg_report_print writes it */
-    double margin;           /* largest |a − n| / (rtol |n| + atol s + err): 1 is the limit */
-    /* of this report; the report of the next order, or NULL */
-    int order;
-    const struct eg_report *higher;
+    const eg_verdict *input; /* one per input */
+
+    int64_t entries, right; /* checked; right */
+    int64_t covered;        /* those where 0 for the analytic value would have failed */
+    double worst;           /* largest |a − n| / s */
+    double margin;          /* largest |a − n| / (rtol |n| + atol s + err): 1 is the limit */
+    int shown; /* all that fail (at most 65536); if these are fewer than 16, others too */
+    const eg_entry *entry; /* the worst first */
     int notes;
     const eg_note *note;
+
+    int order;                      /* of this report */
+    const struct eg_report *higher; /* the report of the next order, or NULL */
     /* .mutate; harmless: the cotangent stayed what it was */
     int64_t mutants, caught, harmless, survivors;
     int64_t calls, sweeps; /* cost of all orders: of f, and of the reverse sweep */
-    /* entries that nothing here could tell from 0: zero on both sides, or too small to be seen; of
-     * these `elsewhere` were tested at another point */
-    int64_t hidden, elsewhere;
-    double noise; /* rounding of L, measured, relative to Σ |f W| */
+    int64_t hidden;        /* entries that are right here, and not covered */
+    int64_t elsewhere;     /* of these, those that another point tested */
+    double noise;          /* rounding of f, measured, relative to its largest element */
 } eg_report;
 /* in the open scope; NULL after an error; never prints */
 EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *);
@@ -256,8 +260,8 @@ typedef struct eg_gradcheck_fn_args {
 EG_API const eg_report *eg_gradcheck_fn_with(const eg_gradcheck_fn_args *);
 
 #ifndef __cplusplus
-#define eg_gradcheck_fn(...) eg_gradcheck_fn_with(EG_ARGS_(eg_gradcheck_fn_args, __VA_ARGS__))
 #define eg_gradcheck(...)    eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
+#define eg_gradcheck_fn(...) eg_gradcheck_fn_with(EG_ARGS_(eg_gradcheck_fn_args, __VA_ARGS__))
 #endif
 
 #ifdef __cplusplus

@@ -129,8 +129,8 @@ typedef struct eg_mha_run_args {
     eg_masked alibi;      /* {"h", slopes} instead of the module's */
     double fill;          /* score of what where and keep mask, −1e9 in older code: a row with
                            * nothing to attend to is then uniform. 0: −∞, and such a row is 0 */
-    int64_t offset;       /* added to i and |i| in where, and to i in rotary positions and
-                           * slopes; a cache adds its length: 0 */
+    int64_t offset;       /* places before the first query, as eg_attention's, of the letter i: in
+                           * where, slopes and rotary positions; a cache adds its length: 0 */
     /* decoding */
     eg_cache *cache; /* keys and values are appended to the slot, and all that is there
                       * attended to; i counts on */

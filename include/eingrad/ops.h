@@ -47,6 +47,10 @@ EG_API const char *eg_kernel_info(void);
 /* f after aligning by letters; "bhij, bj": a missing letter broadcasts */
 EG_API eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *a,
                         eg_tensor *b);
+/* Views of xs, all of the output's shape: "b i, j, b i j" or "b i, j, b i j -> b i j" for eg_where;
+ * an index that an operand lacks broadcasts. Without -> all indices in the order of the string.
+ * out[0 … count) may be xs. 0, or −1 after an error (out is then poison). */
+EG_API int eg_align_n(const char *spec, int count, eg_tensor *const *xs, eg_tensor **out);
 typedef struct eg_rearrange_args {
     size_t size;
     const char *spec;
@@ -193,8 +197,11 @@ typedef struct eg_softmax_args {
     eg_tensor *x;
     const char *where;
     eg_masked keep, bias;
-    /* added to the last letter of `where` that is not bracketed (the query): a cache's length */
+    /* the places before the first query, as in a cache: the query's index in `where` begins there,
+     * and its size |i| counts them, too */
     int64_t offset;
+    /* which index that is, "i"; needed where `where` has more than one that is not bracketed */
+    const char *offset_letter;
 } eg_softmax_args;
 /* y = e^x / Σ e^x over the bracketed axes "b h i [j]", "[s t]" */
 EG_API eg_tensor *eg_softmax_with(const eg_softmax_args *);
@@ -242,10 +249,16 @@ EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);
 EG_API eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index);
 /* "[v] m, b l, b l m": y = x; y[index[b,l], m] += u[b,l,m] */
 EG_API eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u);
-/* joined along an axis */
+/* "b i [d]": one after the other along d, the other axes alike; one term names the axes of all.
+ * eg_concat("b i [d]", x1, x2, …) counts them. eg_concat_axis…: the axis by number, −1 the last. */
+EG_API eg_tensor *eg_concat_n(const char *spec, int count, eg_tensor *const *x);
 EG_API eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x);
-/* joined along a new axis */
+/* "b [n] d": y[b,n,d] = x_n[b,d]; n is the new axis of the result */
+EG_API eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x);
 EG_API eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x);
+/* "b [l] d": y[b,before+l,d] = x[b,l,d], and `value` before and after */
+EG_API eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after,
+                         double value);
 EG_API eg_tensor *eg_pad_axis(eg_tensor *x, int axis, int64_t before, int64_t after, double value);
 /* "b [l]": y[l] = Σ_{k ≤ l} x[k] */
 EG_API eg_tensor *eg_cumsum(const char *spec, eg_tensor *x);
@@ -293,6 +306,8 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 #define eg_einsum_to(out_, spec, ...) \
     eg_einsum_with(                   \
         &(eg_einsum_args){ sizeof(eg_einsum_args), (spec), EG_XS_(__VA_ARGS__), .out = (out_) })
+#define eg_concat(spec, ...)      eg_concat_n((spec), EG_XS_(__VA_ARGS__))
+#define eg_stack(spec, ...)       eg_stack_n((spec), EG_XS_(__VA_ARGS__))
 #define eg_concat_axis(axis, ...) eg_concat_axis_n((axis), EG_XS_(__VA_ARGS__))
 #define eg_stack_axis(axis, ...)  eg_stack_axis_n((axis), EG_XS_(__VA_ARGS__))
 #define EG_ARGS_(type, ...)       (&(type){ .size = sizeof(type), __VA_ARGS__ })
@@ -307,7 +322,10 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 #define eg_log_softmax(...)       eg_log_softmax_with(EG_ARGS_(eg_softmax_args, __VA_ARGS__))
 #define eg_layernorm(...)         eg_layernorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
 #define eg_rmsnorm(...)           eg_rmsnorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
-#define eg_cross_entropy(...)     eg_cross_entropy_with(EG_ARGS_(eg_cross_entropy_args, __VA_ARGS__))
+/* clang-format off */
+#define eg_cross_entropy(...) \
+    eg_cross_entropy_with(EG_ARGS_(eg_cross_entropy_args, __VA_ARGS__))
+/* clang-format on */
 #endif
 
 #ifdef __cplusplus

@@ -229,14 +229,14 @@ typedef struct eg_flash_batch {
 } eg_flash_batch;
 void eg__flash_batch(const eg_flash *, int64_t number, eg_flash_batch *);
 /* What the predicate says of a tile. */
-eg_three eg__flash_where(const eg_flash *, const eg_flash_batch *, eg_stretch queries,
+eg_cover eg__flash_where(const eg_flash *, const eg_flash_batch *, eg_stretch queries,
                          eg_stretch keys);
 /* Subtracts slope |i − j| from the scores of a tile of at most 256 rows. */
 void eg__flash_distance(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes,
                         char *tile);
 /* Writes the bytes of a tile: 1 where the query may see the key; 0 in lanes beyond `lanes`. Returns
  * what they are. */
-eg_three eg__flash_allow(const eg_flash *, const eg_flash_batch *, eg_stretch rows,
+eg_cover eg__flash_allow(const eg_flash *, const eg_flash_batch *, eg_stretch rows,
                          eg_stretch lanes, uint8_t *tile);
 /* The same for dropout: 1 where a weight is kept. */
 void eg__flash_dropout(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes,

@@ -225,7 +225,7 @@ static eg_tensor *lengths(eg_attention_plan *a, const roles *r, const eg_bound_t
                           "attention: .lengths is %s; lengths are i32 or i64",
                           eg_type_name(x->dtype));
     if (r->inner != 1)
-        return eg_fail_as(b->cx, EG_ERROR_INDEX,
+        return eg_fail_as(b->cx, EG_ERROR_UNSUPPORTED,
                           "attention: .lengths counts along one index, but there are %d to attend "
                           "over; use .keep",
                           r->inner);
@@ -265,12 +265,33 @@ static bool distances(eg_attention_plan *a, const roles *r)
                           "attention: .offset is %lld, too far for .alibi", (long long)a->offset),
                false;
     if (queries == 1 && r->inner == 1 && !has(a, EG_TERM_SLOPES, a->slope_key)) return true;
-    eg_fail_as(r->bound->cx, EG_ERROR_INDEX,
+    eg_fail_as(r->bound->cx, EG_ERROR_NOTATION,
                "attention: .alibi counts the distance of one query index from one key index, which "
                "are not the slopes'; "
                "here are %d and %d",
                queries, r->inner - has(a, EG_TERM_SLOPES, a->slope_key));
     return false;
+}
+
+/* True if the index that .offset moves in the predicate is the query of the distance: one offset
+ * moves one index. Else records an error. */
+static bool moves_distance(const eg_attention_plan *a, const roles *r, const eg_masking *mask)
+{
+    const eg_bound *b = r->bound;
+    int s = 0;
+    while (a->score[s] != a->slope_query) s++;
+    const eg_axis_name *query = &b->axis[r->score[s]];
+    const char *letter = mask->offset_letter;
+    const bool same = letter ? strlen(letter) == (size_t)query->length &&
+                                   !memcmp(letter, query->text, strlen(letter))
+                             : a->moved < 0 || a->moved == s;
+    if (same || !mask->offset) return true;
+    return eg_fail_as(b->cx, EG_ERROR_NOTATION,
+                      "attention: .offset is %lld, but .alibi counts from '%.*s' and \"%s\" has "
+                      "another index that it could move; say .offset_letter = \"%.*s\"",
+                      (long long)mask->offset, query->length, query->text,
+                      letter ? letter : mask->where, query->length, query->text),
+           false;
 }
 
 /* The terms that softmax lacks; −1: there is none. */
@@ -319,7 +340,7 @@ static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, extra_terms 
         a->label[EG_TERM_Y][a->rank[EG_TERM_Y]++] = a->score[s];
     }
     if (extra.lengths >= 0) x[EG_TERM_LENGTHS] = lengths(a, r, &b->term[extra.lengths]);
-    if (extra.alibi >= 0 && !distances(a, r)) return NULL;
+    if (extra.alibi >= 0 && (!distances(a, r) || !moves_distance(a, r, mask))) return NULL;
     for (int t = 0; t < EG_TERMS; t++)
         if (x[t] && !eg_ok(x[t])) return NULL;
     return eg__failed(b->cx) ? NULL : a;
@@ -333,10 +354,10 @@ static eg_tensor *result(const roles *r, const eg_attention_plan *a, eg_tensor *
         want[k] = r->number[b->out.item[k].axis];
         same &= k < a->rank[EG_TERM_Y] && a->label[EG_TERM_Y][k] == want[k];
     }
-    return eg__merge(b, same || !eg_ok(y)
-                            ? y
-                            : eg__einsum(1, &y, (const uint16_t *[]){ a->label[EG_TERM_Y] },
-                                         b->out.items, want));
+    return eg__merge(&b->out, same || !eg_ok(y)
+                                  ? y
+                                  : eg__einsum(1, &y, (const uint16_t *[]){ a->label[EG_TERM_Y] },
+                                               b->out.items, want));
 }
 
 /* -- what else is asked for ------------------------------------------------------------------- */
@@ -351,7 +372,7 @@ static eg_tensor *scored(const eg_attention_args *o, eg_tensor *s, int rank, con
     if (!y) return eg_fail_as(s->cx, EG_ERROR_MISUSE, "attention: .score returned NULL");
     if (!eg__check_all(s->cx, "attention: .score", 1, &y)) return eg__poison(s->cx);
     if (!eg__same_shape(x, y) || y->dtype != x->dtype)
-        return eg_fail_as(s->cx, EG_ERROR_DTYPE,
+        return eg_fail_as(s->cx, y->dtype == x->dtype ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
                           "attention: .score returned %s %s for scores that are %s %s",
                           eg_type_name(y->dtype), eg__dims_text(y, have, sizeof have),
                           eg_type_name(x->dtype), eg__dims_text(x, want, sizeof want));
@@ -417,6 +438,8 @@ static bool attention_key(call_key *c, const eg_attention_args *o, const char *s
     eg__key_put(&c->text, sizeof term, term);
     eg__key_put(&c->text, 1, &there);
     eg__key_put(&c->text, strlen(spec) + 1, spec);
+    const char *letter = o->offset_letter ? o->offset_letter : "";
+    eg__key_put(&c->text, strlen(letter) + 1, letter);
     if (o->where) eg__key_put(&c->text, strlen(o->where) + 1, o->where);
     c->key = (eg_plan_key){ EG_KEY_ATTENTION, count, c->text.length, c->text.text, c->x };
     return c->text.fits;
@@ -500,6 +523,7 @@ static eg_attention_plan *bound(const eg_attention_args *o, const char *spec,
                               .axis = r->score,
                               .where = o->where,
                               .offset = o->offset,
+                              .offset_letter = o->offset_letter,
                               .keep = masks[KEEP].term,
                               .bias = masks[BIAS].term,
                               .elsewhere = o->alibi.x != NULL };
@@ -536,7 +560,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
                           "attention: .dropout: %g is not a probability; it must lie in [0, 1]",
                           dropout);
     if (o.form < EG_FORM_BY_SIZE || o.form > EG_UNFUSED)
-        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given",
                           (int)o.form);
     if (o.form == EG_FUSED && o.score)

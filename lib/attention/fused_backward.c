@@ -102,24 +102,24 @@ static void back_repair(const back *w, const room *r, const eg_flash_batch *b, e
 /* Makes P and dS of one tile, a block of queries and a panel of keys, and adds it to dK and dV.
  * False if the masks forbid all of it: dS is not made then. */
 static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
-                          eg_stretch keys, int64_t p, eg_three t, char *dq)
+                          eg_stretch keys, int64_t p, eg_cover t, char *dq)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   n = f->narrow;
     eg_live live = { 0, queries.count, 0, 0 };
-    if (t == EG_TEST && !eg__flash_live(f, b, keys, queries, &live)) return false;
+    if (t == EG_COVER_SOME && !eg__flash_live(f, b, keys, queries, &live)) return false;
     if (eg__flash_tests_all(f)) live.test = live.from, live.tested = live.to;
     /* lanes beyond the last key are forbidden */
     if (keys.count < wide) live.test = live.from, live.tested = live.to;
     const eg_stretch rows = { EG_PART_QUERY, queries.from + live.from, live.to - live.from };
     if (live.test < live.tested) {
-        const eg_three all = eg__flash_allow(
+        const eg_cover all = eg__flash_allow(
             f, b, (eg_stretch){ EG_PART_QUERY, queries.from + live.test, live.tested - live.test },
             keys, r->bytes);
-        if (all == EG_EVERY && keys.count == wide) live.tested = live.test;
-        if (all == EG_NONE && live.tested - live.test == rows.count) return false;
+        if (all == EG_COVER_ALL && keys.count == wide) live.tested = live.test;
+        if (all == EG_COVER_NONE && live.tested - live.test == rows.count) return false;
     }
     const int64_t stat = b->number * f->list[EG_PART_QUERY].total + rows.from, row = wide * x;
     char *s = r->p + live.from * row, *ds = r->ds + live.from * row;
@@ -190,8 +190,8 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   dn = eg__round_up(d, f->narrow);
     const eg_stretch dots = { EG_PART_DOT, 0, d }, values = { EG_PART_VALUE, 0, e };
-    const eg_three t = eg__flash_where(f, b, queries, strip);
-    if (t == EG_NONE) return;
+    const eg_cover t = eg__flash_where(f, b, queries, strip);
+    if (t == EG_COVER_NONE) return;
     const char *q = f->data[EG_SLOT_Q] + b->at[EG_SLOT_Q] * x,
                *g = f->data[EG_SLOT_G] + b->at[EG_SLOT_G] * x;
     eg__flash_pack(f, f->narrow, queries, dots, EG_SLOT_Q, q, r->qd, r->runs);

@@ -60,21 +60,21 @@ static size_t forward_lay_out(const forward *w, char *base, room *r)
 /* Adds one tile to the results: a panel of queries and a block of keys, of which the predicate says
  * t. */
 static void forward_panel(const forward *w, const room *r, const eg_flash_batch *b,
-                          eg_stretch queries, int64_t p, eg_stretch keys, eg_three t)
+                          eg_stretch queries, int64_t p, eg_stretch keys, eg_cover t)
 {
     const eg_flash *f = w->f;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   n = f->narrow;
     eg_live live = { 0, keys.count, 0, 0 };
-    if (t == EG_TEST && !eg__flash_live(f, b, queries, keys, &live)) return;
+    if (t == EG_COVER_SOME && !eg__flash_live(f, b, queries, keys, &live)) return;
     if (eg__flash_tests_all(f)) live.test = live.from, live.tested = live.to;
     const eg_stretch rows = { EG_PART_KEY, keys.from + live.from, live.to - live.from };
     if (live.test < live.tested) {
-        const eg_three all = eg__flash_allow(
+        const eg_cover all = eg__flash_allow(
             f, b, (eg_stretch){ EG_PART_KEY, keys.from + live.test, live.tested - live.test },
             queries, r->bytes);
-        if (all == EG_EVERY) live.tested = live.test;
-        if (all == EG_NONE && live.tested - live.test == rows.count) return;
+        if (all == EG_COVER_ALL) live.tested = live.test;
+        if (all == EG_COVER_NONE && live.tested - live.test == rows.count) return;
     }
     char *row_max = r->row_max + p * f->wide * x, *row_sum = r->row_sum + p * f->wide * x,
          *o = r->o + p * f->wide * eg__round_up(e, n) * x;
@@ -155,8 +155,8 @@ static void forward_piece(void *user, int64_t piece, int thread)
             ((float *)(void *)r.row_max)[i] = -INFINITY;
     for (int64_t j = 0; j < keys; j += w->block) {
         const eg_stretch block = { EG_PART_KEY, j, eg__min64(w->block, keys - j) };
-        const eg_three t = eg__flash_where(f, &b, strip, block);
-        if (t == EG_NONE) continue;
+        const eg_cover t = eg__flash_where(f, &b, strip, block);
+        if (t == EG_COVER_NONE) continue;
         eg__flash_pack(f, f->narrow, block, dots, EG_SLOT_K,
                        f->data[EG_SLOT_K] + b.at[EG_SLOT_K] * x, r.k, r.runs);
         if (e)

@@ -187,10 +187,10 @@ static void batch_box(const eg_flash *f, const eg_flash_batch *b, corners *c)
         c->high[s] = b->index[s] + 1;
     }
 }
-eg_three eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch queries,
+eg_cover eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch queries,
                          eg_stretch keys)
 {
-    if (!f->a->masked) return EG_EVERY;
+    if (!f->a->masked) return EG_COVER_ALL;
     corners c;
     batch_box(f, b, &c);
     tiles_box(f, queries, c.low, c.high);
@@ -210,11 +210,11 @@ bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes
     for (int64_t j = 0, n; j < rows.count; j += n) {
         n = eg__min64(f->narrow, rows.count - j);
         tiles_box(f, (eg_stretch){ rows.part, rows.from + j, n }, c.low, c.high);
-        const eg_three t = eg__where_tile(eg__attention_where(f->a), c.low, c.high, b->size);
-        if (t == EG_NONE && l->from < 0) continue;
+        const eg_cover t = eg__where_tile(eg__attention_where(f->a), c.low, c.high, b->size);
+        if (t == EG_COVER_NONE && l->from < 0) continue;
         if (l->from < 0) l->from = j;
-        if (t != EG_NONE) l->to = j + n;
-        if (t == EG_EVERY) continue;
+        if (t != EG_COVER_NONE) l->to = j + n;
+        if (t == EG_COVER_ALL) continue;
         if (l->test < 0) l->test = j;
         last = j + n;
     }
@@ -320,14 +320,14 @@ static void lay_out_rows(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
             memset(tile + (done + j) * w + lanes.count, 0, (size_t)(w - lanes.count));
     }
 }
-eg_three eg__flash_allow(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
+eg_cover eg__flash_allow(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
                          eg_stretch lanes, uint8_t *tile)
 {
     lay_out_rows(f, b, rows, lanes, tile, tiles_row);
     const int64_t all = rows.count * lanes.count;
     int64_t yes = 0;
     for (int64_t k = 0; k < rows.count * f->wide; k++) yes += tile[k];
-    return yes == 0 ? EG_NONE : yes == all ? EG_EVERY : EG_TEST;
+    return yes == 0 ? EG_COVER_NONE : yes == all ? EG_COVER_ALL : EG_COVER_SOME;
 }
 static void dropout_kept(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
                          uint8_t *out)

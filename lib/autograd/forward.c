@@ -7,12 +7,13 @@
 #include "autograd/autograd.h"
 #include <string.h>
 
+/* The tangent of y from its rule, transposed once more (see above). */
 static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
 {
     eg_tensor *u = eg_zeros_like(y), *sum = NULL, *part;
     const bool was = eg_nograd(y->cx, false); /* the rule of u has to be recorded */
     for (int i = 0; i < y->count && !y->cx->failed; i++) {
-        const bool tracing = eg_trace(y->cx, false); /* its value is nobody's */
+        const bool tracing = eg_trace(y->cx, false); /* its value is not used */
         eg_tensor *c = dx[i] ? y->op->rule(y, u, i) : NULL;
         eg_trace(y->cx, tracing);
         if (!c || c->poison || eg__grad(c, dx[i], 1, &u, &part)) continue;
@@ -23,6 +24,8 @@ static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
 }
 
 /* -- the sweep -------------------------------------------------------------------------------- */
+/* *out = the tangent of t from those of its operands; NULL if none of them moves. dx is room for
+ * one tangent per operand. False after an error. */
 static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
 {
     const eg_tensor *outer = s->cx->rule_node;
@@ -55,10 +58,10 @@ static bool forward_tangents(eg_ctx *cx, const char *who, int results, eg_tensor
 {
     eg_sweep s = { .cx = cx, .who = who };
     if (!eg__sweep(&s, results, ys, count, xs)) return false;
-    int most = 1;
+    int operands = 1; /* of the node that has operands */
     for (int64_t k = 0; k < s.n; k++)
-        if (s.node[k]->count > most) most = s.node[k]->count;
-    eg_tensor **dx = eg__alloc(cx, (size_t)most * sizeof *dx), *t;
+        if (s.node[k]->count > operands) operands = s.node[k]->count;
+    eg_tensor **dx = eg__alloc(cx, (size_t)operands * sizeof *dx), *t;
     if (!dx) return false;
     for (int k = 0; k < count; k++) {
         eg_tensor *had = eg__sweep_at(&s, xs[k]);
@@ -75,6 +78,7 @@ static bool forward_tangents(eg_ctx *cx, const char *who, int results, eg_tensor
     return !cx->failed;
 }
 
+/* True if y, xs and vs can be used; else records an error. */
 static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tensor *const *xs,
                    eg_tensor *const *vs)
 {
@@ -93,7 +97,8 @@ static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tens
         if (!vs[k]) continue;
         if (!eg__check_differentiable(cx, who, "vs", k, vs[k])) return false;
         if (eg__same_shape(xs[k], vs[k]) && xs[k]->dtype == vs[k]->dtype) continue;
-        eg_fail_as(cx, EG_ERROR_DTYPE, "%s: vs[%d] is %s %s, xs[%d] is %s %s", who, k,
+        eg_fail_as(cx, xs[k]->dtype == vs[k]->dtype ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
+                   "%s: vs[%d] is %s %s, xs[%d] is %s %s", who, k,
                    eg_type_name((eg_dtype)vs[k]->dtype), eg__dims_text(vs[k], a, sizeof a), k,
                    eg_type_name((eg_dtype)xs[k]->dtype), eg__dims_text(xs[k], b, sizeof b));
         return false;
@@ -153,6 +158,7 @@ static eg_tensor *forward_unit(const eg_tensor *like, int64_t n, int64_t k)
         ((float *)(void *)e->data)[k] = 1;
     return e;
 }
+/* ∂y/∂x line by line. While nothing is recorded a scope frees each line's temporaries. */
 static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
 {
     eg_ctx *cx = y->cx;
@@ -164,8 +170,8 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
     int64_t dim[2 * EG_RANK_MAX];
     if (rank > EG_RANK_MAX)
         return eg_fail_as(cx, EG_ERROR_SHAPE,
-                          "%s: y has %d axes and x %d, and a tensor has at most %d", who, y->rank,
-                          x->rank, EG_RANK_MAX);
+                          "%s: y has %d axes and x %d, and a tensor has at operands %d", who,
+                          y->rank, x->rank, EG_RANK_MAX);
     if (y->rank) memcpy(dim, y->dim, y->rank * sizeof *dim);
     if (x->rank) memcpy(dim + y->rank, x->dim, x->rank * sizeof *dim);
     if (!eg__check_recorded(cx, who, y, 1, &x) ||

@@ -95,7 +95,7 @@ static eg_tensor *replay(eg_tensor *y)
                    eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));
     else
         eg_fail_as(
-            cx, EG_ERROR_INDEX,
+            cx, EG_ERROR_MISUSE,
             "%s: f reads %d tensors from outside when it is called again, and other ones, %d, "
             "at first",
             where, now.n, y->count);
@@ -133,7 +133,7 @@ static bool again_forward_c128(eg_tensor *y)
     if (!recompute_outside(result, y->seq, &found)) return false;
     if (found.n != y->count)
         eg_fail_as(
-            y->cx, EG_ERROR_INDEX,
+            y->cx, EG_ERROR_MISUSE,
             "checkpoint: f reads %d tensors from outside when it is called again, and %d at first",
             found.n, y->count);
     eg_tensor *z =
@@ -142,7 +142,7 @@ static bool again_forward_c128(eg_tensor *y)
         eg__copy(y, z);
     else if (!y->cx->failed)
         eg_fail_as(
-            y->cx, EG_ERROR_DTYPE,
+            y->cx, EG_ERROR_UNSUPPORTED,
             "checkpoint: %s, inside f, has no forward_c128(), so that it cannot evaluate c128",
             unsupported->name);
     return z;

@@ -10,7 +10,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* What waits for the cotangent of one node. */
+/* Contributions to the cotangent of one node that are not added up yet, in order of arrival. */
 typedef struct waiting {
     int count;
     eg__addend *first, **end;
@@ -19,10 +19,10 @@ typedef struct waiting {
 } waiting;
 typedef struct reverse {
     eg_sweep s;
-    bool *sums;     /* is d[k] a sum that this sweep made? */
-    bool *asked;    /* is node k an x? */
-    waiting **wait; /* by node; NULL until there is one */
-    uint64_t mine;  /* the number of the pull that is at work */
+    bool *sums;     /* by node: d is a sum that this sweep made, and nobody else holds */
+    bool *asked;    /* by node: it is an x */
+    waiting **wait; /* by node; NULL until one has contributions that wait */
+    uint64_t mine;  /* the number of the pull that runs (eg_ctx.pull) */
 } reverse;
 
 static waiting *waiting_for(const reverse *r, int64_t k)
@@ -62,7 +62,7 @@ static bool wait(reverse *r, const eg_tensor *x, eg_tensor *t, eg_tensor *g, int
     *p = (eg__addend){ .t = t, .g = g, .depth = depth };
     return reverse_append(r, x, p);
 }
-/* x's cotangent so far keeps its place in the order. */
+/* Puts x's cotangent so far on its list, so that it keeps its place in the order. */
 static bool wait_with_sum(reverse *r, eg_tensor *x)
 {
     eg_tensor *d = r->s.d[x->slot];
@@ -70,8 +70,8 @@ static bool wait_with_sum(reverse *r, eg_tensor *x)
     return !d || wait(r, x, x, d, 0);
 }
 
-/* d[slot of x] += c. While nothing is recorded nobody else can hold a sum that this sweep made: it
- * grows in place. */
+/* Adds c to x's cotangent. A sum that this sweep made grows in place while nothing is recorded,
+ * since then nobody else can hold it. */
 static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
 {
     eg_sweep *s = &r->s;
@@ -89,13 +89,13 @@ static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
     r->sums[x->slot] = true;
     return true;
 }
-/* g through t, a view or eg_at, into the cotangent of what t reads. */
+/* Adds g, the cotangent of t, a view or eg_at, to what waits for the tensor that t reads. */
 static bool accumulate_read(reverse *r, eg_tensor *t, eg_tensor *g)
 {
     return wait_with_sum(r, t->in[0]) && wait(r, t->in[0], t, g, 1);
 }
-/* True if nobody asks for the view's own cotangent, and what waits for it waits for its operand
- * from here on; else false, after an error too. */
+/* Moves what waits for node k, a view, to the list of its operand. False if the view's own
+ * cotangent is wanted, if there is nothing to move, and after an error. */
 static bool hand_on(reverse *r, int64_t k)
 {
     eg_tensor *t = r->s.node[k];
@@ -171,6 +171,8 @@ static bool call_hooks(eg_sweep *s, int64_t k)
     return true;
 }
 
+/* Completes node k's cotangent, calls its hooks, and hands it on to its operands by the node's
+ * rule. */
 static bool pull(reverse *r, int64_t k)
 {
     eg_sweep *s = &r->s;
@@ -204,6 +206,7 @@ static bool pull(reverse *r, int64_t k)
     return !cx->failed;
 }
 
+/* True if the seed fits y; else records an error. */
 static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
 {
     char a[256], b[256];
@@ -212,9 +215,10 @@ static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
                    "grad: y has %lld elements, shape %s: give a seed, or reduce it to one",
                    (long long)eg_size(y), eg__dims_text(y, a, sizeof a));
     else if (seed && (!eg__same_shape(seed, y) || seed->dtype != y->dtype))
-        eg_fail_as(cx, EG_ERROR_DTYPE, "grad: the seed is %s %s, y is %s %s",
-                   eg_type_name((eg_dtype)seed->dtype), eg__dims_text(seed, a, sizeof a),
-                   eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));
+        eg_fail_as(cx, seed->dtype == y->dtype ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
+                   "grad: the seed is %s %s, y is %s %s", eg_type_name((eg_dtype)seed->dtype),
+                   eg__dims_text(seed, a, sizeof a), eg_type_name((eg_dtype)y->dtype),
+                   eg__dims_text(y, b, sizeof b));
     return !cx->failed;
 }
 
@@ -248,8 +252,9 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
     return false;
 }
 
-/* what an x gets that y does not reach; OF_ANY: y may be a constant */
+/* What an x gets that y does not reach; ZEROS_OF_ANY: and y may be a constant. */
 typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS } unreached;
+/* The sweep: checks, finds the nodes, and pulls each from y to the xs. False after an error. */
 static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                  eg_tensor **dxs, unreached how)
 {

@@ -244,9 +244,9 @@ bool eg__check_cotangent(const eg_sweep *s, const eg_tensor *t, const char *sour
             "context",
             s->who, source, name, of);
     else
-        eg_fail_as(s->cx, EG_ERROR_DTYPE, "%s: the %s of %s returned %s %s for %s, which is %s %s",
-                   s->who, source, name, eg_type_name((eg_dtype)d->dtype),
-                   eg__dims_text(d, a, sizeof a), of, eg_type_name((eg_dtype)x->dtype),
-                   eg__dims_text(x, b, sizeof b));
+        eg_fail_as(s->cx, d->dtype == x->dtype ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
+                   "%s: the %s of %s returned %s %s for %s, which is %s %s", s->who, source, name,
+                   eg_type_name((eg_dtype)d->dtype), eg__dims_text(d, a, sizeof a), of,
+                   eg_type_name((eg_dtype)x->dtype), eg__dims_text(x, b, sizeof b));
     return false;
 }

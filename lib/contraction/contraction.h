@@ -121,6 +121,14 @@ typedef struct eg_contraction {
     eg_order_args order;
 } eg_contraction;
 
+/* Returns the first place of a label among n of them; −1 if it is not there. */
+static inline int eg__label_at(const uint16_t *label, int n, uint16_t what)
+{
+    for (int k = 0; k < n; k++)
+        if (label[k] == what) return k;
+    return -1;
+}
+
 /* An operand as a set of labels: a label that it repeats is a diagonal, one axis with the sum of
  * the strides. */
 typedef struct eg_side {

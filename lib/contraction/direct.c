@@ -48,20 +48,6 @@ typedef struct small {
 #define STORE(p, m, x)  _mm512_mask_storeu_ps(p, m, x)
 #define STORE_ALL(p, x) _mm512_storeu_ps(p, x)
 #include "contraction/direct_of.h"
-#undef REAL
-#undef NAME
-#undef VEC
-#undef LANES
-#undef MASK
-#undef MASK_OF
-#undef ZERO
-#undef SET
-#undef FMA
-#undef ADD
-#undef LOAD
-#undef LOAD_ALL
-#undef STORE
-#undef STORE_ALL
 
 #define REAL            double
 #define NAME(x)         x##_512_f64
@@ -81,20 +67,6 @@ typedef struct small {
 #undef TARGET
 #undef WIDE_TILES
 #undef MOST
-#undef REAL
-#undef NAME
-#undef VEC
-#undef LANES
-#undef MASK
-#undef MASK_OF
-#undef ZERO
-#undef SET
-#undef FMA
-#undef ADD
-#undef LOAD
-#undef LOAD_ALL
-#undef STORE
-#undef STORE_ALL
 
 #define TARGET     __attribute__((target("avx2,fma")))
 #define WIDE_TILES 0
@@ -115,24 +87,12 @@ typedef struct small {
 #define STORE(p, m, x)  _mm256_maskstore_ps(p, m, x)
 #define STORE_ALL(p, x) _mm256_storeu_ps(p, x)
 #include "contraction/direct_of.h"
-#undef REAL
-#undef NAME
-#undef VEC
-#undef LANES
-#undef MASK_OF
-#undef ZERO
-#undef SET
-#undef FMA
-#undef ADD
-#undef LOAD
-#undef LOAD_ALL
-#undef STORE
-#undef STORE_ALL
 
 #define REAL            double
 #define NAME(x)         x##_256_f64
 #define VEC             __m256d
 #define LANES           4
+#define MASK            __m256i
 #define MASK_OF(n)      _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3))
 #define ZERO            _mm256_setzero_pd()
 #define SET(x)          _mm256_set1_pd(x)

@@ -127,3 +127,17 @@ static const small NAME(small) = { LANES,
 #undef FLAT
 #undef BOTH
 #undef SIX
+#undef REAL
+#undef NAME
+#undef VEC
+#undef LANES
+#undef MASK
+#undef MASK_OF
+#undef ZERO
+#undef SET
+#undef FMA
+#undef ADD
+#undef LOAD
+#undef LOAD_ALL
+#undef STORE
+#undef STORE_ALL

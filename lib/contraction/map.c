@@ -16,8 +16,6 @@ typedef struct tile {
 #define REAL    float
 #define NAME(x) x##_f32
 #include "contraction/map_of.h"
-#undef REAL
-#undef NAME
 #define REAL    double
 #define NAME(x) x##_f64
 #include "contraction/map_of.h"

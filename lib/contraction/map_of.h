@@ -37,3 +37,5 @@ EG_CLONES static void NAME(map)(const tile *t, const REAL *a, const REAL *b, REA
         b += t->rb;
     }
 }
+#undef REAL
+#undef NAME

@@ -8,8 +8,6 @@
 #define WORD    uint32_t
 #define NAME(x) x##32
 #include "contraction/pack_of.h"
-#undef WORD
-#undef NAME
 
 #define WORD    uint64_t
 #define NAME(x) x##64

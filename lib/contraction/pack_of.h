@@ -118,3 +118,5 @@ static void NAME(panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int
         dst += run->n * w;
     }
 }
+#undef WORD
+#undef NAME

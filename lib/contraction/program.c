@@ -3,17 +3,11 @@
 #include "contraction/contraction.h"
 #include <string.h>
 
-static int program_find(const uint16_t *label, int n, uint16_t what)
-{
-    for (int k = 0; k < n; k++)
-        if (label[k] == what) return k;
-    return -1;
-}
 static void side_of(eg_side *s, const eg_labelled *x)
 {
     s->n = 0;
     for (int k = 0; k < x->rank; k++) {
-        int at = program_find(s->label, s->n, x->label[k]);
+        int at = eg__label_at(s->label, s->n, x->label[k]);
         if (at < 0) {
             at = s->n++;
             s->label[at] = x->label[k];
@@ -115,8 +109,8 @@ static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, con
 static bool needed(const eg_draft *d, const bool *gone, int numbers, uint16_t label)
 {
     for (int k = 0; k < numbers; k++)
-        if (!gone[k] && program_find(d->side[k].label, d->side[k].n, label) >= 0) return true;
-    return program_find(d->out.label, d->out.n, label) >= 0;
+        if (!gone[k] && eg__label_at(d->side[k].label, d->side[k].n, label) >= 0) return true;
+    return eg__label_at(d->out.label, d->out.n, label) >= 0;
 }
 /* Sets what a step leaves and where it lies; refuses more axes or bytes than there may be. */
 static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
@@ -128,7 +122,7 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
     for (int turn = 0; turn < 3; turn++) {
         const eg_side *from = turn == 2 ? b : a, *other = turn == 2 ? a : b;
         for (int k = 0; k < from->n; k++) {
-            const bool shared = program_find(other->label, other->n, from->label[k]) >= 0;
+            const bool shared = eg__label_at(other->label, other->n, from->label[k]) >= 0;
             if (shared != (turn == 0) || !needed(d, gone, numbers, from->label[k])) continue;
             if (c->n == EG_RANK_MAX) {
                 eg_fail_as(cx, EG_ERROR_SHAPE,
@@ -221,7 +215,7 @@ int eg__draft_axes(const eg_draft *d, int step, eg_axis *axis)
     int n = 0;
     for (int s = 0; s < 3; s++)
         for (int k = 0; all[s] && k < all[s]->n; k++) {
-            int at = program_find(seen, n, all[s]->label[k]);
+            int at = eg__label_at(seen, n, all[s]->label[k]);
             if (at < 0) {
                 at = n++;
                 seen[at] = all[s]->label[k];

@@ -36,11 +36,6 @@ typedef float wide_f32 __attribute__((vector_size(64))), four_f32 __attribute__(
 #define WIDE wide_f32
 #define FOUR four_f32
 #include "contraction/sum_of.h"
-#undef REAL
-#undef NAME
-#undef WIDE
-#undef FOUR
-#undef HALVES
 
 #define REAL double
 #define HALVES(x)                   \

@@ -280,3 +280,8 @@ static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c
         }
     return true;
 }
+#undef REAL
+#undef NAME
+#undef WIDE
+#undef FOUR
+#undef HALVES

@@ -79,6 +79,7 @@ typedef enum eg_scratch {
     EG_SCRATCH_PARTS,    /* contraction/sum.c, ops/norm.c: partial sums */
     EG_SCRATCH_BATCH_A,  /* contraction/inner_batch.c: a block of a, batch by batch */
     EG_SCRATCH_BATCH_B,  /* the same of b */
+    EG_SCRATCH_ROWS,     /* ops/rows.c: every thread's rows that are not contiguous */
     EG_SCRATCH_TILES,    /* attention: every thread's tiles */
     EG_SCRATCH_STACK,    /* autograd/walk.c: nodes that are being visited */
     EG_SCRATCH_ORDER,    /* autograd/walk.c: nodes in order */

@@ -37,9 +37,9 @@ static bool affine_shape(eg_tensor *y)
     if (c) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, rank, c->dim, c->stride);
     return eg__einsum_shape(y, 2, label, rank, out_of(y));
 }
+enum { FEW = 1 << 13 };
 /* y = b, repeated over y's first axes. Few numbers that are row-major are copied without planning a
  * loop. */
-enum { FEW = 1 << 13 };
 static void affine_spread(eg_tensor *y, const eg_tensor *b)
 {
     int64_t size = 1, row = 1;

@@ -22,16 +22,10 @@ static const uint16_t *labels_of(const eg_tensor *y, int k)
 }
 static const uint16_t *labels_out(const eg_tensor *y) { return labels_of(y, y->count); }
 
-static int einsum_find(const uint16_t *label, int n, uint16_t what)
-{
-    for (int k = 0; k < n; k++)
-        if (label[k] == what) return k;
-    return -1;
-}
 static bool einsum_distinct(const uint16_t *label, int n)
 {
     for (int k = 1; k < n; k++)
-        if (einsum_find(label, k, label[k]) >= 0) return false;
+        if (eg__label_at(label, k, label[k]) >= 0) return false;
     return true;
 }
 
@@ -44,7 +38,7 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
     int order[EG_RANK_MAX];
     for (int r = 0; r < rank; r++)
         for (int k = 0; k < count; k++) {
-            const int at = einsum_find(label[k], x[k]->rank, out[r]);
+            const int at = eg__label_at(label[k], x[k]->rank, out[r]);
             if (at >= 0) {
                 dim[r] = x[k]->dim[at];
                 break;
@@ -54,7 +48,7 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
     while (count > 1 && batch > 0) {
         bool everywhere = true;
         for (int k = 0; k < count && everywhere; k++)
-            everywhere = einsum_find(label[k], x[k]->rank, out[batch - 1]) >= 0;
+            everywhere = eg__label_at(label[k], x[k]->rank, out[batch - 1]) >= 0;
         if (!everywhere) break;
         batch--;
     }
@@ -194,11 +188,11 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
     int64_t dim[EG_RANK_MAX];
     int nhave = 0, nall = 0;
     for (int k = 0; k < x->rank; k++) {
-        if (einsum_find(all, nall, mine[k]) >= 0) continue;
+        if (eg__label_at(all, nall, mine[k]) >= 0) continue;
         dim[nall] = x->dim[k];
         all[nall++] = mine[k];
         for (int j = 0; j < n; j++)
-            if (einsum_find(label[j], in[j]->rank, mine[k]) >= 0) {
+            if (eg__label_at(label[j], in[j]->rank, mine[k]) >= 0) {
                 have[nhave++] = mine[k];
                 break;
             }
@@ -207,7 +201,7 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
         return eg__einsum_keyed(n > 1 ? &w : NULL, &order, n, in, label, x->rank, mine);
     eg_tensor *dx = eg__einsum_limited(&order, n, in, label, nhave, have);
     for (int k = 0; k < nall; k++)
-        if (einsum_find(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
+        if (eg__label_at(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
     dx = eg_expand_n(dx, nall, dim);
     return nall == x->rank ? dx : eg__einsum(1, &dx, (const uint16_t *[]){ all }, x->rank, mine);
 }
@@ -245,8 +239,8 @@ static char *einsum_put(const eg_tensor *y, char *at, const uint16_t *label, int
         for (int l = 'a'; !c && l <= 'z'; l++) {
             bool taken = name[l] != 0;
             for (int o = 0; o <= y->count && !taken; o++)
-                taken = einsum_find(labels_of(y, o), o < y->count ? y->in[o]->rank : y->rank,
-                                    (uint16_t)l) >= 0;
+                taken = eg__label_at(labels_of(y, o), o < y->count ? y->in[o]->rank : y->rank,
+                                     (uint16_t)l) >= 0;
             if (!taken) {
                 c = l;
                 name[l] = (uint16_t)(label[k] + 1);
@@ -382,7 +376,7 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, i
         int axes[EG_RANK_MAX];
         bool same = true;
         for (int r = 0; r < out_rank; r++) {
-            axes[r] = einsum_find(label[0], out_rank, out[r]);
+            axes[r] = eg__label_at(label[0], out_rank, out[r]);
             same &= axes[r] == r;
         }
         return same ? x[0] : eg_permute_n(x[0], out_rank, axes);

@@ -59,12 +59,6 @@ static void put_term(text *t, const names *n, int count, const uint16_t *label)
 static const char *comma(const names *n) { return n->apart ? ", " : ","; }
 static const char *arrow(const names *n) { return n->apart ? " -> " : "->"; }
 
-static int explain_find(const uint16_t *label, int n, uint16_t what)
-{
-    for (int k = 0; k < n; k++)
-        if (label[k] == what) return k;
-    return -1;
-}
 /* The einsum that is the cotangent of operand i, as einsum_rule (einsum.c) makes it. */
 static const char *explain_gradient(text *t, const names *n, int count, const eg_labelled *x,
                                     const eg_labelled *out, int i)
@@ -79,10 +73,10 @@ static const char *explain_gradient(text *t, const names *n, int count, const eg
             const eg_labelled *o = k < count ? &x[k] : out;
             for (int q = 0; k != i && q < o->rank; q++) known |= o->label[q] == x[i].label[r];
         }
-        repeats |= explain_find(x[i].label, r, x[i].label[r]) >= 0;
+        repeats |= eg__label_at(x[i].label, r, x[i].label[r]) >= 0;
         if (known)
             have[nhave++] = x[i].label[r];
-        else if (explain_find(gone, ngone, x[i].label[r]) < 0)
+        else if (eg__label_at(gone, ngone, x[i].label[r]) < 0)
             gone[ngone++] = x[i].label[r];
     }
     explain_put(t, "d%d: %s", i + 1, n->said ? "names: " : "");
@@ -133,8 +127,8 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
     for (int side = 0; side < 2; side++) {
         const eg_side *x = side ? b : a, *y = side ? a : b;
         for (int k = 0; x && k < x->n; k++) {
-            const bool other = y && explain_find(y->label, y->n, x->label[k]) >= 0,
-                       out = explain_find(c->label, c->n, x->label[k]) >= 0;
+            const bool other = y && eg__label_at(y->label, y->n, x->label[k]) >= 0,
+                       out = eg__label_at(c->label, c->n, x->label[k]) >= 0;
             *(side ? &of_b : &of_a) *= x->stride[k] || x->size[k] < 2 ? (double)x->size[k] : 1;
             if (side && other) continue;
             const int role = b && other && out ? 0 : out ? 1 : other ? 2 : 3;
@@ -254,9 +248,9 @@ static eg_letter_role explain_letter(const explanation *x, int a)
     const int count = x->task.count;
     eg_letter_role l = { .name = name->text, .length = name->length, .size = name->size };
     for (int k = 0; k < count; k++)
-        if (explain_find(x->in[k].label, x->in[k].rank, (uint16_t)a) >= 0)
+        if (eg__label_at(x->in[k].label, x->in[k].rank, (uint16_t)a) >= 0)
             l.operands |= (uint64_t)1 << k;
-    l.role = explain_find(x->out.label, x->out.rank, (uint16_t)a) < 0 ? EG_SUMMED
+    l.role = eg__label_at(x->out.label, x->out.rank, (uint16_t)a) < 0 ? EG_SUMMED
              : count > 1 && __builtin_popcountll(l.operands) == count ? EG_BATCH
                                                                       : EG_FREE;
     return l;

@@ -86,6 +86,7 @@ static void findings(eg__trial *c, eg_report *r, const eg__path *path)
                         c->unsupported);
 }
 
+/* Differences instead of the complex step, and tolerances to match. */
 static void by_differences(eg__trial *c)
 {
     c->o.oracle = EG_DIFFERENCES;
@@ -236,6 +237,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
 }
 
 /* -- all of them ------------------------------------------------------------------------------ */
+/* f of the next order: Σ ⟨∂L/∂x, V⟩ of this one. */
 static eg_tensor *pulled(void *user, eg_tensor *const *xs)
 {
     eg__trial *c = user;
@@ -254,6 +256,7 @@ static eg_tensor *pulled(void *user, eg_tensor *const *xs)
     return sum ? sum : eg__poison(c->cx);
 }
 
+/* The reports of all orders, the highest first, since each holds the one above it. */
 static eg_report *orders(eg__trial *first)
 {
     eg__trial trial[ORDERS];
@@ -276,7 +279,8 @@ static eg_report *orders(eg__trial *first)
     return r;
 }
 
-/* "A, B" (or "i j, j k") has one for each input at most. */
+/* True, after an error, if a list such as "A, B" or "i j, j k" has more parts than there are
+ * inputs. */
 static bool surplus(eg_ctx *cx, const eg_gradcheck_args *o, const char *list, const char *what)
 {
     int n, more = o->count;
@@ -287,6 +291,7 @@ static bool surplus(eg_ctx *cx, const eg_gradcheck_args *o, const char *list, co
                    more, o->count == 1 ? "is" : "are", o->count, o->count == 1 ? "" : "s", what);
     return more > o->count;
 }
+/* True if the arguments can be used; else records an error. */
 static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
 {
     if (!o->f)

@@ -1,4 +1,4 @@
-/* curve.c: numbers over numbers as lines, on the canvas of the heat maps. */
+/* curve.c: curves of y over x, on the canvas of the heat maps. */
 #include "heatmap.h"
 #include <math.h>
 #include <string.h>
@@ -25,7 +25,8 @@ typedef struct plot {
     axis x, y;
 } plot;
 
-static double on(const axis *a, double v) /* in [0, 1]; NaN: a gap */
+/* Where v lies between the ends of the axis, in [0, 1]; NaN for a gap. */
+static double on(const axis *a, double v)
 {
     if (!isfinite(v) || (a->logarithmic && v <= 0)) return NAN;
     double low = a->low, high = a->high;
@@ -41,10 +42,11 @@ static void widen(axis *a, double v)
     }
 }
 
-/* neighbours lie far apart on the scale */
+/* Colours of the scale, neighbouring curves far apart. */
 static int curve_colour(int curve) { return (curve * 157 + 30) % (EG_LEVELS - 30); }
 
-/* From point to point, one upright stroke per column: no gap, whatever the slope. */
+/* A line from (x0, y0) to (x1, y1), x0 ≤ x1: one vertical stroke for each column of points, so that
+ * steep lines have no gaps. */
 static void curve_line(eg__canvas *c, int x0, int y0, int x1, int y1, int shade)
 {
     for (int x = x0; x <= x1; x++) {
@@ -63,6 +65,7 @@ static void curve_word(eg__canvas *c, int x, int y, int direction, const char *t
     c->text(c, x, y, direction, &label);
 }
 
+/* Lines and numbers at round values of y, ticks and numbers at those of x, and the two axes. */
 static void grid(const plot *p, eg__canvas *c)
 {
     char text[32];
@@ -84,6 +87,7 @@ static void grid(const plot *p, eg__canvas *c)
     c->rectangle(c, LEFT, TOP + HIGH, WIDE, 1, EG_INK);
 }
 
+/* The grid, titles, each curve as strokes from point to point, and the legend. */
 static void curve_draw(eg__canvas *c, const void *picture)
 {
     const plot *p = picture;
@@ -115,6 +119,7 @@ static void curve_draw(eg__canvas *c, const void *picture)
     }
 }
 
+/* The scales reach over all points that can be drawn. */
 int eg_curves_save_with(const char *path, const eg_curves_args *given)
 {
     eg_curves_args o = { .size = sizeof o };

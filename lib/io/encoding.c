@@ -1,4 +1,4 @@
-/* encoding.c: the element types that files have, and what they become. */
+/* encoding.c: the element types of files, and the dtypes that they become. */
 #include "file.h"
 #include <inttypes.h>
 #include <string.h>
@@ -26,23 +26,56 @@ static float from_bfloat(uint16_t h)
     return value;
 }
 
-#define WIDEN(name, from, to, value)                                 \
-    static void widen_##name(const uint8_t *in, void *out, size_t n) \
-    {                                                                \
-        to *y = out;                                                 \
-        for (size_t k = 0; k < n; k++) {                             \
-            from x;                                                  \
-            memcpy(&x, in + k * sizeof x, sizeof x);                 \
-            y[k] = value;                                            \
-        }                                                            \
-    }
-WIDEN(bool, uint8_t, bool, x != 0)
-WIDEN(i8, int8_t, int32_t, x)
-WIDEN(u8, uint8_t, int32_t, x)
-WIDEN(i16, int16_t, int32_t, x)
-WIDEN(u16, uint16_t, int32_t, x)
-WIDEN(half, uint16_t, float, from_half(x))
-WIDEN(bfloat, uint16_t, float, from_bfloat(x))
+static uint16_t load16(const uint8_t *bytes)
+{
+    uint16_t x;
+    memcpy(&x, bytes, sizeof x);
+    return x;
+}
+
+/* -- n elements of a file, in this machine's byte order, as elements of the next wider dtype -----
+ */
+static void widen_bool(const uint8_t *in, void *out, size_t n)
+{
+    bool *y = out;
+    for (size_t k = 0; k < n; k++) y[k] = in[k] != 0;
+}
+
+static void widen_i8(const uint8_t *in, void *out, size_t n)
+{
+    int32_t *y = out;
+    for (size_t k = 0; k < n; k++) y[k] = (int8_t)in[k];
+}
+
+static void widen_u8(const uint8_t *in, void *out, size_t n)
+{
+    int32_t *y = out;
+    for (size_t k = 0; k < n; k++) y[k] = in[k];
+}
+
+static void widen_i16(const uint8_t *in, void *out, size_t n)
+{
+    int32_t *y = out;
+    for (size_t k = 0; k < n; k++) y[k] = (int16_t)load16(in + 2 * k);
+}
+
+static void widen_u16(const uint8_t *in, void *out, size_t n)
+{
+    int32_t *y = out;
+    for (size_t k = 0; k < n; k++) y[k] = load16(in + 2 * k);
+}
+
+static void widen_half(const uint8_t *in, void *out, size_t n)
+{
+    float *y = out;
+    for (size_t k = 0; k < n; k++) y[k] = from_half(load16(in + 2 * k));
+}
+
+static void widen_bfloat(const uint8_t *in, void *out, size_t n)
+{
+    float *y = out;
+    for (size_t k = 0; k < n; k++) y[k] = from_bfloat(load16(in + 2 * k));
+}
 
 const eg__encoding eg__encodings[] = {
     { "f4", "F32", EG_F32, 4, NULL },         { "f8", "F64", EG_F64, 8, NULL },
@@ -106,6 +139,7 @@ static const uint8_t *readable(eg_tensor *x, size_t *size)
 
 enum { CHUNK = 8192 };
 
+/* Elements of the same type are read into place; others pass through a small buffer. */
 bool eg__encoding_take(eg__input *in, const eg__encoding *e, bool swap, eg_tensor *x)
 {
     if (!eg_ok(x)) return false;
@@ -127,6 +161,7 @@ bool eg__encoding_take(eg__input *in, const eg__encoding *e, bool swap, eg_tenso
     return true;
 }
 
+/* Bytes are reversed in a small buffer where the machine is big-endian. */
 void eg__encoding_put(eg__output *out, eg_tensor *x)
 {
     size_t n = (size_t)eg_size(x), size = 1;

@@ -58,6 +58,7 @@ static bool file_read_pipe(eg__input *in)
     return true;
 }
 
+/* A regular file tells its length; anything else is read to its end. */
 bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *path)
 {
     *in = (eg__input){ .cx = cx, .format = format, .path = path };
@@ -82,6 +83,7 @@ bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *pa
     return good;
 }
 
+/* Copies the next `count` bytes to out; refuses if fewer are left. */
 bool eg__file_take(eg__input *in, void *out, size_t count)
 {
     if (!count) return true;
@@ -387,6 +389,7 @@ static void file_reserve(eg__output *out, size_t bytes)
 #endif
 }
 
+/* Goes the way of eg__file_create, and gives up before anything is written. */
 int eg_file_check(eg_ctx *cx, const char *path, size_t bytes)
 {
     eg__output out = { .cx = cx, .format = "file", .path = path };

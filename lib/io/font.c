@@ -1,6 +1,6 @@
-/* font.c: the letters of pictures, 5 × 7 points, as they appear: ASCII from ' ' to '~', then a box,
- * '…', the open box '␣', and '■' and '·', the marks of end and padding. '|' is broken, so that it
- * is no I. */
+/* font.c: a bitmap font for pictures, 5 × 7 points a glyph: ASCII from ' ' to '~', then a box for
+ * all that the font lacks, '…', the open box '␣', and '■' and '·', the marks of end and padding.
+ * '|' is drawn broken, to differ from 'I'. */
 #include "text.h"
 
 enum {

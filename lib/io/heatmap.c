@@ -1,4 +1,4 @@
-/* heatmap.c: what a heat map shows, and showing it as text. */
+/* heatmap.c: values, scale and labels of a heat map, and its form as text. */
 #include "heatmap.h"
 #include <math.h>
 #include <string.h>
@@ -12,6 +12,8 @@ static bool heatmap_refuse(eg_ctx *cx, const char *who, const char *what, const 
     return false;
 }
 
+/* Checks the tensor, copies it to f64 in a scope of its own, and finds the ends of the scale.
+ * False after recording why. */
 bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char *who)
 {
     *map = (eg__heatmap){ .rows = 0 };
@@ -79,7 +81,7 @@ void eg__heatmap_title(const eg__heatmap *map, int panel, int columns, eg__label
                    columns);
 }
 
-/* of `step`; only counted if tick is NULL */
+/* The multiples of `step` in [low, high], to tick unless it is NULL; their number. */
 static int multiples(double low, double high, double step, double *tick)
 {
     const double first = ceil(low / step - 1e-9), last = floor(high / step + 1e-9);
@@ -88,7 +90,8 @@ static int multiples(double low, double high, double step, double *tick)
     return n > 0 ? n : 0;
 }
 
-/* 1, 2, 5 times powers of ten; every third: the powers alone */
+/* 1, 2 and 5 times powers of ten in [low, high], every `every`-th of them (3: the powers alone), to
+ * tick unless it is NULL; their number. */
 static int powers(double low, double high, int every, double *tick)
 {
     static const double lead[] = { 1, 2, 5 };
@@ -120,8 +123,8 @@ int eg__ticks(double low, double high, bool logarithmic, int most, double tick[E
     return 1;
 }
 
-/* Linear between five points of viridis (Smith, van der Walt 2015): even in lightness, also in grey
- * and for the colour-blind. */
+/* Linear between five points of viridis (Smith, van der Walt 2015), whose lightness rises evenly.
+ */
 void eg__heatmap_colour(double level, uint8_t rgb[3])
 {
     static const uint8_t point[][3] = {
@@ -138,7 +141,7 @@ void eg__heatmap_colour(double level, uint8_t rgb[3])
         rgb[c] = (uint8_t)lround(point[k][c] + t * (point[k + 1][c] - point[k][c]));
 }
 
-/* -- as text: cells of two columns, row labels at the left, column labels standing on the map */
+/* -- as text: cells of two columns, row labels at the left, column labels written upward ------- */
 enum { LABEL = 16, GAP = 3 };
 static const char shades[] = " .:-=+*#%@";
 
@@ -169,7 +172,7 @@ static void put_cell(page *p, double level)
     }
 }
 
-/* The letter of a standing label on the line that is `up` lines above the map, with the marks that
+/* Writes the letter of a vertical label on the line `up` lines above the map, with the marks that
  * combine with it. */
 static void put_letter(page *p, const eg__label *label, int up)
 {
@@ -186,6 +189,7 @@ static void put_letter(page *p, const eg__label *label, int up)
     put_blanks(p, 2 - eg__text_width(label->code[first]));
 }
 
+/* One row of panels: their titles, the column labels, and line by line the rows of each. */
 static void put_band(page *p, int first, int panels)
 {
     const eg__heatmap *map = p->map;
@@ -238,6 +242,8 @@ static void put_scale(page *p)
     eg__file_print(&p->out, "%s %.3g\n", p->map->o.colour ? "\033[0m" : "", p->map->high);
 }
 
+/* Finds the widths of labels and panels, then prints titles, panels in rows that fit, and the
+ * scale. */
 int eg_heatmap_print_with(FILE *file, const eg_heatmap_args *given)
 {
     eg__heatmap map;

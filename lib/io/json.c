@@ -71,6 +71,7 @@ static uint32_t json_escaped(const char **s, const char *end)
 
 static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
 
+/* Decodes the escapes in place: the result is never longer than the text. */
 char *eg__json_string(eg__json *j)
 {
     char *start, *out;
@@ -111,7 +112,8 @@ static const char *json_digits(const char *s, const char *end)
     return s;
 }
 
-/* Is it -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)? ? *whole: neither fraction nor exponent. */
+/* True if it is -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)?; *whole: it has neither fraction nor
+ * exponent. */
 static bool json_is_number(const char *s, size_t length, bool *whole)
 {
     const char *end = s + length, *from;

@@ -41,8 +41,8 @@ static bool expect(cursor *c, const char *word, const char *place)
     return accept(c, word) || eg__file_refuse(c->in, "the header lacks '%s' %s", word, place);
 }
 
-/* 'text' or "text"; no escapes: no name that is known has one. A text that is too long is cut, and
- * then matches nothing. */
+/* Reads 'text' or "text". Refused: escapes, which no known name has. A text that is too long is
+ * cut, and then matches no name. */
 static bool string(cursor *c, char *out, size_t room, const char *what)
 {
     char quote = accept(c, "'") ? '\'' : accept(c, "\"") ? '"' : 0;
@@ -117,6 +117,7 @@ static const struct {
 };
 enum { FIELDS = sizeof fields / sizeof *fields };
 
+/* Reads the dict "{'descr': …, 'fortran_order': …, 'shape': …}": each key once, in any order. */
 static bool npy_parse(const eg__input *in, const char *text, size_t n, header *h)
 {
     cursor c = { in, text, text + n };
@@ -141,6 +142,8 @@ static bool npy_parse(const eg__input *in, const char *text, size_t n, header *h
     return c.at == c.end || eg__file_refuse(in, "the header goes on after its dict");
 }
 
+/* Reads the magic string, the version, the length and the dict. False after recording what is
+ * wrong. */
 static bool read_header(eg__input *in, header *h)
 {
     uint8_t start[MAGIC + 6];
@@ -190,6 +193,8 @@ static const struct {
     { 0, "unknown" },
 };
 
+/* The element type of a descr such as "<f4"; *swap: its byte order is not this machine's. NULL
+ * after refusing it by name. */
 static const eg__encoding *encoding(const eg__input *in, const char *descr, bool *swap)
 {
     char order = *descr && strchr("<>=|", *descr) ? *descr : 0;
@@ -212,6 +217,7 @@ static const eg__encoding *encoding(const eg__input *in, const char *descr, bool
 }
 
 /* -- reading ---------------------------------------------------------------------------------- */
+/* Fortran order is read as the row-major order of the reversed axes, then transposed. */
 static eg_tensor *read_array(eg__input *in)
 {
     header h;
@@ -251,7 +257,7 @@ static eg_tensor *npy_finish(eg__input *in, bool open)
     eg__file_close(in);
     return y ? y
              : eg_fail_as(in->cx, EG_ERROR_FILE,
-                          "npy: cannot be read"); /* the first sentence stays */
+                          "npy: cannot be read"); /* unless why was recorded before */
 }
 
 eg_tensor *eg_npy_load(eg_ctx *cx, const char *path)
@@ -321,7 +327,7 @@ static bool npy_put_file(eg__output *out, const char *path, eg_tensor *x)
     if (!eg__file_create(out, eg_context(x), "npy", path)) return false;
     put_array(out, x);
     if (!eg_error(out->cx)) return true;
-    eg__file_abandon(out); /* no memory for a row-major copy */
+    eg__file_abandon(out); /* there was no memory for a row-major copy */
     return false;
 }
 

@@ -1,5 +1,5 @@
-/* picture.c: where the parts of a picture go, for PNG and SVG alike: title, panels in a grid with
- * tokens on both axes, the scale. */
+/* picture.c: the layout of a heat map as a picture, for PNG and SVG alike: title, panels in a grid
+ * with tokens on both axes, the scale. */
 #include "heatmap.h"
 #include <math.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static int points(const eg__label *label)
 }
 static int picture_most(int a, int b) { return a > b ? a : b; }
 
-/* Large enough for one line of text a cell as far as that is possible. */
+/* Points of a cell: enough for a line of text where there are at most 64 rows and columns. */
 static int cell_size(int n)
 {
     static const struct {
@@ -50,6 +50,7 @@ static int cell_size(int n)
     return picture_most(1, 1024 / n);
 }
 
+/* Sizes of cells, labels and panels, and the grid of panels whose shape is nearest to 3 : 2. */
 static void arrange(layout *l)
 {
     const eg__heatmap *map = l->map;
@@ -92,6 +93,7 @@ static void tick(double value, eg__label *label)
     eg__text_label(label, text, TITLE);
 }
 
+/* The canvas around the panels, the scale and the titles. False if it would be too large. */
 static bool size(layout *l)
 {
     const eg__heatmap *map = l->map;
@@ -131,8 +133,8 @@ static int picture_colour(double level)
     return isnan(level) ? EG_GREY : (int)lround(level * (EG_LEVELS - 1));
 }
 
-/* x0, y0: the first cell's corner. Cells of one colour in a row are one rectangle; large cells keep
- * a seam. */
+/* Draws the cells from the corner (x0, y0) on. Neighbours of one colour in a row are one rectangle;
+ * large cells are drawn apart, with a gap of one point. */
 static void draw_cells(const layout *l, eg__canvas *c, int panel, int x0, int y0)
 {
     const eg__heatmap *map = l->map;
@@ -149,6 +151,7 @@ static void draw_cells(const layout *l, eg__canvas *c, int panel, int x0, int y0
         }
 }
 
+/* A panel: its title, the cells, the row labels at the left, the column labels above. */
 static void draw_panel(const layout *l, eg__canvas *c, int panel)
 {
     const eg__heatmap *map = l->map;
@@ -175,6 +178,7 @@ static void draw_panel(const layout *l, eg__canvas *c, int panel)
     }
 }
 
+/* The bar of colours with numbers at round values. */
 static void draw_scale(const layout *l, eg__canvas *c)
 {
     eg__label label;
@@ -194,8 +198,8 @@ static void draw_scale(const layout *l, eg__canvas *c)
     }
 }
 
-/* Their names, once for all panels: at the left of the first one's map, and below the last row of
- * panels. */
+/* The names of both axes, once for all panels: at the left of the first one, and below the last row
+ * of panels. */
 static void draw_axes(const layout *l, eg__canvas *c)
 {
     const eg_heatmap_args *o = &l->map->o;

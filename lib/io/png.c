@@ -32,6 +32,7 @@ static void png_draw_text(eg__canvas *c, int x, int y, int direction, const eg__
     }
 }
 
+/* Draws on an array of palette indices, which libpng writes. */
 int eg__png_write(eg__output *out, eg__canvas *c, eg__draw *draw, const void *picture)
 {
     uint8_t palette[EG_COLOURS][3];

@@ -81,6 +81,7 @@ eg_tensor *eg_safetensors_get(const eg_safetensors *st, const char *name)
     return eg_safetensors_at(st, k);
 }
 
+/* The refusal names the tensor that lacks, or has other sizes, or the nearest name. */
 eg_tensor *eg_safetensors_need(const eg_safetensors *st, const char *path, const char *name,
                                const char *whose, int rank, const int64_t *dims)
 {

@@ -170,6 +170,7 @@ static bool st_cover(const eg__st_reader *r, size_t first)
                            r->room - at);
 }
 
+/* Reads the length and the JSON, and checks that its entries cover the data. */
 bool eg__st_header(eg__st_reader *r)
 {
     eg__input *in = r->in;

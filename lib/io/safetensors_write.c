@@ -167,6 +167,7 @@ static bool st_check_tensors(eg_ctx *cx, const char *path, int count, const char
     return true;
 }
 
+/* The header is padded with blanks so that the data begin at a multiple of 8. */
 int eg_safetensors_save(eg_ctx *cx, const char *path, int count, const char *const *names,
                         eg_tensor *const *xs, const char *const *metadata)
 {

@@ -48,6 +48,7 @@ static void svg_text(eg__canvas *c, int x, int y, int direction, const eg__label
     eg__file_print(s->out, "</text>\n");
 }
 
+/* The canvas as rectangles and text elements, in points. */
 int eg__svg_write(eg__output *out, eg__canvas *c, eg__draw *draw, const void *picture)
 {
     svg s = { .out = out };

@@ -1,10 +1,12 @@
-/* text.c: UTF-8 and the width of what it shows. */
+/* text.c: UTF-8, and how wide its characters are on a terminal. */
 #include "text.h"
 #include <eingrad/io.h>
 #include <string.h>
 
 enum { BROKEN = 0xFFFD, ELLIPSIS = 0x2026, OPEN_BOX = 0x2423 };
 
+/* A lead byte gives the length; the bits of the bytes that follow must make a code point that
+ * needs so many. */
 int eg_utf8(const char *s, size_t count, uint32_t *code)
 {
     static const struct {
@@ -79,7 +81,8 @@ int eg__text_width(uint32_t code)
                                                             : 1;
 }
 
-/* Not shown as they are: C0, C1, and the marks that change the direction of writing. */
+/* True for what is not shown as it is: C0, C1, and the marks that change the direction of writing.
+ */
 static bool control(int32_t c)
 {
     static const span spans[] = {
@@ -88,6 +91,8 @@ static bool control(int32_t c)
     return c < 0 || within(spans, sizeof spans / sizeof *spans, (uint32_t)c);
 }
 
+/* Cuts at `columns`: the last character then gives way to '…', with the marks that combine with
+ * it. */
 void eg__text_label(eg__label *label, const char *text, int columns)
 {
     label->count = label->width = 0;

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-bool eg__text_valid(const char *text); /* is it UTF-8? */
+bool eg__text_valid(const char *text); /* true if it is UTF-8 */
 
 /* A line of text to be drawn: control characters and broken bytes are U+FFFD, what is too long ends
  * in '…'. */

@@ -2,7 +2,6 @@
  * of theirs are written in the letters of ours, so that eg_rearrange does the work: "(c h d) m" is
  * read as c m h d, of which part c is W_q (m h d). */
 #include "nn.h"
-#include <ctype.h>
 #include <stdio.h>
 
 enum { NAME = 256 };
@@ -60,67 +59,81 @@ static bool alias_leaves_out(const eg_alias *list, const char *name)
 }
 
 /* -- sizes by letter -------------------------------------------------------------------------- */
-/* theirs of `one` through `a`: its shape, the spec that turns it into ours, and the axis that '#'
- * counts. Of parts that follow each other on one axis, `joined`, the shape and the spec are those
- * of this part alone; −1: there are none. */
+/* theirs of `one` through `a`: its shape, the specs that turn it into ours and back (they live in
+ * the scope that is open), and the axis of ours that '#' counts. Of parts that follow each other on
+ * one axis, `joined`, shape and specs are those of this part alone; −1: there are none. */
 typedef struct plan {
     int rank;
-    int64_t dims[8];
-    char read[192], write[128];
+    int64_t dims[EG_RANK_MAX];
+    const char *read, *write;
     int counted, joined;
     bool heads;
 } plan;
 
-static int alias_letters(const char *axes, char *out)
+/* The shape of theirs, from the sizes of our letters; false if it has a letter that we lack, or is
+ * too large. */
+static bool alias_dims(const eg_named *one, const eg_spec *ours, const eg_alias *a,
+                       const eg_spec *theirs, plan *p)
 {
-    int n = 0;
-    for (const char *c = axes; *c && n < 8; c++)
-        if (isalpha((unsigned char)*c)) out[n++] = *c;
-    return n;
+    const eg_spec_term *t = &theirs->term[0];
+    p->rank = t->axes;
+    for (int k = 0; k < t->axes; k++) p->dims[k] = 1;
+    for (int k = 0; k < t->items; k++) {
+        if (t->item[k].index == EG_INDEX_REST) return false;
+        if (t->item[k].index == EG_INDEX_ONE) continue;
+        const char *name = theirs->index[t->item[k].index].name;
+        const int axis = eg_spec_axis(ours, 0, name);
+        const int64_t size = axis >= 0 ? eg_dim(one->x, axis) : strcmp(name, "c") ? 0 : a->parts;
+        int64_t *dim = &p->dims[t->item[k].axis];
+        if (!size || __builtin_mul_overflow(*dim, size, dim)) return false;
+    }
+    return true;
 }
 
+/* A spec of our letters, each that stands in theirs with its size: "h=8". */
+static const eg_spec *alias_sized(const eg_named *one, const eg_spec *ours, const eg_spec *theirs)
+{
+    const eg_spec *sized = theirs;
+    for (int k = 0; k < theirs->indices; k++) {
+        char text[NAME];
+        const char *name = theirs->index[k].name;
+        const int axis = eg_spec_axis(ours, 0, name);
+        if (axis < 0 || theirs->index[k].fixed) continue;
+        snprintf(text, sizeof text, "%s=%lld", name, (long long)eg_dim(one->x, axis));
+        sized = eg_spec_replace(sized, 0, name, text);
+    }
+    return sized;
+}
+
+/* Fills in the plan. False if the row cannot hold the parameter, or after an error: axes that
+ * cannot be read. */
 static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
 {
-    char ours[8] = "", theirs[128] = "", target[32] = "", axes[64] = "";
-    int count = alias_letters(one->axes, ours), n = 0, t = 0, w = 0;
-    const char *lead = a->parts ? strstr(a->axes, "(c") : NULL;
-    bool group = false;
+    eg_ctx *cx = eg_context(one->x);
+    const eg_spec *ours = eg_spec_parse(cx, one->name, one->axes),
+                  *theirs = eg_spec_parse(cx, a->theirs, a->axes), *target = ours;
     *p = (plan){ .counted = -1, .joined = -1, .heads = strchr(a->theirs, '#') != NULL };
-    if (count != eg_rank(one->x) || strlen(a->axes) >= sizeof axes) return false;
-    for (const char *c = a->axes; *c; c++) {
-        int k = 0;
-        if (n > 96 || p->rank > 6) return false; /* what one character adds has room */
-        while (k < count && ours[k] != *c) k++;
-        int64_t size = k < count ? eg_dim(one->x, k) : *c == 'c' && a->parts ? a->parts : 0;
-        group = *c == '(' || (group && *c != ')');
-        if (*c == '(') p->dims[p->rank++] = 1;
-        if (lead && c == lead + 1) { /* the parts' letter and the blank behind it */
-            p->joined = p->rank - 1;
-            c += c[1] == ' ';
-            continue;
-        }
-        axes[w++] = *c;
-        if (!isalpha((unsigned char)*c)) {
-            theirs[n++] = *c;
-            continue;
-        }
-        if (!size) return false;
-        int64_t *dim = &p->dims[group ? p->rank - 1 : p->rank++];
-        if (__builtin_mul_overflow(group ? *dim : 1, size, dim)) return false;
-        n += snprintf(theirs + n, sizeof theirs - (size_t)n, "%c=%lld", *c, (long long)size);
-        if (isalpha((unsigned char)c[1])) theirs[n++] = ' ';
+    if (!theirs || !ours || theirs->terms != 1 || theirs->arrow || ours->names != theirs->names ||
+        ours->term[0].axes != eg_rank(one->x))
+        return false;
+    const int part = a->parts ? eg_spec_place(theirs, 0, "c") : -1;
+    const eg_spec_item *item = theirs->term[0].item;
+    if (part >= 0 && item[part].group && (!part || item[part - 1].group != item[part].group)) {
+        p->joined = item[part].axis;
+        theirs = eg_spec_replace(theirs, 0, "c", "");
     }
-    if (a->parts && p->joined < 0) target[t++] = 'c', target[t++] = ' ';
-    for (int k = 0; k < count; k++)
-        if (strchr(a->axes, ours[k]))
-            target[t++] = ours[k], target[t++] = ' ';
-        else if (p->heads && p->counted < 0)
-            p->counted = k;
-        else
-            return false;
-    snprintf(p->read, sizeof p->read, "%s -> %s", theirs, target);
-    snprintf(p->write, sizeof p->write, "%s -> %s", target, axes);
-    return !p->heads || p->counted >= 0;
+    if (!theirs || !alias_dims(one, ours, a, theirs, p)) return false;
+    for (int k = 0; k < ours->indices; k++) {
+        const char *name = ours->index[k].name;
+        if (eg_spec_place(theirs, 0, name) >= 0) continue;
+        if (!p->heads || p->counted >= 0) return false;
+        p->counted = eg_spec_axis(ours, 0, name);
+        target = eg_spec_replace(target, 0, name, "");
+    }
+    if (a->parts && p->joined < 0) target = eg_spec_insert(target, 0, 0, "c");
+    p->read = eg__nn_joined(alias_sized(one, ours, theirs), NULL, target);
+    p->write = eg__nn_joined(target, NULL, theirs);
+    return (!p->heads || p->counted >= 0) && !eg_error(cx);
 }
 
 /* its name under p, or NULL */

@@ -1,4 +1,4 @@
-/* block.c: feed-forward and transformer block */
+/* block.c: the feed-forward module and the transformer block. */
 #include "nn.h"
 #include <limits.h>
 
@@ -33,9 +33,9 @@ eg_tensor *eg_ffn_run(const eg_ffn *m, eg_tensor *x)
 }
 
 /* -- block ------------------------------------------------------------------------------------ */
-/* what the block says, over what its template .mha says; places mean nothing between two sequences
- */
-static eg_mha *attention(const eg_block_args *a, eg_params *p, const char *name, bool self)
+/* An attention of the block: the template .mha with the block's own sizes and options. In cross
+ * attention queries and keys are places of two sequences, so whatever compares them is left out. */
+static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char *name, bool self)
 {
     eg_mha_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, a->mha);
@@ -62,11 +62,11 @@ eg_block *eg_block_new_with(const eg_block_args *given)
                      .dropout = a->dropout };
     m->norm_self =
         eg_norm_new(p, "norm_self", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
-    m->self = attention(a, p, "self", true);
+    m->self = block_attention(a, p, "self", true);
     if (a->cross) {
         m->norm_cross = eg_norm_new(p, "norm_cross", .d_model = a->d_model, .rms = a->rms,
                                     .no_bias = a->no_bias);
-        m->cross = attention(a, p, "cross", false);
+        m->cross = block_attention(a, p, "cross", false);
     }
     m->norm_ffn =
         eg_norm_new(p, "norm_ffn", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
@@ -76,18 +76,19 @@ eg_block *eg_block_new_with(const eg_block_args *given)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-/* pre-norm: x + f(n(x)); post-norm: n(x + f(x)). `before` is what f sees, `after` joins what f
- * gave. */
-static eg_tensor *before(const eg_block *m, const eg_norm *n, eg_tensor *x)
+/* Pre-norm: x + f(n(x)); post-norm: n(x + f(x)). The first function returns the operand of f, the
+ * second the result from x and y = f(…). */
+static eg_tensor *block_in(const eg_block *m, const eg_norm *n, eg_tensor *x)
 {
     return m->post_norm ? x : eg_norm_run(n, x);
 }
-static eg_tensor *after(const eg_block *m, const eg_norm *n, eg_tensor *x, eg_tensor *y)
+static eg_tensor *block_out(const eg_block *m, const eg_norm *n, eg_tensor *x, eg_tensor *y)
 {
     eg_tensor *sum = eg_add(x, eg__nn_dropped(y, m->dropout));
     return m->post_norm ? eg_norm_run(n, sum) : sum;
 }
 
+/* Self attention, cross attention if there is a memory, and feed-forward, each around its norm. */
 eg_tensor *eg_block_run_with(const eg_block_run_args *given)
 {
     OPTIONS(eg_block_run_args, a, given);
@@ -98,15 +99,16 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                           "block \"%s\": made with%s cross attention, but run with%s memory",
                           m->name, m->cross ? "" : "out", m->cross ? "out" : "");
     eg_tensor *x = a->x;
-    x = after(m, m->norm_self, x,
-              eg_mha_run(m->self, before(m, m->norm_self, x), .where = a->where, .keep = a->keep,
-                         .bias = a->bias, .offset = a->offset, .weights = a->weights,
-                         .cache = a->cache, .slot = a->slot, .gain = a->gain));
+    x = block_out(m, m->norm_self, x,
+                  eg_mha_run(m->self, block_in(m, m->norm_self, x), .where = a->where,
+                             .keep = a->keep, .bias = a->bias, .offset = a->offset,
+                             .weights = a->weights, .cache = a->cache, .slot = a->slot,
+                             .gain = a->gain));
     if (m->cross)
-        x = after(m, m->norm_cross, x,
-                  eg_mha_run(m->cross, before(m, m->norm_cross, x), .key = a->memory,
-                             .keep = a->memory_keep, .weights = a->memory_weights,
-                             .cache = a->cache, .slot = a->slot < INT_MAX ? a->slot + 1 : -1,
-                             .memory = true, .gain = a->memory_gain));
-    return after(m, m->norm_ffn, x, eg_ffn_run(m->ffn, before(m, m->norm_ffn, x)));
+        x = block_out(m, m->norm_cross, x,
+                      eg_mha_run(m->cross, block_in(m, m->norm_cross, x), .key = a->memory,
+                                 .keep = a->memory_keep, .weights = a->memory_weights,
+                                 .cache = a->cache, .slot = a->slot < INT_MAX ? a->slot + 1 : -1,
+                                 .memory = true, .gain = a->memory_gain));
+    return block_out(m, m->norm_ffn, x, eg_ffn_run(m->ffn, block_in(m, m->norm_ffn, x)));
 }

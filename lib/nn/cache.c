@@ -1,12 +1,14 @@
-/* cache.c: keys and values of the places so far. A tensor has room for all of them from the start,
- * so that appending copies the new ones only; of its first axis, the batch, `rows` are in use. */
+/* cache.c: keys and values of the places so far. A slot's tensors have room for all places from the
+ * start, so that appending copies the new ones only. */
 #include "nn.h"
 
+/* Keys and values of one attention. */
 typedef struct slot {
-    eg_tensor *k, *v;
-    int axis;
-    int64_t taken, rows;
-    bool memory;
+    eg_tensor *k, *v; /* NULL: nothing was appended yet */
+    int axis;         /* of the places; 0: there is no batch axis */
+    int64_t taken;    /* places in use */
+    int64_t rows;     /* batches in use, of the first axis */
+    bool memory;      /* the keys of an encoder, which stay as they are */
 } slot;
 struct eg_cache {
     eg_owner *owner;
@@ -64,15 +66,16 @@ static eg_tensor *cache_made(eg_cache *c, const eg_tensor *like, int axis, int64
     return eg_owner_tensor(c->owner, eg_type(like), eg_rank(like), dims);
 }
 
-/* what is in use: its rows, and on the places' axis [from, to) */
+/* A view of the batches in use and of places [from, to). */
 static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t to)
 {
     return eg_slice_axis(s->axis ? eg_slice_axis(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
 }
 
-/* Room for more rows is made twofold, so that the owner, which frees nothing before its end, holds
- * at most three times what is needed. */
-static int pick(eg_cache *c, slot *s, eg_tensor *index)
+/* Makes batch b of the slot what index[b] was. The room for batches is at least doubled when it
+ * grows: the owner frees nothing before its end, and so holds at most three times what is needed.
+ */
+static int cache_pick_slot(eg_cache *c, slot *s, eg_tensor *index)
 {
     int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0),
             room = rows <= held      ? held
@@ -96,6 +99,7 @@ static int pick(eg_cache *c, slot *s, eg_tensor *index)
     return bad;
 }
 
+/* Each slot in use; refused where the keys have no batch axis. */
 int eg_cache_pick(eg_cache *c, eg_tensor *index)
 {
     eg_ctx *cx = context(c);
@@ -119,7 +123,7 @@ int eg_cache_pick(eg_cache *c, eg_tensor *index)
             bad = -1;
             break;
         }
-        bad = pick(c, c->slot + k, index);
+        bad = cache_pick_slot(c, c->slot + k, index);
     }
     eg_nograd(cx, was);
     return bad || eg_error(cx) ? -1 : 0;
@@ -138,7 +142,7 @@ static slot *cache_at(eg_cache *c, int k)
     return c->slot + k;
 }
 
-/* x has the cache's sizes, places apart */
+/* True if x has the sizes of what the slot holds, but for the number of places; else recorded. */
 static bool cache_fits(eg_cache *c, const eg_tensor *x, const eg_tensor *held, int axis,
                        int64_t rows)
 {
@@ -154,6 +158,8 @@ static bool cache_fits(eg_cache *c, const eg_tensor *x, const eg_tensor *held, i
     return true;
 }
 
+/* The slot's tensors are made when its first keys come, and again if the memory's length or the
+ * batch grows. */
 bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key, eg_tensor **value)
 {
     eg_ctx *cx = context(c);

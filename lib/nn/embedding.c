@@ -1,4 +1,4 @@
-/* embedding.c: tokens and places as vectors */
+/* embedding.c: vectors of tokens, and of places. */
 #include "nn.h"
 #include <math.h>
 
@@ -28,6 +28,7 @@ eg_tensor *eg_embedding_run(const eg_embedding *m, eg_tensor *index)
 }
 
 /* -- positions -------------------------------------------------------------------------------- */
+/* Fills the table with sines and cosines, in f64. */
 static bool sinusoid(eg_tensor *table)
 {
     eg_mark m = eg_push(eg_context(table));

@@ -2,84 +2,44 @@
 #include <eingrad/heads.h>
 #include "nn.h"
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 /* -- "b [h] i j": where the head, the query and the key are ----------------------------------- */
-enum { SPEC = 1024 };
 typedef struct form {
-    int axes, head, query, key; /* places of axes; query −1: there is none */
-    const char *name[EG_RANK_MAX];
-    int length[EG_RANK_MAX];
-    bool words; /* names apart by blanks, not letters */
+    const eg_spec *spec;
+    int axes, head, query, key; /* axes of the tensor; query −1: there is none */
 } form;
+static const char *form_name(const form *f, int axis)
+{
+    return f->spec->index[f->spec->term[0].item[axis].index].name;
+}
 
-/* who: for messages. False after one. */
+/* Reads the spec of x into f. False after an error, which names `who`. */
 static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
 {
-    eg_ctx *cx = eg_context(x);
-    *f = (form){ .head = -1, .query = -1, .key = -1 };
-    if (!spec) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the spec is NULL", who);
+    const eg_spec *s = eg_spec_parse(eg_context(x), who, spec);
+    *f = (form){ .spec = s, .head = -1, .query = -1, .key = -1 };
+    if (!eg__nn_simple(s, 1, false,
+                       "one term of letters or names is needed, without groups, 1 and '...'"))
         return false;
+    const eg_spec_item *item = s->term[0].item;
+    int bracketed = 0;
+    f->axes = s->term[0].axes;
+    for (int k = 0; k < f->axes; k++) {
+        if (eg_spec_place(s, 0, form_name(f, k)) < k)
+            return eg_spec_fail(s, EG_ERROR_NOTATION, 0, k, "index '%s' stands twice",
+                                form_name(f, k)),
+                   false;
+        if (item[k].bracket) f->head = k, bracketed++;
     }
-    if (strlen(spec) >= SPEC / 4) {
-        eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the spec has %zu characters; at most %d", who,
-                   strlen(spec), SPEC / 4 - 1);
-        return false;
-    }
-    f->words = in_names(spec);
-    int open = 0, bracketed = 0;
-    char said;
-    for (const char *c = without_reading(spec, &said); *c;) {
-        if (*c == ' ') {
-            c++;
-            continue;
-        }
-        if (*c == '[' || *c == ']') {
-            open += *c++ == '[' ? 1 : -1;
-            if (open == 0 || open == 1) continue;
-            eg_fail_as(cx, EG_ERROR_NOTATION, "%s: \"%s\": brackets do not match", who, spec);
-            return false;
-        }
-        if (!name_char(*c) || isdigit((unsigned char)*c)) {
-            eg_fail_as(cx, EG_ERROR_NOTATION, "%s: \"%s\": '%c' is neither a letter nor a bracket",
-                       who, spec, *c);
-            return false;
-        }
-        if (f->axes == EG_RANK_MAX) {
-            eg_fail_as(cx, EG_ERROR_SHAPE, "%s: \"%s\" has more than %d axes", who, spec,
-                       EG_RANK_MAX);
-            return false;
-        }
-        int n = 1;
-        while (f->words && name_char(c[n])) n++;
-        for (int k = 0; k < f->axes; k++)
-            if (f->length[k] == n && memcmp(f->name[k], c, (size_t)n) == 0) {
-                eg_fail_as(cx, EG_ERROR_NOTATION, "%s: \"%s\": '%.*s' stands there twice", who,
-                           spec, n, c);
-                return false;
-            }
-        if (open) {
-            f->head = f->axes;
-            bracketed++;
-        }
-        f->name[f->axes] = c;
-        f->length[f->axes++] = n;
-        c += n;
-    }
-    if (open || bracketed != 1) {
-        eg_fail_as(
-            cx, EG_ERROR_NOTATION,
-            "%s: \"%s\": one letter, the head's, must stand in brackets, as in \"b [h] i j\"", who,
-            spec);
-        return false;
-    }
-    if (f->axes != eg_rank(x)) {
-        eg_fail_as(cx, EG_ERROR_SHAPE, "%s: \"%s\" names %d axes, but the tensor has %d", who, spec,
-                   f->axes, eg_rank(x));
-        return false;
-    }
+    if (bracketed != 1)
+        return eg_spec_fail(s, EG_ERROR_NOTATION, 0, -1,
+                            "one index, the head's, must stand in brackets, as in \"b [h] i j\""),
+               false;
+    if (f->axes != eg_rank(x))
+        return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1,
+                            "the string names %d axes, but the tensor has %d", f->axes, eg_rank(x)),
+               false;
     for (int k = f->axes; k-- > 0;) {
         if (k == f->head) continue;
         if (f->key < 0)
@@ -88,12 +48,11 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
             f->query = k;
     }
     if (f->key < 0)
-        eg_fail_as(cx, EG_ERROR_NOTATION, "%s: \"%s\": nothing but heads", who, spec);
-    else if (eg_type(x) != EG_F32 && eg_type(x) != EG_F64)
-        eg_fail_as(cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not a float", who,
-                   eg_type_name(eg_type(x)));
-    else
-        return true;
+        return eg_spec_fail(s, EG_ERROR_NOTATION, 0, -1, "there is no index beside the head's"),
+               false;
+    if (eg_type(x) == EG_F32 || eg_type(x) == EG_F64) return true;
+    eg_fail_as(eg_context(x), EG_ERROR_DTYPE, "%s: the tensor is %s, not a float", who,
+               eg_type_name(eg_type(x)));
     return false;
 }
 
@@ -168,7 +127,7 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     if (!eg_ok(w) || eg_error(cx)) return NULL;
     const char *spec = o->spec;
     if (!spec) {
-        eg_fail_as(cx, EG_ERROR_SHAPE,
+        eg_fail_as(cx, EG_ERROR_MISUSE,
                    "heads: .spec is missing: weights of %d axes may be \"b [h] i j\", as a module "
                    "gives them, or \"b i [h] j\", as "
                    "eg_attention does; it brackets the head's letter",
@@ -177,7 +136,7 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     }
     if (!read_form("heads", spec, w, &f)) return NULL;
     if (f.query < 0) {
-        eg_fail_as(cx, EG_ERROR_NOTATION, "heads: \"%s\" has no letter for the query", spec);
+        eg_spec_fail(f.spec, EG_ERROR_NOTATION, 0, -1, "there is no index for the query");
         return NULL;
     }
     if (o->top < 0) {
@@ -222,41 +181,29 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
 }
 
 /* -- alike ------------------------------------------------------------------------------------ */
-/* x / |x| along the last letter; zeros stay */
+/* x / |x| along the last index; zeros stay */
 static eg_tensor *heads_unit(eg_tensor *x, const form *f)
 {
-    char spec[SPEC];
-    int w = snprintf(spec, sizeof spec, "%s", f->words ? "names: " : "");
-    for (int k = 0; k < f->axes; k++)
-        w += snprintf(spec + w, sizeof spec - (size_t)w, k == f->key ? "[%.*s] " : "%.*s ",
-                      f->length[k], f->name[k]);
-    eg_tensor *n = eg_unsqueeze(eg_sum(spec, eg_square(x)), f->key),
+    const char *const key[] = { form_name(f, f->key) };
+    eg_tensor *n = eg_unsqueeze(
+                  eg_sum(eg__nn_spec(eg_spec_bracket(f->spec, 0, 1, key)), eg_square(x)), f->key),
               *some = eg_gt(n, eg_zeros_like(n));
     return eg_mul(x,
                   eg_where(some, eg_rsqrt(eg_where(some, n, eg_ones_like(n))), eg_zeros_like(n)));
 }
 
+/* "b h i j, b g i j -> h g" of the unit vectors, divided by their number a head */
 static eg_tensor *similarity(const char *who, const char *spec, eg_tensor *x)
 {
     form f;
     if (!eg_ok(x) || eg_error(eg_context(x)) || !read_form(who, spec, x, &f))
         return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "%s: x is NULL", who);
-    char other[2] = "", word[] = "other_head", text[SPEC];
-    /* a letter that is free */
-    for (const char *c = "ghABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"; *c && !*other; c++) {
-        bool taken = false;
-        for (int k = 0; k < f.axes; k++) taken |= f.length[k] == 1 && *f.name[k] == *c;
-        if (!taken) *other = *c;
-    }
-    const char *g = f.words ? word : other;
-    int w = snprintf(text, sizeof text, "%s", f.words ? "names: " : "");
-    for (int term = 0; term < 2; term++)
-        for (int k = 0; k < f.axes; k++) {
-            const bool turned = term && k == f.head;
-            w += snprintf(text + w, sizeof text - (size_t)w, k || !term ? "%.*s " : ", %.*s ",
-                          turned ? (int)strlen(g) : f.length[k], turned ? g : f.name[k]);
-        }
-    snprintf(text + w, sizeof text - (size_t)w, "-> %.*s %s", f.length[f.head], f.name[f.head], g);
+    const char *head = form_name(&f, f.head),
+               *other = eg_spec_fresh(f.spec, f.spec->names ? "other_head" : "g");
+    const eg_spec *one = eg_spec_bracket(f.spec, 0, 0, NULL),
+                  *two = eg_spec_rename(one, head, other),
+                  *out = eg_spec_insert(eg_spec_like(one, head), 0, -1, other);
+    const char *text = eg__nn_joined(one, two, out);
     const double vectors = (double)eg_size(x) / (double)(eg_dim(x, f.head) * eg_dim(x, f.key));
     eg_tensor *u = heads_unit(x, &f);
     return vectors > 0 ? eg_scale(eg_einsum(text, u, u), 1 / vectors) : eg_einsum(text, u, u);

@@ -1,7 +1,6 @@
 /* mha.c: multi-head attention, its parameters. Splitting and merging heads are letters of the
  * weights, so there is no reshape to get wrong. Vaswani et al. 2017, §3.2.2 */
 #include "nn.h"
-#include <ctype.h>
 #include <stdio.h>
 
 const char *eg__mha_which(int part, bool bias)
@@ -36,21 +35,23 @@ static bool mha_fits(const eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
         eg_fail_as(cx, EG_ERROR_MISUSE, "mha: packed weights need d_k = d_v, not %lld and %lld",
                    (long long)m->d_k, (long long)m->d_v);
     else if (m->form != EG_SEPARATE && m->kv_heads != m->heads)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: %lld heads on %lld kv_heads need the separate form",
-                   (long long)m->heads, (long long)m->kv_heads);
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "mha: %lld heads on %lld kv_heads need the separate form", (long long)m->heads,
+                   (long long)m->kv_heads);
     else if (m->form == EG_PACKED && (a->no_q_bias || a->no_k_bias || a->no_v_bias) &&
              !(a->no_q_bias && a->no_k_bias && a->no_v_bias) && !a->no_bias)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "mha: packed weights have a bias for query, key and value, or for none of them");
     else if (m->d_k_each && m->form != EG_PER_HEAD)
-        eg_fail_as(cx, EG_ERROR_SHAPE, "mha: heads of different widths need .form = EG_PER_HEAD");
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "mha: heads of different widths need .form = EG_PER_HEAD");
     else if (m->d_k_each && m->rotary)
-        eg_fail_as(cx, EG_ERROR_INDEX, "mha: rotary positions need heads of one width");
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "mha: rotary positions need heads of one width");
     else if (m->rotary && m->d_k % 2)
-        eg_fail_as(cx, EG_ERROR_INDEX, "mha: rotary positions turn pairs, but d_k is %lld",
+        eg_fail_as(cx, EG_ERROR_SHAPE, "mha: rotary positions turn pairs, but d_k is %lld",
                    (long long)m->d_k);
     else if (m->rotary < 0 || !(m->rotary < 1e300))
-        eg_fail_as(cx, EG_ERROR_INDEX, "mha: the base of rotary positions is %g", m->rotary);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: the base of rotary positions is %g", m->rotary);
     else
         return true;
     return false;
@@ -110,105 +111,91 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a)
 }
 
 /* -- the layout, and the strings that follow from it ------------------------------------------ */
-static bool mha_letters(struct eg__mha_specs *s, const char *layout, char *batch, eg_ctx *cx)
+/* Letters of the layout: i and m once, each other once; what stands at each axis goes into s, the
+ * batch letters into `batch`. False after an error. */
+static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *batch)
 {
-    int group = 0;
-    for (const char *c = layout; *c; c++) {
-        bool letter = isalpha((unsigned char)*c);
-        group += (*c == '(') - (*c == ')');
-        if (group < 0 || group > 1 || !(letter || strchr("()= 0123456789", *c)))
-            return eg_fail_as(
-                       cx, EG_ERROR_NOTATION,
-                       "mha: the layout \"%s\" is not made of letters and groups such as (b c=2)",
-                       layout),
-                   false;
-        if ((letter && !group) || *c == ')') {
-            if (s->axes == EG_RANK_MAX - 2)
-                return eg_fail_as(cx, EG_ERROR_SHAPE,
-                                  "mha: the layout \"%s\" has more than %d axes", layout,
-                                  EG_RANK_MAX - 2),
-                       false;
-            s->last = *c == 'm';
-            s->letter[s->axes++] = letter ? *c : 0;
-        }
-        if (!letter || *c == 'i' || *c == 'm') continue;
-        if (strchr("jhdegros", *c))
-            return eg_fail_as(cx, EG_ERROR_NOTATION,
-                              "mha: the letter '%c' of the layout \"%s\" is the module's own", *c,
-                              layout),
-                   false;
-        size_t n = strlen(batch);
-        if (strchr(batch, *c) || n == EG_RANK_MAX - 4)
-            return eg_fail_as(cx, EG_ERROR_NOTATION,
-                              "mha: the layout \"%s\" has '%c' more than once", layout, *c),
-                   false;
-        batch[n] = *c;
-    }
-    if (group)
-        return eg_fail_as(cx, EG_ERROR_NOTATION,
-                          "mha: the layout \"%s\" has a group that is not closed", layout),
+    if (layout->names || layout->terms != 1 || layout->arrow)
+        return eg_spec_fail(layout, EG_ERROR_NOTATION, -1, -1,
+                            "the layout is one term of letters and groups such as (b c=2)"),
                false;
-    for (const char *want = "im"; *want; want++) {
-        const char *at = strchr(layout, *want);
-        if (!at || strchr(at + 1, *want))
-            return eg_fail_as(cx, EG_ERROR_NOTATION, "mha: the layout \"%s\" needs '%c' once",
-                              layout, *want),
+    const eg_spec_term *t = &layout->term[0];
+    int n = 0;
+    if (t->axes > EG_RANK_MAX - 2)
+        return eg_spec_fail(layout, EG_ERROR_SHAPE, 0, -1, "the layout has more than %d axes",
+                            EG_RANK_MAX - 2),
+               false;
+    for (int k = 0; k < t->items; k++) {
+        const eg_spec_item *item = &t->item[k];
+        if (item->index == EG_INDEX_REST || item->bracket)
+            return eg_spec_fail(layout, EG_ERROR_NOTATION, 0, k,
+                                "the layout is made of letters and groups such as (b c=2)"),
                    false;
+        const char c = item->index < 0 ? '\0' : *layout->index[item->index].name;
+        s->letter[item->axis] = item->group ? '\0' : c;
+        if (!c) continue;
+        if (eg_spec_place(layout, 0, layout->index[item->index].name) < k)
+            return eg_spec_fail(layout, EG_ERROR_NOTATION, 0, k,
+                                "the layout has '%c' more than once", c),
+                   false;
+        if (strchr("jhdegros", c))
+            return eg_spec_fail(layout, EG_ERROR_NOTATION, 0, k,
+                                "the letter '%c' of the layout is the module's own", c),
+                   false;
+        if (c == 'i' || c == 'm') continue;
+        if (n == EG_RANK_MAX - 4)
+            return eg_spec_fail(layout, EG_ERROR_SHAPE, 0, k,
+                                "the layout has more than %d batch letters", n),
+                   false;
+        batch[n++] = c;
     }
-    return true;
+    s->axes = t->axes;
+    s->batch = n;
+    s->last = s->axes > 0 && s->letter[s->axes - 1] == 'm';
+    if (eg_spec_place(layout, 0, "i") >= 0 && eg_spec_place(layout, 0, "m") >= 0) return true;
+    return eg_spec_fail(layout, EG_ERROR_NOTATION, 0, -1, "the layout needs '%c' once",
+                        eg_spec_place(layout, 0, "i") < 0 ? 'i' : 'm'),
+           false;
 }
 
-/* the layout without blanks, with other letters for query place and width */
-static void relettered(const char *layout, char i, char width, char *out)
-{
-    for (; *layout; layout++)
-        if (!isspace((unsigned char)*layout))
-            *out++ = *layout == 'i' ? i : *layout == 'm' ? width : *layout;
-    *out = 0;
-}
-
+/* The strings of the module, from its layout: made once, kept with the parameters. */
 static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
+    eg_ctx *cx = eg_params_context(p);
     struct eg__mha_specs *s = eg_params_alloc(p, sizeof *s);
-    char said;
-    const char *whole = a->layout ? a->layout : "b i m", *body = without_reading(whole, &said),
-               *given = said == 'n' ? whole : body; /* names are refused, with the whole string */
-    char batch[EG_RANK_MAX] = "", q[128], k[128], o[128];
-    if (s && strlen(given) >= sizeof q)
-        eg_fail_as(eg_params_context(p), EG_ERROR_NOTATION,
-                   "mha: the layout has %zu characters, more than %zu", strlen(given),
-                   sizeof q - 1);
-    else if (s && mha_letters(s, given, batch, eg_params_context(p))) {
-        relettered(given, 'i', 'm', q);
-        relettered(given, 'j', 'm', k);
-        relettered(given, 'i', 'o', o);
-        m->specs = s;
-        m->batch = eg__nn_text(p, "%s", batch);
-        s->batch = (int)strlen(batch);
-        bool groups = m->kv_heads != m->heads;
-        /* as the core sees them */
-        const char *heads = groups ? "gr" : "h", *keys = groups ? "g" : "h";
-        if (m->d_k_each) {
-            s->project[EG_Q] = eg__nn_text(p, "%s,ms->%sis", q, batch);
-            s->project[EG_K] = s->project[EG_V] = eg__nn_text(p, "%s,ms->%sjs", k, batch);
-            s->core = eg__nn_text(p, "%sid,%sjd,%sje->%sie", batch, batch, batch, batch);
-            s->weights = eg__nn_text(p, "%sij", batch);
-            s->out = eg__nn_text(p, "%sis,so->%s", batch, o);
-        } else {
-            s->project[EG_Q] = eg__nn_text(p, "%s,mhd->%sihd", q, batch);
-            s->project[EG_K] = eg__nn_text(p, "%s,mhd->%sjhd", k, batch);
-            s->project[EG_V] = eg__nn_text(p, "%s,mhe->%sjhe", k, batch);
-            s->core = eg__nn_text(p, "%si%sd,%sj%sd,%sj%se->%si%se", batch, heads, batch, keys,
-                                  batch, keys, batch, heads);
-            s->weights = eg__nn_text(p, "%s%sij", batch, heads);
-            s->out = eg__nn_text(p, "%sihe,heo->%s", batch, o);
-            s->turn_q = eg__nn_text(p, "%sihd,id", batch);
-            s->turn_k = eg__nn_text(p, "%sjhd,jd", batch);
-            s->gain = eg__nn_text(p, "%sihe,h", batch);
-        }
-        s->out_bias = eg__nn_text(p, "%s,o->%s", o, o);
+    const eg_spec *given = s ? eg_spec_parse(cx, "mha", a->layout ? a->layout : "b i m") : NULL;
+    char batch[EG_RANK_MAX] = "";
+    if (!given || !mha_letters(s, given, batch)) return false;
+    /* the operand's own letters, those of key and value, those of the result */
+    const char *q = eg__nn_spec(eg_spec_pick(given, 0)),
+               *k = eg__nn_spec(eg_spec_rename(given, "i", "j")),
+               *o = eg__nn_spec(eg_spec_rename(given, "m", "o"));
+    if (eg_error(cx)) return false;
+    m->specs = s;
+    m->batch = eg__nn_text(p, "%s", batch);
+    const bool groups = m->kv_heads != m->heads;
+    /* as the core sees them */
+    const char *heads = groups ? "gr" : "h", *keys = groups ? "g" : "h";
+    if (m->d_k_each) {
+        s->project[EG_Q] = eg__nn_text(p, "%s,ms->%sis", q, batch);
+        s->project[EG_K] = s->project[EG_V] = eg__nn_text(p, "%s,ms->%sjs", k, batch);
+        s->core = eg__nn_text(p, "%sid,%sjd,%sje->%sie", batch, batch, batch, batch);
+        s->weights = eg__nn_text(p, "%sij", batch);
+        s->out = eg__nn_text(p, "%sis,so->%s", batch, o);
+    } else {
+        s->project[EG_Q] = eg__nn_text(p, "%s,mhd->%sihd", q, batch);
+        s->project[EG_K] = eg__nn_text(p, "%s,mhd->%sjhd", k, batch);
+        s->project[EG_V] = eg__nn_text(p, "%s,mhe->%sjhe", k, batch);
+        s->core = eg__nn_text(p, "%si%sd,%sj%sd,%sj%se->%si%se", batch, heads, batch, keys, batch,
+                              keys, batch, heads);
+        s->weights = eg__nn_text(p, "%s%sij", batch, heads);
+        s->out = eg__nn_text(p, "%sihe,heo->%s", batch, o);
+        s->turn_q = eg__nn_text(p, "%sihd,id", batch);
+        s->turn_k = eg__nn_text(p, "%sjhd,jd", batch);
+        s->gain = eg__nn_text(p, "%sihe,h", batch);
     }
-    return !eg_error(eg_params_context(p));
+    s->out_bias = eg__nn_text(p, "%s,o->%s", o, o);
+    return !eg_error(cx);
 }
 
 /* -- parameters ------------------------------------------------------------------------------- */
@@ -417,7 +404,7 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
     };
     for (size_t k = 0; k < sizeof same / sizeof *same; k++)
         if (same[k].to != same[k].from) {
-            eg_fail_as(cx, EG_ERROR_NOTATION, "mha_copy: %s is %lld in \"%s\" but %lld in \"%s\"",
+            eg_fail_as(cx, EG_ERROR_SHAPE, "mha_copy: %s is %lld in \"%s\" but %lld in \"%s\"",
                        same[k].name, (long long)same[k].to, to->name, (long long)same[k].from,
                        from->name);
             return -1;
@@ -438,7 +425,7 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
     for (int k = 0; k < 8 && !bad; k++) {
         eg_tensor *x = eg__mha_part(from, k % 4, k > 3), *y = eg__mha_part(to, k % 4, k > 3);
         if (!x != !y) {
-            eg_fail_as(cx, EG_ERROR_NOTATION, "mha_copy: \"%s\" has %s %s, \"%s\" has %s", to->name,
+            eg_fail_as(cx, EG_ERROR_MISUSE, "mha_copy: \"%s\" has %s %s, \"%s\" has %s", to->name,
                        y ? "a" : "no", eg__mha_which(k % 4, k > 3), from->name, x ? "one" : "none");
             bad = -1;
         } else if (x)

@@ -17,7 +17,7 @@ static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_t
     }
     text[n - 1] = 0;
     return eg_fail_as(
-        eg_context(x), EG_ERROR_NOTATION, "the %s has %d ax%s, but the layout \"%s\" needs %d%s",
+        eg_context(x), EG_ERROR_SHAPE, "the %s has %d ax%s, but the layout \"%s\" needs %d%s",
         which, eg_rank(x), eg_rank(x) == 1 ? "is" : "es", text, s->axes,
         eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
 }
@@ -29,7 +29,7 @@ static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_
     if (eg_rank(x) != m->specs->axes) return at_least(m, which, letter, x), false;
     for (int k = 0; k < m->specs->axes; k++)
         if (m->specs->letter[k] == 'm' && eg_dim(x, k) != width) {
-            eg_fail_as(eg_context(x), EG_ERROR_MISUSE,
+            eg_fail_as(eg_context(x), EG_ERROR_SHAPE,
                        "'m' is %lld in the module but %lld in the %s", (long long)width,
                        (long long)eg_dim(x, k), which);
             return false;
@@ -44,7 +44,7 @@ static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const char *b
     for (int k = 0; k < m->specs->axes; k++) {
         char c = m->specs->letter[k];
         if (!c || c == 'm' || (c == 'i' && !places) || eg_dim(a, k) == eg_dim(b, k)) continue;
-        eg_fail_as(eg_context(a), EG_ERROR_NOTATION, "%s '%c' is %lld in the %s but %lld in the %s",
+        eg_fail_as(eg_context(a), EG_ERROR_SHAPE, "%s '%c' is %lld in the %s but %lld in the %s",
                    c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c, (long long)eg_dim(a, k), a_is,
                    (long long)eg_dim(b, k), b_is);
         return false;
@@ -63,116 +63,56 @@ static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
                : eg_fail_in(eg_context(x), "the %s times %s", of[part], eg__mha_which(part, false));
 }
 
-/* -- predicates: letters that the core does not have, or that a cache moves ------------------- */
-static bool stands(const char *text, const char *c)
+/* -- predicates, and masks by letters --------------------------------------------------------- */
+/* The predicate, of which every index is a letter of the scores; else NULL after an error. */
+static const eg_formula *known_letters(const eg_mha *m, eg_ctx *cx, const char *text,
+                                       const char *whose)
 {
-    return !name_char(c[1]) && (c == text || !name_char(c[-1]));
-}
-static bool mentions(const char *text, char letter)
-{
-    for (const char *c = text; (c = strchr(c, letter)); c++)
-        if (stands(text, c)) return true;
-    return false;
-}
-
-/* |i|, a size */
-static bool measures(const char *text, char letter)
-{
-    for (const char *c = text; (c = strchr(c, '|')); c++) {
-        const char *in = c + 1 + strspn(c + 1, " ");
-        if (*in == letter && in[1 + strspn(in + 1, " ")] == '|') return true;
-    }
-    return false;
-}
-
-/* text with a letter written as `as`, and the size of its axis, |h|, as `size` */
-static bool rewritten(eg_ctx *cx, const char *text, char letter, const char *as, const char *size,
-                      char *out)
-{
-    size_t n = 0;
-    for (const char *c = text; *c;) {
-        const char *piece = c, *end = c + 1;
-        size_t add = 1;
-        if (*c == '|') { /* | h | */
-            const char *in = c + 1 + strspn(c + 1, " "),
-                       *bar = *in == letter ? in + 1 + strspn(in + 1, " ") : in;
-            if (*in == letter && *bar == '|') piece = size, add = strlen(size), end = bar + 1;
-        } else if (*c == letter && stands(text, c))
-            piece = as, add = strlen(as);
-        if (n + add >= ROOM)
-            return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate has more than %d characters",
-                              ROOM - 1),
-                   false;
-        memcpy(out + n, piece, add);
-        n += add;
-        c = end;
-    }
-    out[n] = 0;
-    return true;
-}
-
-/* Every name in text is a letter of the scores; else recorded. */
-static bool known_letters(const eg_mha *m, eg_ctx *cx, const char *text, const char *whose)
-{
-    for (const char *c = text ? text : ""; *c; c++) {
-        size_t n = 0;
-        while (name_char(c[n])) n++;
-        if (isalpha((unsigned char)*c) && (n > 1 || !(strchr("hij", *c) || strchr(m->batch, *c)))) {
-            eg_fail_as(cx, EG_ERROR_NOTATION,
-                       "%s: index '%.*s' is not one of '%s', h, i, j: \"%s\"", whose,
-                       (int)(n < 40 ? n : 40), c, m->batch, text);
-            return false;
-        }
-        c += n ? n - 1 : 0;
-    }
-    return true;
-}
-
-/* The predicates of module and run. Behind a cache, or with an offset, i counts from there, and so
- * does |i|: eg_attention moves the last letter that is no key, which is i where it is named, unless
- * h is two letters. *offset: what is left for it to do, slopes included. "" if there is no
- * predicate; NULL after an error. */
-static const char *predicate(const eg_mha *m, eg_ctx *cx, const char *given, bool slopes,
-                             int64_t *offset, char *room)
-{
-    const char *a = m->where, *b = given, *text = a && b ? room : a ? a : b ? b : "";
-    char from[ROOM], place[48], size[48];
-    if (!known_letters(m, cx, a, "the module's .where") || !known_letters(m, cx, b, ".where"))
-        return NULL;
-    bool over = a && b && snprintf(room, ROOM, "(%s) & (%s)", a, b) >= ROOM;
-    bool moves = mentions(text, 'i'), heads = mentions(text, 'h'), others = heads;
-    for (const char *c = m->batch; *c; c++) others |= mentions(text, *c);
-    bool left =
-        moves ? !measures(text, 'i') && !(heads && m->kv_heads != m->heads) : slopes && !others;
-    if (!over && (!*text || !*offset || left)) return text;
-    if (over || snprintf(from, ROOM, "%s", text) >= ROOM)
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicates have more than %d characters",
-                          ROOM - 1),
+    const eg_formula *f = eg_formula_parse(cx, whose, text);
+    for (int k = 0; f && k < f->indices; k++) {
+        const char *name = f->index[k];
+        if (!name[1] && (strchr("hij", *name) || strchr(m->batch, *name))) continue;
+        return eg_fail_as(cx, EG_ERROR_NOTATION,
+                          "%s: index '%.40s' is not one of '%s', h, i, j: \"%s\"", whose, name,
+                          m->batch, text),
                NULL;
-    snprintf(place, sizeof place, "(i+%lld)", (long long)*offset);
-    snprintf(size, sizeof size, "(|i|+%lld)", (long long)*offset);
-    *offset = 0;
-    return rewritten(cx, from, 'i', place, size, room) ? room : NULL;
+    }
+    return f;
 }
 
-/* letters of a mask in which h is two letters, g and r */
-static eg_masked grouped(eg_masked mask, char *room)
+/* The predicates of module and run, both; *out NULL: there is none. False after an error. */
+static bool predicate(const eg_mha *m, eg_ctx *cx, const char *given, const eg_formula **out)
 {
-    const char *h = mask.axes ? strchr(mask.axes, 'h') : NULL;
-    if (!h || strlen(mask.axes) + 4 > ROOM) return mask;
-    snprintf(room, ROOM, "%.*s(gr)%s", (int)(h - mask.axes), mask.axes, h + 1);
-    return (eg_masked){ room, mask.x };
+    const eg_formula *a = m->where ? known_letters(m, cx, m->where, "the module's .where") : NULL,
+                     *b = given ? known_letters(m, cx, given, ".where") : NULL;
+    *out = eg_formula_and(a, b);
+    return !eg_error(cx);
 }
 
-/* head h of a mask, whose letters then lack h */
-static eg_masked of_head(eg_masked mask, int64_t head, char *room)
+/* The head's letter of a predicate written as the number `head`, and |h| as their number. */
+static const eg_formula *with_head(const eg_mha *m, const eg_formula *f, const char *head)
 {
-    const char *h = mask.axes ? strchr(mask.axes, 'h') : NULL;
-    if (!h || strlen(mask.axes) >= ROOM) return mask;
-    int axis = 0;
-    for (const char *c = mask.axes; c < h; c++) axis += isalpha((unsigned char)*c) != 0;
-    snprintf(room, ROOM, "%.*s%s", (int)(h - mask.axes), mask.axes, h + 1);
-    return (eg_masked){ room, eg_select_axis(mask.x, axis, head) };
+    char count[24];
+    snprintf(count, sizeof count, "%lld", (long long)m->heads);
+    return eg_formula_replace(f, "h", head, count);
+}
+
+/* Letters of a mask in which h is two letters, g and r. */
+static eg_masked grouped(eg_ctx *cx, const char *option, eg_masked mask)
+{
+    const eg_spec *s = mask.axes ? eg_spec_parse(cx, option, mask.axes) : NULL;
+    if (eg_spec_place(s, 0, "h") < 0) return mask;
+    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "(g r)"), 0), mask.x };
+}
+
+/* Head h of a mask, whose letters then lack h. */
+static eg_masked of_head(eg_ctx *cx, const char *option, eg_masked mask, int64_t head)
+{
+    const eg_spec *s = mask.axes ? eg_spec_parse(cx, option, mask.axes) : NULL;
+    const int axis = eg_spec_axis(s, 0, "h");
+    if (axis < 0) return mask;
+    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", ""), 0),
+                        eg_select_axis(mask.x, axis, head) };
 }
 
 /* -- the core --------------------------------------------------------------------------------- */
@@ -206,7 +146,7 @@ static void outs(eg_attention_args *o, eg_tensor ***out[OUTS])
 typedef struct hook {
     const eg_mha *m;
     const eg_mha_run_args *a;
-    const char *where;
+    const eg_formula *where; /* NULL: none */
     int64_t offset;
 } hook;
 
@@ -232,66 +172,67 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
     eg_tensor *(*score)(void *, eg_tensor *) = k->a->score ? k->a->score : m->score;
     s = groups ? regrouped(s, m->specs->batch, m->heads, 0) : s;
     s = score ? score(k->a->score ? k->a->user : m->user, s) : s;
-    if (k->a->fill && *k->where && eg_ok(s)) { /* the predicate over the letters that it has */
-        char all[EG_RANK_MAX + 8], used[EG_RANK_MAX + 8], open[EG_RANK_MAX + 8];
+    if (k->a->fill && k->where && eg_ok(s)) { /* the predicate over the letters that it has */
+        char all[EG_RANK_MAX + 8], used[EG_RANK_MAX + 8], open[3 * EG_RANK_MAX + 8];
         int64_t sizes[EG_RANK_MAX];
         int n = 0, at = 0;
         snprintf(all, sizeof all, "%shij", m->batch);
         for (int d = 0; all[d]; d++)
-            if (strchr(k->where, all[d])) {
+            if (eg_formula_has(k->where, (char[]){ all[d], 0 })) {
                 sizes[n] = eg_dim(s, d);
                 used[n++] = all[d];
-                at += snprintf(open + at, sizeof open - (size_t)at, all[d] == 'j' ? "[j]" : "%c",
+                at += snprintf(open + at, sizeof open - (size_t)at, all[d] == 'i' ? "%c" : "[%c]",
                                all[d]);
             }
         used[n] = 0;
+        open[at] = 0;
         s = mha_run_fill(k, s, used,
-                         eg_where_mask(eg_context(s), k->where, open, k->offset, sizes));
+                         eg_where_mask(eg_context(s), k->where->text, open, k->offset, sizes));
     }
     if (k->a->fill && k->a->keep.x) s = mha_run_fill(k, s, k->a->keep.axes, k->a->keep.x);
     return groups ? regrouped(s, m->specs->batch, m->kv_heads, m->heads / m->kv_heads) : s;
 }
 
-/* heads of one width, in groups or not */
+/* What .offset moves, i, is where the predicate or the slopes name it; else there is nothing to
+ * move but rotary positions, and an offset of the caller's is refused by the core. */
+static int64_t core_offset(const eg_mha *m, const eg_mha_run_args *a, const eg_attention_args *o,
+                           const eg_formula *where)
+{
+    if (o->alibi.x || eg_formula_has(where, "i")) return o->offset;
+    return where || m->rotary || a->fill ? 0 : a->offset;
+}
+
+/* Heads of one width, in groups or not. */
 static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
 {
     const struct eg__mha_specs *s = m->specs;
     const bool groups = m->kv_heads != m->heads;
-    char room[ROOM], heads[ROOM], keep[ROOM], bias[ROOM], lengths[ROOM], alibi[ROOM], head[48],
-        count[24];
     eg_ctx *cx = eg_context(o.q);
+    const eg_formula *where;
     eg_tensor ***out[OUTS];
     outs(&o, out);
-    const int64_t offset = o.offset;
-    const char *where = predicate(m, cx, a->where, o.alibi.x != NULL, &o.offset, room);
-    if (!where) return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
-    if (o.alibi.x && *where && o.offset != offset)
-        return eg_fail_as(cx, EG_ERROR_NOTATION,
-                          "with slopes (ALiBi) a predicate behind a cache cannot name |i|, nor h "
-                          "beside key heads, "
-                          "nor h or batches without i: \"%s\"",
-                          a->where ? a->where : m->where);
+    if (!predicate(m, cx, a->where, &where))
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
+    o.offset = core_offset(m, a, &o, where);
+    o.offset_letter = "i";
     hook k = { m, a, where, o.offset };
-    o.where = *where ? where : NULL;
     if (groups) {
-        snprintf(head, sizeof head, "(g*%lld+r)", (long long)(m->heads / m->kv_heads));
-        snprintf(count, sizeof count, "%lld", (long long)m->heads);
-        if (!rewritten(cx, where, 'h', head, count, heads))
-            return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
-        o.where = *where ? heads : NULL;
-        o.keep = grouped(o.keep, keep);
-        o.bias = grouped(o.bias, bias);
-        o.lengths = grouped(o.lengths, lengths);
-        o.alibi = grouped(o.alibi, alibi);
+        char head[32];
+        snprintf(head, sizeof head, "g*%lld+r", (long long)(m->heads / m->kv_heads));
+        where = with_head(m, where, head);
+        o.keep = grouped(cx, ".keep", o.keep);
+        o.bias = grouped(cx, ".bias", o.bias);
+        o.lengths = grouped(cx, ".lengths", o.lengths);
+        o.alibi = grouped(cx, ".alibi", o.alibi);
     }
+    o.where = where ? where->text : NULL;
     if (a->score || m->score || a->fill) o.score = hooked, o.user = &k;
     if (a->fill) { /* a float is no mask: eg_attention says so */
         bool data = o.keep.x && eg_type(o.keep.x) != EG_F32 && eg_type(o.keep.x) != EG_F64;
         o.keep = data ? (eg_masked){ 0 } : o.keep;
         o.where = NULL;
+        o.offset = o.alibi.x ? o.offset : 0;
     }
-    if (!o.where) /* nothing that the cache's length could move */
-        o.offset = o.alibi.x ? offset : m->rotary || a->fill ? 0 : a->offset;
     o.spec = s->core;
     o.weights_axes = o.weights || o.dropped || o.scores || o.lse || o.score ? s->weights : NULL;
     o.scale = m->scale;
@@ -303,41 +244,41 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
     return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
 }
 
-/* heads of different widths: slices of what all heads have together */
+/* Heads of different widths, one after the other: slices of what all heads have together. */
 static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
 {
     eg_ctx *cx = eg_context(o.q);
     if (a->score || m->score || a->fill || o.alibi.x)
-        return eg_fail_as(cx, EG_ERROR_SHAPE, ".score, .fill and .alibi need heads of one width");
+        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                          ".score, .fill and .alibi need heads of one width");
     eg_owner *owner = eg_owner_open(cx);
     eg_tensor **room = owner ? eg_owner_alloc(owner, (size_t)((OUTS + 1) * m->heads) * sizeof *room)
                              : NULL,
               *y = NULL;
     eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
     const eg_masked all_keep = o.keep, all_bias = o.bias, all_lengths = o.lengths;
-    const int64_t offset = o.offset;
+    const eg_formula *where;
     int64_t at = 0, from = 0, empty = 0;
     if (!room) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
     outs(&o, out);
     for (int n = 0; n < OUTS; n++) asked[n] = *out[n];
+    if (!predicate(m, cx, a->where, &where))
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
+    o.offset = core_offset(m, a, &o, where);
+    o.offset_letter = "i";
     for (int64_t h = 0; h < m->heads; h++) {
-        char both[ROOM], where[ROOM], keep[ROOM], bias[ROOM], lengths[ROOM], head[24], count[24];
+        char head[24];
         snprintf(head, sizeof head, "%lld", (long long)h);
-        snprintf(count, sizeof count, "%lld", (long long)m->heads);
-        o.offset = offset;
-        const char *text = predicate(m, cx, a->where, false, &o.offset, both);
-        if (!text || !rewritten(cx, text, 'h', head, count, where))
-            return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
+        const eg_formula *mine = with_head(m, where, head);
         int64_t d = m->d_k_each[h], e = m->d_v_each[h];
         o.q = eg_slice_axis(q, -1, at, at + d, 1);
         o.k = eg_slice_axis(k, -1, at, at + d, 1);
         o.v = eg_slice_axis(v, -1, from, from + e, 1);
         at += d, from += e;
-        o.where = *where ? where : NULL;
-        o.offset = o.where ? o.offset : a->offset;
-        o.keep = of_head(all_keep, h, keep);
-        o.bias = of_head(all_bias, h, bias);
-        o.lengths = of_head(all_lengths, h, lengths);
+        o.where = mine ? mine->text : NULL;
+        o.keep = of_head(cx, ".keep", all_keep, h);
+        o.bias = of_head(cx, ".bias", all_bias, h);
+        o.lengths = of_head(cx, ".lengths", all_lengths, h);
         o.spec = m->specs->core;
         o.weights_axes = m->specs->weights;
         o.scale = m->scale;
@@ -365,7 +306,7 @@ static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
                        : c && c != 'm' ? (int)(strchr(m->batch, c) - m->batch)
                                        : -1;
         if (at < 0 || eg_dim(key, axis) == eg_dim(k, at)) continue;
-        eg_fail_as(eg_context(key), EG_ERROR_NOTATION,
+        eg_fail_as(eg_context(key), EG_ERROR_SHAPE,
                    "%s '%c' is %lld in the memory that the cache holds but %lld in the key",
                    c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c, (long long)eg_dim(k, at),
                    (long long)eg_dim(key, axis));
@@ -422,8 +363,7 @@ static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
             cx, EG_ERROR_UNSUPPORTED,
             "the module's .score works on scores in memory, which the form EG_FUSED does not have");
     if (a->gain && (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
-        return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "the gain has %lld numbers, but there are %lld heads",
+        return eg_fail_as(cx, EG_ERROR_SHAPE, "the gain has %lld numbers, but there are %lld heads",
                           (long long)eg_size(a->gain), (long long)m->heads);
     eg_attention_args o = { .size = sizeof o,
                             .keep = a->keep,

@@ -1,5 +1,5 @@
-/* model.c: whole models. tokens → embedding + positions → blocks → norm → logits; with an encoder
- * in front, or without */
+/* model.c: whole models: tokens → embedding + positions → blocks → norm → logits, with or without
+ * an encoder in front. */
 #include "nn.h"
 
 /* -- parts that the models share -------------------------------------------------------------- */
@@ -15,6 +15,7 @@ static eg_block **model_blocks(eg_params *p, int64_t count, const eg_block_args 
     return block;
 }
 
+/* Embedding and positions of tokens, the first of which stands at place `before`. */
 static eg_tensor *model_placed(const eg_embedding *e, const eg_positions *at, eg_tensor *index,
                                int64_t before, double dropout)
 {
@@ -22,9 +23,9 @@ static eg_tensor *model_placed(const eg_embedding *e, const eg_positions *at, eg
     return eg__nn_dropped(at ? eg_positions_run(at, x, .offset = before) : x, dropout);
 }
 
-/* the table's transpose where it is tied */
-static eg_tensor *read_out(const eg_norm *norm, const eg_linear *logits, const eg_embedding *e,
-                           eg_tensor *x)
+/* Norm and logits; with tied weights logits = x Eᵀ. */
+static eg_tensor *model_logits(const eg_norm *norm, const eg_linear *logits, const eg_embedding *e,
+                               eg_tensor *x)
 {
     x = norm ? eg_norm_run(norm, x) : x;
     return logits ? eg_linear_run(logits, x) : eg_einsum("...m,vm->...v", x, e->table);
@@ -35,6 +36,7 @@ static eg_tensor *model_row(eg_tensor *gain, int64_t k)
     return gain ? eg_select_axis(gain, 0, k) : NULL;
 }
 
+/* True if the gain is NULL or (rows, heads); else recorded. */
 static bool gain_fits(const char *who, const char *name, eg_tensor *gain, eg_tensor *x,
                       int64_t rows, int64_t heads)
 {
@@ -60,6 +62,7 @@ static bool tied_fits(eg_params *p, const char *who, bool tied, int64_t classes,
 }
 
 /* -- transformer ------------------------------------------------------------------------------ */
+/* Parameters are made in the order of the data flow, which is their order in files. */
 eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
 {
     OPTIONS(eg_transformer_args, a, given);
@@ -112,10 +115,11 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
         x = eg_block_run(m->block[k], x, .where = a->where, .keep = a->keep,
                          .weights = a->weights ? a->weights + k : NULL, .cache = a->cache,
                          .slot = (int)k, .gain = model_row(a->gain, k));
-    return read_out(m->norm, m->logits, m->tokens, x);
+    return model_logits(m->norm, m->logits, m->tokens, x);
 }
 
 /* -- encoder and decoder ---------------------------------------------------------------------- */
+/* A decoder block is an encoder block with cross attention. */
 eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
 {
     OPTIONS(eg_seq2seq_args, a, given);
@@ -211,7 +215,7 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
             .memory_weights = a->memory_weights ? a->memory_weights + k : NULL, .cache = a->cache,
             .slot = (int)(2 * k), .gain = model_row(a->gain, m->layers + 2 * k),
             .memory_gain = model_row(a->gain, m->layers + 2 * k + 1));
-    return read_out(m->norm, m->logits, m->target, x);
+    return model_logits(m->norm, m->logits, m->target, x);
 }
 
 eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *given)

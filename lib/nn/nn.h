@@ -3,6 +3,7 @@
 #ifndef EG_NN_MODULE_H
 #define EG_NN_MODULE_H
 #include <eingrad/model.h>
+#include <eingrad/notation.h>
 #include <ctype.h>
 #include <string.h>
 
@@ -22,38 +23,14 @@ const char *eg__nn_prefix(const eg_params *); /* "" or "name." */
 /* by its whole name; NULL if there is none */
 const eg_named *eg__nn_named(const eg_params *, const char *full);
 void eg__nn_read(eg_params *); /* the values were read: no file is expected any more */
-/* -- strings of letters or names -------------------------------------------------------------- */
-static inline bool name_char(char c) { return isalnum((unsigned char)c) || c == '_'; }
-/* The string behind its "names:" or "letters:"; *said: 'n', 'l', or 0 where it has neither */
-static inline const char *without_reading(const char *spec, char *said)
-{
-    static const char blank[] = " \t\r\n";
-    const char *word = spec + strspn(spec, blank), *end = word;
-    while (isalpha((unsigned char)*end)) end++;
-    const size_t n = (size_t)(end - word);
-    const bool names = n == 5 && !memcmp(word, "names", n),
-               letters = n == 7 && !memcmp(word, "letters", n);
-    end += strspn(end, blank);
-    *said = '\0';
-    if ((names || letters) && *end == ':') *said = *word;
-    return *said ? end + 1 : spec;
-}
-/* Names: the string says so; or it says nothing, two stand apart by blanks alone, and one has two
- * characters or more. */
-static inline bool in_names(const char *spec)
-{
-    bool longer = false, apart = false;
-    char said;
-    spec = without_reading(spec, &said);
-    if (said) return said == 'n';
-    for (const char *c = spec; *c; c++) {
-        const char *next = c + strspn(c, " []");
-        longer |= name_char(c[0]) && name_char(c[1]);
-        apart |= next > c && memchr(c, ' ', (size_t)(next - c)) && c > spec && name_char(c[-1]) &&
-                 name_char(*next);
-    }
-    return longer && apart;
-}
+/* -- strings of letters or names, eingrad/notation.h ------------------------------------------ */
+/* The string of a spec; of one that could not be made "", which is never read: an error stands. */
+static inline const char *eg__nn_spec(const eg_spec *s) { return s ? s->text : ""; }
+/* "a,b->y", of one term each; b, y NULL: without. */
+const char *eg__nn_joined(const eg_spec *a, const eg_spec *b, const eg_spec *y);
+/* True if s has `terms` operands, an output or none, and indices alone: no groups, no 1, no
+ * ellipsis. Else records that `wanted`, with a caret. */
+bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted);
 
 /* the full name under p, kept as long as p; NULL after an error */
 char *eg__nn_name(eg_params *, const char *name);

@@ -1,4 +1,4 @@
-/* norm.c: layer norm and RMS norm over the last axis. Ba et al. 2016; Zhang, Sennrich 2019 */
+/* norm.c: layer norm (Ba et al. 2016) and RMS norm (Zhang, Sennrich 2019) over the last axis. */
 #include "nn.h"
 
 eg_norm *eg_norm_new_with(const eg_norm_new_args *given)

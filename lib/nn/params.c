@@ -1,4 +1,4 @@
-/* params.c: a list of named tensors, their first values, and copying by name. */
+/* params.c: a list of named tensors, their initial values, and copying by name. */
 #include "nn.h"
 #include <eingrad/grad.h>
 #include <math.h>
@@ -126,22 +126,20 @@ eg_tensor *eg_params_find(const eg_params *p, const char *name)
     return at ? at->x : NULL;
 }
 
-/* letters, or blank-separated names */
-static int axes_in(const char *axes)
+/* How many axes the string names; −1 after an error: it is not one term. */
+static int params_axes(eg_params *p, const char *axes)
 {
-    int letters = 0, words = 0, longest = 0, run = 0;
-    for (const char *s = axes;; s++) {
-        if (*s && *s != ' ') {
-            letters++;
-            words += run++ == 0;
-        } else {
-            longest = run > longest ? run : longest;
-            run = 0;
-            if (!*s) return words > 1 && longest > 1 ? words : letters;
-        }
-    }
+    eg_ctx *cx = eg_params_context(p);
+    eg_mark m = eg_push(cx); /* the spec is gone when its axes are counted */
+    const eg_spec *s = eg_spec_parse(cx, "param", axes);
+    if (s && (s->terms != 1 || s->arrow))
+        eg_spec_fail(s, EG_ERROR_NOTATION, s->terms - 1, -1, "the axes are one term");
+    const int count = s && s->terms == 1 && !s->arrow ? s->term[0].axes : -1;
+    eg_pop(cx, m);
+    return count;
 }
 
+/* Names are unique; list and hash table double as they fill up. */
 static bool params_add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
 {
     list *all = p->all;
@@ -167,6 +165,7 @@ static bool params_add(eg_params *p, const char *name, const char *axes, eg_tens
     return true;
 }
 
+/* Checks name, axes and sizes, then the expected file, before memory is taken. */
 eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank,
                       const int64_t *dims)
 {
@@ -183,10 +182,12 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     if (params_find(p->all, p->prefix, name))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param: the name \"%s%s\" is taken", p->prefix,
                           name);
-    if (axes_in(axes) != rank)
-        return eg_fail_as(cx, EG_ERROR_NOTATION,
+    const int named = params_axes(p, axes);
+    if (named < 0) return eg_fail_in(cx, "\"%s%s\"", p->prefix, name);
+    if (named != rank)
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
                           "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given", p->prefix,
-                          name, axes, axes_in(axes), rank);
+                          name, axes, named, rank);
     if (rank && !dims)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s%s\": the sizes are NULL", p->prefix,
                           name);
@@ -220,6 +221,7 @@ eg_tensor *eg_constant_n(eg_params *p, int rank, const int64_t *dims)
     return p ? eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims) : NULL;
 }
 
+/* Assigns under eg_nograd, so that parameters stay leaves. */
 int eg_params_copy(eg_params *to, const eg_params *from)
 {
     eg_ctx *cx = eg_params_context(to);
@@ -299,6 +301,24 @@ char *eg__nn_text(eg_params *p, const char *format, ...)
     va_end(again);
     va_end(values);
     return out;
+}
+
+const char *eg__nn_joined(const eg_spec *a, const eg_spec *b, const eg_spec *y)
+{
+    const eg_spec *const both[] = { a, b };
+    return eg__nn_spec(eg_spec_join(b ? 2 : 1, both, y));
+}
+
+bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted)
+{
+    if (!s) return false;
+    if (s->terms != terms || s->arrow != arrow)
+        return eg_spec_fail(s, EG_ERROR_NOTATION, -1, -1, "%s", wanted), false;
+    for (int k = 0; k < terms + arrow; k++)
+        for (int i = 0; i < s->term[k].items; i++)
+            if (s->term[k].item[i].index < 0 || s->term[k].item[i].group)
+                return eg_spec_fail(s, EG_ERROR_NOTATION, k, i, "%s", wanted), false;
+    return true;
 }
 
 bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width)

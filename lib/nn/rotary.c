@@ -1,34 +1,27 @@
 /* rotary.c: places as rotations of pairs of numbers. Su et al. 2021, "RoFormer", eq. 34 */
 #include "nn.h"
-#include <ctype.h>
 #include <math.h>
 
-/* "b i h d, i d": the axes of x that the two letters behind the comma name */
-static bool axes_of(eg_ctx *cx, const char *spec, int *place, int *width)
+/* "b i h d, i d": the axes of x that the two indices behind the comma name */
+static bool axes_of(const eg_spec *s, eg_tensor *x, int *place, int *width)
 {
-    char two[2], said = 0;
-    const char *given = spec, *comma = NULL;
-    if (spec) spec = without_reading(spec, &said);
-    if (spec && said != 'n') comma = strchr(spec, ',');
-    int n = 0, axis = 0, found[2] = { -1, -1 };
-    for (const char *c = comma ? comma + 1 : ""; *c; c++)
-        if (isalpha((unsigned char)*c) && n < 2)
-            two[n++] = *c;
-        else if (!isspace((unsigned char)*c))
-            n = 3;
-    for (const char *c = spec; n == 2 && c < comma; c++) {
-        if (isspace((unsigned char)*c)) continue;
-        for (int k = 0; k < 2; k++)
-            if (*c == two[k]) found[k] = axis;
-        axis++;
-    }
-    if (n != 2 || found[0] < 0 || found[1] < 0 || found[0] == found[1])
-        return eg_fail_as(cx, EG_ERROR_SHAPE,
-                          "rotary: the spec \"%s\" needs the letters of x, a comma, and those of "
-                          "place and width, as in \"bihd, id\"",
-                          given ? given : ""),
+    static const char wanted[] = "the indices of x are needed, a comma, and those of place and "
+                                 "width, as in \"bihd, id\"";
+    if (!eg__nn_simple(s, 2, false, wanted)) return false;
+    const eg_spec_term *two = &s->term[1];
+    int axis[2] = { -1, -1 };
+    if (two->items != 2 || two->item[0].index == two->item[1].index)
+        return eg_spec_fail(s, EG_ERROR_NOTATION, 1, -1, "%s", wanted), false;
+    for (int k = 0; k < 2; k++)
+        if ((axis[k] = eg_spec_axis(s, 0, s->index[two->item[k].index].name)) < 0)
+            return eg_spec_fail(s, EG_ERROR_NOTATION, 1, k, "x does not have this index"), false;
+    if (s->term[0].axes != eg_rank(x))
+        return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1, "the string names %d axes of x, which has %d",
+                            s->term[0].axes, eg_rank(x)),
                false;
-    return *place = found[0], *width = found[1], true;
+    *place = axis[0];
+    *width = axis[1];
+    return true;
 }
 
 /* cos and sin of (i + offset) base^(−2k/d), in f64, then in x's type: (i, d/2) */
@@ -50,12 +43,8 @@ eg_tensor *eg_rotary_with(const eg_rotary_args *given)
     eg_ctx *cx = eg_context(a->x);
     eg_tensor *x = a->x, *c, *s;
     int place, width;
-    if (!eg_ok(x) || !axes_of(cx, a->spec, &place, &width))
+    if (!eg_ok(x) || !axes_of(eg_spec_parse(cx, "rotary", a->spec), x, &place, &width))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: x is NULL");
-    if (place >= eg_rank(x) || width >= eg_rank(x))
-        return eg_fail_as(cx, EG_ERROR_SHAPE,
-                          "rotary: the spec \"%s\" names more axes than x has, which is %d",
-                          a->spec, eg_rank(x));
     int64_t d = eg_dim(x, width), pairs = d / 2;
     double base = eg_option(a->base, 10000);
     if (d % 2)

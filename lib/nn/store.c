@@ -21,17 +21,18 @@ int eg_params_save(const eg_params *p, const char *path)
     return bad;
 }
 
+/* Compares all tensors with the parameters before the first value changes. */
 int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
 {
     eg_ctx *cx = eg_params_context(p);
     if (!p || !file || eg_error(cx)) return -1;
-    for (int k = 0; k < eg_params_count(p); k++) { /* all is checked before anything changes */
+    for (int k = 0; k < eg_params_count(p); k++) {
         const eg_named *one = eg_params_at(p, k);
         if (!eg_ok(eg_safetensors_need(file, path, one->name, one->name, eg_rank(one->x),
                                        eg_dims(one->x))))
             return -1;
     }
-    /* a checkpoint has an optimiser's state as well */
+    /* a checkpoint also has the state of an optimiser, "opt.…" */
     for (int k = 0; k < eg_safetensors_count(file); k++) {
         const char *name = eg_safetensors_name(file, k);
         if (strncmp(name, "opt.", 4) && !eg__nn_named(p, name)) {

@@ -1,4 +1,4 @@
-/* unused.c: which parameters took no part in a forward: a walk over the history of the results */
+/* unused.c: the parameters that took no part in making results, by a walk over their history. */
 #include "nn.h"
 #include <eingrad/grad.h>
 

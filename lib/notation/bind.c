@@ -7,10 +7,11 @@
 #include "notation/bind.h"
 #include <string.h>
 
-/* items with the ellipsis expanded; their places */
+/* The items of a term with its ellipsis expanded to `dots` axes, and which of them make each axis
+ * of the operand. */
 static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots)
 {
-    const eg_letter *item = B->p->item + pt->begin, *end = B->p->item + pt->end;
+    const eg_term_item *item = B->p->item + pt->begin, *end = B->p->item + pt->end;
     int r = 0, m = 0;
     if (pt->plain) {
         for (; item < end; item++, m++) t->item[m] = *item, t->first[m] = m, t->last[m] = m + 1;
@@ -36,6 +37,8 @@ static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots)
     t->items = m, t->rank = r;
 }
 
+/* Axis a meets `size` under item i of operand k. False after an error: it has another size, and
+ * neither of the two is a 1 that may stretch. */
 static bool meet(bind *B, int a, int64_t size, int k, int i)
 {
     eg_axis_name *axis = &B->b->axis[a];
@@ -62,6 +65,8 @@ static bool meet(bind *B, int a, int64_t size, int k, int i)
     return eg__bad_size(B, a, size, k, i), false;
 }
 
+/* Sizes from groups: (a b c) = n with one unknown a gives a = n / (b c). Repeats until nothing
+ * changes; the last pass refuses what is still unknown or does not fit. */
 static bool solve_groups(bind *B)
 {
     eg_bound *b = B->b;
@@ -139,7 +144,7 @@ static bool countable(const bind *B, const eg_bound_term *t)
                    "the sizes multiply to more than 64 bits can count");
     return fit;
 }
-/* dim of a term without tensor: products of groups */
+/* Fills in the sizes of a term that has no tensor: products over its groups. */
 static bool sizes_of(const bind *B, eg_bound_term *t)
 {
     if (!countable(B, t)) return false;
@@ -151,11 +156,12 @@ static bool sizes_of(const bind *B, eg_bound_term *t)
     return true;
 }
 
+/* The option .a = size is negative, or the string has another size for a. */
 static const eg_bound *bad_given(const bind *B, int a, int64_t size)
 {
     const eg_parsed_axis *x = &B->p->axis[a];
     if (size < 0)
-        return eg_fail_as(B->cx, EG_ERROR_NOTATION, "%s: the size given for '%.*s' is %lld", B->who,
+        return eg_fail_as(B->cx, EG_ERROR_MISUSE, "%s: the size given for '%.*s' is %lld", B->who,
                           a_length(B, a), a_name(B, a), (long long)size),
                NULL;
     return eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ x->size_at, x->length }, NULL, NULL,
@@ -165,281 +171,346 @@ static const eg_bound *bad_given(const bind *B, int a, int64_t size)
            NULL;
 }
 
-const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs,
-                         int sizes, const eg_given *size)
+/* -- the steps of a binding, each false after an error ---------------------------------------- */
+/* The string has a term for each operand, of its rank; B->dots becomes the number of axes that an
+ * ellipsis stands for, the most over the operands. */
+static bool match_ranks(bind *B)
 {
-    return eg__bind_called(who, spec, flags, n, xs, sizes, size, NULL);
-}
-const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n,
-                                eg_tensor *const *xs, int sizes, const eg_given *size,
-                                const char *const *called)
-{
+    const eg_parsed *p = B->p;
     operand_name name;
-    eg_ctx *cx = eg__context_of(who, n, xs);
-    if (!cx || eg__failed(cx)) return NULL;
-    if (!spec) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no string was given", who), NULL;
-    for (int k = 0; k < n; k++)
-        if (xs[k] && !eg__check(who, xs[k])) return NULL;
-
-    eg_parse_room room;
-    const eg_parsed *p = eg__parse(cx, who, spec, EG_READ_BY_BLANKS, &room);
-    if (!p) return NULL;
-    bind B = {
-        .cx = cx, .who = who, .spec = spec, .flags = flags, .xs = xs, .p = p, .called = called
-    };
-    if (p->terms != n) return eg__bad_count(&B, n);
-    if (p->bracket >= 0 && !(flags & EG_NOTATION_BRACKETS))
-        return eg__caret(cx, who, spec, 1, &(eg_caret){ p->bracket, 1 }, NULL, NULL,
-                         "brackets have no meaning here"),
-               NULL;
-
-    /* ranks; how many axes an ellipsis has: the most over the operands */
-    int dots = 0, items = 0, slots = 0, dims = 0;
-    for (int k = 0; k < n; k++) {
-        const eg_parsed_term *t = &p->term[k];
-        const int rank = xs[k] ? xs[k]->rank : t->slots;
-        if (t->dots == 2)
-            return eg__caret(
-                       cx, who, spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL,
-                       "an ellipsis stands in a group of %s, so its axes cannot be told apart",
-                       eg__operand_name(called, k, &name)),
-                   NULL;
-        if (t->dots ? rank < t->slots - 1 : rank != t->slots) return eg__bad_rank(&B, k);
-        if (t->dots && xs[k] && rank - t->slots + 1 > dots) dots = rank - t->slots + 1;
+    if (p->terms != B->n) return eg__bad_count(B, B->n), false;
+    if (p->bracket >= 0 && !(B->flags & EG_NOTATION_BRACKETS)) {
+        eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ p->bracket, 1 }, NULL, NULL,
+                  "brackets have no meaning here");
+        return false;
     }
-    if (p->names && !p->said && dots && eg__also_letters(&B))
-        return eg__caret(cx, who, spec, 0, NULL, NULL,
-                         "for names begin it with 'names:', for letters with 'letters:'",
-                         "with '...' the string can be read as letters and as names"),
-               NULL;
-    for (int k = 0; k <= n; k++) {
+    for (int k = 0; k < B->n; k++) {
         const eg_parsed_term *t = &p->term[k];
-        if (k == n && !p->arrow) break;
-        const int e = !t->dots         ? 0
-                      : k < n && xs[k] ? xs[k]->rank - t->slots + 1
-                                       : dots,
-                  extra = t->dots ? e - 1 : 0;
-        if (t->names + e > EG_RANK_MAX)
-            return eg__caret(cx, who, spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL,
-                             "a term has %d axes, %d is the most", t->names + e, EG_RANK_MAX),
-                   NULL;
-        items += t->end - t->begin + (t->dots ? e : 0),
-            slots += t->slots + (t->dots == 1 ? extra : 0) + (t->dots == 1 && e == 0 ? 1 : 0);
-        if (k == n || !xs[k]) dims += t->slots + e;
+        const eg_tensor *x = B->xs[k];
+        const int rank = x ? x->rank : t->slots;
+        if (t->dots == 2) {
+            eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL,
+                      "an ellipsis stands in a group of %s, so its axes cannot be told apart",
+                      eg__operand_name(B->called, k, &name));
+            return false;
+        }
+        if (t->dots ? rank < t->slots - 1 : rank != t->slots) return eg__bad_rank(B, k), false;
+        if (t->dots && x && rank - t->slots + 1 > B->dots) B->dots = rank - t->slots + 1;
     }
-    const int axes = p->axes + dots;
-    const bool implicit = !p->arrow && flags & (EG_NOTATION_IMPLICIT | EG_NOTATION_UNION);
+    if (!p->names || p->said || !B->dots || !eg__also_letters(B)) return true;
+    eg__caret(B->cx, B->who, B->spec, 0, NULL, NULL,
+              "for names begin it with 'names:', for letters with 'letters:'",
+              "with '...' the string can be read as letters and as names");
+    return false;
+}
+
+/* How many axes the ellipsis of term k (n: the output) stands for. */
+static int dots_of(const bind *B, int k)
+{
+    const eg_parsed_term *t = &B->p->term[k];
+    return !t->dots ? 0 : k < B->n && B->xs[k] ? B->xs[k]->rank - t->slots + 1 : B->dots;
+}
+
+/* Allocates the result in one block: head, axes, terms, sizes, places, items, the string. */
+static bool lay_out(bind *B)
+{
+    const eg_parsed *p = B->p;
+    const int n = B->n, axes = p->axes + B->dots;
+    int items = 0, slots = 0, dims = 0;
+    for (int k = 0; k < n + p->arrow; k++) {
+        const eg_parsed_term *t = &p->term[k];
+        const int e = dots_of(B, k);
+        if (t->names + e > EG_RANK_MAX) {
+            eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL,
+                      "a term has %d axes, %d is the most", t->names + e, EG_RANK_MAX);
+            return false;
+        }
+        items += t->end - t->begin + e;
+        slots += t->slots + e;
+        if (k == n || !B->xs[k]) dims += t->slots + e;
+    }
+    const bool implicit = !p->arrow && B->flags & (EG_NOTATION_IMPLICIT | EG_NOTATION_UNION);
     if (implicit) items += axes, slots += axes, dims += axes;
 
-    /* one block: head, axes, terms, sizes, places, items, the string */
-    char *block =
-        eg__alloc(cx, sizeof(eg_bound) + (size_t)axes * sizeof(eg_axis_name) +
-                          (size_t)n * sizeof(eg_bound_term) + (size_t)dims * sizeof(int64_t) +
-                          2 * (size_t)slots * sizeof(int) + (size_t)items * sizeof(eg_letter) +
-                          (size_t)p->length + 1);
-    if (!block) return NULL;
-    eg_bound *b = B.b = (eg_bound *)block;
-    *b = (eg_bound){ .who = who,
+    const size_t head =
+        sizeof(eg_bound) + (size_t)axes * sizeof(eg_axis_name) + (size_t)n * sizeof(eg_bound_term);
+    eg_bound *b =
+        eg__alloc(B->cx, head + (size_t)dims * sizeof(int64_t) + 2 * (size_t)slots * sizeof(int) +
+                             (size_t)items * sizeof(eg_term_item) + (size_t)p->length + 1);
+    if (!b) return false;
+    *b = (eg_bound){ .who = B->who,
                      .said = p->said,
                      .begin = p->begin,
-                     .called = called,
-                     .cx = cx,
+                     .called = B->called,
+                     .cx = B->cx,
                      .axes = axes,
-                     .dots = dots,
+                     .axis = (eg_axis_name *)(b + 1),
+                     .dots = B->dots,
                      .terms = n,
                      .arrow = p->arrow || implicit };
-    block += sizeof(eg_bound);
-    b->axis = (eg_axis_name *)block, block += (size_t)axes * sizeof(eg_axis_name);
-    b->term = (eg_bound_term *)block, block += (size_t)n * sizeof(eg_bound_term);
-    int64_t *dim = (int64_t *)block;
-    block += (size_t)dims * sizeof(int64_t);
-    int *place = (int *)block;
-    block += 2 * (size_t)slots * sizeof(int);
-    eg_letter *item = (eg_letter *)block;
-    block += (size_t)items * sizeof(eg_letter);
-    b->spec = memcpy(block, spec, (size_t)p->length + 1);
+    b->term = (eg_bound_term *)(b->axis + axes);
+    B->b = b;
+    B->dim = (int64_t *)(b->term + n);
+    B->place = (int *)(B->dim + dims);
+    B->item = (eg_term_item *)(B->place + 2 * slots);
+    b->spec = memcpy(B->item + items, B->spec, (size_t)p->length + 1);
+    return true;
+}
 
+/* The table of axes, with the sizes that the string and the options give. */
+static bool name_axes(bind *B, int sizes, const eg_given *size)
+{
+    const eg_parsed *p = B->p;
+    eg_bound *b = B->b;
     for (int a = 0; a < p->axes; a++)
         b->axis[a] = (eg_axis_name){ .text = b->spec + p->axis[a].at,
                                      .length = p->axis[a].length,
                                      .size = p->axis[a].size,
                                      .from = -1 };
-    for (int a = p->axes; a < axes; a++)
+    for (int a = p->axes; a < b->axes; a++)
         b->axis[a] = (eg_axis_name){ .text = "...", .length = 3, .size = -1, .from = -1 };
     for (int g = 0; g < sizes; g++) {
         int a = 0;
         while (a < p->axes && (b->axis[a].length != size[g].length ||
                                memcmp(b->axis[a].text, size[g].name, (size_t)size[g].length)))
             a++;
-        if (a == p->axes)
-            return eg__caret(cx, who, spec, 0, NULL, NULL, NULL,
-                             "a size is given for '%.*s', which is not in the string",
-                             clip(size[g].length), size[g].name),
-                   NULL;
+        if (a == p->axes) {
+            eg__caret(B->cx, B->who, B->spec, 0, NULL, NULL, NULL,
+                      "a size is given for '%.*s', which is not in the string",
+                      clip(size[g].length), size[g].name);
+            return false;
+        }
         if (size[g].size < 0 || (b->axis[a].size >= 0 && b->axis[a].size != size[g].size))
-            return bad_given(&B, a, size[g].size);
+            return bad_given(B, a, size[g].size), false;
         b->axis[a].size = size[g].size;
     }
-
-    /* operands */
-    for (int k = 0; k < n; k++) {
-        eg_bound_term *t = &b->term[k];
-        const eg_parsed_term *pt = &p->term[k];
-        eg_tensor *x = t->x = xs[k];
-        const int e = !pt->dots ? 0 : x ? x->rank - pt->slots + 1 : dots;
-        t->item = item, t->first = place;
-        t->last = place + (x ? x->rank : pt->slots - (pt->dots == 1) + (pt->dots == 1 ? e : 0));
-        fill(&B, t, pt, e);
-        item += t->items, place += 2 * t->rank;
-        if (!x) {
-            t->dim = dim, dim += t->rank;
-            continue;
-        }
-        t->dim = x->dim;
-        for (int r = 0; r < t->rank; r++) {
-            const int i = t->first[r];
-            if (i == t->last[r]) {
-                if (t->dim[r] != 1) {
-                    words tail = { .n = 0 };
-                    int nth = 0, at = pt->at;
-                    for (int q = pt->begin; q < pt->end;
-                         nth += !p->item[q].group || q + 1 == pt->end ||
-                                        p->item[q + 1].group != p->item[q].group
-                                    ? p->item[q].axis == EG_ITEM_DOTS ? e : 1
-                                    : 0,
-                             q++)
-                        if (p->item[q].axis == EG_ITEM_ONE && nth == r) at = p->item[q].at;
-                    eg__say_operand(&tail, called, k, t->rank, t->dim);
-                    return eg__caret(cx, who, spec, 1, &(eg_caret){ at, 1 }, tail.s,
-                                     eg__touches_name(spec, at) ? EG_ONE_HINT : NULL,
-                                     "axis %d of %s is %lld where the string has 1", r,
-                                     eg__operand_name(called, k, &name), (long long)t->dim[r]),
-                           NULL;
-                }
-            } else if (t->item[i].group)
-                B.groups = true;
-            else if (!meet(&B, t->item[i].axis, t->dim[r], k, i))
-                return NULL;
-        }
-    }
-    if (B.groups && !solve_groups(&B)) return NULL;
-
-    /* the output */
-    eg_bound_term *o = &b->out;
-    if (b->arrow) {
-        o->item = item, o->first = place, o->dim = dim;
-        if (p->arrow) {
-            const eg_parsed_term *pt = &p->term[n];
-            for (int i = pt->begin; i < pt->end; i++) {
-                const int a = p->item[i].axis;
-                if (a < p->axes && !p->axis[a].inputs &&
-                    !(flags & EG_NOTATION_NEW_OUT && b->axis[a].size >= 0))
-                    return eg__bad_out(&B, a, p->item[i].at);
-            }
-            if (!pt->dots && dots)
-                for (int k = 0; k < n; k++)
-                    for (int i = 0; i < b->term[k].items; i++)
-                        if (b->term[k].item[i].axis >= p->axes && !b->term[k].item[i].bracket)
-                            return eg__caret(
-                                       cx, who, spec, 1, &(eg_caret){ b->term[k].item[i].at, 3 },
-                                       NULL, NULL,
-                                       "the output has no '...', which stands for %d ax%s of %s",
-                                       dots, dots == 1 ? "is" : "es",
-                                       eg__operand_name(called, k, &name)),
-                                   NULL;
-            o->last = place + pt->slots + (pt->dots == 1 ? dots - 1 : 0);
-            fill(&B, o, pt, dots);
-        } else {
-            int m = 0;
-            if (flags & EG_NOTATION_UNION) {
-                bool had[EG_AXES_MAX];
-                memset(had, 0, (size_t)axes);
-                for (int k = 0; k < n; k++) {
-                    bool first_dots = true;
-                    for (int i = 0; i < b->term[k].items; i++) {
-                        const eg_letter l = b->term[k].item[i];
-                        /* all ellipsis axes where the first ellipsis stands */
-                        if (l.axis >= p->axes) {
-                            for (int a = p->axes; a < axes && first_dots; a++)
-                                if (!had[a])
-                                    had[a] = true, o->item[m] = l, o->item[m].group = 0,
-                                    o->item[m++].axis = (uint16_t)a;
-                            first_dots = false;
-                        } else if (!had[l.axis])
-                            had[l.axis] = true, o->item[m] = l, o->item[m++].group = 0;
-                    }
-                }
-            } else {
-                for (int a = p->axes; a < axes; a++)
-                    o->item[m++] = (eg_letter){ .axis = (uint16_t)a, .at = (uint16_t)p->length };
-                for (int a = 0; a < p->axes; a++) {
-                    if (p->axis[a].inputs != 1) continue;
-                    int j = m++;
-                    for (; j > dots; j--) { /* alphabetical, as NumPy: capitals first */
-                        const eg_axis_name *x = &b->axis[o->item[j - 1].axis], *y = &b->axis[a];
-                        const int shorter = x->length < y->length ? x->length : y->length,
-                                  order = memcmp(x->text, y->text, (size_t)shorter);
-                        if (order < 0 || (order == 0 && x->length < y->length)) break;
-                        o->item[j] = o->item[j - 1];
-                    }
-                    o->item[j] = (eg_letter){ .axis = (uint16_t)a, .at = p->axis[a].at };
-                }
-            }
-            if (m > EG_RANK_MAX)
-                return eg_fail_as(cx, EG_ERROR_NOTATION,
-                                  "%s: the output has %d axes, %d is the most", who, m,
-                                  EG_RANK_MAX),
-                       NULL;
-            o->items = o->rank = m, o->last = place + m;
-            for (int i = 0; i < m; i++) o->first[i] = i, o->last[i] = i + 1;
-        }
-    }
-    for (int a = 0; a < axes; a++)
-        if (b->axis[a].size < 0) {
-            if (a >= p->axes) {
-                b->axis[a].size = 1;
-                continue;
-            }
-            return eg__caret(cx, who, spec, 1, &(eg_caret){ p->axis[a].at, p->axis[a].length },
-                             NULL, NULL, "index '%.*s' has no size", a_length(&B, a),
-                             a_name(&B, a)),
-                   NULL;
-        }
-    if (b->arrow && !sizes_of(&B, o)) return NULL;
-    if (p->names && n > 1) {
-        bool found = false;
-        eg__bad_name(&B, &found);
-        if (found) return NULL;
-    }
-    if (!p->names && !p->said && !eg__certain_letters(&B, sizes, size)) return NULL;
-
-    /* views */
-    for (int k = 0; k < n; k++) {
-        eg_bound_term *t = &b->term[k];
-        if (!t->x) {
-            if (!sizes_of(&B, t)) return NULL;
-            continue;
-        }
-        if (B.stretch) drop_ones(t, b->axis);
-        if (p->term[k].plain && !B.stretch) continue;
-        bool changed = false;
-        for (int r = 0; r < t->rank; r++) changed |= t->last[r] - t->first[r] != 1;
-        if (!changed) continue;
-        if (!countable(&B, t)) return NULL;
-        int64_t shape[EG_RANK_MAX];
-        for (int i = 0; i < t->items; i++) shape[i] = b->axis[t->item[i].axis].size;
-        t->x = eg_view_n(t->x, t->items, shape);
-        if (!eg_ok(t->x)) return NULL;
-    }
-    return b;
+    return true;
 }
 
-eg_tensor *eg__merge(const eg_bound *b, eg_tensor *y)
+/* Axis r of operand k is not of size 1, but the string has a 1 there. */
+static void bad_one(const bind *B, int k, int r)
 {
-    const eg_bound_term *o = &b->out;
+    const eg_bound_term *t = &B->b->term[k];
+    const eg_parsed_term *pt = &B->p->term[k];
+    const int e = dots_of(B, k);
+    words tail = { .n = 0 };
+    operand_name name;
+    int nth = 0, at = pt->at;
+    for (int q = pt->begin; q < pt->end; q++) {
+        const eg_term_item *l = &B->p->item[q];
+        if (l->axis == EG_ITEM_ONE && nth == r) at = l->at;
+        if (!l->group || q + 1 == pt->end || l[1].group != l->group)
+            nth += l->axis == EG_ITEM_DOTS ? e : 1;
+    }
+    eg__say_operand(&tail, B->called, k, t->rank, t->dim);
+    eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &(eg_caret){ at, 1 }, tail.s,
+                 eg__touches_name(B->spec, at) ? EG_ONE_HINT : NULL,
+                 "axis %d of %s is %lld where the string has 1", r,
+                 eg__operand_name(B->called, k, &name), (long long)t->dim[r]);
+}
+
+/* Operand k: its items, and the sizes of those that stand alone. */
+static bool bind_operand(bind *B, int k)
+{
+    eg_bound_term *t = &B->b->term[k];
+    const eg_parsed_term *pt = &B->p->term[k];
+    eg_tensor *x = t->x = B->xs[k];
+    const int e = dots_of(B, k), rank = x ? x->rank : pt->slots - (pt->dots == 1) + e;
+    t->item = B->item;
+    t->first = B->place;
+    t->last = B->place + rank;
+    fill(B, t, pt, e);
+    B->item += t->items;
+    B->place += 2 * t->rank;
+    if (!x) {
+        t->dim = B->dim;
+        B->dim += t->rank;
+        return true;
+    }
+    t->dim = x->dim;
+    for (int r = 0; r < t->rank; r++) {
+        const int i = t->first[r];
+        if (i == t->last[r]) {
+            if (t->dim[r] != 1) return bad_one(B, k, r), false;
+        } else if (t->item[i].group)
+            B->groups = true;
+        else if (!meet(B, t->item[i].axis, t->dim[r], k, i))
+            return false;
+    }
+    return true;
+}
+
+/* The term behind the arrow. */
+static bool written_output(bind *B)
+{
+    const eg_parsed *p = B->p;
+    const eg_parsed_term *pt = &p->term[B->n];
+    eg_bound *b = B->b;
+    operand_name name;
+    for (int i = pt->begin; i < pt->end; i++) {
+        const int a = p->item[i].axis;
+        if (a < p->axes && !p->axis[a].inputs &&
+            !(B->flags & EG_NOTATION_NEW_OUT && b->axis[a].size >= 0))
+            return eg__bad_out(B, a, p->item[i].at), false;
+    }
+    for (int k = 0; !pt->dots && B->dots && k < B->n; k++)
+        for (int i = 0; i < b->term[k].items; i++) {
+            const eg_term_item *l = &b->term[k].item[i];
+            if (l->axis < p->axes || l->bracket) continue;
+            eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ l->at, 3 }, NULL, NULL,
+                      "the output has no '...', which stands for %d ax%s of %s", B->dots,
+                      B->dots == 1 ? "is" : "es", eg__operand_name(B->called, k, &name));
+            return false;
+        }
+    b->out.last = b->out.first + pt->slots + (pt->dots == 1 ? B->dots - 1 : 0);
+    fill(B, &b->out, pt, B->dots);
+    return true;
+}
+/* All axes in the order of their first appearance; those of the ellipsis where the first one
+ * stands. Returns their number. */
+static int union_output(const bind *B, eg_term_item *out)
+{
+    const eg_bound *b = B->b;
+    const int named = B->p->axes;
+    bool had[EG_AXES_MAX];
+    int m = 0;
+    memset(had, 0, (size_t)b->axes);
+    for (int k = 0; k < B->n; k++)
+        for (int i = 0; i < b->term[k].items; i++) {
+            const eg_term_item l = b->term[k].item[i];
+            const int from = l.axis < named ? l.axis : named,
+                      to = l.axis < named ? l.axis + 1 : b->axes;
+            for (int a = from; a < to; a++) {
+                if (had[a]) continue;
+                had[a] = true;
+                out[m] = l;
+                out[m].group = 0;
+                out[m++].axis = (uint16_t)a;
+            }
+        }
+    return m;
+}
+/* Those of the ellipsis, then the axes that occur once, in alphabetical order with capitals first,
+ * as NumPy has them. Returns their number. */
+static int once_output(const bind *B, eg_term_item *out)
+{
+    const eg_bound *b = B->b;
+    const eg_parsed *p = B->p;
+    int m = 0;
+    for (int a = p->axes; a < b->axes; a++)
+        out[m++] = (eg_term_item){ .axis = (uint16_t)a, .at = (uint16_t)p->length };
+    for (int a = 0; a < p->axes; a++) {
+        if (p->axis[a].inputs != 1) continue;
+        int j = m++;
+        for (; j > B->dots; j--) {
+            const eg_axis_name *x = &b->axis[out[j - 1].axis], *y = &b->axis[a];
+            const int shorter = x->length < y->length ? x->length : y->length,
+                      order = memcmp(x->text, y->text, (size_t)shorter);
+            if (order < 0 || (order == 0 && x->length < y->length)) break;
+            out[j] = out[j - 1];
+        }
+        out[j] = (eg_term_item){ .axis = (uint16_t)a, .at = p->axis[a].at };
+    }
+    return m;
+}
+static bool bind_output(bind *B)
+{
+    eg_bound_term *o = &B->b->out;
+    o->item = B->item;
+    o->first = B->place;
+    o->dim = B->dim;
+    if (B->p->arrow) return written_output(B);
+    const int m = B->flags & EG_NOTATION_UNION ? union_output(B, o->item) : once_output(B, o->item);
+    if (m > EG_RANK_MAX)
+        return eg_fail_as(B->cx, EG_ERROR_SHAPE, "%s: the output has %d axes, %d is the most",
+                          B->who, m, EG_RANK_MAX),
+               false;
+    o->items = o->rank = m;
+    o->last = o->first + m;
+    for (int i = 0; i < m; i++) o->first[i] = i, o->last[i] = i + 1;
+    return true;
+}
+
+/* Every index has a size; an ellipsis axis that no operand has is 1. */
+static bool all_sized(const bind *B)
+{
+    eg_bound *b = B->b;
+    for (int a = 0; a < b->axes; a++) {
+        if (b->axis[a].size >= 0) continue;
+        if (a < B->p->axes) {
+            eg__caret(B->cx, B->who, B->spec, 1,
+                      &(eg_caret){ B->p->axis[a].at, B->p->axis[a].length }, NULL, NULL,
+                      "index '%.*s' has no size", a_length(B, a), a_name(B, a));
+            return false;
+        }
+        b->axis[a].size = 1;
+    }
+    return true;
+}
+
+/* Operand k as a view with one axis for each item. */
+static bool split_operand(const bind *B, int k)
+{
+    eg_bound_term *t = &B->b->term[k];
+    if (!t->x) return sizes_of(B, t);
+    if (B->stretch) drop_ones(t, B->b->axis);
+    if (B->p->term[k].plain && !B->stretch) return true;
     bool changed = false;
-    for (int r = 0; r < o->rank; r++) changed |= o->last[r] - o->first[r] != 1;
-    return changed ? eg_reshape_n(y, o->rank, o->dim) : y;
+    for (int r = 0; r < t->rank; r++) changed |= t->last[r] - t->first[r] != 1;
+    if (!changed) return true;
+    if (!countable(B, t)) return false;
+    int64_t shape[EG_RANK_MAX];
+    for (int i = 0; i < t->items; i++) shape[i] = B->b->axis[t->item[i].axis].size;
+    t->x = eg_view_n(t->x, t->items, shape);
+    return eg_ok(t->x);
+}
+
+/* True if the string can be meant as it is read: no name is a slip of another, and letters could
+ * not be names as well. */
+static bool certain(const bind *B, int sizes, const eg_given *size)
+{
+    const eg_parsed *p = B->p;
+    bool found = false;
+    if (p->names && B->n > 1) eg__bad_name(B, &found);
+    return !found && (p->names || p->said || eg__certain_letters(B, sizes, size));
+}
+
+const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n,
+                                eg_tensor *const *xs, int sizes, const eg_given *size,
+                                const char *const *called)
+{
+    eg_ctx *cx = eg__context_of(who, n, xs);
+    if (!cx || eg__failed(cx)) return NULL;
+    if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: no string was given", who), NULL;
+    for (int k = 0; k < n; k++)
+        if (xs[k] && !eg__check(who, xs[k])) return NULL;
+
+    eg_parse_room room;
+    const eg_parsed *p = eg__parse(cx, who, spec, EG_READ_BY_BLANKS, &room);
+    if (!p) return NULL;
+    bind B = { .cx = cx,
+               .who = who,
+               .spec = spec,
+               .flags = flags,
+               .n = n,
+               .xs = xs,
+               .p = p,
+               .called = called };
+    if (!match_ranks(&B) || !lay_out(&B) || !name_axes(&B, sizes, size)) return NULL;
+    for (int k = 0; k < n; k++)
+        if (!bind_operand(&B, k)) return NULL;
+    if (B.groups && !solve_groups(&B)) return NULL;
+    if ((B.b->arrow && !bind_output(&B)) || !all_sized(&B)) return NULL;
+    if ((B.b->arrow && !sizes_of(&B, &B.b->out)) || !certain(&B, sizes, size)) return NULL;
+    for (int k = 0; k < n; k++)
+        if (!split_operand(&B, k)) return NULL;
+    return B.b;
+}
+
+const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs,
+                         int sizes, const eg_given *size)
+{
+    return eg__bind_called(who, spec, flags, n, xs, sizes, size, NULL);
 }
 
 eg_tensor *eg__refuse(const eg_bound *b, int term, int item, const char *format, ...)

@@ -1,5 +1,5 @@
-/* bind.h: a binding under way, shared by bind.c, which does it, and refuse.c, which says why it
- * cannot be done. */
+/* bind.h: a binding under way: what bind.c, which does it, and refuse.c, which says why it cannot
+ * be done, share. */
 #ifndef EG_BIND_H
 #define EG_BIND_H
 #include "notation/notation.h"
@@ -7,16 +7,21 @@
 typedef struct bind {
     eg_ctx *cx;
     const char *who, *spec;
-    int flags;
+    int flags, n; /* n: operands */
     eg_tensor *const *xs;
     const eg_parsed *p;
     eg_bound *b;
-    bool groups, stretch;
+    int dots;             /* axes of an ellipsis                             */
+    bool groups, stretch; /* a group has sizes to solve; a size of 1 stretches */
+    /* free parts of the block that b is in */
+    int64_t *dim;
+    int *place;
+    eg_term_item *item;
     /* names of operands, as "the query"; NULL, or NULL for one: "operand 1" */
     const char *const *called;
 } bind;
 
-/* a sentence's part, built up piece by piece */
+/* A part of a sentence, put together piece by piece; what is too long is cut. */
 typedef struct words {
     char s[240];
     size_t n;
@@ -25,12 +30,13 @@ static inline int clip(int length) { return length < 40 ? length : 40; }
 static inline const char *a_name(const bind *B, int a) { return B->spec + B->p->axis[a].at; }
 static inline int a_length(const bind *B, int a) { return clip(B->p->axis[a].length); }
 
-/* "operand 1", or what operand k is called; room for it */
+/* Room for "operand 1". */
 typedef struct operand_name {
     char s[24];
 } operand_name;
+/* What operand k is called, or "operand 1", written into the room. */
 const char *eg__operand_name(const char *const *called, int k, operand_name *);
-/* "operand 1 is (10, 2)" */
+/* Appends "operand 1 is (10, 2)". */
 void eg__say_operand(words *, const char *const *called, int k, int rank, const int64_t *dim);
 /* Each records its sentence and returns NULL. */
 const eg_bound *eg__bad_count(const bind *, int n); /* n operands were given */

@@ -1,5 +1,5 @@
-/* focus.c: an operand seen with its bracketed axes last, and a result seen as the string orders it.
- */
+/* focus.c: an operand seen with its bracketed axes last, or in place with one of them named, and a
+ * result seen as the string orders it. */
 #include "notation/notation.h"
 #include <string.h>
 
@@ -33,7 +33,8 @@ eg_tensor *eg__reordered(eg_tensor *x, int rank, const int *order)
     return same ? x : eg_permute_n(x, rank, order);
 }
 
-bool eg__focus_bound(eg_focus *f, const eg_bound *b, eg_tensor *given)
+/* Outer axes keep their order, then come the bracketed ones in theirs. */
+bool eg__focus_items(eg_focus *f, const eg_bound *b, eg_tensor *given)
 {
     const eg_bound_term *t = &b->term[0];
     *f = (eg_focus){ .who = b->who, .bound = b, .given = given };
@@ -57,7 +58,13 @@ bool eg__focus_bound(eg_focus *f, const eg_bound *b, eg_tensor *given)
             "no index stands in brackets; [ ] say over which axes it works, as in \"b h i [j]\"");
         return false;
     }
-    f->x = eg__reordered(t->x, t->items, f->item);
+    f->x = t->x;
+    return true;
+}
+bool eg__focus_bound(eg_focus *f, const eg_bound *b, eg_tensor *given)
+{
+    if (!eg__focus_items(f, b, given)) return false;
+    f->x = eg__reordered(f->x, f->outer + f->inner, f->item);
     return eg_ok(f->x);
 }
 
@@ -73,21 +80,64 @@ bool eg__focus(eg_focus *f, const char *who, const char *spec, eg_tensor *x)
     return true;
 }
 
+bool eg__focus_in_place(eg_focus *f, const char *who, const char *spec, eg_tensor *x,
+                        const char *const *called)
+{
+    if (!eg__check(who, x)) return false;
+    const eg_bound *b = eg__bind_called(who, spec, EG_NOTATION_BRACKETS, 1, &x, 0, NULL, called);
+    return b && eg__focus_items(f, b, x);
+}
+static eg_tensor *focus_refuse(const eg_named_axis *a, eg_code code, const char *sentence)
+{
+    return eg__refuse_as(a->bound, code, 0, a->item, "%s", sentence);
+}
+eg_named_axis eg__focus_named(const eg_focus *f, int k)
+{
+    const eg_bound *b = f->bound;
+    const int item = f->item[f->outer + k];
+    const eg_axis_name *name = &b->axis[b->term[0].item[item].axis];
+    return (eg_named_axis){ .who = f->who,
+                            .x = f->x,
+                            .axis = item,
+                            .refuse = focus_refuse,
+                            .name = name->text,
+                            .length = name->length,
+                            .bound = b,
+                            .item = item };
+}
+
+eg_tensor *eg__refuse_as(const eg_bound *b, eg_code code, int term, int item, const char *format,
+                         ...)
+{
+    const bool first = !b->cx->failed;
+    char sentence[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(sentence, sizeof sentence, format, list);
+    va_end(list);
+    eg__refuse(b, term, item, "%s", sentence);
+    if (first) b->cx->code = code;
+    return eg__poison(b->cx);
+}
+
+eg_tensor *eg__merge(const eg_bound_term *t, eg_tensor *y)
+{
+    int64_t dim[EG_RANK_MAX];
+    if (!eg_ok(y)) return y;
+    for (int r = 0; r < t->rank; r++)
+        dim[r] = eg__count(t->last[r] - t->first[r], y->dim + t->first[r]);
+    return t->rank == y->rank && !memcmp(dim, y->dim, (size_t)t->rank * sizeof *dim)
+               ? y
+               : eg_reshape_n(y, t->rank, dim);
+}
+/* Undoes the permutation and merges groups. */
 eg_tensor *eg__focus_same(const eg_focus *f, eg_tensor *y)
 {
     const int n = f->outer + f->inner;
     int back[EG_RANK_MAX];
-    int64_t dim[EG_RANK_MAX];
     for (int k = 0; k < n; k++) back[f->item[k]] = k;
     y = eg__reordered(y, n, back);
-    if (!f->bound || !eg_ok(y)) return y;
-    const eg_bound_term *t = &f->bound->term[0];
-    const int rank = t->rank;
-    for (int r = 0; r < rank; r++)
-        dim[r] = eg__count(t->last[r] - t->first[r], y->dim + t->first[r]);
-    return rank == n && !memcmp(dim, y->dim, (size_t)rank * sizeof *dim)
-               ? y
-               : eg_reshape_n(y, rank, dim);
+    return f->bound ? eg__merge(&f->bound->term[0], y) : y;
 }
 
 bool eg__focus_axis(const eg_focus *f)
@@ -104,15 +154,17 @@ bool eg__focus_axis(const eg_focus *f)
                    eg__dims_text(f->x, text, sizeof text));
     return false;
 }
-bool eg__focus_one(const eg_focus *f)
+bool eg__focus_no_output(const eg_focus *f)
 {
     const eg_bound *b = f->bound;
-    if (!eg__focus_axis(f)) return false;
     if (!b || !b->arrow) return true;
     eg__refuse(b, b->terms, -1, "the result has the operand's axes; there is no output to name");
     return false;
 }
+bool eg__focus_one(const eg_focus *f) { return eg__focus_axis(f) && eg__focus_no_output(f); }
 
+/* An axis of the operand that is a group with brackets inside counts for both sides, each with its
+ * part of the size. */
 int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
 {
     const eg_bound *b = f->bound;
@@ -137,7 +189,7 @@ int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
 
 /* With an arrow, the output's order; else the operand's axes without the bracketed ones, groups
  * merged and ones kept. */
-eg_tensor *eg__focus_rest(const eg_focus *f, eg_tensor *y)
+eg_tensor *eg__focus_outer(const eg_focus *f, eg_tensor *y)
 {
     const eg_bound *b = f->bound;
     if (!b || !eg_ok(y)) return y;
@@ -148,19 +200,20 @@ eg_tensor *eg__focus_rest(const eg_focus *f, eg_tensor *y)
             int at = 0;
             while (at < f->outer && t->item[f->item[at]].axis != b->out.item[k].axis) at++;
             if (at == f->outer)
-                return eg__refuse(b, b->terms, k,
-                                  "a bracketed index is reduced and cannot stand in the output");
+                return eg__refuse(
+                    b, b->terms, k,
+                    "a bracketed index is no axis of the result and cannot stand in the output");
             order[k] = at;
         }
         if (!eg__no_repeats(b, b->terms)) return eg__poison(y->cx);
         for (int k = 0; k < f->outer; k++) {
-            const eg_letter *l = &t->item[f->item[k]];
+            const eg_term_item *l = &t->item[f->item[k]];
             if (eg__item_of(&b->out, l->axis) < 0)
                 return eg__refuse(b, 0, f->item[k],
                                   "index '%.*s' is neither in brackets nor in the output",
                                   b->axis[l->axis].length, b->axis[l->axis].text);
         }
-        return eg__merge(b, eg__reordered(y, f->outer, order));
+        return eg__merge(&b->out, eg__reordered(y, f->outer, order));
     }
     int64_t dim[EG_RANK_MAX];
     const int rank = eg__focus_dims(f, false, dim);

@@ -1,13 +1,14 @@
-/* notation.h: the one parser. A string names axes; binding it to tensors gives every axis a size,
- * or a caret.
+/* notation.h: strings that name axes. One parser reads them all; binding a string to tensors gives
+ * every axis a size, or an error with carets. docs/notation.md has the language.
  *
- *   parse.c    string → terms of items (axes, groups, brackets, ellipsis, 1); knows no operand, so
- * its result can be kept by string bind.c     terms + operands → a table of axes with sizes; every
- * operand as a view in which groups are split focus.c    an operand with its bracketed axes last,
- * and back where.c    mask predicates: "j <= i", "|i|", windows, blocks; where_value.c their
- * values, and none/all/test for a tile
- *
- * See docs/notation.md for the language. */
+ *   parse.c        a string → terms of items: axes, groups, brackets, an ellipsis, 1. It knows no
+ *                  operand, so its result can be kept by the string.
+ *   bind.c         terms and operands → a table of axes with sizes, and every operand as a view in
+ *                  which groups are split; refuse.c: the sentences where that cannot be done
+ *   focus.c        an operand with its bracketed axes last, and results back in the string's order
+ *   where.c        predicates, "j <= i": parsed and compiled; where_value.c: their values at one
+ *                  index, along a row, and the bounds of a tile
+ *   spec.c, formula.c   strings and predicates as data for programs: include/eingrad/notation.h */
 #ifndef EG_NOTATION_H
 #define EG_NOTATION_H
 #include "tensor/tensor.h"
@@ -27,40 +28,40 @@ typedef struct eg_axis_name {
     int from;     /* operand that fixed the size; −1: the string or an option */
 } eg_axis_name;
 
-/* at: byte offset in the spec; group: 0 none, else number of its ( ) within the term */
-typedef struct eg_letter {
-    uint16_t axis;
-    uint16_t at;
-    bool bracket;
-    uint8_t group;
-} eg_letter;
+/* One thing that a term is made of. */
+typedef struct eg_term_item {
+    uint16_t axis; /* which axis of the string, or EG_ITEM_ONE, EG_ITEM_DOTS   */
+    uint16_t at;   /* its byte in the spec                                     */
+    bool bracket;  /* stands in [ ]                                            */
+    uint8_t group; /* 0: none; else the number of its ( ) in the term, from 1  */
+} eg_term_item;
 
+/* A term bound to its operand. */
 typedef struct eg_bound_term {
-    /* after ellipsis expansion; groups flattened; literal 1, and a 1 that stretches, dropped */
-    int items;
-    eg_letter *item;
-    int rank;
-    int64_t *dim; /* of the operand as it is (output: as it will be) */
-    /* items [first, last) make axis r of the operand: a group, one axis, or nothing (1) */
+    int items; /* with ellipses expanded; without a 1, and without letters of a 1 that stretches */
+    eg_term_item *item;
+    int rank;     /* of the operand (output: of the result) */
+    int64_t *dim; /* … its sizes                            */
+    /* Items [first[r], last[r]) make axis r of the operand: a group, one axis, or nothing (a 1). */
     int *first, *last;
-    /* operand with groups split and ones dropped: one axis per item. A recorded view, x itself
-     * where nothing changes */
+    /* The operand with one axis for each item: a recorded view, or itself where nothing changes. */
     eg_tensor *x;
 } eg_bound_term;
 
+/* A string bound to operands. */
 typedef struct eg_bound {
-    const char *who, *spec;    /* operation; the string, copied: for messages */
-    bool said;                 /* the string begins with "names:" or "letters:"; */
-    int begin;                 /* the offset behind that, else 0 */
-    const char *const *called; /* operands' names in messages, or NULL: the caller's array */
+    const char *who;           /* the operation, for messages                               */
+    const char *spec;          /* the string, a copy                                        */
+    bool said;                 /* it begins with "names:" or "letters:"                     */
+    int begin;                 /* the byte behind that, else 0                              */
+    const char *const *called; /* the caller's names of operands for messages; NULL: none   */
     eg_ctx *cx;
-    /* in order of first appearance, ellipsis axes after all others */
-    int axes;
+    int axes; /* in order of first appearance, those of ellipses behind all others */
     eg_axis_name *axis;
-    int dots; /* ellipsis axes: axis[axes − dots …] */
-    int terms;
-    eg_bound_term *term; /* the operands' terms */
-    bool arrow;          /* out is valid: the string has ->, or IMPLICIT or UNION was asked for */
+    int dots;  /* how many of them are of ellipses                                  */
+    int terms; /* operands                                                          */
+    eg_bound_term *term;
+    bool arrow; /* out is valid: the string has ->, or the flags make an output      */
     eg_bound_term out;
 } eg_bound;
 
@@ -68,7 +69,7 @@ typedef struct eg_given {
     const char *name;
     int length;
     int64_t size;
-} eg_given; /* .h = 8 */
+} eg_given; /* a size that an option gives: .h = 8 */
 enum {
     EG_NOTATION_IMPLICIT =
         1, /* without ->: output = axes that appear once, alphabetical (einsum) */
@@ -89,50 +90,57 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
 const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n,
                                 eg_tensor *const *xs, int sizes, const eg_given *size,
                                 const char *const *called);
-/* y has one axis per item of out: merges groups and puts ones back (a reshape) */
-eg_tensor *eg__merge(const eg_bound *, eg_tensor *y);
-/* caret under that item; item −1: the whole term; term = terms: the output */
+/* Records a sentence with a caret under that item (−1: under the whole term); term = terms: the
+ * output. Returns the poison tensor. */
 eg_tensor *eg__refuse(const eg_bound *, int term, int item, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* parse.c */
-/* eg_letter.axis of a literal 1 (or ()) and of an ellipsis */
+/* -- parse.c ---------------------------------------------------------------------------------- */
+/* eg_term_item.axis of a 1 (and of ()), and of an ellipsis */
 enum { EG_ITEM_ONE = 0xffff, EG_ITEM_DOTS = 0xfffe };
-/* appearances in operands, in the output; first term; size in the string or −1 */
+/* A letter or name of the string. */
 typedef struct eg_parsed_axis {
-    uint16_t at, length, inputs, outputs, term;
-    uint16_t size_at;
-    int64_t size;
+    uint16_t at, length;      /* its bytes where it stands first   */
+    uint16_t inputs, outputs; /* how often: in operands, the output */
+    uint16_t term;            /* the first that has it             */
+    uint16_t size_at;         /* where the string gives its size … */
+    int64_t size;             /* … which is this; −1: nowhere      */
 } eg_parsed_axis;
-/* items [begin, end), bytes [at, stop); slots: axes of the operand, ellipsis counted as one; names:
- * items that are names; dots: 1 has an ellipsis, 2 inside a group; plain: letters only */
 typedef struct eg_parsed_term {
-    uint16_t begin, end, at, stop;
-    uint8_t slots, names, dots;
-    bool plain;
+    uint16_t begin, end; /* its items [begin, end)                            */
+    uint16_t at, stop;   /* its bytes [at, stop)                              */
+    uint8_t slots;       /* axes of the operand, an ellipsis counted as one   */
+    uint8_t names;       /* items that are letters or names                   */
+    uint8_t dots;        /* 1: has an ellipsis; 2: it stands in a group       */
+    bool plain;          /* letters or names alone, without sizes of axes 1,
+                          * groups, brackets and ellipses                     */
 } eg_parsed_term;
+/* A string that was read. */
 typedef struct eg_parsed {
-    bool names, arrow;
-    bool said; /* by "names:" or "letters:" in front; begin: the offset behind it, else 0 */
-    int begin;
-    int bracket; /* offset of the first [, or −1 */
-    /* terms: of operands; term[terms] is the output if arrow */
-    int length, axes, terms, items;
+    bool names;             /* it is in names, not in letters                               */
+    bool arrow;             /* it has an output: term[terms]                                */
+    bool said;              /* by "names:" or "letters:" in front                           */
+    int begin;              /* the byte behind that, else 0                                 */
+    int bracket;            /* the byte of the first [, or −1                              */
+    int length;             /* of the string                                               */
+    int axes, terms, items; /* terms: of operands                               */
     eg_parsed_axis *axis;
     eg_parsed_term *term;
-    eg_letter *item;
+    eg_term_item *item;
 } eg_parsed;
 typedef struct eg_parse_room {
     eg_parsed head;
     eg_parsed_term term[EG_TERMS_MAX];
     eg_parsed_axis axis[EG_AXES_MAX];
-    eg_letter item[EG_ITEMS_MAX];
+    eg_term_item item[EG_ITEMS_MAX];
 } eg_parse_room;
 /* What a string without "names:" or "letters:" in front is read as: what the blanks in it decide
- * (see docs/notation.md), or names in any case. */
-typedef enum { EG_READ_BY_BLANKS, EG_READ_AS_NAMES } eg_reading_as;
-/* NULL after a message (without one if the context is NULL); depends on nothing but spec */
-const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_reading_as,
+ * (see docs/notation.md), or one of both in any case. */
+typedef enum { EG_READ_BY_BLANKS, EG_READ_AS_NAMES, EG_READ_AS_LETTERS } eg_reading;
+/* Reads spec into room, of which it returns the head: it points into room and depends on nothing
+ * but spec. NULL after recording what cannot be read; nothing is recorded if the context is NULL.
+ */
+const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_reading,
                            eg_parse_room *);
 
 typedef struct eg_caret {
@@ -144,30 +152,41 @@ typedef struct eg_caret {
 int eg__utf8_bytes(const char *s);
 /* Refuses the character of `text` at byte `at`, which has no meaning in `where` ("here"). */
 void eg__caret_stray(eg_ctx *, const char *who, const char *text, int at, const char *where);
-/* "who: sentence", the text, carets and tail, the hint; tail and hint may be NULL. Returns the
- * poison tensor. Nothing is said, and NULL returned, if the context is NULL. */
-eg_tensor *eg__caret(eg_ctx *, const char *who, const char *text, int marks, const eg_caret *,
-                     const char *tail, const char *hint, const char *format, ...)
-    __attribute__((format(printf, 8, 9)));
+/* Records "who: sentence", and below it the text, carets with `tail` behind them, and the hint;
+ * tail and hint may be NULL. Returns the poison tensor; with a context of NULL nothing is recorded
+ * and NULL returned. eg__caret: with the code EG_ERROR_NOTATION. */
+eg_tensor *eg__caret_as(eg_ctx *, eg_code, const char *who, const char *text, int marks,
+                        const eg_caret *, const char *tail, const char *hint, const char *format,
+                        ...) __attribute__((format(printf, 9, 10)));
+#define eg__caret(cx, ...) eg__caret_as((cx), EG_ERROR_NOTATION, __VA_ARGS__)
 
-/* where.c, where_value.c */
+/* -- where.c, where_value.c ------------------------------------------------------------------- */
+/* A compiled predicate: a truth about the indices of some axes. */
 typedef struct eg_predicate eg_predicate;
-/* NULL after a message with caret; refuses letters that are not among the n */
-const eg_predicate *eg__where_parse(eg_ctx *, const char *who, const char *text, int n,
-                                    const eg_axis_name *const *axis);
-/* bit k: axis k occurs as an index (not only as |k|) */
+/* Compiles a predicate over n axes into the open scope. NULL after recording what cannot be read,
+ * or an index that is not among the n, with its caret. */
+eg_predicate *eg__where_parse(eg_ctx *, const char *who, const char *text, int n,
+                              const eg_axis_name *const *axis);
+/* Bit k: axis k occurs as an index; as a size, |k|. */
 unsigned eg__where_uses(const eg_predicate *);
-size_t eg__where_bytes(const eg_predicate *); /* it points nowhere: bytes can be copied */
+unsigned eg__where_sizes(const eg_predicate *);
+/* Makes |k| of that axis its size + offset: behind a cache of `offset` places the queries are the
+ * last of a sequence of that length. */
+void eg__where_lengthen(eg_predicate *, int axis, int64_t offset);
+/* Its bytes; it holds no pointers, so they can be copied. */
+size_t eg__where_bytes(const eg_predicate *);
 bool eg__where_test(const eg_predicate *, const int64_t *index, const int64_t *sizes);
-/* axis `run` goes index[run]… */
+/* Its values where the index of axis `run` counts from index[run] on, `count` of them, and the
+ * others stay. */
 void eg__where_row(const eg_predicate *, int run, int64_t count, const int64_t *index,
                    const int64_t *sizes, uint8_t *out);
-typedef enum { EG_NONE, EG_TEST, EG_EVERY } eg_three;
-/* indices in [low, high) */
-eg_three eg__where_tile(const eg_predicate *, const int64_t *low, const int64_t *high,
+/* How much of a box of indices, [low, high), a predicate allows: SOME where that is not known. */
+typedef enum { EG_COVER_NONE, EG_COVER_SOME, EG_COVER_ALL } eg_cover;
+eg_cover eg__where_tile(const eg_predicate *, const int64_t *low, const int64_t *high,
                         const int64_t *sizes);
 
-/* -- focus.c: who, spec and x → x with the bracketed axes last -------------------------------- */
+/* -- focus.c ---------------------------------------------------------------------------------- */
+/* An operand seen with its bracketed axes last. */
 typedef struct eg_focus {
     const char *who;
     const eg_bound *bound; /* NULL: spec was NULL, all axes */
@@ -176,21 +195,40 @@ typedef struct eg_focus {
     int outer, inner;
     int item[EG_RANK_MAX]; /* axis of x → item of the operand's term */
 } eg_focus;
-/* false after a message */
+/* Binds spec to x, or takes all axes if spec is NULL. False after an error. */
 bool eg__focus(eg_focus *, const char *who, const char *spec, eg_tensor *x);
-/* the same of a bound string's term 0 */
+/* The same of term 0 of a bound string. */
 bool eg__focus_bound(eg_focus *, const eg_bound *, eg_tensor *given);
-bool eg__focus_axis(const eg_focus *); /* one axis in brackets? else a message */
-bool eg__focus_one(const eg_focus *);  /* the same, and no output */
-/* y, with x's axes (bracketed sizes may differ), in the operand's own order and groups */
+/* The same, but f->x has the term's items in the string's order: nothing is permuted. */
+bool eg__focus_items(eg_focus *, const eg_bound *, eg_tensor *given);
+/* The same of a string, which must not be NULL. Messages call the operand called[0], if `called` is
+ * not NULL. */
+bool eg__focus_in_place(eg_focus *, const char *who, const char *spec, eg_tensor *x,
+                        const char *const *called);
+/* The k-th bracketed axis of f->x, after eg__focus_in_place. Points to *f's bound string. */
+eg_named_axis eg__focus_named(const eg_focus *, int k);
+/* True if one axis stands in brackets; else records a sentence that points at the second. */
+bool eg__focus_axis(const eg_focus *);
+/* True if the string has no output; else records a sentence. */
+bool eg__focus_no_output(const eg_focus *);
+bool eg__focus_one(const eg_focus *); /* both */
+/* y has one axis per item of the term: merges the groups and puts the ones back (a reshape), or
+ * returns y itself. Sizes are y's own. */
+eg_tensor *eg__merge(const eg_bound_term *, eg_tensor *y);
+/* eg__refuse with another code than EG_ERROR_NOTATION. */
+eg_tensor *eg__refuse_as(const eg_bound *, eg_code, int term, int item, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+/* y, which has x's axes (bracketed sizes may differ), in the operand's own order and groups. */
 eg_tensor *eg__focus_same(const eg_focus *, eg_tensor *y);
-/* y, which has x's outer axes, as the string orders them */
-eg_tensor *eg__focus_rest(const eg_focus *, eg_tensor *y);
-/* the operand's own axes that are (not) in brackets, groups merged; how many */
+/* y, which has x's outer axes, in the order of the output or else of the operand. */
+eg_tensor *eg__focus_outer(const eg_focus *, eg_tensor *y);
+/* Sizes of the operand's own axes that are (not) in brackets, groups merged. Returns their number.
+ */
 int eg__focus_dims(const eg_focus *, bool bracketed, int64_t *dim);
-int eg__item_of(const eg_bound_term *, int axis); /* the item that is this axis, or −1 */
-/* x with its axes in that order; x itself if it is the same */
+/* The first item of the term that is this axis, or −1. */
+int eg__item_of(const eg_bound_term *, int axis);
+/* x with its axes in that order; x itself if it is the same. */
 eg_tensor *eg__reordered(eg_tensor *x, int rank, const int *order);
-/* false after a message: an index stands twice */
+/* True if no index stands twice in the term (terms: the output); else records it. */
 bool eg__no_repeats(const eg_bound *, int term);
 #endif

@@ -1,11 +1,11 @@
-/* parse.c: a string → terms of items.
+/* parse.c: a string → terms of items; and how every error of the notation is shown.
  *
  *   string = [ ( "names" | "letters" ) ":" ] term { "," term } [ "->" term ]
- *   term   = { name [ "=" number ] | "1" | "..." | "(" … ")" | "[" … "]" }      groups do not nest,
- * brackets neither
+ *   term   = { name [ "=" number ] | "1" | "..." | "(" term ")" | "[" term "]" }
  *
- * A name is one letter; or a word, when the string says "names:", or says nothing and two names
- * stand apart by blanks alone and one of them has two characters or more. */
+ * Groups do not nest, and neither do brackets. A name is one letter; or a word, where the string
+ * says "names:", or says nothing and two names stand apart by blanks alone and one of them has two
+ * characters or more. */
 #include "notation/notation.h"
 #include <string.h>
 
@@ -39,7 +39,7 @@ int eg__utf8_bytes(const char *s)
         if ((s[k] & 0xc0) != 0x80) return 1;
     return n;
 }
-/* a byte of a character, not its first */
+/* True of a byte of a UTF-8 character that is not its first. */
 static bool inside(char c) { return (c & 0xc0) == 0x80; }
 /* Controls, bytes that begin no character, and marks that turn the direction of writing are shown
  * as '?'. */
@@ -58,8 +58,9 @@ static void put_character(text *t, const char *s, int n)
 }
 
 /* A long string is clipped to WINDOW bytes that hold all marks if they can, else the last one. */
-eg_tensor *eg__caret(eg_ctx *cx, const char *who, const char *spec, int marks, const eg_caret *mark,
-                     const char *tail, const char *hint, const char *format, ...)
+eg_tensor *eg__caret_as(eg_ctx *cx, eg_code code, const char *who, const char *spec, int marks,
+                        const eg_caret *mark, const char *tail, const char *hint,
+                        const char *format, ...)
 {
     text t = { .n = 0 };
     char sentence[SENTENCE];
@@ -119,7 +120,7 @@ eg_tensor *eg__caret(eg_ctx *cx, const char *who, const char *spec, int marks, c
     }
     if (hint && *hint) put_all(&t, "\n  "), put_all(&t, hint);
     t.s[t.n] = 0;
-    return eg_fail_as(cx, EG_ERROR_NOTATION, "%s", t.s);
+    return eg_fail_as(cx, code, "%s", t.s);
 }
 
 void eg__caret_stray(eg_ctx *cx, const char *who, const char *spec, int where, const char *place)
@@ -154,7 +155,7 @@ void eg__caret_stray(eg_ctx *cx, const char *who, const char *spec, int where, c
 }
 
 /* -- letters or names ------------------------------------------------------------------------- */
-/* The offset behind "names:" or "letters:", or 0 */
+/* The offset behind "names:" or "letters:", with *names set; 0 if the string says neither. */
 static int reading_said(const char *s, bool *names)
 {
     static const char *const word[] = { "letters", "names" };
@@ -169,6 +170,8 @@ static int reading_said(const char *s, bool *names)
     }
     return 0;
 }
+/* True if the blanks put the string in names: two names stand apart by blanks alone, and one of
+ * them has two characters or more. */
 static bool in_names(const char *s)
 {
     /* length of the name before, if only blanks (and its "=8") came since; else 0 */
@@ -198,7 +201,7 @@ static bool in_names(const char *s)
     return false;
 }
 
-/* -- the parser ------------------------------------------------------------------------------- */
+/* The number at *i, which goes behind it; false if 64 bits do not hold it. */
 static bool number(const char *s, int *i, int64_t *value)
 {
     int64_t v = 0;
@@ -209,13 +212,6 @@ static bool number(const char *s, int *i, int64_t *value)
             fits = false;
     *value = v;
     return fits;
-}
-
-static const eg_parsed *at(eg_ctx *cx, const char *who, const char *spec, int where, int length,
-                           const char *sentence)
-{
-    return eg__caret(cx, who, spec, 1, &(eg_caret){ where, length }, NULL, NULL, "%s", sentence),
-           NULL;
 }
 
 /* Why the '=' at `where` stands behind no name */
@@ -230,7 +226,269 @@ static const char *size_hint(const char *spec, int where, bool letters)
     return "a size stands behind its name, as in 'h=8'";
 }
 
-const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_reading_as as,
+/* -- the parser ------------------------------------------------------------------------------- */
+/* A parse under way: the string is read up to byte i, into term t. */
+typedef struct reader {
+    eg_ctx *cx;
+    const char *who, *spec;
+    eg_parse_room *room;
+    eg_parsed *p;
+    eg_parsed_term *t;
+    int i, terms, items;
+    int groups; /* opened in this term                                     */
+    int group;  /* the open one's number, 0: none; its '(' is at group_at  */
+    int group_at, group_names;
+    int bracket_at; /* of the open '[', −1: none; the items and group before it */
+    int bracket_items, bracket_group;
+    uint16_t seen[64]; /* letter & 63 → its axis + 1; 0: not yet */
+} reader;
+
+/* Records a sentence with a caret under `length` bytes from `where` on; false. */
+static bool bad(const reader *r, int where, int length, const char *hint, const char *sentence)
+{
+    eg__caret(r->cx, r->who, r->spec, 1, &(eg_caret){ where, length }, NULL, hint, "%s", sentence);
+    return false;
+}
+static bool too_many_axes(const reader *r, int where)
+{
+    eg__caret(r->cx, r->who, r->spec, 1, &(eg_caret){ where, 1 }, NULL, NULL,
+              "a term has more than %d axes", EG_RANK_MAX);
+    return false;
+}
+
+/* Puts an item that begins at byte `start` into the term; outside groups it is an axis. */
+static inline bool put_item(reader *r, uint16_t axis, int start)
+{
+    if (!r->group && ++r->t->slots > EG_RANK_MAX) return too_many_axes(r, start);
+    if (r->t->names > EG_RANK_MAX || r->items == EG_ITEMS_MAX) return too_many_axes(r, start);
+    r->room->item[r->items++] = (eg_term_item){ .axis = axis,
+                                                .at = (uint16_t)start,
+                                                .bracket = r->bracket_at >= 0,
+                                                .group = (uint8_t)r->group };
+    return true;
+}
+
+/* The size behind the name at `start` of n bytes, if a '=' follows: "h=8". */
+static bool read_size(reader *r, eg_parsed_axis *axis, int start, int n)
+{
+    const char *spec = r->spec;
+    int e = r->i;
+    int64_t v;
+    while (is_blank(spec[e])) e++;
+    if (spec[e] != '=') return true;
+    for (e++; is_blank(spec[e]); e++) {
+    }
+    const int digits = e, shown = n < 40 ? n : 40;
+    if (spec[e] == '>')
+        return bad(r, e - 1, 2, NULL, "'=>' has no meaning here: the arrow is '->'");
+    if (!is_digit(spec[e])) {
+        eg__caret(r->cx, r->who, spec, 1, &(eg_caret){ e, 1 }, NULL, NULL,
+                  "'%.*s =' is not followed by a size", shown, spec + start);
+        return false;
+    }
+    if (!number(spec, &e, &v)) {
+        eg__caret(r->cx, r->who, spec, 1, &(eg_caret){ digits, e - digits }, NULL, NULL,
+                  "the size of '%.*s' does not fit in 64 bits", shown, spec + start);
+        return false;
+    }
+    if (axis->size >= 0 && axis->size != v) {
+        eg__caret(r->cx, r->who, spec, 2,
+                  (eg_caret[]){ { axis->size_at, 1 }, { start, e - start } }, NULL, NULL,
+                  "the string gives index '%.*s' two sizes, %lld and %lld", shown, spec + start,
+                  (long long)axis->size, (long long)v);
+        return false;
+    }
+    axis->size = v;
+    axis->size_at = (uint16_t)start;
+    r->i = e;
+    return true;
+}
+
+/* A letter, or in names a word; its size; and it is an item of the term. */
+static inline bool read_index(reader *r)
+{
+    eg_parsed *p = r->p;
+    const char *spec = r->spec;
+    const int start = r->i;
+    uint16_t *seen = &r->seen[spec[start] & 63];
+    int n = 1, a = 0;
+    if (p->names) {
+        while (is_word(spec[start + n])) n++;
+        while (a < p->axes && (p->axis[a].length != n ||
+                               memcmp(spec + p->axis[a].at, spec + start, (size_t)n) != 0))
+            a++;
+    } else
+        a = *seen ? *seen - 1 : p->axes;
+    if (a == p->axes) {
+        if (a == EG_AXES_MAX - EG_RANK_MAX) {
+            eg__caret(r->cx, r->who, spec, 1, &(eg_caret){ start, n }, NULL, NULL,
+                      "the string has more than %d different names", a);
+            return false;
+        }
+        p->axis[p->axes++] = (eg_parsed_axis){
+            .at = (uint16_t)start, .length = (uint16_t)n, .term = (uint16_t)r->terms, .size = -1
+        };
+        if (!p->names) *seen = (uint16_t)p->axes;
+    }
+    if (p->arrow)
+        p->axis[a].outputs++;
+    else
+        p->axis[a].inputs++;
+    r->i += n;
+    r->t->names++;
+    if (r->group) r->group_names++;
+    return read_size(r, &p->axis[a], start, n) && put_item(r, (uint16_t)a, start);
+}
+
+/* 1 is an axis of that size, and inside a group nothing; other numbers are refused. */
+static bool read_unit(reader *r)
+{
+    const char *spec = r->spec;
+    const int start = r->i;
+    int e = start;
+    while (is_digit(spec[e])) e++;
+    if (e == start + 1 && spec[start] == '1') {
+        r->i = e;
+        r->t->plain = false;
+        return r->group || put_item(r, EG_ITEM_ONE, start);
+    }
+    const bool touches = !r->p->said && start > 0 && is_letter(spec[start - 1]);
+    eg__caret(r->cx, r->who, spec, 1, &(eg_caret){ start, e - start }, NULL,
+              touches ? EG_LETTERS_HINT : NULL,
+              "a number stands for an axis only as 1: give the axis a name, as in 'r=%.*s'",
+              e - start < 20 ? e - start : 20, spec + start);
+    return false;
+}
+
+static bool read_dots(reader *r)
+{
+    const int start = r->i;
+    const size_t n = strspn(r->spec + start, ".");
+    if (n != 3) return bad(r, start, (int)n, NULL, "an ellipsis is three dots");
+    if (r->t->dots) return bad(r, start, 3, NULL, "a term has two ellipses, one is the most");
+    r->t->dots = r->group ? 2 : 1;
+    r->t->plain = false;
+    if (r->group) r->group_names++;
+    r->i += 3;
+    return put_item(r, EG_ITEM_DOTS, start);
+}
+
+static bool open_group(reader *r)
+{
+    if (r->group) {
+        eg__caret(r->cx, r->who, r->spec, 2, (eg_caret[]){ { r->group_at, 1 }, { r->i, 1 } }, NULL,
+                  NULL, "a group stands inside a group");
+        return false;
+    }
+    if (++r->groups > EG_RANK_MAX || ++r->t->slots > EG_RANK_MAX) return too_many_axes(r, r->i);
+    r->group = r->groups;
+    r->group_at = r->i++;
+    r->group_names = 0;
+    r->t->plain = false;
+    return true;
+}
+/* A group without names, "()" or "(1)", is an axis of size 1. */
+static bool close_group(reader *r)
+{
+    const int start = r->i;
+    if (!r->group) return bad(r, start, 1, NULL, "')' closes nothing");
+    if (r->bracket_at >= 0 && r->bracket_group == r->group)
+        return bad(r, r->bracket_at, 1, NULL, "'[' is not closed before ')'");
+    r->i++;
+    const bool good = r->group_names || put_item(r, EG_ITEM_ONE, start);
+    r->group = 0;
+    return good;
+}
+
+static bool open_bracket(reader *r)
+{
+    if (r->bracket_at >= 0) {
+        eg__caret(r->cx, r->who, r->spec, 2, (eg_caret[]){ { r->bracket_at, 1 }, { r->i, 1 } },
+                  NULL, NULL, "brackets stand inside brackets");
+        return false;
+    }
+    if (r->p->bracket < 0) r->p->bracket = r->i;
+    r->bracket_at = r->i++;
+    r->bracket_items = r->items;
+    r->bracket_group = r->group;
+    r->t->plain = false;
+    return true;
+}
+static bool close_bracket(reader *r)
+{
+    const int at = r->bracket_at;
+    if (at < 0) return bad(r, r->i, 1, NULL, "']' closes nothing");
+    if (r->bracket_group != r->group)
+        return r->group ? bad(r, r->group_at, 1, NULL, "'(' is not closed before ']'")
+                        : bad(r, at, 1, NULL, "'[' is not closed before ')'");
+    if (r->items == r->bracket_items)
+        return bad(r, at, r->i + 1 - at, NULL, "brackets without an axis");
+    r->bracket_at = -1;
+    r->i++;
+    return true;
+}
+
+/* The end of a term: a comma, the arrow, or the end of the string. */
+static bool end_term(reader *r)
+{
+    const char c = r->spec[r->i];
+    if (c == '-' && r->spec[r->i + 1] != '>')
+        return bad(r, r->i, 1, NULL, "'-' without '>': the arrow is '->'");
+    if (c == '-' && r->p->arrow) return bad(r, r->i, 2, NULL, "the string has two arrows");
+    if (r->group) return bad(r, r->group_at, 1, NULL, "'(' is not closed");
+    if (r->bracket_at >= 0) return bad(r, r->bracket_at, 1, NULL, "'[' is not closed");
+    r->t->end = (uint16_t)r->items;
+    r->t->stop = (uint16_t)r->i;
+    if (!c) return true;
+    if (c == ',' && r->p->arrow)
+        return bad(r, r->i, 1, NULL, "a comma stands after '->': there is one output");
+    if (c == '-') r->p->arrow = true;
+    r->i += c == '-' ? 2 : 1;
+    if (c == ',' && r->terms + 1 == EG_OPERANDS_MAX) {
+        eg__caret(r->cx, r->who, r->spec, 1, &(eg_caret){ r->i, 1 }, NULL, NULL,
+                  "the string has more than %d operands", EG_OPERANDS_MAX);
+        return false;
+    }
+    r->t = &r->room->term[++r->terms];
+    *r->t = (eg_parsed_term){ .begin = (uint16_t)r->items, .at = (uint16_t)r->i, .plain = true };
+    r->groups = 0;
+    return true;
+}
+
+/* A character that begins nothing; false. */
+static bool read_stray(const reader *r)
+{
+    const int i = r->i;
+    switch (r->spec[i]) {
+    case '=':
+        return bad(r, i, 1, size_hint(r->spec, i, !r->p->names && !r->p->said),
+                   "'=' follows no name");
+    case ':':
+        return bad(r, i, 1, "only 'names:' and 'letters:' have one, before all terms",
+                   "character ':' has no meaning here");
+    case '_':
+        return bad(r, i, 1, NULL,
+                   "'_' is not an index letter (names may have it: 'names: d_k head')");
+    default: eg__caret_stray(r->cx, r->who, r->spec, i, "here"); return false;
+    }
+}
+
+static bool read_next(reader *r)
+{
+    switch (r->spec[r->i]) {
+    case '.': return read_dots(r);
+    case '(': return open_group(r);
+    case ')': return close_group(r);
+    case '[': return open_bracket(r);
+    case ']': return close_bracket(r);
+    case '-':
+    case ',':
+    case 0: return end_term(r);
+    default: return is_digit(r->spec[r->i]) ? read_unit(r) : read_stray(r);
+    }
+}
+
+const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_reading as,
                            eg_parse_room *room)
 {
     eg_parsed *p = &room->head;
@@ -241,7 +499,7 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_rea
                NULL;
     bool names = as == EG_READ_AS_NAMES;
     const int begin = reading_said(spec, &names);
-    *p = (eg_parsed){ .names = begin || names ? names : in_names(spec),
+    *p = (eg_parsed){ .names = begin || as != EG_READ_BY_BLANKS ? names : in_names(spec),
                       .said = begin > 0,
                       .begin = begin,
                       .bracket = -1,
@@ -249,204 +507,25 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_rea
                       .axis = room->axis,
                       .term = room->term,
                       .item = room->item };
-
-    uint16_t seen[64] = { 0 }; /* letter & 63 → its axis + 1 */
-    int i = begin, terms = 0, items = 0, groups = 0, group = 0, group_at = 0, group_names = 0,
-        bracket_at = -1, bracket_items = 0, bracket_group = 0;
-    eg_parsed_term *t = &room->term[0];
-    *t = (eg_parsed_term){ .at = (uint16_t)begin, .plain = true };
+    reader r = { .cx = cx,
+                 .who = who,
+                 .spec = spec,
+                 .room = room,
+                 .p = p,
+                 .t = room->term,
+                 .i = begin,
+                 .bracket_at = -1 };
+    *r.t = (eg_parsed_term){ .at = (uint16_t)begin, .plain = true };
     for (;;) {
-        const char c = spec[i];
-        uint16_t axis;
-        int start = i;
-        if (is_start(c) && (p->names || c != '_')) {
-            int n = 1, a;
-            if (p->names) {
-                while (is_word(spec[i + n])) n++;
-                for (a = 0; a < p->axes; a++)
-                    if (room->axis[a].length == n &&
-                        memcmp(spec + room->axis[a].at, spec + i, (size_t)n) == 0)
-                        break;
-            } else
-                a = seen[c & 63] ? seen[c & 63] - 1 : p->axes;
-            if (a == p->axes) {
-                if (a == EG_AXES_MAX - EG_RANK_MAX)
-                    return eg__caret(cx, who, spec, 1, &(eg_caret){ i, n }, NULL, NULL,
-                                     "the string has more than %d different names", a),
-                           NULL;
-                room->axis[p->axes++] = (eg_parsed_axis){
-                    .at = (uint16_t)i, .length = (uint16_t)n, .term = (uint16_t)terms, .size = -1
-                };
-                if (!p->names) seen[c & 63] = (uint16_t)p->axes;
-            }
-            if (p->arrow)
-                room->axis[a].outputs++;
-            else
-                room->axis[a].inputs++;
-            axis = (uint16_t)a;
-            i += n, t->names++;
-            if (group) group_names++;
-            int e = i;
-            while (is_blank(spec[e])) e++;
-            if (spec[e] == '=') { /* h=8 */
-                int64_t v;
-                for (e++; is_blank(spec[e]); e++) {
-                }
-                int digits = e;
-                if (spec[e] == '>')
-                    return at(cx, who, spec, e - 1, 2,
-                              "'=>' has no meaning here: the arrow is '->'");
-                if (!is_digit(spec[e]))
-                    return eg__caret(cx, who, spec, 1, &(eg_caret){ e, 1 }, NULL, NULL,
-                                     "'%.*s =' is not followed by a size", n < 40 ? n : 40,
-                                     spec + start),
-                           NULL;
-                if (!number(spec, &e, &v))
-                    return eg__caret(cx, who, spec, 1, &(eg_caret){ digits, e - digits }, NULL,
-                                     NULL, "the size of '%.*s' does not fit in 64 bits",
-                                     n < 40 ? n : 40, spec + start),
-                           NULL;
-                if (room->axis[a].size >= 0 && room->axis[a].size != v)
-                    return eg__caret(
-                               cx, who, spec, 2,
-                               (eg_caret[]){ { room->axis[a].size_at, 1 }, { start, e - start } },
-                               NULL, NULL, "the string gives index '%.*s' two sizes, %lld and %lld",
-                               n < 40 ? n : 40, spec + start, (long long)room->axis[a].size,
-                               (long long)v),
-                           NULL;
-                room->axis[a].size = v, room->axis[a].size_at = (uint16_t)start;
-                i = e;
-            }
-            goto item;
-        }
-        switch (c) {
-        case ' ':
-        case '\t':
-        case '\n':
-        case '\r': i++; continue;
-        case '1':
-            if (!is_digit(spec[i + 1])) {
-                i++, t->plain = false;
-                if (group) continue; /* (h 1) is (h) */
-                axis = EG_ITEM_ONE;
-                goto item;
-            } /* FALLTHROUGH */
-        case '0':
-        case '2':
-        case '3':
-        case '4':
-        case '5':
-        case '6':
-        case '7':
-        case '8':
-        case '9': {
-            int e = i;
-            while (is_digit(spec[e])) e++;
-            return eg__caret(cx, who, spec, 1, &(eg_caret){ i, e - i }, NULL,
-                             !p->said && i > 0 && is_letter(spec[i - 1]) ? EG_LETTERS_HINT : NULL,
-                             "a number stands for an axis only as 1: give the axis a name, as in "
-                             "'r=%.*s'",
-                             e - i < 20 ? e - i : 20, spec + i),
-                   NULL;
-        }
-        case '.':
-            if (spec[i + 1] != '.' || spec[i + 2] != '.' || spec[i + 3] == '.') {
-                int e = i;
-                while (spec[e] == '.') e++;
-                return at(cx, who, spec, i, e - i, "an ellipsis is three dots");
-            }
-            if (t->dots) return at(cx, who, spec, i, 3, "a term has two ellipses, one is the most");
-            t->dots = group ? 2 : 1, t->plain = false;
-            if (group) group_names++;
-            axis = EG_ITEM_DOTS, i += 3;
-            goto item;
-        case '(':
-            if (group)
-                return eg__caret(cx, who, spec, 2, (eg_caret[]){ { group_at, 1 }, { i, 1 } }, NULL,
-                                 NULL, "a group stands inside a group"),
-                       NULL;
-            if (++groups > EG_RANK_MAX || ++t->slots > EG_RANK_MAX) goto many;
-            group = groups, group_at = i++, group_names = 0, t->plain = false;
-            continue;
-        case ')':
-            if (!group) return at(cx, who, spec, i, 1, "')' closes nothing");
-            if (bracket_at >= 0 && bracket_group == group)
-                return at(cx, who, spec, bracket_at, 1, "'[' is not closed before ')'");
-            axis = EG_ITEM_ONE, i++;
-            if (group_names) {
-                group = 0;
-                continue;
-            }
-            goto item; /* () is 1 */
-        case '[':
-            if (bracket_at >= 0)
-                return eg__caret(cx, who, spec, 2, (eg_caret[]){ { bracket_at, 1 }, { i, 1 } },
-                                 NULL, NULL, "brackets stand inside brackets"),
-                       NULL;
-            if (p->bracket < 0) p->bracket = i;
-            bracket_at = i++, bracket_items = items, bracket_group = group, t->plain = false;
-            continue;
-        case ']':
-            if (bracket_at < 0) return at(cx, who, spec, i, 1, "']' closes nothing");
-            if (bracket_group != group)
-                return at(cx, who, spec, group ? group_at : bracket_at, 1,
-                          group ? "'(' is not closed before ']'" : "'[' is not closed before ')'");
-            if (items == bracket_items)
-                return at(cx, who, spec, bracket_at, i + 1 - bracket_at,
-                          "brackets without an axis");
-            bracket_at = -1, i++;
-            continue;
-        case '-':
-            if (spec[i + 1] != '>')
-                return at(cx, who, spec, i, 1, "'-' without '>': the arrow is '->'");
-            if (p->arrow) return at(cx, who, spec, i, 2, "the string has two arrows");
-            /* FALLTHROUGH */
-        case ',':
-        case 0:
-            if (group) return at(cx, who, spec, group_at, 1, "'(' is not closed");
-            if (bracket_at >= 0) return at(cx, who, spec, bracket_at, 1, "'[' is not closed");
-            t->end = (uint16_t)items, t->stop = (uint16_t)i;
-            if (c == 0) {
-                p->terms = terms + !p->arrow, p->items = items;
-                return p;
-            }
-            if (c == ',' && p->arrow)
-                return at(cx, who, spec, i, 1, "a comma stands after '->': there is one output");
-            if (c == '-') p->arrow = true;
-            i += c == '-' ? 2 : 1;
-            if (c == ',' && terms + 1 == EG_OPERANDS_MAX)
-                return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL, NULL,
-                                 "the string has more than %d operands", EG_OPERANDS_MAX),
-                       NULL;
-            t = &room->term[++terms];
-            *t = (eg_parsed_term){ .begin = (uint16_t)items, .at = (uint16_t)i, .plain = true };
-            groups = 0;
-            continue;
-        case '=':
-            return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL,
-                             size_hint(spec, i, !p->names && !p->said), "'=' follows no name"),
-                   NULL;
-        case ':':
-            return eg__caret(cx, who, spec, 1, &(eg_caret){ i, 1 }, NULL,
-                             "only 'names:' and 'letters:' have one, before all terms",
-                             "character ':' has no meaning here"),
-                   NULL;
-        case '_':
-            return at(cx, who, spec, i, 1,
-                      "'_' is not an index letter (names may have it: 'names: d_k head')");
-        default: return eg__caret_stray(cx, who, spec, i, "here"), NULL;
-        }
-    item:
-        if (!group && ++t->slots > EG_RANK_MAX) goto many;
-        if (t->names > EG_RANK_MAX || items == EG_ITEMS_MAX) goto many;
-        room->item[items++] = (eg_letter){
-            .axis = axis, .at = (uint16_t)start, .bracket = bracket_at >= 0, .group = (uint8_t)group
-        };
-        if (c == ')') group = 0;
-        continue;
-    many:
-        return eg__caret(cx, who, spec, 1, &(eg_caret){ start, 1 }, NULL, NULL,
-                         "a term has more than %d axes", EG_RANK_MAX),
-               NULL;
+        const char c = spec[r.i];
+        if (is_blank(c))
+            r.i++;
+        else if (!(is_start(c) && (p->names || c != '_') ? read_index(&r) : read_next(&r)))
+            return NULL;
+        else if (!c)
+            break;
     }
+    p->terms = r.terms + !p->arrow;
+    p->items = r.items;
+    return p;
 }

@@ -1,4 +1,5 @@
-/* refuse.c: the sentences of bind.c: carets, operands and sizes, and a guess at what was meant. */
+/* refuse.c: what bind.c says where a string does not fit: a sentence with carets, operands and
+ * sizes, and what may have been meant. */
 #include "notation/bind.h"
 #include <string.h>
 
@@ -36,7 +37,7 @@ void eg__say_operand(words *w, const char *const *called, int k, int rank, const
     else
         say_dims(w, rank, dim);
 }
-/* the whole term, without the blanks around it */
+/* The bytes of term k without the blanks around it. */
 static eg_caret term_caret(const bind *B, int k)
 {
     eg_caret c = { B->p->term[k].at, B->p->term[k].stop - B->p->term[k].at };
@@ -44,20 +45,22 @@ static eg_caret term_caret(const bind *B, int k)
     while (c.length > 1 && strchr(" \t\r\n", B->spec[c.at + c.length - 1])) c.length--;
     return c;
 }
-static int item_length(const bind *B, const eg_letter *l)
+static int item_length(const bind *B, const eg_term_item *l)
 {
     /* ellipsis axes come after the others */
     return l->axis == EG_ITEM_ONE ? 1 : l->axis >= B->p->axes ? 3 : B->p->axis[l->axis].length;
 }
 
 /* -- guesses: one rearrangement of letters, or one exchange of operands, that would fit ------- */
+/* True if all terms are letters or names alone, and all operands are there. */
 static bool plain(const bind *B)
 {
     for (int k = 0; k < B->p->terms; k++)
         if (!B->p->term[k].plain || !B->xs[k]) return false;
     return true;
 }
-/* operands x and y exchanged; term `without` left out */
+/* True if all terms fit with operands x and y exchanged and term `without` left out; size[] then
+ * has the sizes of the axes, −1 where unknown. */
 static bool fits(const bind *B, int x, int y, int without, int64_t *size)
 {
     for (int a = 0; a < B->p->axes; a++) size[a] = B->p->axis[a].size;
@@ -76,14 +79,16 @@ static bool fits(const bind *B, int x, int y, int without, int64_t *size)
     }
     return true;
 }
-/* moved: pairs of letters whose order is not that of the string */
+/* A search for the order of a term's letters that fits its operand and keeps most of the given
+ * order: `moved` counts pairs of letters that are exchanged, `ties` how many others are as good. */
 typedef struct search {
-    const eg_letter *item;
+    const eg_term_item *item;
     const int64_t *dim;
     int n, found, moved, ties, steps;
     uint8_t order[8], best[8];
     int64_t *size;
 } search;
+/* Tries the letters not yet `used` at axis r and behind it. */
 static void permute(search *s, int r, unsigned used)
 {
     if (s->steps++ > 20000) {
@@ -111,8 +116,9 @@ static void permute(search *s, int r, unsigned used)
         *size = old;
     }
 }
-/* Of the rearrangements that fit, the one that keeps most of the order is proposed, if it is the
- * only one that does. */
+/* Writes into w what would fit: the rearrangement of the letters of operand `second` or `first`
+ * that keeps most of their order, if there is one best; else an exchange of two operands, if it is
+ * the only one. NULL: neither. */
 static const char *guess(const bind *B, words *w, int first, int second)
 {
     int64_t size[EG_AXES_MAX];
@@ -147,7 +153,8 @@ static const char *guess(const bind *B, words *w, int first, int second)
 }
 
 /* -- refusals --------------------------------------------------------------------------------- */
-/* Names apart by blanks alone, as many as there are operands: "ij jk->ik" */
+/* What to write where commas are missing: names apart by blanks alone, as many as there are
+ * operands, as in "ij jk->ik". NULL if operands are not what is missing. */
 static const char *missing_comma(const bind *B, int n, words *w)
 {
     const eg_parsed_term *t = B->p->term;
@@ -157,7 +164,7 @@ static const char *missing_comma(const bind *B, int n, words *w)
     say(w, "operands stand apart by commas: '%.*s%s", clip(B->p->begin), B->spec,
         B->p->said ? " " : "");
     for (int i = t->begin; i < t->end; i++) {
-        const eg_letter *l = &B->p->item[i];
+        const eg_term_item *l = &B->p->item[i];
         say(w, "%s%.*s", i > t->begin ? ", " : "", item_length(B, l), B->spec + l->at);
     }
     if (B->p->arrow) say(w, " %.*s", clip(B->p->length - t->stop), B->spec + t->stop);
@@ -182,6 +189,7 @@ const eg_bound *eg__bad_count(const bind *B, int n)
            NULL;
 }
 
+/* The rank of operand k is not that of its term; how it may have been meant to be read. */
 const eg_bound *eg__bad_rank(const bind *B, int k)
 {
     const eg_parsed_term *t = &B->p->term[k];
@@ -206,15 +214,15 @@ const eg_bound *eg__bad_rank(const bind *B, int k)
     say_dims(&dims, x->rank, x->dim);
     const int slots = t->slots - (t->dots ? 1 : 0);
     operand_name name;
-    return eg__caret(B->cx, B->who, B->spec, 1, &c, NULL, hint,
-                     "%s has rank %d: %s, its term '%.*s' names %s%d ax%s",
-                     eg__operand_name(B->called, k, &name), x->rank, dims.s, clip(c.length),
-                     c.length > 0 && c.at < B->p->length ? B->spec + c.at : "",
-                     t->dots ? "at least " : "", slots, slots == 1 ? "is" : "es"),
+    return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, NULL, hint,
+                        "%s has rank %d: %s, its term '%.*s' names %s%d ax%s",
+                        eg__operand_name(B->called, k, &name), x->rank, dims.s, clip(c.length),
+                        c.length > 0 && c.at < B->p->length ? B->spec + c.at : "",
+                        t->dots ? "at least " : "", slots, slots == 1 ? "is" : "es"),
            NULL;
 }
 
-/* item of axis a, after `skip` others of it */
+/* The item of axis a behind `skip` others of it; −1: none. */
 static int find(const eg_bound_term *t, int a, int skip)
 {
     for (int i = 0; i < t->items; i++)
@@ -222,14 +230,15 @@ static int find(const eg_bound_term *t, int a, int skip)
     return -1;
 }
 
-/* the axis of the operand that item i makes, alone or with others */
+/* The axis of the operand that item i makes, alone or in a group. */
 static int axis_of(const eg_bound_term *t, int i)
 {
     int r = 0;
     while (r + 1 < t->rank && t->last[r] <= i) r++;
     return r;
 }
-/* axis a is axis->size already, and `size` under item i of operand k */
+/* Axis a has a size, from an operand, the string or an option, and another one under item i of
+ * operand k. */
 const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
 {
     const eg_bound *b = B->b;
@@ -250,10 +259,10 @@ const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
     mark[marks++] = (eg_caret){ b->term[k].item[i].at, item_length(B, &b->term[k].item[i]) };
     eg__say_operand(&tail, B->called, k, b->term[k].rank, b->term[k].dim);
     if (a >= B->p->axes)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, NULL,
-                         "under '...' axis %d of %s is %lld but axis %d of %s is %lld",
-                         axis_of(&b->term[from], j), before, one, axis_of(&b->term[k], i), it,
-                         other),
+        return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, marks, mark, tail.s, NULL,
+                            "under '...' axis %d of %s is %lld but axis %d of %s is %lld",
+                            axis_of(&b->term[from], j), before, one, axis_of(&b->term[k], i), it,
+                            other),
                NULL;
     if (from >= 0 && from != k && (one == 1 || other == 1) && !(B->flags & EG_NOTATION_ONES)) {
         const bool sum = strcmp(B->who, "einsum") == 0;
@@ -264,38 +273,40 @@ const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
     } else
         hint = guess(B, &w, from, k);
     if (from < 0)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
-                         "index '%.*s' is given as %lld but is %lld in %s", a_length(B, a),
-                         a_name(B, a), one, other, it),
+        return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, marks, mark, tail.s, hint,
+                            "index '%.*s' is given as %lld but is %lld in %s", a_length(B, a),
+                            a_name(B, a), one, other, it),
                NULL;
     if (from == k)
-        return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
-                         "index '%.*s' is %lld and %lld in %s", a_length(B, a), a_name(B, a), one,
-                         other, it),
+        return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, marks, mark, tail.s, hint,
+                            "index '%.*s' is %lld and %lld in %s", a_length(B, a), a_name(B, a),
+                            one, other, it),
                NULL;
-    return eg__caret(B->cx, B->who, B->spec, marks, mark, tail.s, hint,
-                     "index '%.*s' is %lld in %s but %lld in %s", a_length(B, a), a_name(B, a), one,
-                     before, other, it),
+    return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, marks, mark, tail.s, hint,
+                        "index '%.*s' is %lld in %s but %lld in %s", a_length(B, a), a_name(B, a),
+                        one, before, other, it),
            NULL;
 }
 
-/* "(h d)" */
+/* The group that makes axis r as it is written, "(h d)", and its bytes. */
 static const char *group_text(const bind *B, const eg_bound_term *t, int r, words *w, eg_caret *c)
 {
-    const eg_letter *l = &t->item[t->first[r]], *m = &t->item[t->last[r] - 1];
+    const eg_term_item *l = &t->item[t->first[r]], *m = &t->item[t->last[r] - 1];
     int from = l->at, to = m->at + item_length(B, m);
     while (from > 0 && B->spec[from] != '(') from--;
     while (to < B->p->length && B->spec[to] != ')') to++;
     *c = (eg_caret){ from, to + 1 - from };
     return say(w, "%.*s", to + 1 - from < 80 ? to + 1 - from : 80, B->spec + from);
 }
-/* two letters touch: "(head=8 d)" read as letters */
+/* True if two letters touch, as in "(head=8 d)", which was read as letters. */
 static bool run_together(const char *s)
 {
     for (; s[0] && s[1]; s++)
         if ((unsigned)((s[0] | 32) - 'a') < 26 && (unsigned)((s[1] | 32) - 'a') < 26) return true;
     return false;
 }
+/* Axis r of operand k is a group whose known sizes do not divide it, or of which more than one size
+ * is unknown. */
 const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int unknown)
 {
     const eg_bound_term *t = &B->b->term[k];
@@ -311,11 +322,11 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
             if (t->item[i].axis < B->p->axes)
                 say(&v, "%s%.*s = %lld", v.n ? ", " : "", a_length(B, t->item[i].axis),
                     a_name(B, t->item[i].axis), (long long)B->b->axis[t->item[i].axis].size);
-        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
-                         known < 0
-                             ? "%s is %lld in %s, but the product of %s does not fit in 64 bits"
-                             : "%s is %lld in %s, but %s gives another size",
-                         text, n, it, v.s),
+        return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, NULL,
+                            known < 0
+                                ? "%s is %lld in %s, but the product of %s does not fit in 64 bits"
+                                : "%s is %lld in %s, but %s gives another size",
+                            text, n, it, v.s),
                NULL;
     }
     if (unknown == 1) {
@@ -334,13 +345,13 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
             what = v.s;
         }
         if (known == 0 && n == 0)
-            return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
-                             "%s is 0 in %s, and with %s any '%.*s' would do: give its size", text,
-                             it, what, a_length(B, a), a_name(B, a)),
+            return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, NULL,
+                                "%s is 0 in %s, and with %s any '%.*s' would do: give its size",
+                                text, it, what, a_length(B, a), a_name(B, a)),
                    NULL;
-        return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, NULL,
-                         "%s is %lld in %s, which %s do%s not divide", text, n, it, what,
-                         count == 1 ? "es" : ""),
+        return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, NULL,
+                            "%s is %lld in %s, which %s do%s not divide", text, n, it, what,
+                            count == 1 ? "es" : ""),
                NULL;
     }
     int one = -1;
@@ -358,9 +369,9 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
             a_length(B, one), a_name(B, one));
     else
         say(&hint, "write %.*s=8 in the string", a_length(B, one), a_name(B, one));
-    return eg__caret(B->cx, B->who, B->spec, 1, &c, tail.s, hint.s,
-                     "%s is %lld in %s, and more than one of its sizes is unknown: %s", text, n, it,
-                     v.s),
+    return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, hint.s,
+                        "%s is %lld in %s, and more than one of its sizes is unknown: %s", text, n,
+                        it, v.s),
            NULL;
 }
 
@@ -380,6 +391,7 @@ static bool slip(const char *a, int n, const char *b, int m)
                !((unsigned)(a[i] - '0') < 10 && (unsigned)(b[i] - '0') < 10);
     return i + j == n - 2 && a[i] == b[i + 1] && a[i + 1] == b[i];
 }
+/* Axis a of the output is in no operand; is it another one with a slip? */
 const eg_bound *eg__bad_out(const bind *B, int a, int at)
 {
     const eg_parsed *p = B->p;
@@ -514,7 +526,7 @@ static bool names_same(const bind *B, const eg_parsed *p)
     bool used[64] = { false }; /* of letter & 63 */
     if (!p->arrow && B->flags & (EG_NOTATION_IMPLICIT | EG_NOTATION_UNION)) return false;
     for (int i = 0; i < p->items; i++) {
-        const eg_letter *l = &p->item[i];
+        const eg_term_item *l = &p->item[i];
         if (l->axis < p->axes && p->axis[l->axis].length > 1 && !l->group) return false;
     }
     for (int a = 0; a < p->axes; a++)

@@ -1,4 +1,5 @@
-/* where.c: mask predicates: truths about indices; their language, and a predicate as a tensor.
+/* where.c: predicates, truths about indices: their parser and compiler, and a predicate as a
+ * tensor.
  *
  *   truth      = both { "|" both }                                    also ||
  *   both       = denied { "&" denied }                                also &&
@@ -23,6 +24,8 @@ typedef struct parser {
     const char *who, *text;
     int at, n, steps, nesting;
     const eg_axis_name *const *axis;
+    eg_where_place *place; /* NULL; or any name is read, and where it stands goes here */
+    int places;
     step step[EG_WHERE_STEPS];
 } parser;
 
@@ -51,6 +54,7 @@ static bool is_number(const parser *p, int from, int to)
 
 static kind truth(parser *);
 
+/* A name, as an index (INDEX) or as the size of its axis (SIZE). */
 static kind name(parser *p, int code_)
 {
     const int start = p->at;
@@ -58,6 +62,11 @@ static kind name(parser *p, int code_)
     while (where_is_start(p->text[start + length]) || where_is_digit(p->text[start + length]))
         length++;
     p->at += length;
+    if (p->place) {
+        if (!emit(p, code_, 0, 0)) return BAD; /* at most as many places as steps */
+        p->place[p->places++] = (eg_where_place){ start, length, start, p->at, code_ == SIZE };
+        return VALUE;
+    }
     for (int k = 0; k < p->n; k++)
         if (p->axis[k]->length == length &&
             memcmp(p->axis[k]->text, p->text + start, (size_t)length) == 0) {
@@ -79,6 +88,7 @@ static kind name(parser *p, int code_)
     return BAD;
 }
 
+/* A number, an index, a size |i|, or something in parentheses. */
 static kind operand(parser *p)
 {
     blanks(p);
@@ -109,6 +119,7 @@ static kind operand(parser *p)
         if (p->text[p->at] != '|')
             return where_refuse(p, start, 1, NULL, "the bar of a size is not closed, as in |i|");
         p->at++;
+        if (p->place) p->place[p->places - 1].from = start, p->place[p->places - 1].to = p->at;
         return VALUE;
     }
     if (c == '(') {
@@ -129,6 +140,7 @@ static kind operand(parser *p)
     return where_refuse(p, start, 1, NULL, "a number, an index or '(' is expected here");
 }
 
+/* An operand behind any number of signs. */
 static kind signs(parser *p)
 {
     blanks(p);
@@ -148,7 +160,8 @@ static kind signs(parser *p)
     return emit(p, NEG, 0, 0) ? k : BAD;
 }
 
-static kind binary(parser *p, bool high) /* sums (low) and products (high) */
+/* Sums, or products (high), from left to right; what is constant is computed at once. */
+static kind binary(parser *p, bool high)
 {
     const int from = p->steps;
     kind k = high ? signs(p) : binary(p, true);
@@ -185,6 +198,7 @@ static kind binary(parser *p, bool high) /* sums (low) and products (high) */
     }
 }
 
+/* The comparison at the place of p and its length; −1: there is none. */
 static int comparison_at(parser *p, int *length)
 {
     const char *s = p->text + p->at;
@@ -194,6 +208,7 @@ static int comparison_at(parser *p, int *length)
     return s[0] == '<' ? LT : s[0] == '>' ? GT : -1;
 }
 
+/* Comparisons chain: in a < b < c the steps of b are emitted twice. */
 static kind comparison(parser *p)
 {
     int from = p->steps, end, length; /* the code of the left operand: [from, end) */
@@ -233,7 +248,8 @@ static kind denied(parser *p)
     return k == TRUTH && deny && !emit(p, NOT, 0, 0) ? BAD : k;
 }
 
-static kind logic(parser *p, char sign) /* '|' over '&' */
+/* Truths joined by `sign`: '|' binds looser than '&'. */
+static kind logic(parser *p, char sign)
 {
     kind k = sign == '|' ? logic(p, '&') : denied(p);
     for (;;) {
@@ -257,25 +273,51 @@ static kind logic(parser *p, char sign) /* '|' over '&' */
 static kind truth(parser *p) { return logic(p, '|'); }
 
 /* -- making ----------------------------------------------------------------------------------- */
-const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *text, int n,
-                                    const eg_axis_name *const *axis)
+/* The whole of p->text, which must be a truth unless `number` allows a number; BAD after an error.
+ */
+static kind whole(parser *p, bool number)
+{
+    const char *text = p->text;
+    if (!text)
+        return eg_fail_as(p->cx, EG_ERROR_NOTATION, "%s: no predicate was given", p->who), BAD;
+    if (strlen(text) > 4000)
+        return eg_fail_as(p->cx, EG_ERROR_NOTATION, "%s: the predicate is too long", p->who), BAD;
+    const kind k = truth(p);
+    if (k == BAD) return BAD;
+    const char c = text[p->at];
+    if (c == ')') return where_refuse(p, p->at, 1, NULL, "')' closes nothing");
+    if (c && where_is_start(c))
+        return where_refuse(p, p->at, 1, NULL, "a name stands where an operator is expected");
+    if (c) return eg__caret_stray(p->cx, p->who, text, p->at, "in a predicate"), BAD;
+    if (k == VALUE && !number)
+        return where_refuse(p, 0, p->at, "compare it, as in i % 2 == 0",
+                            "the predicate is a number, not a truth");
+    return k;
+}
+bool eg__where_scan(eg_ctx *cx, const char *who, const char *text, eg_where_place *place,
+                    int *places, bool *is_truth)
+{
+    if (eg__failed(cx)) return false;
+    parser p = { .cx = cx, .who = who, .text = text, .place = place };
+    const kind k = whole(&p, true);
+    *places = p.places;
+    *is_truth = k == TRUTH;
+    return k != BAD;
+}
+
+/* The largest power of two up to which 32 bits are enough for every intermediate; 0: none. */
+static void find_narrow(eg_predicate *p)
+{
+    p->narrow = 0;
+    for (int64_t all = 1 << 28; all >= 64 && !p->narrow; all >>= 1)
+        if (eg__where_widest(p, all) <= INT32_MAX) p->narrow = all;
+}
+eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *text, int n,
+                              const eg_axis_name *const *axis)
 {
     if (eg__failed(cx)) return NULL;
-    if (!text) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no predicate was given", who), NULL;
-    if (strlen(text) > 4000)
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the predicate is too long", who), NULL;
     parser p = { .cx = cx, .who = who, .text = text, .n = n, .axis = axis };
-    const kind k = truth(&p);
-    if (k == BAD) return NULL;
-    const char c = text[p.at];
-    if (c == ')') return where_refuse(&p, p.at, 1, NULL, "')' closes nothing"), NULL;
-    if (c && where_is_start(c))
-        return where_refuse(&p, p.at, 1, NULL, "a name stands where an operator is expected"), NULL;
-    if (c) return eg__caret_stray(cx, who, text, p.at, "in a predicate"), NULL;
-    if (k == VALUE)
-        return where_refuse(&p, 0, p.at, "compare it, as in i % 2 == 0",
-                            "the predicate is a number, not a truth"),
-               NULL;
+    if (whole(&p, false) == BAD) return NULL;
 
     int depth = 0;
     unsigned uses = 0, sizes = 0;
@@ -291,11 +333,18 @@ const eg_predicate *eg__where_parse(eg_ctx *cx, const char *who, const char *tex
     if (!y) return NULL;
     y->steps = p.steps, y->uses = uses, y->sizes = sizes, y->narrow = 0;
     memcpy(y->step, p.step, (size_t)p.steps * sizeof(step));
-    for (int64_t all = 1 << 28; all >= 64 && !y->narrow; all >>= 1)
-        if (eg__where_widest(y, all) <= INT32_MAX) y->narrow = all;
+    find_narrow(y);
     return y;
 }
 unsigned eg__where_uses(const eg_predicate *p) { return p->uses; }
+unsigned eg__where_sizes(const eg_predicate *p) { return p->sizes; }
+void eg__where_lengthen(eg_predicate *p, int axis, int64_t offset)
+{
+    if (!offset || !(p->sizes >> axis & 1)) return;
+    for (int i = 0; i < p->steps; i++)
+        if (p->step[i].code == SIZE && p->step[i].axis == axis) p->step[i].value = offset;
+    find_narrow(p);
+}
 size_t eg__where_bytes(const eg_predicate *p)
 {
     return sizeof *p + (size_t)p->steps * sizeof(step);
@@ -337,7 +386,7 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
         };
         names[k] = &name_of[k];
     }
-    const eg_predicate *w = eg__where_parse(cx, who, where, n, names);
+    eg_predicate *w = eg__where_parse(cx, who, where, n, names);
     if (!w) return eg__poison(cx);
     eg_tensor *y = eg__new(cx, EG_BOOL, n, sizes);
     if (!eg_ok(y)) return eg__poison(cx);
@@ -345,12 +394,17 @@ eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_
     unsigned keys = 0; /* the bracketed axes; where none is, the last */
     for (int k = 0; k < n; k++) keys |= (unsigned)p->item[k].bracket << k;
     if (!keys && n) keys = 1u << (n - 1);
-    if (offset) /* the query: the last axis of the predicate that is no key */
-        for (int k = n - 1; k >= 0; k--)
-            if (w->uses >> k & 1 && !(keys >> k & 1)) {
-                index[k] = offset;
-                break;
-            }
+    const unsigned queries = (w->uses & ~keys ? w->uses : w->sizes) & ~keys;
+    if (offset && queries & (queries - 1))
+        return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
+                         "the offset %lld can move only one index of the predicate: put all "
+                         "others in brackets",
+                         (long long)offset);
+    if (offset && queries) {
+        const int query = __builtin_ctz(queries);
+        index[query] = offset;
+        eg__where_lengthen(w, query, offset);
+    }
     const int64_t width = n ? sizes[n - 1] : 1, rows = width ? eg_size(y) / width : 0;
     uint8_t *out = (uint8_t *)y->data;
     for (int64_t r = 0; r < rows; r++, out += width) {

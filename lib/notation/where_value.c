@@ -61,7 +61,7 @@ static interval corners(int64_t a, int64_t b, int64_t c, int64_t d)
                   most = c < d ? d : c;
     return (interval){ low < least ? low : least, high > most ? high : most };
 }
-/* largest magnitude */
+/* The largest magnitude in x. */
 static int64_t larger(interval x) { return -x.low > x.high ? -x.low : x.high; }
 static interval join(int op, interval x, interval y)
 {
@@ -112,7 +112,8 @@ static interval bounds(const eg_predicate *p, const int64_t *low, const int64_t 
                          : (interval){ clamp(low[s->axis]), clamp(high[s->axis] - 1) };
             break;
         case SIZE:
-            v[t++] = all ? (interval){ 0, all } : (interval){ sizes[s->axis], sizes[s->axis] };
+            v[t++] = all ? (interval){ s->value, add(all, s->value) }
+                         : (interval){ sizes[s->axis] + s->value, sizes[s->axis] + s->value };
             break;
         case NEG: v[t - 1] = (interval){ -v[t - 1].high, -v[t - 1].low }; break;
         case NOT: v[t - 1] = (interval){ !v[t - 1].high, !v[t - 1].low }; break;
@@ -129,13 +130,13 @@ int64_t eg__where_widest(const eg_predicate *p, int64_t all)
     bounds(p, NULL, NULL, NULL, all, &widest);
     return widest;
 }
-eg_three eg__where_tile(const eg_predicate *p, const int64_t *low, const int64_t *high,
+eg_cover eg__where_tile(const eg_predicate *p, const int64_t *low, const int64_t *high,
                         const int64_t *sizes)
 {
     for (unsigned u = p->uses; u; u &= u - 1)
-        if (low[__builtin_ctz(u)] >= high[__builtin_ctz(u)]) return EG_NONE;
+        if (low[__builtin_ctz(u)] >= high[__builtin_ctz(u)]) return EG_COVER_NONE;
     const interval v = bounds(p, low, high, sizes, 0, NULL);
-    return v.low ? EG_EVERY : v.high ? EG_TEST : EG_NONE;
+    return v.low ? EG_COVER_ALL : v.high ? EG_COVER_SOME : EG_COVER_NONE;
 }
 
 /* -- values ----------------------------------------------------------------------------------- */
@@ -147,7 +148,7 @@ static bool value(const eg_predicate *p, const int64_t *index, const int64_t *si
     for (const step *s = p->step, *end = s + p->steps; s < end; s++) switch (s->code) {
         case NUMBER: v[t++] = s->value; break;
         case INDEX: v[t++] = clamp(s->axis == run ? at : index[s->axis]); break;
-        case SIZE: v[t++] = sizes[s->axis]; break;
+        case SIZE: v[t++] = sizes[s->axis] + s->value; break;
         case NEG: v[t - 1] = -v[t - 1]; break;
         case NOT: v[t - 1] = !v[t - 1]; break;
         default: t--, v[t - 1] = eg__where_apply(s->code, v[t - 1], v[t]); break;
@@ -213,7 +214,7 @@ row(const eg_predicate *p, int run, int64_t at, const int64_t *index, const int6
             x->flat = s->code != INDEX || s->axis != run;
             if (x->flat)
                 x->one = (int32_t)(s->code == NUMBER ? s->value
-                                   : s->code == SIZE ? sizes[s->axis]
+                                   : s->code == SIZE ? sizes[s->axis] + s->value
                                                      : index[s->axis]);
             else
                 for (int i = 0; i < LANES; i++) x->v[i] = (int32_t)at + i;

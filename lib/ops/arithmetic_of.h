@@ -140,7 +140,6 @@ INLINE void NAME(shift_of)(int64_t n, const T *x, T top, T *y)
 }
 
 /* -- a chunk ---------------------------------------------------------------------------------- */
-EG_CLONES static double NAME(top)(int64_t n, const void *x) { return (double)NAME(top_of)(n, x); }
 EG_CLONES static double NAME(sum)(int64_t n, const void *x) { return (double)NAME(sum_of)(n, x); }
 EG_CLONES static double NAME(sumsq)(int64_t n, const void *x, double s)
 {
@@ -153,19 +152,6 @@ EG_CLONES static double NAME(tallest)(int64_t n, const void *x)
 EG_CLONES static double NAME(sumpow)(int64_t n, const void *x, double p)
 {
     return (double)NAME(powers_of)(n, x, (T)p);
-}
-EG_CLONES static double NAME(expsum)(int64_t n, const void *x, double s, void *y)
-{
-    NAME(exps_of_any)(n, x, (T)s, y);
-    return (double)NAME(sum_of)(n, y);
-}
-EG_CLONES static void NAME(select)(int64_t n, const void *x, const uint8_t *keep, void *y)
-{
-    NAME(select_of)(n, x, keep, y);
-}
-EG_CLONES static void NAME(erase)(int64_t n, const uint8_t *keep, double fill, void *y)
-{
-    NAME(erase_of)(n, keep, (T)fill, y);
 }
 EG_CLONES static bool NAME(tame)(int64_t n, const void *from)
 {
@@ -181,12 +167,6 @@ EG_CLONES static bool NAME(tame)(int64_t n, const void *from)
     T wild = 0;
     for (int l = 0; l < EG_LANES; l++) wild += lane[l];
     return wild == 0;
-}
-/* not `shift`: clang makes the resolver of a cloned function a global name, and pointwise.c has
- * that one */
-EG_CLONES static void NAME(from_top)(int64_t n, const void *x, double top, void *y)
-{
-    NAME(shift_of)(n, x, (T)top, y);
 }
 EG_CLONES static void NAME(affine)(int64_t n, const void *x, double s, double c, void *y)
 {
@@ -210,8 +190,60 @@ EG_CLONES static void NAME(gain)(int64_t n, void *y, const void *gain, const voi
 static double NAME(at)(const void *x, int64_t k) { return (double)((const T *)x)[k]; }
 
 /* -- several rows, contiguous, of any length -------------------------------------------------- */
-/* Exponentials cost least in long runs: the rows of a block are shifted first, and their
- * exponentials taken at once. */
+/* m elements of a row from k on, −inf where a mask is false; in `to` if there are masks. */
+INLINE const T *NAME(allowed)(const eg_batch *b, int64_t row, int64_t k, int64_t m, char *const *p,
+                              const int64_t *step, T *to)
+{
+    const T *x = EG_ROW(T, 1, row) + k;
+    for (int i = 0; i < b->masks; i++) {
+        NAME(select_of)(m, x, EG_ROW(uint8_t, 2 + i, row) + k, to);
+        x = to;
+    }
+    return x;
+}
+/* Where an allowed NaN has made the row's sum NaN, what is masked stays masked. */
+INLINE void NAME(mask_again)(const eg_batch *b, int64_t row, int64_t k, int64_t m, char *const *p,
+                             const int64_t *step)
+{
+    const T fill = b->log ? -(T)INFINITY : 0;
+    T *y = EG_ROW(T, 0, row) + k;
+    for (int i = 0; i < b->masks; i++) {
+        const uint8_t *keep = EG_ROW(uint8_t, 2 + i, row) + k;
+        NAME(erase_of)(m, keep, fill, y);
+    }
+}
+/* A row of more than EG_CHUNK elements: once for its maximum, once for its exponentials. */
+INLINE void NAME(softmax_long)(const eg_batch *b, int64_t row, char *const *p, const int64_t *step)
+{
+    _Alignas(64) T shifted[EG_CHUNK + EG_LANES], e[EG_CHUNK + EG_LANES];
+    T *y = EG_ROW(T, 0, row), top = -(T)INFINITY;
+    double total = 0;
+    for (int64_t k = 0, m; k < b->n; k += m) {
+        m = b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK;
+        const T t = NAME(top_of)(m, NAME(allowed)(b, row, k, m, p, step, shifted));
+        top = t > top ? t : top;
+    }
+    for (int64_t k = 0, m; k < b->n; k += m) {
+        m = b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK;
+        NAME(shift_of)(m, NAME(allowed)(b, row, k, m, p, step, shifted), top, shifted);
+        if (b->c != 1) NAME(affine_of)(m, shifted, 0, (T)b->c, shifted);
+        NAME(exps_of_any)(m, shifted, 0, b->log ? e : y + k);
+        total += (double)NAME(sum_of)(m, b->log ? e : y + k);
+    }
+    double last = total == 0 ? 1 : total;
+    if (b->log) eg__logs(1, &last);
+    for (int64_t k = 0, m; k < b->n; k += m) {
+        m = b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK;
+        if (b->log) {
+            NAME(shift_of)(m, NAME(allowed)(b, row, k, m, p, step, shifted), top, shifted);
+            NAME(affine_of)(m, shifted, (T)last, 1, y + k);
+        } else
+            NAME(affine_of)(m, y + k, 0, total == 0 ? 0 : (T)(1 / total), y + k);
+        if (total != total) NAME(mask_again)(b, row, k, m, p, step);
+    }
+}
+/* softmax of c x, or its logarithm; p: y, x, masks. Exponentials cost least in long runs: the rows
+ * of a block are shifted first, and their exponentials taken at once. */
 EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t *step,
                                     const void *user)
 {
@@ -219,15 +251,12 @@ EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t 
     const int64_t n = b->n, most = n > EG_CHUNK ? 1 : EG_CHUNK / n;
     _Alignas(64) T shifted[EG_CHUNK + EG_LANES], e[EG_CHUNK + EG_LANES];
     double last[EG_CHUNK];
-    for (int64_t first = 0, count; first < rows; first += count) {
+    for (int64_t r = 0; n > EG_CHUNK && r < rows; r++) NAME(softmax_long)(b, r, p, step);
+    for (int64_t first = 0, count; n <= EG_CHUNK && first < rows; first += count) {
         count = rows - first < most ? rows - first : most;
         for (int64_t r = 0; r < count; r++) {
-            const T *x = EG_ROW(T, 1, first + r);
             T *to = shifted + r * n;
-            if (b->masked) {
-                NAME(select_of)(n, x, EG_ROW(uint8_t, 2, first + r), to);
-                x = to;
-            }
+            const T *x = NAME(allowed)(b, first + r, 0, n, p, step, to);
             NAME(shift_of)(n, x, NAME(top_of)(n, x), to);
         }
         if (b->c != 1) NAME(affine_of)(count * n, shifted, 0, (T)b->c, shifted);
@@ -243,9 +272,7 @@ EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t 
                 NAME(affine_of)(n, shifted + r * n, (T)last[r], 1, y);
             else
                 NAME(affine_of)(n, e + r * n, 0, last[r] == 0 ? 0 : (T)(1 / last[r]), y);
-            /* a NaN that is allowed: what is masked stays masked */
-            if (b->masked && last[r] != last[r])
-                NAME(erase_of)(n, EG_ROW(uint8_t, 2, first + r), b->log ? -(T)INFINITY : 0, y);
+            if (last[r] != last[r]) NAME(mask_again)(b, first + r, 0, n, p, step);
         }
     }
 }
@@ -473,12 +500,7 @@ EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)
     for (int64_t k = 0; k < n; k++) y[k] += x[k];
 }
 const eg_arithmetic NAME(eg__arithmetic) = {
-    .top = NAME(top),
     .tame = NAME(tame),
-    .select = NAME(select),
-    .erase = NAME(erase),
-    .shift = NAME(from_top),
-    .expsum = NAME(expsum),
     .affine = NAME(affine),
     .gain = NAME(gain),
     .sum = NAME(sum),

@@ -82,23 +82,23 @@ static eg_tensor *binary_share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_
     return eg_where(eg_eq(a, b), eg_scale(g, .5), eg_where(wins(a, b), g, binary_zero(g)));
 }
 
-/* -- X(name, value of floats, value of integers (U: unsigned), da, db, what they read, dtypes,
- * equation, gradient). Samples: equal shapes, and each operand stretched. A NaN operand makes the
- * larger and the smaller NaN. */
+/* -- X(function, name, value of floats, value of integers (U: unsigned), da, db, what they read,
+ * dtypes, equation, gradient). Samples: equal shapes, and each operand stretched. A NaN operand
+ * makes the larger and the smaller NaN. */
 /* clang-format off */
 #define ROWS(X)                                                                      \
-    X(sub, a - b, (U)a - (U)b,                                                       \
+    X(eg_sub, sub, a - b, (U)a - (U)b,                                               \
       g, eg_neg(g), NOTHING, NUMBERS, "y = a − b", "da = g, db = −g")                \
-    X(mul, a * b, (U)a * (U)b,                                                       \
+    X(eg_mul, mul, a * b, (U)a * (U)b,                                               \
       eg_mul(g, b), eg_mul(g, a), OTHERS, NUMBERS, "y = a b", "da = g b, db = g a")  \
-    X(maximum, EG_RE(a) > EG_RE(b) || a != a ? a : b, a > b ? a : b,                 \
+    X(eg_maximum, maximum, EG_RE(a) > EG_RE(b) || a != a ? a : b, a > b ? a : b,     \
       binary_share(eg_gt, a, b, g), binary_share(eg_gt, b, a, g), OPERANDS, NUMBERS, \
       "y = max(a, b)", "da = g [a > b] + g/2 [a = b]")                               \
-    X(minimum, EG_RE(a) < EG_RE(b) || a != a ? a : b, a < b ? a : b,                 \
+    X(eg_minimum, minimum, EG_RE(a) < EG_RE(b) || a != a ? a : b, a < b ? a : b,     \
       binary_share(eg_lt, a, b, g), binary_share(eg_lt, b, a, g), OPERANDS, NUMBERS, \
       "y = min(a, b)", "da = g [a < b] + g/2 [a = b]")
 #define FLOAT_ROWS(X)                                                          \
-    X(div, a / b, ,                                                            \
+    X(eg_div, div, a / b, ,                                                    \
       eg_div(g, b), eg_neg(eg_div(eg_mul(g, y), b)), ALL, FLOATS, "y = a / b", \
         "da = g / b, db = −g y / b")
 /* clang-format on */
@@ -107,11 +107,11 @@ static eg_tensor *binary_share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_
 #define R(number) EG_RE(number)
 /* clang-format off */
 #define FUNCTIONS(X)                                                                              \
-    X(atan2, y = F(atan2)(a, b), ,                                                                \
+    X(eg_atan2, atan2, y = F(atan2)(a, b), ,                                                      \
       eg_div(eg_mul(g, b), eg_add(eg_square(a), eg_square(b))), eg_neg(eg_div(eg_mul(g, a),       \
         eg_add(eg_square(a), eg_square(b)))),                                                     \
       OPERANDS, FLOATS, "y = the angle of (b, a)", "da = g b / (a² + b²), db = −g a / (a² + b²)") \
-    X(logaddexp,                                                                                  \
+    X(eg_logaddexp, logaddexp,                                                                    \
       y = a == b ? a + (T)M_LN2 : (R(a) < R(b) ? b : a) + F(log1p)(F(exp)(-F(fabs)(a - b))), ,    \
       eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS, \
       "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
@@ -120,34 +120,37 @@ static eg_tensor *binary_share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_
  * and sigmoid and not the result y: 1 − y would lose what is left of a saturated y. Products only:
  * σ′ = σ(b) σ(−b), and where ∞ meets a factor that vanishes, 0. */
 /* clang-format off */
-#define SLOPES(X)                                                                               \
-    X(tanh_slope, const T e = F(exp)(-2 * F(fabs)(b)); y = a * (4 * e / ((1 + e) * (1 + e))), , \
-      eg__tanh_slope(g, b), eg_scale(eg_mul(eg_mul(g, y), eg_tanh(b)), -2), ALL, FLOATS,        \
-      "y = a (1 − tanh² b)", "da = g (1 − tanh² b), db = −2 g y tanh b")                        \
-    X(sigmoid_slope, const T e = F(exp)(-F(fabs)(b)); y = a * (e / ((1 + e) * (1 + e))), ,      \
-      eg__sigmoid_slope(g, b), eg_neg(eg_mul(eg_mul(g, y), eg_tanh(eg_scale(b, .5)))), ALL,     \
-        FLOATS,                                                                                 \
-      "y = a σ(b) σ(−b)", "da = g σ(b) σ(−b), db = −g y tanh(b/2)")                             \
-    X(gelu_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; T e;                                \
-      y = F(gauss)(b, &e); y = a * (y + z * e * (T)(M_2_SQRTPI * M_SQRT1_2 / 2)), ,             \
-      eg__gelu_slope(g, b), gelu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,                      \
-      "y = a (Φ(b) + b φ(b))", "da = g (Φ(b) + b φ(b)), db = g a φ(b) (2 − b²)")                \
-    X(gelu_tanh_slope,                                                                          \
-      const T z = R(F(fabs)(b)) < 1000 ? b : 0;                                                 \
-      const T v = b * ((T)EG_GELU_1 + (T)EG_GELU_3 * b * b);                                    \
-      const T e = F(exp)(-F(fabs)(v));                                                          \
-      y = a * ((R(v) < 0 ? e : 1) / (1 + e)                                                     \
-          + z * ((T)EG_GELU_1 + (T)(3 * EG_GELU_3) * z * z) * (e / ((1 + e) * (1 + e)))), ,     \
-      eg__gelu_tanh_slope(g, b), gelu_tanh_curve(eg_mul(g, a), b), OPERANDS, FLOATS,            \
-      "y = a (σ(v) + b v′ σ′(v))",                                                              \
-        "da = g (σ(v) + b v′ σ′(v)), db = g a σ′(v) (2v′ + b v″ − b v′² tanh(v/2))")            \
-    X(silu_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T e = F(exp)(-F(fabs)(b));    \
-      y = a * ((R(b) < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e)))), ,                 \
-      eg__silu_slope(g, b), silu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,                      \
+#define SLOPES(X)                                                                            \
+    X(eg__tanh_slope, tanh_slope,                                                            \
+      const T e = F(exp)(-2 * F(fabs)(b)); y = a * (4 * e / ((1 + e) * (1 + e))), ,          \
+      eg__tanh_slope(g, b), eg_scale(eg_mul(eg_mul(g, y), eg_tanh(b)), -2), ALL, FLOATS,     \
+      "y = a (1 − tanh² b)", "da = g (1 − tanh² b), db = −2 g y tanh b")                     \
+    X(eg__sigmoid_slope, sigmoid_slope,                                                      \
+      const T e = F(exp)(-F(fabs)(b)); y = a * (e / ((1 + e) * (1 + e))), ,                  \
+      eg__sigmoid_slope(g, b), eg_neg(eg_mul(eg_mul(g, y), eg_tanh(eg_scale(b, .5)))), ALL,  \
+        FLOATS,                                                                              \
+      "y = a σ(b) σ(−b)", "da = g σ(b) σ(−b), db = −g y tanh(b/2)")                          \
+    X(eg__gelu_slope, gelu_slope, const T z = R(F(fabs)(b)) < 1000 ? b : 0; T e;             \
+      y = F(gauss)(b, &e); y = a * (y + z * e * (T)(M_2_SQRTPI * M_SQRT1_2 / 2)), ,          \
+      eg__gelu_slope(g, b), gelu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,                   \
+      "y = a (Φ(b) + b φ(b))", "da = g (Φ(b) + b φ(b)), db = g a φ(b) (2 − b²)")             \
+    X(eg__gelu_tanh_slope, gelu_tanh_slope,                                                  \
+      const T z = R(F(fabs)(b)) < 1000 ? b : 0;                                              \
+      const T v = b * ((T)EG_GELU_1 + (T)EG_GELU_3 * b * b);                                 \
+      const T e = F(exp)(-F(fabs)(v));                                                       \
+      y = a * ((R(v) < 0 ? e : 1) / (1 + e)                                                  \
+          + z * ((T)EG_GELU_1 + (T)(3 * EG_GELU_3) * z * z) * (e / ((1 + e) * (1 + e)))), ,  \
+      eg__gelu_tanh_slope(g, b), gelu_tanh_curve(eg_mul(g, a), b), OPERANDS, FLOATS,         \
+      "y = a (σ(v) + b v′ σ′(v))",                                                           \
+        "da = g (σ(v) + b v′ σ′(v)), db = g a σ′(v) (2v′ + b v″ − b v′² tanh(v/2))")         \
+    X(eg__silu_slope, silu_slope,                                                            \
+      const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T e = F(exp)(-F(fabs)(b));             \
+      y = a * ((R(b) < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e)))), ,              \
+      eg__silu_slope(g, b), silu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,                   \
       "y = a (σ(b) + b σ′(b))", "da = g (σ(b) + b σ′(b)), db = g a σ′(b) (2 − b tanh(b/2))")
 /* clang-format on */
 
-#define KERNEL(NAME, VALUE, ...)                   \
+#define KERNEL(CALL, NAME, VALUE, ...)             \
     EG_KERNEL_2(NAME##_f32, float, float, VALUE)   \
     EG_KERNEL_2(NAME##_f64, double, double, VALUE) \
     EG_KERNEL_2(NAME##_c128, double complex, double complex, VALUE)
@@ -169,40 +172,42 @@ FLOAT_ROWS(KERNEL)
             out[k] = y;                                                              \
         }                                                                            \
     }
-#define F(name)                  name##f
-#define T                        float
-#define KERNEL(NAME, VALUE, ...) LANES(NAME##_f32, VALUE)
+#define F(name)                        name##f
+#define T                              float
+#define KERNEL(CALL, NAME, VALUE, ...) LANES(NAME##_f32, VALUE)
 FUNCTIONS(KERNEL)
 SLOPES(KERNEL)
-KERNEL(pow, y = F(pow)(a, b), )
+KERNEL(eg_pow, pow, y = F(pow)(a, b), )
 #undef F
 #undef T
 #undef KERNEL
-#define F(name)                  name
-#define T                        double
-#define KERNEL(NAME, VALUE, ...) LANES(NAME##_f64, VALUE)
+#define F(name)                        name
+#define T                              double
+#define KERNEL(CALL, NAME, VALUE, ...) LANES(NAME##_f64, VALUE)
 FUNCTIONS(KERNEL)
 SLOPES(KERNEL)
-KERNEL(pow, y = F(pow)(a, b), )
+KERNEL(eg_pow, pow, y = F(pow)(a, b), )
 #undef F
 #undef T
 #undef KERNEL
-#define F(name)                  eg__c_##name
-#define T                        double complex
-#define KERNEL(NAME, VALUE, ...) LANES(NAME##_c128, VALUE)
+#define F(name)                        eg__c_##name
+#define T                              double complex
+#define KERNEL(CALL, NAME, VALUE, ...) LANES(NAME##_c128, VALUE)
 FUNCTIONS(KERNEL)
 SLOPES(KERNEL)
-KERNEL(pow, y = F(pow)(a, b), )
+KERNEL(eg_pow, pow, y = F(pow)(a, b), )
 #undef F
 #undef T
 #undef KERNEL
 
-#define U                                       uint32_t
-#define KERNEL_I32(NAME, VALUE, VALUE_INT, ...) EG_KERNEL_2(NAME##_i32, int32_t, int32_t, VALUE_INT)
+#define U uint32_t
+#define KERNEL_I32(CALL, NAME, VALUE, VALUE_INT, ...) \
+    EG_KERNEL_2(NAME##_i32, int32_t, int32_t, VALUE_INT)
 ROWS(KERNEL_I32)
 #undef U
-#define U                                       uint64_t
-#define KERNEL_I64(NAME, VALUE, VALUE_INT, ...) EG_KERNEL_2(NAME##_i64, int64_t, int64_t, VALUE_INT)
+#define U uint64_t
+#define KERNEL_I64(CALL, NAME, VALUE, VALUE_INT, ...) \
+    EG_KERNEL_2(NAME##_i64, int64_t, int64_t, VALUE_INT)
 ROWS(KERNEL_I64)
 #undef U
 
@@ -265,13 +270,12 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *c, eg_tensor *x)
     {                                                                                         \
         return eg__broadcast(&NAME##_op, 2, (eg_tensor *[]){ a, b });                         \
     }
-#define DEFINE_EXACT(NAME, ...)    DEFINE(true, eg_##NAME, NAME, __VA_ARGS__)
-#define DEFINE_FUNCTION(NAME, ...) DEFINE(false, eg_##NAME, NAME, __VA_ARGS__)
-#define DEFINE_SLOPE(NAME, ...)    DEFINE(false, eg__##NAME, NAME, __VA_ARGS__)
+#define DEFINE_EXACT(...)    DEFINE(true, __VA_ARGS__)
+#define DEFINE_FUNCTION(...) DEFINE(false, __VA_ARGS__)
 ROWS(DEFINE_EXACT)
 FLOAT_ROWS(DEFINE_EXACT)
 FUNCTIONS(DEFINE_FUNCTION)
-SLOPES(DEFINE_SLOPE)
+SLOPES(DEFINE_FUNCTION)
 
 /* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. At a = 0: 0^0 has da = 0 (not 0 · ∞), and 0^b
  * with b > 0 has db = 0 */
@@ -370,7 +374,7 @@ eg_tensor *eg_add(eg_tensor *a, eg_tensor *b)
     return eg__broadcast(&eg__add_op, 2, (eg_tensor *[]){ a, b });
 }
 
-#define LIST(NAME, ...) &NAME##_op,
+#define LIST(CALL, NAME, ...) &NAME##_op,
 const eg_op *const eg__binary_rows[] = {
     ROWS(LIST) FLOAT_ROWS(LIST) FUNCTIONS(LIST) SLOPES(LIST) & pow_op, &where_op, NULL
 };

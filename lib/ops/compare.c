@@ -26,21 +26,21 @@ static eg_tensor *compared(const eg_op *op, eg_tensor *a, eg_tensor *b)
     return eg__broadcast(op, 2, (eg_tensor *[]){ a, b });
 }
 
-/* X(name, operands, value, sampled, equation) */
+/* X(function, name, operands, value, sampled, equation) */
 /* clang-format off */
-#define COMPARISONS(X)                                        \
-    X(eq,    2, a == b,     "3x4, 3x1",     "y = [a = b]")    \
-    X(ne,    2, a != b,     "3x4, 3x1",     "y = [a ≠ b]")    \
-    X(lt,    2, a < b,      "3x4, 3x1",     "y = [a < b]")    \
-    X(le,    2, a <= b,     "3x4, 3x1",     "y = [a ≤ b]")    \
-    X(gt,    2, a > b,      "3x4, 3x1",     "y = [a > b]")    \
-    X(ge,    2, a >= b,     "3x4, 3x1",     "y = [a ≥ b]")    \
-    X(isnan, 1, a != a,     "3x4",          "y = [a is NaN]")
-#define LOGIC(X)                                         \
-    X(and,   2, a & b,      "3x4:b, 3x1:b", "y = a ∧ b") \
-    X(or,    2, a | b,      "3x4:b, 3x1:b", "y = a ∨ b") \
-    X(xor,   2, a ^ b,      "3x4:b, 3x1:b", "y = a ⊻ b") \
-    X(not,   1, !a,         "3x4:b",        "y = ¬a")
+#define COMPARISONS(X)                                                  \
+    X(eg_eq, eq, 2, a == b,     "3x4, 3x1",     "y = [a = b]")          \
+    X(eg_ne, ne, 2, a != b,     "3x4, 3x1",     "y = [a ≠ b]")          \
+    X(eg_lt, lt, 2, a < b,      "3x4, 3x1",     "y = [a < b]")          \
+    X(eg_le, le, 2, a <= b,     "3x4, 3x1",     "y = [a ≤ b]")          \
+    X(eg_gt, gt, 2, a > b,      "3x4, 3x1",     "y = [a > b]")          \
+    X(eg_ge, ge, 2, a >= b,     "3x4, 3x1",     "y = [a ≥ b]")          \
+    X(eg_isnan, isnan, 1, a != a,     "3x4",          "y = [a is NaN]")
+#define LOGIC(X)                                               \
+    X(eg_and, and, 2, a & b,      "3x4:b, 3x1:b", "y = a ∧ b") \
+    X(eg_or, or, 2, a | b,      "3x4:b, 3x1:b", "y = a ∨ b")   \
+    X(eg_xor, xor, 2, a ^ b,      "3x4:b, 3x1:b", "y = a ⊻ b") \
+    X(eg_not, not, 1, !a,         "3x4:b",        "y = ¬a")
 /* clang-format on */
 
 /* p[N] is the last operand: with one operand, b is a. */
@@ -57,14 +57,14 @@ static eg_tensor *compared(const eg_op *op, eg_tensor *a, eg_tensor *b)
             out[k] = VALUE;                                      \
         }                                                        \
     }
-#define KERNEL_BOOL(NAME, N, VALUE, ...) KERNEL(NAME##_bool, bool, bool, N, VALUE)
-#define KERNELS(NAME, N, VALUE, ...)                      \
+#define KERNEL_BOOL(CALL, NAME, N, VALUE, ...) KERNEL(NAME##_bool, bool, bool, N, VALUE)
+#define KERNELS(CALL, NAME, N, VALUE, ...)                \
     KERNEL(NAME##_f32, float, float, N, VALUE)            \
     KERNEL(NAME##_f64, double, double, N, VALUE)          \
     KERNEL(NAME##_c128, double complex, double, N, VALUE) \
     KERNEL(NAME##_i32, int32_t, int32_t, N, VALUE)        \
     KERNEL(NAME##_i64, int64_t, int64_t, N, VALUE)        \
-    KERNEL_BOOL(NAME, N, VALUE, )
+    KERNEL_BOOL(CALL, NAME, N, VALUE, )
 COMPARISONS(KERNELS)
 LOGIC(KERNEL_BOOL)
 
@@ -72,20 +72,20 @@ LOGIC(KERNEL_BOOL)
 #define EVERY(NAME)                                                                             \
     [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64, \
     [EG_C128] = NAME##_c128, BOOLS(NAME)
-#define CALL_1(NAME) eg_##NAME(x[0])
-#define CALL_2(NAME) eg_##NAME(x[0], x[1])
-#define CONSTRUCTOR_1(NAME) \
-    eg_tensor *eg_##NAME(eg_tensor *a) { return eg_apply(&NAME##_op, NULL, 0, 1, &a); }
-#define CONSTRUCTOR_2(NAME) \
-    eg_tensor *eg_##NAME(eg_tensor *a, eg_tensor *b) { return compared(&NAME##_op, a, b); }
-#define DEFINE(NAME, N, TYPES, SAMPLED, EQUATION)                                        \
+#define SAMPLE_1(CALL) CALL(x[0])
+#define SAMPLE_2(CALL) CALL(x[0], x[1])
+#define CONSTRUCTOR_1(CALL, NAME) \
+    eg_tensor *CALL(eg_tensor *a) { return eg_apply(&NAME##_op, NULL, 0, 1, &a); }
+#define CONSTRUCTOR_2(CALL, NAME) \
+    eg_tensor *CALL(eg_tensor *a, eg_tensor *b) { return compared(&NAME##_op, a, b); }
+#define DEFINE(CALL, NAME, N, TYPES, SAMPLED, EQUATION)                                  \
     static const kernels NAME##_kernels = { { TYPES(NAME) } };                           \
     static bool NAME##_shape(eg_tensor *y) { return compare_shape(y, &NAME##_kernels); } \
     static bool NAME##_forward(eg_tensor *y)                                             \
     {                                                                                    \
         return eg__lanes_run(y, NAME##_kernels.of[y->in[0]->dtype], true);               \
     }                                                                                    \
-    static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL_##N(NAME); }        \
+    static eg_tensor *NAME##_call(eg_tensor *const *x) { return SAMPLE_##N(CALL); }      \
     static const eg_sample NAME##_samples[] = { { NAME##_call, SAMPLED, 0, 0 }, { 0 } }; \
     static const eg_op NAME##_op = { #NAME,                                              \
                                      EQUATION,                                           \
@@ -97,11 +97,13 @@ LOGIC(KERNEL_BOOL)
                                      EG_USES_NOTHING,                                    \
                                      .samples = NAME##_samples,                          \
                                      .forward_c128 = NAME##_forward };                   \
-    CONSTRUCTOR_##N(NAME)
-#define DEFINE_EVERY(NAME, N, VALUE, SAMPLED, EQUATION) DEFINE(NAME, N, EVERY, SAMPLED, EQUATION)
-#define DEFINE_BOOLS(NAME, N, VALUE, SAMPLED, EQUATION) DEFINE(NAME, N, BOOLS, SAMPLED, EQUATION)
+    CONSTRUCTOR_##N(CALL, NAME)
+#define DEFINE_EVERY(CALL, NAME, N, VALUE, SAMPLED, EQUATION) \
+    DEFINE(CALL, NAME, N, EVERY, SAMPLED, EQUATION)
+#define DEFINE_BOOLS(CALL, NAME, N, VALUE, SAMPLED, EQUATION) \
+    DEFINE(CALL, NAME, N, BOOLS, SAMPLED, EQUATION)
 COMPARISONS(DEFINE_EVERY)
 LOGIC(DEFINE_BOOLS)
 
-#define LIST(NAME, ...) &NAME##_op,
+#define LIST(CALL, NAME, ...) &NAME##_op,
 const eg_op *const eg__compare_rows[] = { COMPARISONS(LIST) LOGIC(LIST) NULL };

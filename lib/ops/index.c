@@ -310,7 +310,7 @@ eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index)
         return eg__poison(cx);
     eg_tensor *y = eg_apply(&at_op, &p, sizeof p, 2, (eg_tensor *[]){ b->term[0].x, b->term[1].x });
     if (!eg_ok(y)) return y;
-    if (b->arrow) return eg__merge(b, y);
+    if (b->arrow) return eg__merge(&b->out, y);
     return rank == n ? y : eg_reshape_n(y, rank, dim);
 }
 

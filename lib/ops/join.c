@@ -1,8 +1,9 @@
-/* join.c: tensors laid side by side, margins, running sums. */
+/* join.c: tensors joined along an axis, by letter or number; margins; running sums. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* A part of y: from `start` on, `size` long, along one axis. dim is room for the sizes. */
+/* The part of y from `start` on, `size` long, along one axis, not recorded. dim: room for its
+ * sizes. */
 static eg_tensor join_part(const eg_tensor *y, int axis, int64_t start, int64_t size, int64_t *dim)
 {
     eg_tensor t = *y;
@@ -14,23 +15,19 @@ static eg_tensor join_part(const eg_tensor *y, int axis, int64_t start, int64_t 
 }
 
 /* -- concat: y = x_1, x_2 … one after the other along an axis,  dx_i = its slice of g --------- */
-/* The attribute is the axis; saved is where each operand starts along it, which shape() finds. */
-static int join_joined(const eg_tensor *y)
+static int concat_along(const eg_tensor *y)
 {
     const int axis = *(const int *)y->attr;
-    return axis < 0 ? axis + y->rank : axis;
+    return axis < 0 ? axis + y->in[0]->rank : axis;
 }
-
 static bool concat_shape(eg_tensor *y)
 {
     const eg_tensor *first = y->in[0];
     int64_t dim[EG_RANK_MAX];
     char a[256], b[256];
-    int axis = eg__axis("concat", y->in[0], *(const int *)y->attr);
-    int64_t *start = axis < 0 ? NULL : eg_node_save(y, (size_t)y->count * sizeof *start);
-    if (!start) return false;
+    const int axis = eg__axis("concat", y->in[0], *(const int *)y->attr);
+    if (axis < 0) return false;
     memcpy(dim, first->dim, first->rank * sizeof *dim);
-    start[0] = 0;
     for (int k = 1; k < y->count; k++) {
         const eg_tensor *x = y->in[k];
         if (x->dtype != first->dtype) {
@@ -41,31 +38,30 @@ static bool concat_shape(eg_tensor *y)
         bool fits = x->rank == first->rank;
         for (int r = 0; fits && r < x->rank; r++) fits = r == axis || x->dim[r] == first->dim[r];
         if (!fits) {
-            eg_fail_as(y->cx, EG_ERROR_INDEX,
+            eg_fail_as(y->cx, EG_ERROR_SHAPE,
                        "concat: operand %d is %s, operand 1 is %s; only axis %d may differ", k + 1,
                        eg__dims_text(x, a, sizeof a), eg__dims_text(first, b, sizeof b), axis);
             return false;
         }
-        start[k] = dim[axis];
         dim[axis] += x->dim[axis];
     }
     return eg__shape(y, first->dtype, first->rank, dim);
 }
 static bool concat_forward(eg_tensor *y)
 {
-    const int64_t *start = y->saved;
-    int64_t dim[EG_RANK_MAX];
-    int axis = join_joined(y);
-    for (int k = 0; k < y->count; k++) {
-        eg_tensor here = join_part(y, axis, start[k], y->in[k]->dim[axis], dim);
-        eg__copy(&here, y->in[k]);
+    int64_t dim[EG_RANK_MAX], from = 0;
+    const int axis = concat_along(y);
+    for (int k = 0; k < y->count; from += y->in[k++]->dim[axis]) {
+        eg_tensor part = join_part(y, axis, from, y->in[k]->dim[axis], dim);
+        eg__copy(&part, y->in[k]);
     }
     return true;
 }
 static eg_tensor *concat_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    const int axis = join_joined(y);
-    const int64_t from = ((const int64_t *)y->saved)[i];
+    const int axis = concat_along(y);
+    int64_t from = 0;
+    for (int k = 0; k < i; k++) from += y->in[k]->dim[axis];
     return eg_slice_axis(g, axis, from, from + y->in[i]->dim[axis], 1);
 }
 static eg_tensor *concat_call(eg_tensor *const *x) { return eg_concat_axis(-1, x[0], x[1]); }
@@ -93,6 +89,53 @@ eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x)
     return eg_apply(&concat_op, &axis, sizeof axis, count, x);
 }
 
+/* Refuses a tensor whose axes that are not in brackets are not those of the first. */
+static bool joined_alike(const eg_focus *first, const eg_focus *f, int k, const char *called)
+{
+    const eg_bound *b = f->bound;
+    if (f->x->rank != first->x->rank)
+        return eg__refuse_as(b, EG_ERROR_SHAPE, 0, -1, "under '...' %s has %d axes, operand 1 %d",
+                             called, f->x->rank, first->x->rank),
+               false;
+    for (int i = 0; i < f->x->rank; i++) {
+        const eg_axis_name *a = &b->axis[b->term[0].item[i].axis];
+        if (i == f->item[f->outer] || f->x->dim[i] == first->x->dim[i]) continue;
+        return eg__refuse_as(b, EG_ERROR_SHAPE, 0, i,
+                             "index '%.*s' is %lld in operand 1 but %lld in operand %d; only the "
+                             "bracketed one may differ",
+                             a->length, a->text, (long long)first->x->dim[i],
+                             (long long)f->x->dim[i], k + 1),
+               false;
+    }
+    return true;
+}
+
+/* The tensors, each bound to the one term of the string by itself, joined along its brackets.
+ * Messages call them "operand 2" and what `with` says. */
+static eg_tensor *joined(const char *who, const char *with, const char *spec, int count,
+                         eg_tensor *const *x)
+{
+    eg_focus f, first = { .who = who };
+    eg_ctx *cx = eg__context_of(who, count, x);
+    if (!cx || !eg__check_all(cx, who, count, x)) return eg__poison(cx);
+    eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
+    for (int k = 0; each && k < count; k++) {
+        char called[48];
+        snprintf(called, sizeof called, "operand %d%s", k + 1, with);
+        if (!eg__focus_in_place(&f, who, spec, x[k], (const char *[]){ called }) ||
+            !eg__focus_one(&f) || (k && !joined_alike(&first, &f, k, called)))
+            return eg__poison(cx);
+        if (!k) first = f;
+        each[k] = f.x;
+    }
+    if (!each) return eg__poison(cx);
+    return eg__merge(&first.bound->term[0], eg_concat_axis_n(first.item[first.outer], count, each));
+}
+eg_tensor *eg_concat_n(const char *spec, int count, eg_tensor *const *x)
+{
+    return joined("concat", "", spec, count, x);
+}
+
 /* -- stack: the same along a new axis --------------------------------------------------------- */
 eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
 {
@@ -117,6 +160,59 @@ eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
     if (!each) return eg__poison(cx);
     for (int k = 0; k < count; k++) each[k] = eg_unsqueeze(x[k], axis);
     return eg_concat_axis_n(axis, count, each);
+}
+
+/* Finds where the bracketed index, the new axis, stands among the axes of the result: counted from
+ * the end, and so negative, if an ellipsis stands before it. False after an error: the string has
+ * no such index, or a tensor's rank is not that of the others. */
+static bool stack_place(eg_ctx *cx, const char *spec, int count, eg_tensor *const *x, int *place)
+{
+    eg_parse_room room;
+    const eg_parsed *p = eg__parse(cx, "stack", spec, EG_READ_BY_BLANKS, &room);
+    if (!p) return false;
+    const eg_parsed_term *t = &p->term[0];
+    int slot = 0, bracketed = 0;
+    bool dots = false, index = false;
+    eg_caret mark = { t->at, t->stop - t->at };
+    for (int k = t->begin; k < t->end; k++) {
+        const eg_term_item *item = &p->item[k];
+        if (item->bracket) {
+            index = item->axis < p->axes && !item->group && p->axis[item->axis].size < 0;
+            mark = (eg_caret){ item->at, index ? p->axis[item->axis].length : 1 };
+            bracketed++;
+            *place = dots ? slot - t->slots : slot;
+        }
+        if (!item->group || k + 1 == t->end || p->item[k + 1].group != item->group) slot++;
+        dots |= item->axis == EG_ITEM_DOTS;
+    }
+    if (bracketed != 1 || !index)
+        return eg__caret(
+                   cx, "stack", spec, 1, &mark, NULL, NULL,
+                   "the new axis is one index in brackets, without a size, as in \"b [n] d\""),
+               false;
+    for (int k = 0; k < count; k++) {
+        const int rank = t->slots - 1 - (t->dots > 0);
+        char dims[256];
+        if (t->dots ? x[k]->rank >= rank : x[k]->rank == rank) continue;
+        return eg__caret_as(
+                   cx, EG_ERROR_SHAPE, "stack", spec, 1, &mark, NULL, NULL,
+                   "operand %d has rank %d: %s, the string names %s%d ax%s beside the new one",
+                   k + 1, x[k]->rank, eg__dims_text(x[k], dims, sizeof dims),
+                   t->dots ? "at least " : "", rank, rank == 1 ? "is" : "es"),
+               false;
+    }
+    return true;
+}
+eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x)
+{
+    int place = 0;
+    eg_ctx *cx = eg__context_of("stack", count, x);
+    if (!cx || !eg__check_all(cx, "stack", count, x)) return eg__poison(cx);
+    if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "stack: no string was given");
+    if (!stack_place(cx, spec, count, x, &place)) return eg__poison(cx);
+    eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
+    for (int k = 0; each && k < count; k++) each[k] = eg_unsqueeze(x[k], place);
+    return each ? joined("stack", " with its new axis", spec, count, each) : eg__poison(cx);
 }
 
 /* -- pad: y = value; y[…, before + i, …] = x[…, i, …],  dx = g without the margins ------------ */
@@ -175,16 +271,30 @@ static const eg_op pad_op = { "pad",
                               pad_samples,
                               .jvp = pad_jvp,
                               .forward_c128 = pad_forward };
+static eg_tensor *pad_along(const eg_named_axis *a, int64_t before, int64_t after, double value)
+{
+    const pad p = { a->axis, before, after, value };
+    eg_tensor *x = a->x;
+    char text[256];
+    if (before < 0 || after < 0)
+        return eg__refuse_axis(
+            a, EG_ERROR_MISUSE, "the margins %lld and %lld of %s must not be negative",
+            (long long)before, (long long)after, eg__axis_text(a, text, sizeof text));
+    return eg_apply(&pad_op, &p, sizeof p, 1, &x);
+}
 eg_tensor *eg_pad_axis(eg_tensor *x, int axis, int64_t before, int64_t after, double value)
 {
-    if (!eg__check("pad", x)) return x ? eg__poison(x->cx) : NULL;
-    pad p = { eg__axis("pad", x, axis), before, after, value };
-    if (p.axis < 0) return eg__poison(x->cx);
-    if (before < 0 || after < 0)
-        return eg_fail_as(x->cx, EG_ERROR_INDEX,
-                          "pad: margins %lld and %lld of axis %d must not be negative",
-                          (long long)before, (long long)after, p.axis);
-    return eg_apply(&pad_op, &p, sizeof p, 1, &x);
+    eg_named_axis a;
+    return eg__axis_numbered(&a, "pad", x, axis) ? pad_along(&a, before, after, value)
+           : x                                   ? eg__poison(x->cx)
+                                                 : NULL;
+}
+eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after, double value)
+{
+    eg_focus f;
+    eg_named_axis a;
+    if (!eg__axis_lettered(&a, &f, "pad", spec, x)) return x ? eg__poison(x->cx) : NULL;
+    return eg__merge(&f.bound->term[0], pad_along(&a, before, after, value));
 }
 
 /* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bool in i64, f32 adds up

@@ -93,7 +93,7 @@ static xent_job job_of(const eg_tensor *y)
     const xent *a = y->attr;
     return (xent_job){ .m = eg__arithmetic(y->dtype),
                        .a = *a,
-                       .b = { .n = eg__last(y->in[0], a->inner) },
+                       .b = { .n = eg__row_length(y->in[0], a->inner) },
                        .width = eg__width[y->dtype] };
 }
 static bool xent_shape(eg_tensor *y)
@@ -104,10 +104,9 @@ static bool xent_forward(eg_tensor *y)
 {
     const xent_job j = job_of(y);
     if (j.b.n)
-        eg__batches(y, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] },
-                    y->dtype == EG_C128 ? xent_rows_c128 : xent_rows, &j, 4 * j.b.n);
-    else
-        eg__fill(y, 0);
+        return eg__batches(y, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] },
+                           y->dtype == EG_C128 ? xent_rows_c128 : xent_rows, &j, 4 * j.b.n);
+    eg__fill(y, 0);
     return true;
 }
 
@@ -117,9 +116,10 @@ static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
 {
     const xent *a = y->attr;
     const eg_tensor *x = y->in[0], *classes = y->in[1];
-    const int64_t n = eg__last(x, a->inner), rows = eg__count(classes->rank, classes->dim),
+    const int64_t n = eg__row_length(x, a->inner), rows = eg__count(classes->rank, classes->dim),
                   *target = (const int64_t *)(void *)classes->data;
     const double even = a->smoothing / (double)n;
+    const int width = eg__width[x->dtype];
     eg_tensor *t = eg__zeros(y->cx, (eg_dtype)x->dtype, x->rank, x->dim),
               *k = a->ignoring ? eg__new(y->cx, EG_BOOL, classes->rank, classes->dim) : NULL;
     if (!t || (a->ignoring && !k)) return NULL;
@@ -127,17 +127,11 @@ static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
         const bool yes = counts(a, target[row]);
         if (k) ((bool *)k->data)[row] = yes;
         if (!yes) continue;
-#define FILL(T)                                              \
-    {                                                        \
-        T *to = (T *)(void *)t->data + row * n;              \
-        if (even > 0)                                        \
-            for (int64_t c = 0; c < n; c++) to[c] = (T)even; \
-        to[target[row]] += (T)(1 - a->smoothing);            \
-    }
-        if (x->dtype == EG_F64)
-            FILL(double)
-        else
-            FILL(float)
+        char *to = t->data + row * n * width;
+        for (int64_t c = 0; c < n && even > 0; c++) loss_put(to + c * width, width, even);
+        loss_put(to + target[row] * width, width,
+                 width == 8 ? even + (1 - a->smoothing)
+                            : (double)((float)even + (float)(1 - a->smoothing)));
     }
     *keep = NULL;
     if (k) {
@@ -191,9 +185,9 @@ static bool loss_slope_forward(eg_tensor *y)
     xent_job j = job_of(y);
     if (!j.b.n) return true;
     j.b.c = j.a.smoothing / (double)j.b.n;
-    eg__batches(y, y->in[1]->rank, 4, (const eg_tensor *[]){ y, y->in[0], y->in[2], y->in[1] },
-                y->dtype == EG_C128 ? slope_rows_c128 : slope_rows, &j, 6 * j.b.n);
-    return true;
+    return eg__batches(y, y->in[1]->rank, 4,
+                       (const eg_tensor *[]){ y, y->in[0], y->in[2], y->in[1] },
+                       y->dtype == EG_C128 ? slope_rows_c128 : slope_rows, &j, 6 * j.b.n);
 }
 static eg_tensor *loss_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {
@@ -207,8 +201,7 @@ static eg_tensor *loss_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 static const eg_op slope_op;
 static eg_tensor *slope_of(const xent *a, eg_tensor *x, eg_tensor *target, eg_tensor *g)
 {
-    return eg_apply(&slope_op, a, sizeof *a, 3,
-                    (eg_tensor *[]){ eg__rowwise(x, a->inner), target, g });
+    return eg_apply(&slope_op, a, sizeof *a, 3, (eg_tensor *[]){ x, target, g });
 }
 /* the targets are below 4; eg_cross_entropy has seen to that where it is the caller */
 static eg_tensor *slope_call(eg_tensor *const *x)
@@ -283,7 +276,7 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
     if (target->dtype != EG_I64) target = eg_cast(target, EG_I64);
     target = eg_contiguous(target);
     if (!eg_ok(target)) return NULL;
-    const int64_t n = eg__count(rank, want), classes = eg__last(f->x, f->inner),
+    const int64_t n = eg__count(rank, want), classes = eg__row_length(f->x, f->inner),
                   *t = (const int64_t *)(void *)target->data;
     *counted = 0;
     for (int64_t k = 0; k < n; k++) {
@@ -336,10 +329,9 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
     int64_t counted;
     eg_tensor *t = checked(&f, &a, o.target, &counted);
     if (!t) return eg__poison(cx);
-    eg_tensor *each =
-        eg_apply(&xent_op, &a, sizeof a, 2, (eg_tensor *[]){ eg__rowwise(f.x, f.inner), t });
+    eg_tensor *each = eg_apply(&xent_op, &a, sizeof a, 2, (eg_tensor *[]){ f.x, t });
     if (o.z_loss != 0) each = eg_add(each, eg_scale(log_square(&f, &a, t), o.z_loss));
-    return o.each ? eg__focus_rest(&f, each)
+    return o.each ? eg__focus_outer(&f, each)
                   : eg_scale(eg_sum(NULL, each), counted ? 1 / (double)counted : 0);
 }
 
@@ -358,7 +350,7 @@ static bool alike(const char *who, eg_tensor *a, eg_tensor *b)
         return false;
     }
     if (!eg__same_shape(a, b)) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: operand 1 is %s but operand 2 is %s", who,
+        eg_fail_as(cx, EG_ERROR_SHAPE, "%s: operand 1 is %s but operand 2 is %s", who,
                    eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
         return false;
     }

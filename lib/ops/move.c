@@ -1,5 +1,5 @@
-/* move.c: rearrange and eg_on. Both are made of recorded views (permute, expand, reshape), so that
- * they need no row of their own. */
+/* move.c: rearrange, and operands aligned by letters. Both are made of recorded views (permute,
+ * expand, reshape), so that they need no row of their own. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -38,44 +38,65 @@ eg_tensor *eg_rearrange_with(const eg_rearrange_args *given)
         }
     uint16_t out[EG_RANK_MAX];
     term_axes(&b->out, out);
-    return eg__merge(b, eg__align(b, 0, b->out.items, out));
+    return eg__merge(&b->out, eg__align(b, 0, b->out.items, out));
 }
 
-/* -- on: f of two operands that were aligned by letters --------------------------------------- */
-eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *x,
-                 eg_tensor *y)
+/* -- operands aligned by letters -------------------------------------------------------------- */
+/* Views of xs that all have the axes of the output, one axis per item. NULL after an error. */
+static const eg_bound *aligned(const char *who, const char *spec, int count, eg_tensor *const *xs,
+                               eg_tensor **out)
 {
-    eg_tensor *const xs[] = { x, y };
-    eg_ctx *cx = eg__context_of("on", 2, xs);
-    if (!cx || !eg__check_all(cx, "on", 2, xs)) return eg__poison(cx);
-    if (!f) return eg_fail_as(cx, EG_ERROR_MISUSE, "on: the function is NULL");
-    const eg_bound *b = eg__bind("on", spec, EG_NOTATION_UNION, 2, xs, 0, NULL);
-    if (!b) return eg__poison(cx);
+    eg_ctx *cx = eg__context_of(who, count, xs);
+    if (!cx || !eg__check_all(cx, who, count, xs)) return NULL;
+    const eg_bound *b = eg__bind(who, spec, EG_NOTATION_UNION, count, xs, 0, NULL);
+    if (!b) return NULL;
     const int rank = b->out.items;
     if (rank > EG_RANK_MAX)
-        return eg__refuse(b, b->terms, -1, "%d axes; at most %d", rank, EG_RANK_MAX);
-    uint16_t out[EG_RANK_MAX];
-    term_axes(&b->out, out);
-    for (int k = 0; k < 3; k++)
-        if (!eg__no_repeats(b, k)) return eg__poison(cx);
-    for (int k = 0; k < 2; k++)
+        return eg__refuse(b, b->terms, -1, "%d axes; at most %d", rank, EG_RANK_MAX), NULL;
+    for (int k = 0; k <= count; k++)
+        if (!eg__no_repeats(b, k)) return NULL;
+    for (int k = 0; k < count; k++)
         for (int i = 0; i < b->term[k].items; i++)
             if (eg__item_of(&b->out, b->term[k].item[i].axis) < 0) {
                 const eg_axis_name *a = &b->axis[b->term[k].item[i].axis];
                 return eg__refuse(b, k, i,
                                   "index '%.*s' is not in the output; an index is not summed here, "
                                   "use eg_einsum or eg_sum",
-                                  a->length, a->text);
+                                  a->length, a->text),
+                       NULL;
             }
-    eg_tensor *one = eg__align(b, 0, rank, out), *two = eg__align(b, 1, rank, out),
-              *r = f(one, two);
-    if (!eg_ok(r)) return r ? r : eg_fail_as(cx, EG_ERROR_MISUSE, "on: the function returned NULL");
-    if (!eg__same_shape(r, one)) {
+    uint16_t axis[EG_RANK_MAX];
+    term_axes(&b->out, axis);
+    for (int k = 0; k < count; k++) out[k] = eg__align(b, k, rank, axis);
+    return b;
+}
+
+int eg_align_n(const char *spec, int count, eg_tensor *const *xs, eg_tensor **out)
+{
+    eg_ctx *cx = eg__context_of("align", count, xs);
+    if (!out) return eg_fail_as(cx, EG_ERROR_MISUSE, "align: there is no room: out is NULL"), -1;
+    const eg_bound *b = cx ? aligned("align", spec, count, xs, out) : NULL;
+    for (int k = 0; k < count; k++) out[k] = b ? eg__merge(&b->out, out[k]) : eg__poison(cx);
+    return b && !eg__failed(cx) ? 0 : -1;
+}
+
+/* -- on: f of two operands that were aligned by letters --------------------------------------- */
+eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *a,
+                 eg_tensor *b)
+{
+    eg_tensor *const xs[] = { a, b }, *view[2];
+    eg_ctx *cx = eg__context_of("on", 2, xs);
+    if (!f && cx) return eg_fail_as(cx, EG_ERROR_MISUSE, "on: the function is NULL");
+    const eg_bound *bound = cx ? aligned("on", spec, 2, xs, view) : NULL;
+    if (!bound) return eg__poison(cx);
+    eg_tensor *y = f(view[0], view[1]);
+    if (!eg_ok(y)) return y ? y : eg_fail_as(cx, EG_ERROR_MISUSE, "on: the function returned NULL");
+    if (!eg__same_shape(y, view[0])) {
         char have[256], want[256];
         return eg_fail_as(cx, EG_ERROR_SHAPE,
                           "on: the function returned the shape %s for operands of the shape %s",
-                          eg__dims_text(r, have, sizeof have),
-                          eg__dims_text(one, want, sizeof want));
+                          eg__dims_text(y, have, sizeof have),
+                          eg__dims_text(view[0], want, sizeof want));
     }
-    return eg__merge(b, r);
+    return eg__merge(&bound->out, y);
 }

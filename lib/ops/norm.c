@@ -37,25 +37,24 @@ static double complex moments_c128(const eg_batch *b, const double complex *x, d
     *mean = 0;
     for (int64_t k = 0; b->center && k < b->n; k++) *mean += x[k] / (double)b->n;
     for (int64_t k = 0; k < b->n; k++) squares += (x[k] - *mean) * (x[k] - *mean);
-    const double complex spread = squares / (double)b->n + b->c;
-    return spread == 0 ? 0 : 1 / csqrt(spread);
+    const double complex variance = squares / (double)b->n + b->c;
+    return variance == 0 ? 0 : 1 / csqrt(variance);
 }
-/* Every row by `run`; of rows without elements there is nothing. */
+/* Calls `run` for every row of y, x and, of three operands, g; rows without elements give 0. */
 static bool each_row(eg_tensor *y, int operands, const eg_tensor *gain, const eg_tensor *bias,
                      eg_inner *run, eg_inner *run_c128)
 {
     const norm *a = y->attr;
     const eg_tensor *x[] = { y, y->in[0], operands == 3 ? y->in[1] : NULL };
-    const eg_batch b = { .n = eg__last(y->in[0], a->inner),
+    const eg_batch b = { .n = eg__row_length(y->in[0], a->inner),
                          .center = a->center,
                          .c = a->eps,
                          .gain = gain ? gain->data : NULL,
                          .bias = bias ? bias->data : NULL };
     if (b.n)
-        eg__batches(y, y->in[0]->rank - a->inner, operands, x, y->dtype == EG_C128 ? run_c128 : run,
-                    &b, 4 * b.n);
-    else
-        eg__fill(y, 0);
+        return eg__batches(y, y->in[0]->rank - a->inner, operands, x,
+                           y->dtype == EG_C128 ? run_c128 : run, &b, 4 * b.n);
+    eg__fill(y, 0);
     return true;
 }
 
@@ -79,7 +78,7 @@ static eg_tensor *rstd_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const norm *a = y->attr;
     eg_tensor *x = y->in[i],
-              *c = eg_scale(eg_mul(g, eg_square(y)), -1 / (double)eg__last(x, a->inner));
+              *c = eg_scale(eg_mul(g, eg_square(y)), -1 / (double)eg__row_length(x, a->inner));
     return eg_mul(normalised(a, x, NULL, NULL), eg__widen(c, a->inner));
 }
 static eg_tensor *rstd_mean(eg_tensor *const *x) { return deviation(&sampled, x[0]); }
@@ -101,7 +100,6 @@ static const eg_op rstd_op = {
 };
 static eg_tensor *deviation(const norm *a, eg_tensor *x)
 {
-    x = eg__rowwise(x, a->inner);
     return eg_apply(&rstd_op, a, sizeof *a, 1, &x);
 }
 
@@ -139,7 +137,8 @@ static eg_tensor *norm_slope_rule(eg_tensor *y, eg_tensor *u, int i)
     sum = eg_add(sum, eg_mul(y, eg__widen(eg__dot_last(u, n, a->inner), a->inner)));
     sum = eg_add(sum, eg_mul(du, eg__widen(eg__dot_last(h, n, a->inner), a->inner)));
     return eg_mul(
-        sum, eg__widen(eg_scale(deviation(a, x), -1 / (double)eg__last(x, a->inner)), a->inner));
+        sum,
+        eg__widen(eg_scale(deviation(a, x), -1 / (double)eg__row_length(x, a->inner)), a->inner));
 }
 static eg_tensor *slope_mean(eg_tensor *const *x) { return norm_slope(&sampled, x[0], x[1], x[2]); }
 static eg_tensor *slope_rms(eg_tensor *const *x)
@@ -168,8 +167,7 @@ static eg_tensor *norm_slope(const norm *a, eg_tensor *x, eg_tensor *g, eg_tenso
     with.gain = gain;
     with.bias = false;
     return eg_apply(&slope_op, &with, sizeof with, gain ? 3 : 2,
-                    (eg_tensor *[]){ eg__rowwise(x, a->inner), eg__rowwise(g, a->inner),
-                                     gain ? eg__rowwise(gain, a->inner) : NULL });
+                    (eg_tensor *[]){ x, g, gain ? eg__contiguous_rows(gain, a->inner) : NULL });
 }
 
 /* -- dx, dgain and dbias in one pass: the rows of slope(g), then Σ g x̂ where there is a gain and Σ
@@ -196,7 +194,7 @@ static void gradient_block(void *user, int64_t block, int thread)
 static bool norm_gradient_shape(eg_tensor *d)
 {
     const norm *a = d->attr;
-    const int64_t n = eg__last(d->in[0], a->inner),
+    const int64_t n = eg__row_length(d->in[0], a->inner),
                   outer = eg__count(d->in[0]->rank - a->inner, d->in[0]->dim);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 2, (int64_t[]){ outer + a->gain + a->bias, n });
 }
@@ -402,12 +400,12 @@ static const eg_op normalise_op = {
 static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_tensor *bias)
 {
     norm with = *a;
-    eg_tensor *operand[3] = { eg__rowwise(x, a->inner) };
+    eg_tensor *operand[3] = { x };
     int n = 1;
     with.gain = gain;
     with.bias = bias;
-    if (gain) operand[n++] = eg__rowwise(gain, a->inner);
-    if (bias) operand[n++] = eg__rowwise(bias, a->inner);
+    if (gain) operand[n++] = eg__contiguous_rows(gain, a->inner);
+    if (bias) operand[n++] = eg__contiguous_rows(bias, a->inner);
     return eg_apply(&normalise_op, &with, sizeof with, n, operand);
 }
 const eg_op *const eg__norm_rows[] = { &rstd_op, &slope_op, &gradient_op, &normalise_op, NULL };

@@ -10,91 +10,99 @@
 #include "einsum/einsum.h"
 
 /* -- aligning by letters ---------------------------------------------------------------------- */
-/* recorded views: the term's operand over these axes, the missing ones expanded */
+/* A recorded view of the term's operand that has these axes of the bound string, in this order; an
+ * axis that the term lacks is expanded. */
 eg_tensor *eg__align(const eg_bound *, int term, int rank, const uint16_t *axis);
-/* the same of x with those n axes */
+/* The same of x, whose axis k is called label[k]; dim: the sizes of the result. */
 eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank,
                             const uint16_t *axis, const int64_t *dim);
-/* the same, unrecorded, of x shaped as the term's operand */
+/* The same of x, which has the shape of the term's operand, unrecorded. */
 eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank,
                            const uint16_t *axis);
 
-/* -- trailing axes, differentiable ------------------------------------------------------------ */
-eg_tensor *eg__sum_last(eg_tensor *x, int inner);               /* Σ x over the last axes */
-eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner); /* Σ a b over the last axes */
-/* Σ a b (b NULL: Σ a) over all but the last axes */
+/* -- axis.c ----------------------------------------------------------------------------------- */
+/* True if spec fits x and has one axis in brackets, which *a is then, and no output; else records a
+ * sentence. *a points into *f. */
+bool eg__axis_lettered(eg_named_axis *a, eg_focus *f, const char *who, const char *spec,
+                       eg_tensor *x);
+
+/* -- over the last `inner` axes, or all but them; differentiable ------------------------------ */
+eg_tensor *eg__sum_last(eg_tensor *x, int inner);               /* Σ x over the last ones */
+eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner); /* Σ a b over the last ones */
+/* Σ a b (b NULL: Σ a) over all but the last ones */
 eg_tensor *eg__dot_first(eg_tensor *a, eg_tensor *b, int inner);
-eg_tensor *eg__widen(eg_tensor *y, int inner);   /* y with that many axes of size 1 appended */
-int64_t eg__last(const eg_tensor *x, int inner); /* elements of one row */
+eg_tensor *eg__widen(eg_tensor *y, int inner); /* y with that many axes of size 1 appended */
+int64_t eg__row_length(const eg_tensor *x, int inner); /* elements of one row */
 /* softmax.c; keep: NULL, or bool of x's shape */
 eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner);
 eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner);   /* reduce.c */
 eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index); /* index.c: x[…, index[…, l]] */
 /* softmax.c: y (g − Σ g y) */
 eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner);
-/* false after a message: x is not f32 or f64 */
+/* True if x is f32, f64 or c128; else records an error. */
 bool eg__floats(const char *who, const eg_tensor *x, int operand);
 
 /* -- numbers ---------------------------------------------------------------------------------- */
 enum { EG_CHUNK = 512 };
-/* a row: axes merged, steps in bytes */
+/* One row as its axes lie in memory, neighbours that are one run merged. */
+typedef struct eg_strip_axis {
+    int64_t size, step; /* in bytes */
+} eg_strip_axis;
 typedef struct eg_strip {
-    int rank, width;
-    int64_t n, dim[EG_RANK_MAX], step[EG_RANK_MAX];
+    int rank, width; /* width: bytes of an element */
+    int64_t n;       /* elements */
+    eg_strip_axis axis[EG_RANK_MAX];
 } eg_strip;
 void eg__strip(eg_strip *, const eg_tensor *x, int inner);
 static inline bool eg__strip_contiguous(const eg_strip *s)
 {
-    return s->rank == 1 && s->step[0] == s->width;
+    return s->rank == 1 && s->axis[0].step == s->width;
 }
-/* in place where contiguous */
+/* Elements start … start + count of a row: where they lie if the row is contiguous, else copied
+ * into the buffer. */
 const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count,
                            void *buffer);
-/* where to write a chunk … */
+/* Where to write the elements from `start` on: into the row if it is contiguous, else into the
+ * buffer, from where eg__strip_done copies them to the row. */
 void *eg__strip_room(const eg_strip *, char *row, int64_t start, void *buffer);
-/* … and that it is written */
 void eg__strip_done(const eg_strip *, char *row, int64_t start, int64_t count, const void *written);
 
-/* element k of a row of c128, which is read one by one */
+/* Element k of a row of c128. */
 double complex *eg__strip_c128(const eg_strip *, const char *row, int64_t k);
 
-/* row: its number, row-major; p[k]: the row in operand k */
+/* Works on one row. row: its number, row-major; p[k]: where the row of operand k begins. */
 typedef void eg_row_body(const void *user, int64_t row, char *const *p);
 enum { EG_ROW_OPERANDS = 4 };
-/* x[0] is written; work: additions a row costs */
+/* Calls the body for each row of the operands, which share their first `outer` axes, on several
+ * threads if there is enough to do; x[0] is written. work: what a row costs, in additions. */
 void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work,
               eg_row_body *, const void *user);
 
-/* Several rows at once, each contiguous: p[k] the first row in operand k, steps in bytes from row
- * to row. For any number of elements. */
+/* A function of several rows (eg_inner): p[k] is the first row in operand k, step[k] the bytes from
+ * row to row. Every row is contiguous and may have any number of elements. */
+#define EG_ROW(T, k, r) ((T *)(void *)(p[k] + (r)*step[k])) /* row r of operand k */
+/* What most of them want to know, as `user`. */
 typedef struct eg_batch {
-    int64_t n;
-    bool masked, log, center;
+    int64_t n;        /* elements of a row */
+    int masks;        /* softmax: operands 2 … are so many masks */
+    bool log, center; /* softmax: its logarithm; norm: less the mean */
     double c;
-    const void *gain, *bias;
+    const void *gain, *bias; /* norm: n elements each, or NULL */
     void *sums;
 } eg_batch;
-#define EG_ROW(T, k, r) \
-    ((T *)(void *)(p[k] + (r)*step[k])) /* row r of operand k, in a batch's loop */
-/* x, or a recorded copy of it, so that each row is contiguous */
-eg_tensor *eg__rowwise(eg_tensor *x, int inner);
-/* x[0] is written */
-void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *,
+/* Calls `run` for all rows: x[0], which is written, and the other operands have `outer` axes in
+ * common; what further axes an operand has are its rows. A row that is not contiguous is gathered
+ * first, and written back if it is the result's. work: additions that a row costs. False after an
+ * error. */
+bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work);
+/* x, or a recorded copy of it in which each row is contiguous */
+eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 
 typedef struct eg_arithmetic { /* of contiguous floats of one type; scalars as double */
     /* at most EG_CHUNK elements of a row */
-    double (*top)(int64_t n, const void *x); /* max x, whatever is NaN; −inf of none */
     /* |x| ≤ 1e15 (f32) or 1e150 (f64), so that no product of two overflows? Any n. */
     bool (*tame)(int64_t n, const void *x);
-    /* keep ? x : −inf */
-    void (*select)(int64_t n, const void *x, const uint8_t *keep, void *y);
-    /* y = keep ? y : fill */
-    void (*erase)(int64_t n, const uint8_t *keep, double fill, void *y);
-    /* x − top; top +inf: x = +inf ? 0 : NaN or −inf; −inf: x */
-    void (*shift)(int64_t n, const void *x, double top, void *y);
-    /* y = e^(x − shift); Σ y */
-    double (*expsum)(int64_t n, const void *x, double shift, void *y);
     /* (x − shift) c */
     void (*affine)(int64_t n, const void *x, double shift, double c, void *y);
     /* y gain + bias in place; NULL: without */
@@ -105,8 +113,7 @@ typedef struct eg_arithmetic { /* of contiguous floats of one type; scalars as d
     double (*sumpow)(int64_t n, const void *x, double p); /* Σ |x|^p */
     double (*at)(const void *x, int64_t k);               /* x[k] */
     /* rows, user: an eg_batch */
-    /* y, x, mask   of c x          n at most EG_CHUNK; the same bits as chunk by chunk */
-    eg_inner *softmax;
+    eg_inner *softmax;                           /* y, x, masks: of c x; log: its logarithm */
     eg_inner *logsum;                            /* { top, ln Σ e^(x − top) }, x */
     eg_inner *softmax_slope, *log_softmax_slope; /* dx, y, g */
     eg_inner *softmax_less; /* dx, x, g     g (softmax(x) − c), g one number for a row */
@@ -147,13 +154,15 @@ typedef struct eg_masking {
     const char *where; /* NULL: none */
     int keep, bias;    /* terms of the bound string; −1: none */
     int64_t offset;
-    bool elsewhere; /* the offset moves something besides */
+    const char *offset_letter; /* which index it moves; NULL: the only one of the predicate */
+    bool elsewhere;            /* the offset moves something besides */
 } eg_masking;
-/* false after a message: a letter that the scores lack */
+/* False after an error: the term has a letter that the scores lack. */
 bool eg__masks_letters(const eg_masking *, int term, const char *which);
-/* false after a message: letters or types that do not fit */
+/* False after an error: letters or types that do not fit. */
 bool eg__masks_fit(const eg_masking *, eg_dtype scores);
-/* false after a message; moved: the place in axis that .offset moves, −1: none */
+/* Compiles o->where over the scores' axes into *where (NULL if there is none). *moved: the place in
+ * o->axis of the index that .offset moves, −1 if none. False after an error. */
 bool eg__masks_where(const eg_masking *, const eg_predicate **where, int *moved);
 /* bool; NULL after a message */
 eg_tensor *eg__where_tensor(eg_ctx *, const eg_predicate *, int rank, const int64_t *size,
@@ -225,10 +234,10 @@ static inline void eg__remember(eg_memo *m, const eg_tensor *g)
 }
 
 /* -- index.c ---------------------------------------------------------------------------------- */
-bool eg__at_made(const eg_tensor *t); /* did eg_at make t? */
+bool eg__at_made(const eg_tensor *t); /* true if eg_at made t */
 /* t's row on x and index */
 eg_tensor *eg__at_again(const eg_tensor *t, eg_tensor *x, eg_tensor *index);
-/* sum[…, index[…], …] += u[…] with t's attributes; false after a message */
+/* sum[…, index[…], …] += u[…], with t's attributes; false after an error */
 bool eg__at_add(const eg_tensor *t, eg_tensor *sum, const eg_tensor *index, eg_tensor *u);
 
 /* -- accumulate.c: the cotangent of a tensor that was read through views and indices, in one
@@ -243,7 +252,7 @@ typedef struct eg__addend {
     int depth;
 } eg__addend;
 
-/* Would t's rule put g into zeros of its operand's shape? */
+/* True if t's rule would put g into zeros of its operand's shape. */
 bool eg__addend_due(const eg_tensor *t);
 /* True if g can be added through t and what lies before it, up to the tensor `depth` operands
  * before t, without a buffer between. */

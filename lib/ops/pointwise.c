@@ -58,164 +58,167 @@ static eg_tensor *zero_like(const eg_tensor *x) { return number_like(x, 0); }
         CALL, "3x4", 1.2, 3 \
     }
 
-/* -- the rows: X(name, value, cotangent dx from x, y and g, what it reads, sampled, dtypes,
- * equation, gradient). `value` sets y from x, in type T; F(exp) is exp, expf or cexp; what decides
- * is R(…), the real part (tensor/complex.h), and where the function is smooth both branches are, at
- * the border too. No large argument overflows into a NaN: exponentials have arguments below 0, and
- * where x multiplies a factor that vanishes, ∞ is kept out: the factor is 0 from |x| = 1000 on. */
+/* -- the rows: X(function, name, value, cotangent dx from x, y and g, what it reads, sampled,
+ * dtypes, equation, gradient). `value` sets y from x, in type T; F(exp) is exp, expf or cexp; what
+ * decides is R(…), the real part (tensor/complex.h), and where the function is smooth both branches
+ * are, at the border too. No large argument overflows into a NaN: exponentials have arguments below
+ * 0, and where x multiplies a factor that vanishes, ∞ is kept out: the factor is 0 from |x| = 1000
+ * on. */
 #define R(number) EG_RE(number)
 /* clang-format off */
 #define ROWS(X)                                                                                    \
-    X(neg,      y = -x,                                                                            \
+    X(eg_neg, neg, y = -x,                                                                         \
       eg_neg(g), NOTHING, EVERYWHERE, NUMBERS, "y = −x", "dx = −g")                                \
-    X(abs,      y = F(fabs)(x),                                                                    \
+    X(eg_abs, abs, y = F(fabs)(x),                                                                 \
       eg_mul(g, eg_sign(x)), OPERANDS, BOTH_SIDES, NUMBERS, "y = |x|", "dx = g sign x")            \
-    X(exp,      y = F(exp)(x),                                                                     \
+    X(eg_exp, exp, y = F(exp)(x),                                                                  \
       eg_mul(g, y), RESULT, EVERYWHERE, FLOATS, "y = e^x", "dx = g y")                             \
-    X(expm1,    y = F(expm1)(x),                                                                   \
+    X(eg_expm1, expm1, y = F(expm1)(x),                                                            \
       eg_mul(g, eg_exp(x)), OPERANDS, EVERYWHERE, FLOATS, "y = e^x − 1", "dx = g e^x")             \
-    X(log,      y = F(log)(x),                                                                     \
+    X(eg_log, log, y = F(log)(x),                                                                  \
       eg_div(g, x), OPERANDS, POSITIVE, FLOATS, "y = ln x", "dx = g / x")                          \
-    X(log1p,    y = F(log1p)(x),                                                                   \
+    X(eg_log1p, log1p, y = F(log1p)(x),                                                            \
       eg_div(g, eg_shift(x, 1)), OPERANDS, POSITIVE, FLOATS, "y = ln(1 + x)", "dx = g / (1 + x)")  \
-    X(sqrt,     y = F(sqrt)(x),                                                                    \
+    X(eg_sqrt, sqrt, y = F(sqrt)(x),                                                               \
       eg_scale(eg_div(g, y), .5), RESULT, POSITIVE, FLOATS, "y = √x", "dx = g / 2y")               \
-    X(rsqrt,    y = 1 / F(sqrt)(x),                                                                \
+    X(eg_rsqrt, rsqrt, y = 1 / F(sqrt)(x),                                                         \
       eg_scale(eg_mul(g, eg_powc(y, 3)), -.5), RESULT, POSITIVE, FLOATS, "y = 1/√x",               \
         "dx = −g y³ / 2")                                                                          \
-    X(square,   y = x * x,                                                                         \
+    X(eg_square, square, y = x * x,                                                                \
       eg_scale(eg_mul(g, x), 2), OPERANDS, EVERYWHERE, NUMBERS, "y = x²", "dx = 2 g x")            \
-    X(recip,    y = 1 / x,                                                                         \
+    X(eg_recip, recip, y = 1 / x,                                                                  \
       eg_neg(eg_mul(g, eg_square(y))), RESULT, POSITIVE, FLOATS, "y = 1/x", "dx = −g y²")          \
-    X(sin,      y = F(sin)(x),                                                                     \
+    X(eg_sin, sin, y = F(sin)(x),                                                                  \
       eg_mul(g, eg_cos(x)), OPERANDS, EVERYWHERE, FLOATS, "y = sin x", "dx = g cos x")             \
-    X(cos,      y = F(cos)(x),                                                                     \
+    X(eg_cos, cos, y = F(cos)(x),                                                                  \
       eg_neg(eg_mul(g, eg_sin(x))), OPERANDS, EVERYWHERE, FLOATS, "y = cos x", "dx = −g sin x")    \
-    X(tan,      y = F(tan)(x),                                                                     \
+    X(eg_tan, tan, y = F(tan)(x),                                                                  \
       eg_add(g, eg_mul(g, eg_square(y))), RESULT, INSIDE_1, FLOATS, "y = tan x",                   \
         "dx = g (1 + y²)")                                                                         \
-    X(asin,     y = F(asin)(x),                                                                    \
+    X(eg_asin, asin, y = F(asin)(x),                                                               \
       eg_mul(g, eg_rsqrt(eg_shift(eg_neg(eg_square(x)), 1))), OPERANDS, INSIDE_1, FLOATS,          \
         "y = arcsin x", "dx = g / √(1 − x²)")                                                      \
-    X(acos,     y = F(acos)(x),                                                                    \
+    X(eg_acos, acos, y = F(acos)(x),                                                               \
       eg_neg(eg_mul(g, eg_rsqrt(eg_shift(eg_neg(eg_square(x)), 1)))), OPERANDS, INSIDE_1,          \
         FLOATS, "y = arccos x", "dx = −g / √(1 − x²)")                                             \
-    X(atan,     y = F(atan)(x),                                                                    \
+    X(eg_atan, atan, y = F(atan)(x),                                                               \
       eg_div(g, eg_shift(eg_square(x), 1)), OPERANDS, EVERYWHERE, FLOATS, "y = arctan x",          \
         "dx = g / (1 + x²)")                                                                       \
-    X(sinh,     y = F(sinh)(x),                                                                    \
+    X(eg_sinh, sinh, y = F(sinh)(x),                                                               \
       eg_mul(g, eg_cosh(x)), OPERANDS, EVERYWHERE, FLOATS, "y = sinh x", "dx = g cosh x")          \
-    X(cosh,     y = F(cosh)(x),                                                                    \
+    X(eg_cosh, cosh, y = F(cosh)(x),                                                               \
       eg_mul(g, eg_sinh(x)), OPERANDS, EVERYWHERE, FLOATS, "y = cosh x", "dx = g sinh x")          \
-    X(asinh,    y = F(asinh)(x),                                                                   \
+    X(eg_asinh, asinh, y = F(asinh)(x),                                                            \
       eg_mul(g, eg_rsqrt(eg_shift(eg_square(x), 1))), OPERANDS, EVERYWHERE, FLOATS,                \
         "y = arsinh x", "dx = g / √(x² + 1)")                                                      \
-    X(acosh,    y = F(acosh)(x),                                                                   \
+    X(eg_acosh, acosh, y = F(acosh)(x),                                                            \
       eg_mul(g, eg_rsqrt(eg_shift(eg_square(x), -1))), OPERANDS, ABOVE_1, FLOATS,                  \
         "y = arcosh x", "dx = g / √(x² − 1)")                                                      \
-    X(atanh,    y = F(atanh)(x),                                                                   \
+    X(eg_atanh, atanh, y = F(atanh)(x),                                                            \
       eg_div(g, eg_shift(eg_neg(eg_square(x)), 1)), OPERANDS, INSIDE_1, FLOATS, "y = artanh x",    \
         "dx = g / (1 − x²)")                                                                       \
-    X(exp2,     y = F(exp2)(x),                                                                    \
+    X(eg_exp2, exp2, y = F(exp2)(x),                                                               \
       eg_scale(eg_mul(g, y), M_LN2), RESULT, EVERYWHERE, FLOATS, "y = 2^x", "dx = g y ln 2")       \
-    X(log2,     y = F(log2)(x),                                                                    \
+    X(eg_log2, log2, y = F(log2)(x),                                                               \
       eg_scale(eg_div(g, x), M_LOG2E), OPERANDS, POSITIVE, FLOATS, "y = log₂ x",                   \
         "dx = g / (x ln 2)")                                                                       \
-    X(log10,    y = F(log10)(x),                                                                   \
+    X(eg_log10, log10, y = F(log10)(x),                                                            \
       eg_scale(eg_div(g, x), M_LOG10E), OPERANDS, POSITIVE, FLOATS, "y = log₁₀ x",                 \
         "dx = g / (x ln 10)")                                                                      \
-    X(tanh,     y = F(tanh)(x),                                                                    \
+    X(eg_tanh, tanh, y = F(tanh)(x),                                                               \
       eg__tanh_slope(g, x), OPERANDS, EVERYWHERE, FLOATS, "y = tanh x", "dx = g (1 − tanh² x)")    \
-    X(sigmoid,  const T e = F(exp)(-F(fabs)(x)); y = (R(x) < 0 ? e : 1) / (1 + e),                 \
+    X(eg_sigmoid, sigmoid, const T e = F(exp)(-F(fabs)(x)); y = (R(x) < 0 ? e : 1) / (1 + e),      \
       eg__sigmoid_slope(g, x), OPERANDS, EVERYWHERE, FLOATS, "y = 1/(1 + e^−x)",                   \
         "dx = g σ(x) σ(−x)")                                                                       \
-    X(erf,      y = F(erf)(x),                                                                     \
+    X(eg_erf, erf, y = F(erf)(x),                                                                  \
       eg_scale(eg_mul(g, eg_exp(eg_neg(eg_square(x)))), M_2_SQRTPI), OPERANDS, EVERYWHERE,         \
         FLOATS,                                                                                    \
       "y = erf x", "dx = g 2/√π e^−x²")                                                            \
-    X(relu,     y = R(x) < 0 ? 0 : x,                                                              \
+    X(eg_relu, relu, y = R(x) < 0 ? 0 : x,                                                         \
       eg_mul(g, eg_sign(y)), RESULT, BOTH_SIDES, NUMBERS, "y = max(x, 0)", "dx = g [x > 0]")       \
-    X(gelu,     const T z = R(x) < -1000 ? -1000 : x; T e; y = z * F(gauss)(z, &e),                \
+    X(eg_gelu, gelu, const T z = R(x) < -1000 ? -1000 : x; T e; y = z * F(gauss)(z, &e),           \
       eg__gelu_slope(g, x), OPERANDS, EVERYWHERE, FLOATS, "y = x Φ(x)", "dx = g (Φ(x) + x φ(x))")  \
-    X(gelu_tanh,                                                                                   \
+    X(eg_gelu_tanh, gelu_tanh,                                                                     \
       const T z = R(x) < -1000 ? -1000 : x; const T v = x * ((T)EG_GELU_1 + (T)EG_GELU_3 * x * x); \
       const T e = F(exp)(-F(fabs)(v)); y = z * ((R(v) < 0 ? e : 1) / (1 + e)),                     \
       eg__gelu_tanh_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,                                     \
       "y = x σ(v), v = 2 √(2/π)(x + 0.044715 x³)", "dx = g (σ(v) + x v′ σ′(v))")                   \
-    X(silu,                                                                                        \
+    X(eg_silu, silu,                                                                               \
       const T z = R(x) < -1000 ? -1000 : x; const T e = F(exp)(-F(fabs)(x));                       \
       y = z * ((R(x) < 0 ? e : 1) / (1 + e)),                                                      \
       eg__silu_slope(g, x), OPERANDS, EVERYWHERE, FLOATS, "y = x σ(x)",                            \
         "dx = g (σ(x) + x σ′(x))")                                                                 \
-    X(softplus, y = (R(x) < 0 ? 0 : x) + F(log1p)(F(exp)(-F(fabs)(x))),                            \
+    X(eg_softplus, softplus, y = (R(x) < 0 ? 0 : x) + F(log1p)(F(exp)(-F(fabs)(x))),               \
       eg_mul(g, eg_sigmoid(x)), OPERANDS, EVERYWHERE, FLOATS, "y = ln(1 + e^x)", "dx = g σ(x)")
 /* clang-format on */
 
 /* Piecewise constant: the gradient is 0 by definition. */
 /* clang-format off */
-#define JUMPS(X)                                                                                  \
-    X(sign,     y = x != x ? x : (T)((R(x) > 0) - (R(x) < 0)), BOTH_SIDES, NUMBERS, "y = sign x") \
-    X(floor,    y = F(floor)(x),                          FRACTIONS,  FLOATS,  "y = ⌊x⌋")         \
-    X(ceil,     y = F(ceil)(x),                           FRACTIONS,  FLOATS,  "y = ⌈x⌉")         \
-    X(trunc,    y = F(trunc)(x),                          FRACTIONS,  FLOATS,                     \
-      "y = x without its fraction")                                                               \
-    X(round,    y = F(nearbyint)(x),                      HALVES,     FLOATS,                     \
+#define JUMPS(X)                                                                                 \
+    X(eg_sign, sign, y = x != x ? x : (T)((R(x) > 0) - (R(x) < 0)), BOTH_SIDES, NUMBERS,         \
+      "y = sign x")                                                                              \
+    X(eg_floor, floor, y = F(floor)(x),                          FRACTIONS,  FLOATS,  "y = ⌊x⌋") \
+    X(eg_ceil, ceil, y = F(ceil)(x),                           FRACTIONS,  FLOATS,  "y = ⌈x⌉")   \
+    X(eg_trunc, trunc, y = F(trunc)(x),                          FRACTIONS,  FLOATS,             \
+      "y = x without its fraction")                                                              \
+    X(eg_round, round, y = F(nearbyint)(x),                      HALVES,     FLOATS,             \
       "y = the nearest whole number, halves to even")
 /* clang-format on */
 
 /* With constants a and b; last the sampled call. The constructors are written out below. */
 /* clang-format off */
 #define WITH_CONSTANTS(X)                                                                        \
-    X(scale,    y = a * x,                                                                       \
+    X(eg_scale, scale, y = a * x,                                                                \
       eg_scale(g, a), NOTHING, EVERYWHERE, NUMBERS, "y = a x", "dx = a g", eg_scale(x[0], -1.5)) \
-    X(shift,    y = x + a,                                                                       \
+    X(eg_shift, shift, y = x + a,                                                                \
       g, NOTHING, EVERYWHERE, NUMBERS, "y = x + a", "dx = g", eg_shift(x[0], -1.5))              \
-    X(leaky_relu, y = R(x) > 0 ? x : a * x,                                                      \
+    X(eg_leaky_relu, leaky_relu, y = R(x) > 0 ? x : a * x,                                       \
       eg_where(eg_gt(x, zero_like(x)), g, eg_scale(g, a)), OPERANDS, BOTH_SIDES, FLOATS,         \
       "y = x > 0 ? x : a x", "dx = x > 0 ? g : a g", eg_leaky_relu(x[0], .2))                    \
-    X(elu,      const T z = R(x) > 0 ? 0 : x; const T e = F(expm1)(z); y = R(x) > 0 ? x : a * e, \
+    X(eg_elu, elu,                                                                               \
+      const T z = R(x) > 0 ? 0 : x; const T e = F(expm1)(z); y = R(x) > 0 ? x : a * e,           \
       eg_where(eg_gt(x, zero_like(x)), g, eg_mul(g, eg_scale(eg_exp(eg_clip(x, -INFINITY, 0)),   \
         a))),                                                                                    \
       OPERANDS, BOTH_SIDES, FLOATS, "y = x > 0 ? x : a (e^x − 1)", "dx = x > 0 ? g : g a e^x",   \
         eg_elu(x[0], .7))                                                                        \
-    X(clip,     y = R(x) < a ? a : R(x) > b ? b : x,                                             \
+    X(eg_clip, clip, y = R(x) < a ? a : R(x) > b ? b : x,                                        \
       eg_where(eg_eq(x, y), g, zero_like(g)), ALL, THREE_PARTS, NUMBERS,                         \
       "y = min(max(x, a), b)", "dx = a ≤ x ≤ b ? g : 0", eg_clip(x[0], -1, 1))
 /* clang-format on */
 
 /* -- kernels of floats ------------------------------------------------------------------------ */
-#define F(name)                  name##f
-#define T                        float
-#define KERNEL(NAME, VALUE, ...) EG_KERNEL_1(NAME##_f32, float, float, VALUE)
+#define F(name)                        name##f
+#define T                              float
+#define KERNEL(CALL, NAME, VALUE, ...) EG_KERNEL_1(NAME##_f32, float, float, VALUE)
 ROWS(KERNEL)
 JUMPS(KERNEL)
 WITH_CONSTANTS(KERNEL)
-KERNEL(cube, y = x * x * x, )
-KERNEL(powc, y = F(pow)(x, a), )
+KERNEL(eg_powc, cube, y = x * x * x, )
+KERNEL(eg_powc, powc, y = F(pow)(x, a), )
 #undef F
 #undef T
 #undef KERNEL
-#define F(name)                  name
-#define T                        double
-#define KERNEL(NAME, VALUE, ...) EG_KERNEL_1(NAME##_f64, double, double, VALUE)
+#define F(name)                        name
+#define T                              double
+#define KERNEL(CALL, NAME, VALUE, ...) EG_KERNEL_1(NAME##_f64, double, double, VALUE)
 ROWS(KERNEL)
 JUMPS(KERNEL)
 WITH_CONSTANTS(KERNEL)
-KERNEL(cube, y = x * x * x, )
-KERNEL(powc, y = F(pow)(x, a), )
+KERNEL(eg_powc, cube, y = x * x * x, )
+KERNEL(eg_powc, powc, y = F(pow)(x, a), )
 #undef F
 #undef T
 #undef KERNEL
 
 /* -- kernels of complex numbers --------------------------------------------------------------- */
-#define F(name)                  eg__c_##name
-#define T                        double complex
-#define KERNEL(NAME, VALUE, ...) EG_KERNEL_C128(NAME, VALUE)
+#define F(name)                        eg__c_##name
+#define T                              double complex
+#define KERNEL(CALL, NAME, VALUE, ...) EG_KERNEL_C128(NAME, VALUE)
 ROWS(KERNEL)
 JUMPS(KERNEL)
 WITH_CONSTANTS(KERNEL)
-KERNEL(cube, y = x * x * x, )
-KERNEL(powc, y = F(pow)(x, a), )
+KERNEL(eg_powc, cube, y = x * x * x, )
+KERNEL(eg_powc, powc, y = F(pow)(x, a), )
 #undef F
 #undef T
 #undef KERNEL
@@ -295,16 +298,17 @@ INTEGERS(KERNEL)
                                      .jvp = eg_jvp_symmetric,                                  \
                                      .forward_c128 = NAME##_forward };
 
-#define DEFINE(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT)            \
-    RULE(NAME, DX)                                                                    \
-    OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, eg_##NAME(x[0])) \
-    eg_tensor *eg_##NAME(eg_tensor *x) { return eg_apply(&NAME##_op, NULL, 0, 1, &x); }
-#define DEFINE_JUMP(NAME, VALUE, SAMPLED, TYPES, EQUATION)                               \
-    OP(NAME, eg_zero_rule, NOTHING, SAMPLED, TYPES, EQUATION, "dx = 0", eg_##NAME(x[0])) \
-    eg_tensor *eg_##NAME(eg_tensor *x) { return eg_apply(&NAME##_op, NULL, 0, 1, &x); }
-#define DEFINE_WITH_CONSTANTS(NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL) \
+#define DEFINE(CALL, NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT) \
+    RULE(NAME, DX)                                                               \
+    OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL(x[0])) \
+    eg_tensor *CALL(eg_tensor *x) { return eg_apply(&NAME##_op, NULL, 0, 1, &x); }
+#define DEFINE_JUMP(CALL, NAME, VALUE, SAMPLED, TYPES, EQUATION)                    \
+    OP(NAME, eg_zero_rule, NOTHING, SAMPLED, TYPES, EQUATION, "dx = 0", CALL(x[0])) \
+    eg_tensor *CALL(eg_tensor *x) { return eg_apply(&NAME##_op, NULL, 0, 1, &x); }
+#define DEFINE_WITH_CONSTANTS(CALL, NAME, VALUE, DX, READS, SAMPLED, TYPES, EQUATION, GRADIENT, \
+                              SAMPLE)                                                           \
     RULE(NAME, DX)                                                                              \
-    OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL)
+    OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, SAMPLE)
 ROWS(DEFINE)
 JUMPS(DEFINE_JUMP)
 WITH_CONSTANTS(DEFINE_WITH_CONSTANTS)
@@ -379,6 +383,6 @@ static const eg_op powc_op = { "powc",
                                .forward_c128 = powc_forward };
 eg_tensor *eg_powc(eg_tensor *x, double c) { return with_constants(&powc_op, x, c, 0); }
 
-#define LIST(NAME, ...) &NAME##_op,
+#define LIST(CALL, NAME, ...) &NAME##_op,
 const eg_op *const eg__pointwise_rows[] = { ROWS(LIST) JUMPS(LIST) WITH_CONSTANTS(LIST) & powc_op,
                                             NULL };

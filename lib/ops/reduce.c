@@ -17,18 +17,18 @@ eg_tensor *eg_sum(const char *spec, eg_tensor *x)
     eg_focus f;
     if (!eg__focus(&f, "sum", spec, x)) return reduce_refused(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
-    return eg__focus_rest(&f, eg__sum_last(v, f.inner));
+    return eg__focus_outer(&f, eg__sum_last(v, f.inner));
 }
 
 static eg_tensor *mean_last(eg_tensor *x, int inner)
 {
-    return eg_scale(eg__sum_last(x, inner), 1 / (double)eg__last(x, inner));
+    return eg_scale(eg__sum_last(x, inner), 1 / (double)eg__row_length(x, inner));
 }
 
 /* Of nothing there is no mean, no maximum. */
 static bool some(const eg_focus *f)
 {
-    if (eg__last(f->x, f->inner)) return true;
+    if (eg__row_length(f->x, f->inner)) return true;
     char dims[256];
     eg_fail_as(
         f->x->cx, EG_ERROR_SHAPE,
@@ -41,7 +41,7 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
     eg_focus f;
     if (!eg__focus(&f, "mean", spec, x) || !eg__floats("mean", x, 1) || !some(&f))
         return reduce_refused(x);
-    return eg__focus_rest(&f, mean_last(f.x, f.inner));
+    return eg__focus_outer(&f, mean_last(f.x, f.inner));
 }
 
 /* -- var: y = Σ d² / (n − correction), d = x − mean, in two passes; std: y = ‖d‖ / √(n −
@@ -63,15 +63,15 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
     eg_options(&o, sizeof o, given);
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return reduce_refused(o.x);
-    const double left = (double)eg__last(f.x, f.inner) - eg_option(o.correction, 1);
+    const double left = (double)eg__row_length(f.x, f.inner) - eg_option(o.correction, 1);
     if (!(left > 0))
         return eg_fail_as(o.x->cx, EG_ERROR_SHAPE,
                           "%s: %g elements less the correction %g leave nothing to divide by", who,
-                          (double)eg__last(f.x, f.inner), eg_option(o.correction, 1));
+                          (double)eg__row_length(f.x, f.inner), eg_option(o.correction, 1));
     eg_tensor *d = reduce_centered(f.x, f.inner);
     eg_tensor *y = root ? eg_scale(pnorm_last(d, f.inner, 2), 1 / sqrt(left))
                         : eg_scale(eg__dot_last(d, d, f.inner), 1 / left);
-    return eg__focus_rest(&f, y);
+    return eg__focus_outer(&f, y);
 }
 eg_tensor *eg_var_with(const eg_var_args *o) { return variance("var", o, false); }
 eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, true); }
@@ -83,9 +83,9 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     eg_focus f;
     if (!eg__focus(&f, "prod", spec, x)) return reduce_refused(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64), *odd = NULL;
-    int64_t n = eg__last(f.x, f.inner), dim[EG_RANK_MAX + 1];
+    int64_t n = eg__row_length(f.x, f.inner), dim[EG_RANK_MAX + 1];
     if (f.outer) memcpy(dim, f.x->dim, (size_t)f.outer * sizeof *dim);
-    if (!n) return eg__focus_rest(&f, eg_full_n(x->cx, (eg_dtype)v->dtype, 1, f.outer, dim));
+    if (!n) return eg__focus_outer(&f, eg_full_n(x->cx, (eg_dtype)v->dtype, 1, f.outer, dim));
     if (f.inner) {
         dim[f.outer] = n;
         v = eg_reshape_n(v, f.outer + 1, dim);
@@ -97,7 +97,7 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
         }
         v = eg_reshape_n(odd ? eg_mul(v, odd) : v, f.outer, dim);
     }
-    return eg__focus_rest(&f, v);
+    return eg__focus_outer(&f, v);
 }
 
 /* -- extremes: one value is better than another, or a NaN; searched by lanes, complex numbers by
@@ -203,19 +203,17 @@ static eg_tensor *extreme_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_mul(hit, eg__widen(eg_div(g, eg__sum_last(hit, inner)), inner));
 }
 
-/*    name    smallest index  rule           equation                           gradient */
+/* X(name, rule, equation, gradient) */
 /* clang-format off */
-#define EXTREMES(X)                                                                       \
-    X(max,    false,   false, extreme_rule,  "y = max x",                                 \
-      "dx = g [x = y] / ties")                                                            \
-    X(min,    true,    false, extreme_rule,  "y = min x",                                 \
-      "dx = g [x = y] / ties")                                                            \
-    X(argmax, false,   true,  eg_zero_rule,  "y = first index of max x",        "dx = 0") \
-    X(argmin, true,    true,  eg_zero_rule,  "y = first index of min x",        "dx = 0") \
-    X(any,    false,   false, eg_zero_rule,  "y = x1 or x2 or …",               "dx = 0") \
-    X(all,    true,    false, eg_zero_rule,  "y = x1 and x2 and …",             "dx = 0")
+#define EXTREMES(X)                                                       \
+    X(max,    extreme_rule, "y = max x",                "dx = g [x = y] / ties") \
+    X(min,    extreme_rule, "y = min x",                "dx = g [x = y] / ties") \
+    X(argmax, eg_zero_rule, "y = first index of max x", "dx = 0")         \
+    X(argmin, eg_zero_rule, "y = first index of min x", "dx = 0")         \
+    X(any,    eg_zero_rule, "y = x1 or x2 or …",        "dx = 0")         \
+    X(all,    eg_zero_rule, "y = x1 and x2 and …",      "dx = 0")
 /* clang-format on */
-#define ROW(NAME, SMALLEST, INDEX, RULE, EQUATION, GRADIENT)                                       \
+#define ROW(NAME, RULE, EQUATION, GRADIENT)                                                        \
     static eg_tensor *NAME##_rows(eg_tensor *const *x) { return eg_##NAME("i [j]", x[0]); }        \
     static eg_tensor *NAME##_columns(eg_tensor *const *x) { return eg_##NAME("[i] j [k]", x[0]); } \
     static const eg_sample NAME##_samples[] = { { NAME##_rows, "3x4", 0, 0 },                      \
@@ -232,33 +230,42 @@ static eg_tensor *extreme_rule(eg_tensor *y, eg_tensor *g, int i)
                                      .samples = NAME##_samples,                                    \
                                      .forward_c128 = extreme_forward };
 EXTREMES(ROW)
-static eg_tensor *apply_extreme(const eg_op *op, const eg_focus *f, eg_tensor *x, bool smallest,
-                                bool index)
+/* Of no elements there is no extreme, and no first index of one. */
+static eg_tensor *extreme_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest,
+                             bool index)
 {
-    return eg__focus_rest(
-        f, eg_apply(op, &(extreme){ f->inner, smallest, index }, sizeof(extreme), 1, &x));
+    eg_focus f;
+    if (!eg__focus(&f, op->name, spec, x) || !some(&f)) return reduce_refused(x);
+    const extreme a = { f.inner, smallest, index };
+    return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &f.x));
 }
-#define OF_SOME(NAME, SMALLEST, INDEX)                                             \
-    eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                           \
-    {                                                                              \
-        eg_focus f;                                                                \
-        if (!eg__focus(&f, #NAME, spec, x) || !some(&f)) return reduce_refused(x); \
-        return apply_extreme(&NAME##_op, &f, f.x, SMALLEST, INDEX);                \
-    }
-#define OF_TRUTH(NAME, SMALLEST)                                                                \
-    eg_tensor *eg_##NAME(const char *spec, eg_tensor *x)                                        \
-    {                                                                                           \
-        eg_focus f;                                                                             \
-        if (!eg__focus(&f, #NAME, spec, x)) return reduce_refused(x);                           \
-        return apply_extreme(&NAME##_op, &f, x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL), \
-                             SMALLEST, false);                                                  \
-    }
-OF_SOME(max, false, false)
-OF_SOME(min, true, false)
-OF_SOME(argmax, false, true)
-OF_SOME(argmin, true, true)
-OF_TRUTH(any, false)
-OF_TRUTH(all, true)
+eg_tensor *eg_max(const char *spec, eg_tensor *x)
+{
+    return extreme_of(&max_op, spec, x, false, false);
+}
+eg_tensor *eg_min(const char *spec, eg_tensor *x)
+{
+    return extreme_of(&min_op, spec, x, true, false);
+}
+eg_tensor *eg_argmax(const char *spec, eg_tensor *x)
+{
+    return extreme_of(&argmax_op, spec, x, false, true);
+}
+eg_tensor *eg_argmin(const char *spec, eg_tensor *x)
+{
+    return extreme_of(&argmin_op, spec, x, true, true);
+}
+/* The extreme of truths, those of numbers being x ≠ 0. */
+static eg_tensor *truth_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest)
+{
+    eg_focus f;
+    if (!eg__focus(&f, op->name, spec, x)) return reduce_refused(x);
+    eg_tensor *truth = x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL);
+    const extreme a = { f.inner, smallest, false };
+    return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &truth));
+}
+eg_tensor *eg_any(const char *spec, eg_tensor *x) { return truth_of(&any_op, spec, x, false); }
+eg_tensor *eg_all(const char *spec, eg_tensor *x) { return truth_of(&all_op, spec, x, true); }
 
 /* -- logsumexp: y = ln Σ e^x = m + ln Σ e^(x − m), m = max x;  dx = g softmax(x) -------------- */
 typedef struct lse_job {
@@ -305,7 +312,7 @@ static bool reduce_lse_forward(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
     const lse_job j = { eg__arithmetic(y->dtype)->logsum,
-                        { .n = eg__last(x, *(const int *)y->attr) },
+                        { .n = eg__row_length(x, *(const int *)y->attr) },
                         eg__width[y->dtype] };
     if (j.b.n)
         eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, x },
@@ -338,7 +345,7 @@ static const eg_op lse_op = {
 };
 eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner)
 {
-    x = eg__rowwise(x, inner);
+    x = eg__contiguous_rows(x, inner);
     return eg_apply(&lse_op, &inner, sizeof inner, 1, &x);
 }
 eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
@@ -346,7 +353,7 @@ eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
     eg_focus f;
     if (!eg__focus(&f, "logsumexp", spec, x) || !eg__floats("logsumexp", x, 1))
         return reduce_refused(x);
-    return eg__focus_rest(&f, eg__logsumexp_last(f.x, f.inner));
+    return eg__focus_outer(&f, eg__logsumexp_last(f.x, f.inner));
 }
 
 /* -- pnorm: y = (Σ |x|^p)^(1/p) = m (Σ |x/m|^p)^(1/p), m = max |x|;  dx = g sign x (|x|/y)^(p−1), 0
@@ -460,8 +467,8 @@ eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
     if (!(p > 0))
         return eg_fail_as(x->cx, EG_ERROR_MISUSE,
                           "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|", p);
-    if (p == INFINITY && eg__last(f.x, f.inner)) return eg_max(spec, eg_abs(x));
-    return eg__focus_rest(&f, pnorm_last(f.x, f.inner, p));
+    if (p == INFINITY && eg__row_length(f.x, f.inner)) return eg_max(spec, eg_abs(x));
+    return eg__focus_outer(&f, pnorm_last(f.x, f.inner, p));
 }
 
 #define REF(NAME, ...) &NAME##_op,

@@ -79,7 +79,7 @@ bool eg__floats(const char *who, const eg_tensor *x, int operand)
                operand, eg_type_name(x->dtype));
     return false;
 }
-int64_t eg__last(const eg_tensor *x, int inner)
+int64_t eg__row_length(const eg_tensor *x, int inner)
 {
     return eg__count(inner, x->dim + (x->rank - inner));
 }
@@ -91,83 +91,43 @@ void eg__strip(eg_strip *s, const eg_tensor *x, int inner)
     s->width = eg__width[x->dtype];
     s->n = 1;
     for (int r = x->rank - inner; r < x->rank; r++) {
-        int64_t size = x->dim[r], step = x->stride[r] * s->width;
+        const int64_t size = x->dim[r], step = x->stride[r] * s->width;
+        eg_strip_axis *last = s->axis + (s->rank ? s->rank - 1 : 0);
         s->n *= size;
         if (size == 1) continue;
-        if (s->rank && s->step[s->rank - 1] == step * size) {
-            s->dim[s->rank - 1] *= size;
-            s->step[s->rank - 1] = step;
-        } else {
-            s->dim[s->rank] = size;
-            s->step[s->rank++] = step;
-        }
+        if (s->rank && last->step == step * size)
+            *last = (eg_strip_axis){ last->size * size, step };
+        else
+            s->axis[s->rank++] = (eg_strip_axis){ size, step };
     }
-    if (s->rank == 0) {
-        s->rank = 1;
-        s->dim[0] = s->n;
-        s->step[0] = s->width;
-    }
+    if (s->rank == 0) s->axis[s->rank++] = (eg_strip_axis){ s->n, s->width };
 }
 
 /* Copies count elements from number `start` on between the strip and a contiguous buffer. */
 static void pass(const eg_strip *s, char *row, int64_t start, int64_t count, char *buffer, bool out)
 {
-    int64_t at[EG_RANK_MAX], rest = start;
-    for (int r = s->rank; r-- > 0; rest /= s->dim[r]) {
-        at[r] = rest % s->dim[r];
-        row += at[r] * s->step[r];
-    }
-    const int last = s->rank - 1;
-    const int64_t step = s->step[last];
-#define PASS(T)                                                                        \
-    for (int64_t k = 0; k < run; k++) {                                                \
-        T *inside = (T *)(void *)(row + k * step), *outside = (T *)(void *)buffer + k; \
-        if (out)                                                                       \
-            *inside = *outside;                                                        \
-        else                                                                           \
-            *outside = *inside;                                                        \
-    }
-    while (count > 0) {
-        int64_t run = s->dim[last] - at[last];
-        if (run > count) run = count;
-        if (s->width == 4)
-            PASS(uint32_t)
-        else if (s->width == 8)
-            PASS(uint64_t)
-        else if (s->width == 16)
-            PASS(double complex)
+    const eg_strip_axis *last = &s->axis[s->rank - 1];
+    const int64_t *axes = (const int64_t *)(const void *)s->axis;
+    int64_t index[EG_RANK_MAX], at, from = start % last->size;
+    eg__axes_to(s->rank - 1, axes, 2, 1, start / last->size, index, &at);
+    for (; count > 0; from = 0) {
+        const int64_t run = eg__min64(last->size - from, count);
+        char *p = row + at + from * last->step;
+        if (out)
+            eg__move(s->width, run, p, last->step, buffer, s->width);
         else
-            PASS(uint8_t)
+            eg__move(s->width, run, buffer, s->width, p, last->step);
         buffer += run * s->width;
         count -= run;
-        row -= at[last] * step;
-        at[last] = 0;
-        for (int r = last; r-- > 0;) {
-            row += s->step[r];
-            if (++at[r] < s->dim[r]) break;
-            row -= s->step[r] * s->dim[r];
-            at[r] = 0;
-        }
+        eg__axes_next(s->rank - 1, axes, 2, 1, index, &at);
     }
 }
-eg_tensor *eg__rowwise(eg_tensor *x, int inner)
+eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner)
 {
     eg_strip s;
     if (!eg_ok(x)) return x;
     eg__strip(&s, x, inner);
     return eg__strip_contiguous(&s) ? x : eg_contiguous(x);
-}
-void eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
-                 const void *user, int64_t work)
-{
-    eg_tensor rows[EG_ROW_OPERANDS];
-    const eg_tensor *all[EG_ROW_OPERANDS];
-    for (int k = 0; k < operands; k++) {
-        rows[k] = *x[k];
-        rows[k].rank = (uint8_t)outer;
-        all[k] = &rows[k];
-    }
-    eg__loop_work(y->cx, operands, all, run, user, work);
 }
 const void *eg__strip_read(const eg_strip *s, const char *row, int64_t start, int64_t count,
                            void *buffer)
@@ -187,8 +147,9 @@ void eg__strip_done(const eg_strip *s, char *row, int64_t start, int64_t count, 
 
 double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
 {
-    for (int r = s->rank; r-- > 0; k /= s->dim[r]) row += k % s->dim[r] * s->step[r];
-    return (double complex *)(void *)row;
+    int64_t at;
+    eg__axes_to(s->rank, (const int64_t *)(const void *)s->axis, 2, 1, k, NULL, &at);
+    return (double complex *)(void *)(row + at);
 }
 
 /* -- is every number tame? */
@@ -226,59 +187,154 @@ bool eg__tame(const eg_tensor *x)
 /* -- every row, shared among threads ---------------------------------------------------------- */
 typedef struct walk {
     int outer, operands;
-    const int64_t *dim;
     const eg_tensor *const *x;
-    int64_t step[EG_ROW_OPERANDS][EG_RANK_MAX];
+    int64_t axis[EG_RANK_MAX][1 + EG_ROW_OPERANDS]; /* size, then steps in bytes */
     eg_row_body *body;
     const void *user;
 } walk;
 
 static void some_rows(const walk *w, int64_t from, int64_t to)
 {
-    char *p[EG_ROW_OPERANDS];
-    int64_t at[EG_RANK_MAX], rest = from;
-    for (int k = 0; k < w->operands; k++) p[k] = w->x[k]->data;
-    for (int r = w->outer; r-- > 0; rest /= w->dim[r]) {
-        at[r] = rest % w->dim[r];
-        for (int k = 0; k < w->operands; k++) p[k] += at[r] * w->step[k][r];
-    }
+    enum { PITCH = 1 + EG_ROW_OPERANDS };
+    int64_t index[EG_RANK_MAX], at[EG_ROW_OPERANDS];
+    eg__axes_to(w->outer, (const int64_t *)(const void *)w->axis, PITCH, w->operands, from, index,
+                at);
     for (int64_t row = from; row < to; row++) {
+        char *p[EG_ROW_OPERANDS];
+        for (int k = 0; k < w->operands; k++) p[k] = w->x[k]->data + at[k];
         w->body(w->user, row, p);
-        for (int r = w->outer; r-- > 0;) {
-            for (int k = 0; k < w->operands; k++) p[k] += w->step[k][r];
-            if (++at[r] < w->dim[r]) break;
-            for (int k = 0; k < w->operands; k++) p[k] -= w->step[k][r] * w->dim[r];
-            at[r] = 0;
-        }
+        eg__axes_next(w->outer, (const int64_t *)(const void *)w->axis, PITCH, w->operands, index,
+                      at);
     }
+}
+
+/* Rows that are gathered for a function of contiguous ones, several at a time if they are short. */
+typedef struct gathering {
+    eg_inner *run;
+    const void *user;
+    int operands;
+    int block; /* rows at a time; if it is 1, contiguous ones stay where they are */
+    eg_strip strip[EG_ROW_OPERANDS];
+    int64_t bytes[EG_ROW_OPERANDS]; /* of a row */
+    char *buffer[EG_ROW_OPERANDS];  /* of thread 0; NULL: the operand's rows stay */
+    int64_t each;                   /* bytes from one thread's buffers to the next one's */
+    struct gathered *now;
+} gathering;
+/* What a thread has gathered so far, and where the results go. */
+typedef struct gathered {
+    int count;
+    char *at[EG_ROW_OPERANDS], *result[EG_CHUNK];
+} gathered;
+static void gathered_run(const gathering *g)
+{
+    gathered *now = g->now;
+    if (now->count) g->run(now->count, now->at, g->bytes, g->user);
+    for (int r = 0; r < now->count && g->buffer[0]; r++)
+        pass(&g->strip[0], now->result[r], 0, g->strip[0].n, now->at[0] + r * g->bytes[0], true);
+    now->count = 0;
+}
+static void gathered_row(const void *user, int64_t row, char *const *p)
+{
+    const gathering *g = user;
+    gathered *now = g->now;
+    (void)row;
+    now->result[now->count] = p[0];
+    for (int k = 0; k < g->operands; k++) {
+        now->at[k] = g->buffer[k] ? g->buffer[k] : p[k];
+        if (k && g->buffer[k])
+            pass(&g->strip[k], p[k], 0, g->strip[k].n, now->at[k] + now->count * g->bytes[k],
+                 false);
+    }
+    if (++now->count == g->block) gathered_run(g);
 }
 
 typedef struct shared {
     walk *w;
+    const gathering *g; /* NULL: the rows are read where they are */
     int64_t rows, pieces;
 } shared;
 static void piece_of_rows(void *user, int64_t piece, int thread)
 {
-    (void)thread;
     const shared *s = user;
-    some_rows(s->w, s->rows * piece / s->pieces, s->rows * (piece + 1) / s->pieces);
+    const int64_t from = s->rows * piece / s->pieces, to = s->rows * (piece + 1) / s->pieces;
+    if (!s->g) {
+        some_rows(s->w, from, to);
+        return;
+    }
+    walk w = *s->w;
+    gathered now;
+    gathering g = *s->g;
+    now.count = 0;
+    g.now = &now;
+    for (int k = 0; k < g.operands; k++)
+        if (g.buffer[k]) g.buffer[k] += thread * g.each;
+    w.user = &g;
+    some_rows(&w, from, to);
+    gathered_run(&g);
 }
 
+/* Walks over all rows with `team` threads. */
+static void rows_by(eg_ctx *cx, int team, walk *w, const gathering *g)
+{
+    const int64_t rows = eg__count(w->outer, w->x[0]->dim);
+    const bool many = team > 1 && rows > 1;
+    shared s = { .w = w,
+                 .g = g,
+                 .rows = rows,
+                 .pieces = !many             ? 1
+                           : rows < 4 * team ? rows
+                                             : 4 * team };
+    for (int r = 0; r < w->outer; r++) {
+        w->axis[r][0] = w->x[0]->dim[r];
+        for (int k = 0; k < w->operands; k++)
+            w->axis[r][1 + k] = w->x[k]->stride[r] * eg__width[w->x[k]->dtype];
+    }
+    if (many)
+        eg__parallel(cx, team, s.pieces, piece_of_rows, &s);
+    else if (rows)
+        piece_of_rows(&s, 0, 0);
+}
+static int rows_team(eg_ctx *cx, int outer, const eg_tensor *x, int64_t work)
+{
+    return eg__team(cx, eg__count(outer, x->dim) * (work + 8), 1 << 18);
+}
 void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, int64_t work,
               eg_row_body *body, const void *user)
 {
-    walk w = {
-        .outer = outer, .operands = operands, .dim = x[0]->dim, .x = x, .body = body, .user = user
-    };
-    const int64_t rows = eg__count(outer, x[0]->dim);
-    if (rows == 0) return;
-    for (int k = 0; k < operands; k++)
-        for (int r = 0; r < outer; r++) w.step[k][r] = x[k]->stride[r] * eg__width[x[k]->dtype];
-    int team = eg__team(cx, rows * (work + 8), 1 << 18);
-    if (team <= 1 || rows < 2) {
-        some_rows(&w, 0, rows);
-        return;
+    walk w = { .outer = outer, .operands = operands, .x = x, .body = body, .user = user };
+    rows_by(cx, rows_team(cx, outer, x[0], work), &w, NULL);
+}
+bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
+                 const void *user, int64_t work)
+{
+    gathering g = { .run = run, .user = user, .operands = operands };
+    eg_tensor rows[EG_ROW_OPERANDS];
+    const eg_tensor *all[EG_ROW_OPERANDS];
+    int64_t at[EG_ROW_OPERANDS], longest = 1;
+    bool contiguous = true;
+    for (int k = 0; k < operands; k++) {
+        rows[k] = *x[k];
+        rows[k].rank = (uint8_t)outer;
+        all[k] = &rows[k];
+        eg__strip(&g.strip[k], x[k], x[k]->rank - outer);
+        contiguous &= eg__strip_contiguous(&g.strip[k]);
+        g.bytes[k] = g.strip[k].n * g.strip[k].width;
+        if (g.strip[k].n > longest) longest = g.strip[k].n;
     }
-    shared s = { .w = &w, .rows = rows, .pieces = rows < 4 * team ? rows : 4 * team };
-    eg__parallel(cx, team, s.pieces, piece_of_rows, &s);
+    if (contiguous) {
+        eg__loop_work(y->cx, operands, all, run, user, work);
+        return true;
+    }
+    g.block = longest > EG_CHUNK ? 1 : (int)(EG_CHUNK / longest);
+    for (int k = 0; k < operands; k++) {
+        at[k] = g.block == 1 && eg__strip_contiguous(&g.strip[k]) ? -1 : g.each;
+        if (at[k] >= 0) g.each += eg__round_up(g.block * g.bytes[k], 64);
+    }
+    const int team = rows_team(y->cx, outer, x[0], work);
+    char *buffer = eg__scratch(y->cx, EG_SCRATCH_ROWS, (size_t)(team * g.each));
+    if (!buffer) return false;
+    for (int k = 0; k < operands; k++) g.buffer[k] = at[k] < 0 ? NULL : buffer + at[k];
+    walk w = { .outer = outer, .operands = operands, .x = x, .body = gathered_row, .user = &g };
+    rows_by(y->cx, team, &w, &g);
+    return true;
 }

@@ -40,7 +40,7 @@ static bool scan_shape(eg_tensor *y)
     const eg_tensor *a = y->in[0], *b = y->in[1];
     char one[256], two[256];
     if (eg__same_shape(a, b)) return eg__shape_pair(y, a->dtype, 0);
-    eg_fail_as(y->cx, EG_ERROR_MISUSE,
+    eg_fail_as(y->cx, EG_ERROR_SHAPE,
                "%s: operand 1 is %s but operand 2 is %s; eg_expand or eg_on makes them alike",
                y->op->name, eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
     return false;

@@ -1,122 +1,55 @@
 /* softmax.c: softmax and log-softmax over the bracketed axes, with masks that carry letters.
  *
- * A row is read once for its maximum and once for its exponentials, chunk by chunk while it is in
- * cache. What is masked is −inf to both, so that a row with nothing to attend to has the maximum
- * −inf: it is 0 (log: −inf), and so is its gradient. A NaN that no mask forbids makes NaN of what
- * its row may attend to; what is masked is 0 (log: −inf) in every row. */
+ * What is masked counts as −inf in the maximum and in the sum. A row with nothing to attend to then
+ * has the maximum −inf; it is 0 (log: −inf), and so is its gradient. A NaN that no mask forbids
+ * makes NaN of what its row may attend to; what is masked is 0 (log: −inf) in every row. The loops
+ * over rows are in arithmetic_of.h. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
 
-typedef struct softmax_job {
-    const eg_arithmetic *m;
-    eg_strip y, x, mask[2];
-    int masks;
-    bool log;
-    double scale;
-} softmax_job;
-/* what a node of softmax, of log-softmax (scale 1) and of their slopes remembers: how many of the
- * last axes a row is, and of what it is */
-typedef struct softening {
-    int inner;
-    double scale;
-} softening;
+/* The attribute of softmax, of log-softmax (scale 1) and of their slopes. */
+typedef struct softmax_attr {
+    int inner;    /* how many of the last axes a row is */
+    double scale; /* softmax of scale x; > 0 */
+} softmax_attr;
 
-/* Elements k … k + n of the scores, −inf where a mask is false. */
-static const void *softmax_scores(const softmax_job *j, char *const *p, int64_t k, int64_t n,
-                                  void *buffer)
+/* In c128 the largest real part is subtracted. A masked entry is −inf, whatever its imaginary
+ * part. */
+static bool allowed_c128(const eg_batch *b, int64_t row, int64_t k, char *const *p,
+                         const int64_t *step)
 {
-    _Alignas(64) uint8_t bytes[EG_CHUNK];
-    const void *x = eg__strip_read(&j->x, p[1], k, n, buffer);
-    for (int m = 0; m < j->masks; m++) {
-        j->m->select(n, x, eg__strip_read(&j->mask[m], p[2 + m], k, n, bytes), buffer);
-        x = buffer;
-    }
-    return x;
+    bool all = true;
+    for (int m = 0; m < b->masks; m++) all = all && EG_ROW(uint8_t, 2 + m, row)[k];
+    return all;
 }
-static void softmax_row(const void *user, int64_t row, char *const *p)
+static void softmax_row_c128(const eg_batch *b, int64_t row, char *const *p, const int64_t *step)
 {
-    const softmax_job *j = user;
-    const eg_arithmetic *m = j->m;
-    _Alignas(64) char in[EG_CHUNK * 8], out[EG_CHUNK * 8];
-    const void *x = NULL;
-    double top = -INFINITY, total = 0;
-    (void)row;
-    for (int64_t k = 0, n; k < j->x.n; k += n) {
-        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        x = softmax_scores(j, p, k, n, in);
-        const double t = m->top(n, x);
-        top = t > top ? t : top;
-    }
-    const bool once = j->x.n <= EG_CHUNK;
-    _Alignas(64) char shifted[EG_CHUNK * 8];
-    for (int64_t k = 0, n; k < j->x.n; k += n) {
-        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        if (!once) x = softmax_scores(j, p, k, n, in);
-        m->shift(n, x, top, shifted);
-        if (j->scale != 1) m->affine(n, shifted, 0, j->scale, shifted);
-        void *e = j->log ? (void *)out : eg__strip_room(&j->y, p[0], k, out);
-        total += m->expsum(n, shifted, 0, e);
-        if (!once && !j->log) eg__strip_done(&j->y, p[0], k, n, e);
-    }
-    double last = total == 0 ? 1 : total;
-    if (j->log) eg__logs(1, &last);
-    for (int64_t k = 0, n; k < j->x.n; k += n) {
-        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        void *y = eg__strip_room(&j->y, p[0], k, out);
-        if (j->log) {
-            if (!once) m->shift(n, softmax_scores(j, p, k, n, in), top, shifted);
-            m->affine(n, shifted, last, 1, y);
-        } else
-            m->affine(n, once ? y : eg__strip_read(&j->y, p[0], k, n, out), 0,
-                      total == 0 ? 0 : 1 / total, y);
-        for (int i = 0; i < j->masks && total != total; i++) {
-            _Alignas(64) uint8_t bytes[EG_CHUNK];
-            m->erase(n, eg__strip_read(&j->mask[i], p[2 + i], k, n, bytes), j->log ? -INFINITY : 0,
-                     y);
-        }
-        eg__strip_done(&j->y, p[0], k, n, y);
-    }
-}
-
-/* The same of c128, without haste: the real maximum is subtracted. A masked entry is −inf, whatever
- * its imaginary part. */
-static bool kept_c128(const softmax_job *j, char *const *p, int64_t k)
-{
-    uint8_t byte = 1;
-    for (int m = 0; m < j->masks && byte; m++)
-        byte = *(const uint8_t *)eg__strip_read(&j->mask[m], p[2 + m], k, 1, &byte);
-    return byte;
-}
-static double complex score_c128(const softmax_job *j, char *const *p, int64_t k)
-{
-    return kept_c128(j, p, k) ? *eg__strip_c128(&j->x, p[1], k) : -INFINITY;
-}
-static void softmax_row_c128(const void *user, int64_t row, char *const *p)
-{
-    const softmax_job *j = user;
+    double complex *y = EG_ROW(double complex, 0, row), total = 0;
+    const double complex *x = EG_ROW(double complex, 1, row);
     double top = -INFINITY;
-    double complex total = 0;
-    (void)row;
-    for (int64_t k = 0; k < j->x.n; k++) top = fmax(top, creal(score_c128(j, p, k)));
+    for (int64_t k = 0; k < b->n; k++)
+        if (allowed_c128(b, row, k, p, step)) top = fmax(top, creal(x[k]));
     const double shift = isfinite(top) ? top : 0;
-    for (int64_t k = 0; k < j->x.n; k++) {
-        double complex *y = eg__strip_c128(&j->y, p[0], k), x = score_c128(j, p, k);
+    for (int64_t k = 0; k < b->n; k++) {
+        double complex v = allowed_c128(b, row, k, p, step) ? x[k] : -INFINITY;
         /* the limit: what is +inf shares evenly */
-        if (top == INFINITY && !isnan(creal(x))) x = creal(x) == top ? 0 : -INFINITY;
-        *y = (x - shift) * j->scale;
-        total += cexp(*y);
+        if (top == INFINITY && !isnan(creal(v))) v = creal(v) == top ? 0 : -INFINITY;
+        y[k] = (v - shift) * b->c;
+        total += cexp(y[k]);
     }
-    for (int64_t k = 0; k < j->x.n; k++) {
-        double complex *y = eg__strip_c128(&j->y, p[0], k);
-        const bool nan = isnan(creal(total));
-        if (nan && !kept_c128(j, p, k))
-            *y = j->log ? -INFINITY : 0;
-        else if (j->log)
-            *y = creal(*y) == -INFINITY && !nan ? -INFINITY : *y - clog(total);
+    const bool nan = isnan(creal(total));
+    for (int64_t k = 0; k < b->n; k++)
+        if (nan && !allowed_c128(b, row, k, p, step))
+            y[k] = b->log ? -INFINITY : 0;
+        else if (b->log)
+            y[k] = creal(y[k]) == -INFINITY && !nan ? -INFINITY : y[k] - clog(total);
         else
-            *y = total == 0 ? 0 : nan ? total : cexp(*y) / total;
-    }
+            y[k] = total == 0 ? 0 : nan ? total : cexp(y[k]) / total;
+}
+static void softmax_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    for (int64_t r = 0; r < rows; r++) softmax_row_c128(user, r, p, step);
 }
 
 /* operands: x, then up to two bool masks of its shape */
@@ -126,54 +59,33 @@ static bool softmax_shape(eg_tensor *y)
 }
 static bool softmax_run(eg_tensor *y, bool log)
 {
-    const softening *of = y->attr;
-    const int inner = of->inner;
-    softmax_job j = { .m = eg__arithmetic((eg_dtype)y->dtype),
-                      .masks = y->count - 1,
-                      .log = log,
-                      .scale = of->scale };
-    const eg_tensor *all[EG_ROW_OPERANDS] = { y, y->in[0] };
-    eg__strip(&j.y, y, inner);
-    eg__strip(&j.x, y->in[0], inner);
-    for (int k = 0; k < j.masks; k++) {
-        eg__strip(&j.mask[k], y->in[k + 1], inner);
-        all[k + 2] = y->in[k + 1];
-    }
-    const int64_t work = (log ? 6 : 4) * j.x.n;
-    const eg_batch b = { .n = j.x.n, .masked = j.masks, .log = log, .c = of->scale };
-    if (!j.x.n) return true;
-    if (y->dtype == EG_C128)
-        eg__rows(y->cx, y->rank - inner, y->count + 1, all, work, softmax_row_c128, &j);
-    else if (j.masks < 2 && j.x.n <= EG_CHUNK && eg__strip_contiguous(&j.x) &&
-             eg__strip_contiguous(&j.y) && (!j.masks || eg__strip_contiguous(&j.mask[0])))
-        eg__batches(y, y->rank - inner, y->count + 1, all, j.m->softmax, &b, work);
-    else
-        eg__rows(y->cx, y->rank - inner, y->count + 1, all, work, softmax_row, &j);
-    return true;
+    const softmax_attr *of = y->attr;
+    const eg_batch b = {
+        .n = eg__row_length(y, of->inner), .masks = y->count - 1, .log = log, .c = of->scale
+    };
+    const eg_tensor *all[EG_ROW_OPERANDS] = { y };
+    for (int k = 0; k < y->count; k++) all[k + 1] = y->in[k];
+    return !b.n ||
+           eg__batches(y, y->rank - of->inner, y->count + 1, all,
+                       y->dtype == EG_C128 ? softmax_c128 : eg__arithmetic(y->dtype)->softmax, &b,
+                       (log ? 6 : 4) * b.n);
 }
-static eg_tensor *softmax_slope(const eg_op *op, eg_tensor *y, eg_tensor *g, const softening *of)
+static eg_tensor *softmax_slope(const eg_op *op, eg_tensor *y, eg_tensor *g, const softmax_attr *of)
 {
-    return eg_apply(op, of, sizeof *of, 2,
-                    (eg_tensor *[]){ eg__rowwise(y, of->inner), eg__rowwise(g, of->inner) });
-}
-static bool softmax_slope_shape(eg_tensor *y)
-{
-    return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
+    return eg_apply(op, of, sizeof *of, 2, (eg_tensor *[]){ y, g });
 }
 static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_c128)
 {
-    const softening *of = y->attr;
+    const softmax_attr *of = y->attr;
     if (y->dtype == EG_C128) run = run_c128;
-    const eg_batch b = { .n = eg__last(y, of->inner), .c = of->scale };
-    if (b.n)
-        eg__batches(y, y->rank - of->inner, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] }, run,
-                    &b, 4 * b.n);
-    return true;
+    const eg_batch b = { .n = eg__row_length(y, of->inner), .c = of->scale };
+    return !b.n || eg__batches(y, y->rank - of->inner, 3,
+                               (const eg_tensor *[]){ y, y->in[0], y->in[1] }, run, &b, 4 * b.n);
 }
 
-/* -- the gradient of softmax, in one pass: d = c y (g − Σ g y), symmetric in g;  dy = c u (g − Σ g
- * y) − c g Σ u y. Where y is 0 so is d, also where the row's sum is NaN: what is masked has no
- * gradient ------------------------------------------------ */
+/* -- the gradient of softmax, in one pass: d = c y (g − Σ g y), symmetric in g,
+ * dy = c u (g − Σ g y) − c g Σ u y. Where y is 0 so is d, also where the row's sum is NaN: what is
+ * masked has no gradient. -------------------------------------------------------------------- */
 static const eg_op softmax_slope_op;
 static void softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
@@ -191,7 +103,7 @@ static bool softmax_slope_forward(eg_tensor *y)
 }
 static eg_tensor *softmax_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {
-    const softening *of = y->attr;
+    const softmax_attr *of = y->attr;
     const int inner = of->inner;
     eg_tensor *a = y->in[0], *g = y->in[1];
     if (i == 1) return softmax_slope(&softmax_slope_op, a, u, of);
@@ -201,11 +113,11 @@ static eg_tensor *softmax_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 }
 static eg_tensor *softmax_slope_rows(eg_tensor *const *x)
 {
-    return softmax_slope(&softmax_slope_op, x[0], x[1], &(softening){ 1, 1 });
+    return softmax_slope(&softmax_slope_op, x[0], x[1], &(softmax_attr){ 1, 1 });
 }
 static eg_tensor *softmax_slope_scaled(eg_tensor *const *x)
 {
-    return softmax_slope(&softmax_slope_op, x[0], x[1], &(softening){ 1, .7 });
+    return softmax_slope(&softmax_slope_op, x[0], x[1], &(softmax_attr){ 1, .7 });
 }
 static const eg_sample softmax_slope_samples[] = { { softmax_slope_rows, "3x4, 3x4", 0, 0 },
                                                    { softmax_slope_scaled, "3x4, 3x4", 0, 0 },
@@ -215,7 +127,7 @@ static const eg_op softmax_slope_op = {
     .equation = "d = c y (g - sum g y)",
     .gradient = "dg = softmax_slope(y, u), dy = c u (g - sum g y) - c g sum u y",
     .arity = 2,
-    .shape = softmax_slope_shape,
+    .shape = softmax_shape,
     .forward = softmax_slope_forward,
     .rule = softmax_slope_rule,
     .uses = EG_USES_OPERANDS,
@@ -224,11 +136,11 @@ static const eg_op softmax_slope_op = {
 };
 eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner)
 {
-    return softmax_slope(&softmax_slope_op, y, g, &(softening){ inner, 1 });
+    return softmax_slope(&softmax_slope_op, y, g, &(softmax_attr){ inner, 1 });
 }
 
-/* -- the gradient of log-softmax: d = g − e^y Σ g, where g counts as 0 wherever y is −inf;  dy = −u
- * e^y Σ g */
+/* -- the gradient of log-softmax: d = g − e^y Σ g, where g counts as 0 wherever y is −inf,
+ * dy = −u e^y Σ g ----------------------------------------------------------------------------- */
 static const eg_op log_softmax_slope_op;
 static void log_softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step,
                                    const void *user)
@@ -246,6 +158,7 @@ static bool log_softmax_slope_forward(eg_tensor *y)
 {
     return slope_run(y, eg__arithmetic(y->dtype)->log_softmax_slope, log_softmax_slope_c128);
 }
+/* x, 0 where y is −inf */
 static eg_tensor *where_finite(eg_tensor *y, eg_tensor *x)
 {
     const eg_dtype t = (eg_dtype)y->dtype;
@@ -259,7 +172,7 @@ static eg_tensor *softmax_centered(eg_tensor *y, eg_tensor *u, int inner) /* u �
 }
 static eg_tensor *log_softmax_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {
-    const int inner = ((const softening *)y->attr)->inner;
+    const int inner = ((const softmax_attr *)y->attr)->inner;
     eg_tensor *a = y->in[0], *g = y->in[1];
     if (i == 1) return softmax_centered(a, u, inner);
     return eg_neg(
@@ -267,7 +180,7 @@ static eg_tensor *log_softmax_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 }
 static eg_tensor *log_softmax_slope_rows(eg_tensor *const *x)
 {
-    return softmax_slope(&log_softmax_slope_op, x[0], x[1], &(softening){ 1, 1 });
+    return softmax_slope(&log_softmax_slope_op, x[0], x[1], &(softmax_attr){ 1, 1 });
 }
 static const eg_sample log_softmax_slope_samples[] = { { log_softmax_slope_rows, "3x4, 3x4", 0, 0 },
                                                        { 0 } };
@@ -276,7 +189,7 @@ static const eg_op log_softmax_slope_op = {
     .equation = "d = g - e^y sum g",
     .gradient = "dg = u - sum e^y u, dy = -u e^y sum g",
     .arity = 2,
-    .shape = softmax_slope_shape,
+    .shape = softmax_shape,
     .forward = log_softmax_slope_forward,
     .rule = log_softmax_slope_rule,
     .uses = EG_USES_OPERANDS,
@@ -324,7 +237,7 @@ static const eg_op softmax_op = {
 };
 eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner, double scale)
 {
-    const softening of = { inner, scale };
+    const softmax_attr of = { inner, scale };
     return eg_apply(&softmax_op, &of, sizeof of, 1 + masks, x);
 }
 eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner)
@@ -341,7 +254,7 @@ static eg_tensor *log_softmax_rule(eg_tensor *y, eg_tensor *g, int i)
 }
 static eg_tensor *log_softmax_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
-    return softmax_centered(y, dx[0], ((const softening *)y->attr)->inner);
+    return softmax_centered(y, dx[0], ((const softmax_attr *)y->attr)->inner);
 }
 static eg_tensor *log_softmax_plain(eg_tensor *const *x) { return eg_log_softmax("i [j]", x[0]); }
 static eg_tensor *log_softmax_two(eg_tensor *const *x) { return eg_log_softmax("[s] i [t]", x[0]); }
@@ -390,20 +303,52 @@ eg_tensor *eg__where_tensor(eg_ctx *cx, const eg_predicate *p, int rank, const i
     return eg__alias(m, rank, size, stride, 0);
 }
 
+/* The axis of the scores that .offset moves: the one that .offset_letter names, or the only one of
+ * the predicate that is not attended over; −1 if there is none, −2 after an error. */
+static int moved_axis(const eg_masking *o, const eg_predicate *where)
+{
+    const eg_bound *b = o->bound;
+    const int outer = o->rank - o->inner;
+    const unsigned others = outer < 32 ? (1u << outer) - 1 : ~0u,
+                   uses = where ? eg__where_uses(where) & others : 0,
+                   in = uses    ? uses
+                        : where ? eg__where_sizes(where) & others
+                                : 0;
+    if (o->offset_letter) {
+        const size_t n = strlen(o->offset_letter);
+        for (int r = 0; r < outer; r++) {
+            const eg_axis_name *a = &b->axis[o->axis[r]];
+            if ((size_t)a->length == n && !memcmp(a->text, o->offset_letter, n))
+                return (in | (where ? eg__where_sizes(where) : 0)) >> r & 1 ? r : -1;
+        }
+        return eg_fail_as(b->cx, EG_ERROR_NOTATION,
+                          "%s: .offset_letter is '%.40s', which is no index of the queries", b->who,
+                          o->offset_letter),
+               -2;
+    }
+    if (o->offset && in & (in - 1))
+        return eg_fail_as(b->cx, EG_ERROR_NOTATION,
+                          "%s: .offset is %lld, but \"%s\" has more than one index that it could "
+                          "move; say which with .offset_letter",
+                          b->who, (long long)o->offset, o->where),
+               -2;
+    return in ? 31 - __builtin_clz(in) : -1;
+}
+
 bool eg__masks_where(const eg_masking *o, const eg_predicate **where, int *moved)
 {
     const eg_bound *b = o->bound;
     const eg_axis_name *name[EG_RANK_MAX] = { NULL };
+    eg_predicate *p = NULL;
     int64_t last;
     *where = NULL;
-    *moved = -1;
     for (int r = 0; r < o->rank; r++) name[r] = &b->axis[o->axis[r]];
-    if (o->where && !(*where = eg__where_parse(b->cx, b->who, o->where, o->rank, name)))
-        return false;
-    for (int r = 0; o->where && r < o->rank - o->inner; r++)
-        if (eg__where_uses(*where) >> r & 1) *moved = r;
+    if (o->where && !(p = eg__where_parse(b->cx, b->who, o->where, o->rank, name))) return false;
+    *where = p;
+    *moved = moved_axis(o, p);
+    if (*moved < -1) return false;
     if (*moved >= 0 && __builtin_add_overflow(o->offset, name[*moved]->size, &last))
-        eg_fail_as(b->cx, EG_ERROR_INDEX,
+        eg_fail_as(b->cx, EG_ERROR_MISUSE,
                    "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", b->who,
                    (long long)o->offset, (long long)name[*moved]->size);
     else if (*moved < 0 && o->offset && !o->elsewhere && o->where)
@@ -414,6 +359,7 @@ bool eg__masks_where(const eg_masking *o, const eg_predicate **where, int *moved
         eg_fail_as(b->cx, EG_ERROR_MISUSE,
                    "%s: .offset is %lld, but there is no .where that it could move", b->who,
                    (long long)o->offset);
+    if (*moved >= 0) eg__where_lengthen(p, *moved, o->offset);
     return !eg__failed(b->cx);
 }
 
@@ -481,7 +427,7 @@ static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
         operand[n++] = allow;
     }
     operand[0] = x;
-    const softening of = { o->inner, 1 };
+    const softmax_attr of = { o->inner, 1 };
     return eg_apply(log ? &log_softmax_op : &softmax_op, &of, sizeof of, n, operand);
 }
 
@@ -537,9 +483,11 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
     int n = 1;
     eg_mask_option masks[] = { { ".keep", o.keep, -1 }, { ".bias", o.bias, -1 } };
     const char *spec = eg__masks_spec(o.x->cx, who, o.spec, 2, masks, NULL, xs, called, &n);
-    eg_masking m = {
-        .where = o.where, .offset = o.offset, .keep = masks[0].term, .bias = masks[1].term
-    };
+    eg_masking m = { .where = o.where,
+                     .offset = o.offset,
+                     .offset_letter = o.offset_letter,
+                     .keep = masks[0].term,
+                     .bias = masks[1].term };
     eg_focus f;
     if (!spec ||
         !(m.bound = eg__bind_called(who, spec, EG_NOTATION_BRACKETS, n, xs, 0, NULL, called)) ||

@@ -13,7 +13,7 @@ typedef struct rank_job {
     bool descending;
 } rank_job;
 
-/* Does place a come before place b? A NaN is larger than every number, and equals stay in their
+/* True if place a comes before place b. A NaN is larger than every number, and equals stay in their
  * order, so no two places are equal: any method of sorting gives the one order there is. Complex
  * numbers stand by their real parts. */
 #define BEFORE(S, T, REAL)                                                                   \
@@ -115,7 +115,7 @@ static const eg_op argsort_op = {
  * only k = 1 may have, without the axis */
 static eg_tensor *rank_placed(const eg_focus *f, eg_tensor *y)
 {
-    return f->bound && f->bound->arrow ? eg__focus_rest(f, eg_squeeze(y, -1))
+    return f->bound && f->bound->arrow ? eg__focus_outer(f, eg_squeeze(y, -1))
                                        : eg__focus_same(f, y);
 }
 static eg_tensor *sorted(const eg_focus *f, int64_t k, bool descending, bool values,
@@ -135,7 +135,7 @@ static eg_tensor *sort_sort_it(const char *who, const eg_sort_args *given, bool 
     if (o.order) *o.order = o.x ? eg__poison(o.x->cx) : NULL;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__focus_one(&f))
         return o.x ? eg__poison(o.x->cx) : NULL;
-    return sorted(&f, eg__last(f.x, 1), o.descending, values, o.order);
+    return sorted(&f, eg__row_length(f.x, 1), o.descending, values, o.order);
 }
 eg_tensor *eg_sort_with(const eg_sort_args *o) { return sort_sort_it("sort", o, true); }
 eg_tensor *eg_argsort_with(const eg_sort_args *o) { return sort_sort_it("argsort", o, false); }
@@ -147,9 +147,9 @@ eg_tensor *eg_topk_with(const eg_topk_args *given)
     if (o.order) *o.order = o.x ? eg__poison(o.x->cx) : NULL;
     if (!eg__focus(&f, "topk", o.spec, o.x) || !(o.k == 1 ? eg__focus_axis(&f) : eg__focus_one(&f)))
         return o.x ? eg__poison(o.x->cx) : NULL;
-    const int64_t n = eg__last(f.x, 1);
+    const int64_t n = eg__row_length(f.x, 1);
     if (o.k < 0 || o.k > n)
-        return eg_fail_as(o.x->cx, EG_ERROR_NOTATION,
+        return eg_fail_as(o.x->cx, EG_ERROR_INDEX,
                           "topk: k is %lld, but the bracketed axis of operand 1 has %lld elements",
                           (long long)o.k, (long long)n);
     return sorted(&f, o.k, !o.smallest, true, o.order);

@@ -109,7 +109,31 @@ void eg__add_to(eg_tensor *target, const eg_tensor *source);
  * embed is the view */
 /* Returns the axis, 0 … rank − 1; negative numbers count from the last. −1 after an error. */
 int eg__axis(const char *who, eg_tensor *x, int axis);
-/* True if t is a view that leaves out elements of its operand. */
+/* An axis of x as the caller of an operation named it: by number, or by a letter in the brackets of
+ * a string (eg__focus_named). What an operation refuses is told in the caller's terms. */
+typedef struct eg_named_axis {
+    const char *who;
+    eg_tensor *x;
+    int axis; /* 0 … rank − 1 */
+    /* records a sentence with a caret under the letter; NULL: the axis was given by number */
+    eg_tensor *(*refuse)(const struct eg_named_axis *, eg_code, const char *sentence);
+    const char *name; /* the letter or name, of `length` bytes */
+    int length;
+    const void *bound; /* the bound string, for refuse */
+    int item;          /* which of its items */
+} eg_named_axis;
+/* True if x can be used and k is the number of one of its axes; else records why not. */
+bool eg__axis_numbered(eg_named_axis *, const char *who, eg_tensor *x, int k);
+/* "axis 1 of (2, 5)" or "axis 'l' of size 5" */
+const char *eg__axis_text(const eg_named_axis *, char *buffer, size_t room);
+eg_tensor *eg__refuse_axis(const eg_named_axis *, eg_code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* The public functions of these names, of an axis that is known to be one. */
+eg_tensor *eg__select(const eg_named_axis *, int64_t index);
+eg_tensor *eg__slice(const eg_named_axis *, int64_t start, int64_t stop, int64_t step);
+int eg__split(const eg_named_axis *, int count, const int64_t *sizes, eg_tensor **parts);
+eg_tensor *eg__unfold(const eg_named_axis *, int64_t size, int64_t step);
+/* True if t was made by a view that leaves elements of its operand out. */
 bool eg__view_selects(const eg_tensor *t);
 /* True if t is a view of its operand and x has become the same view of x; else x is as it was. dim
  * and stride are room for EG_RANK_MAX of each. Records nothing. */

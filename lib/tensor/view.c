@@ -9,15 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* x's: size, origin; y's: size, step along x's axes a, b (−1: none) */
+/* An axis of x or of y. */
 typedef struct axis {
-    int64_t size, at;
-    int a, b;
+    int64_t size;
+    int64_t at; /* x's: the origin along it; y's: its step along axis a of x, and along b */
+    int a, b;   /* y's alone: axes of x, or −1 */
 } axis;
+/* The attribute of a view and of its adjoint. */
 typedef struct map {
-    const eg_op *row; /* the view it belongs to */
-    int nx, ny;
-    axis axis[2 * EG_RANK_MAX]; /* x's, then y's */
+    const eg_op *row;           /* the view's */
+    int nx, ny;                 /* the ranks of x and y */
+    axis axis[2 * EG_RANK_MAX]; /* those of x, then those of y */
 } map;
 static size_t map_size(const map *m)
 {
@@ -27,7 +29,7 @@ static size_t map_size(const map *m)
 static const eg_op permute_op, slice_op, select_op, squeeze_op, unsqueeze_op, diagonal_op,
     unfold_op, embed_op;
 
-/* -- what the views share --------------------------------------------------------------------- */
+/* -- an axis, by number or by letter ---------------------------------------------------------- */
 int eg__axis(const char *who, eg_tensor *x, int k)
 {
     char text[256];
@@ -37,7 +39,34 @@ int eg__axis(const char *who, eg_tensor *x, int k)
                eg__dims_text(x, text, sizeof text), rank);
     return -1;
 }
+bool eg__axis_numbered(eg_named_axis *a, const char *who, eg_tensor *x, int k)
+{
+    if (!eg__check(who, x)) return false;
+    *a = (eg_named_axis){ .who = who, .x = x, .axis = eg__axis(who, x, k) };
+    return a->axis >= 0;
+}
+const char *eg__axis_text(const eg_named_axis *a, char *buffer, size_t room)
+{
+    char dims[200];
+    if (a->refuse)
+        snprintf(buffer, room, "axis '%.*s' of size %lld", a->length < 40 ? a->length : 40, a->name,
+                 (long long)a->x->dim[a->axis]);
+    else
+        snprintf(buffer, room, "axis %d of %s", a->axis, eg__dims_text(a->x, dims, sizeof dims));
+    return buffer;
+}
+eg_tensor *eg__refuse_axis(const eg_named_axis *a, eg_code code, const char *format, ...)
+{
+    char sentence[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(sentence, sizeof sentence, format, list);
+    va_end(list);
+    return a->refuse ? a->refuse(a, code, sentence)
+                     : eg_fail_as(a->x->cx, code, "%s: %s", a->who, sentence);
+}
 
+/* -- what the views share --------------------------------------------------------------------- */
 /* The identity of x, for a view to change; false if x cannot be used. */
 static bool view_begin(map *m, const eg_op *row, eg_tensor *x)
 {
@@ -74,7 +103,7 @@ static bool insert(map *m, eg_tensor *x, int k, axis a)
     return true;
 }
 
-/* Sizes and strides of x seen through m; returns the offset of y's first element. */
+/* Writes sizes and strides of x seen through m; returns the offset of y's first element. */
 static int64_t through(const map *m, const eg_tensor *x, int64_t *dim, int64_t *stride)
 {
     const axis *y = m->axis + m->nx;
@@ -98,8 +127,8 @@ static bool view_shape(eg_tensor *y)
     return eg__shape_view(y, y->in[0], m->ny, dim, stride, offset);
 }
 
-/* The inverse of m if it is one to one: every axis of x longer than 1 is walked whole, by one axis
- * of y. */
+/* True if m is one to one, that is if every axis of x longer than 1 is walked whole by one axis of
+ * y; `back` is then its inverse. */
 static bool inverse(const map *m, map *back)
 {
     const axis *x = m->axis, *y = m->axis + m->nx;
@@ -125,7 +154,6 @@ static bool inverse(const map *m, map *back)
     return true;
 }
 
-/* Views whose adjoint is a tensor of zeros with a few numbers in it. */
 bool eg__view_selects(const eg_tensor *t)
 {
     map back;
@@ -161,7 +189,7 @@ void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
         eg__add_to(target, g);
         return;
     }
-    /* added one place after the other, so that the rest shows each element once */
+    /* Add along one axis place by place, so that what is added at once shows each element once. */
     int along = target->rank - 1;
     while (along >= 0 && repeats(target, along)) along--;
     for (int r = target->rank; along < 0;)
@@ -306,16 +334,17 @@ static const eg_op permute_op = { "permute",         "y[i_p0, i_p1…] = x[i0, i
                                   permute_samples,   .jvp = eg_jvp_linear };
 
 /* -- slice: y[…, i, …] = x[…, start + i step, …], Python's rules ------------------------------ */
-eg_tensor *eg_slice_axis(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64_t step)
+eg_tensor *eg__slice(const eg_named_axis *a, int64_t start, int64_t stop, int64_t step)
 {
     map m;
-    if (!view_begin(&m, &slice_op, x)) return view_poison_of(x);
-    int k = eg__axis("slice", x, axis_k);
-    if (k < 0) return view_poison_of(x);
+    char text[256];
+    const int k = a->axis;
+    if (!view_begin(&m, &slice_op, a->x)) return view_poison_of(a->x);
     if (step == 0)
-        return eg_fail_as(x->cx, EG_ERROR_INDEX, "slice: the step along axis %d is 0", k);
+        return eg__refuse_axis(a, EG_ERROR_MISUSE, "the step along %s is 0",
+                               eg__axis_text(a, text, sizeof text));
     /* where start and stop may lie */
-    int64_t n = x->dim[k], low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
+    int64_t n = a->x->dim[k], low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
     step = step > n ? n + 1 : step < -n ? -n - 1 : step; /* as good as any longer step */
     if (start == EG_END)
         start = step < 0 ? high : low;
@@ -331,53 +360,64 @@ eg_tensor *eg_slice_axis(eg_tensor *x, int axis_k, int64_t start, int64_t stop, 
     m.axis[m.nx + k].size = count > 0 ? count : 0;
     m.axis[m.nx + k].at = step;
     m.axis[k].at = count > 0 ? start : 0;
-    return view_finish(&m, x);
+    return view_finish(&m, a->x);
+}
+eg_tensor *eg_slice_axis(eg_tensor *x, int axis_k, int64_t start, int64_t stop, int64_t step)
+{
+    eg_named_axis a;
+    return eg__axis_numbered(&a, "slice", x, axis_k) ? eg__slice(&a, start, stop, step)
+                                                     : view_poison_of(x);
 }
 eg_tensor *eg_flip_axis(eg_tensor *x, int axis_k)
 {
     return eg_slice_axis(x, axis_k, EG_END, EG_END, -1);
 }
 
-int eg_split_axis(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_tensor **parts)
+/* True if the axis splits into `count` parts of these sizes; else records why it does not. */
+static bool split_fits(const eg_named_axis *a, int count, const int64_t *sizes)
 {
     char text[256];
-    bool good = eg__check("split", x);
-    int k = good ? eg__axis("split", x, axis_k) : -1;
-    int64_t n = k < 0 ? 0 : x->dim[k], total = 0;
-    good = k >= 0;
-    if (!parts) {
-        if (good)
-            eg_fail_as(x->cx, EG_ERROR_MEMORY, "split: there is no room for the parts: it is NULL");
-        return -1;
-    }
-    if (good && (count < 1 || (!sizes && n % count))) {
-        eg_fail_as(x->cx, EG_ERROR_INDEX, "split: axis %d of %s does not split into %d equal parts",
-                   k, eg__dims_text(x, text, sizeof text), count);
-        good = false;
-    }
-    for (int i = 0; good && sizes && i < count; i++) {
-        if (sizes[i] < 0 || sizes[i] > n - total) {
-            eg_fail_as(x->cx, EG_ERROR_SHAPE,
-                       "split: part %d of size %lld does not fit into axis %d of %s after %lld",
-                       i + 1, (long long)sizes[i], k, eg__dims_text(x, text, sizeof text),
-                       (long long)total);
-            good = false;
-        } else
-            total += sizes[i];
-    }
-    if (good && sizes && total != n) {
-        eg_fail_as(x->cx, EG_ERROR_INDEX,
-                   "split: the parts are %lld together, but axis %d of %s is %lld",
-                   (long long)total, k, eg__dims_text(x, text, sizeof text), (long long)n);
-        good = false;
-    }
+    const int64_t n = a->x->dim[a->axis];
+    int64_t total = 0;
+    eg__axis_text(a, text, sizeof text);
+    if (count < 1 || (!sizes && n % count))
+        return eg__refuse_axis(a, EG_ERROR_SHAPE, "%s does not split into %d equal parts", text,
+                               count),
+               false;
+    for (int i = 0; sizes && i < count; total += sizes[i++])
+        if (sizes[i] < 0 || sizes[i] > n - total)
+            return eg__refuse_axis(a, EG_ERROR_SHAPE,
+                                   "part %d of size %lld does not fit into %s after %lld", i + 1,
+                                   (long long)sizes[i], text, (long long)total),
+                   false;
+    if (sizes && total != n)
+        return eg__refuse_axis(a, EG_ERROR_SHAPE,
+                               "the parts have %lld elements together, too few for %s",
+                               (long long)total, text),
+               false;
+    return true;
+}
+int eg__split(const eg_named_axis *a, int count, const int64_t *sizes, eg_tensor **parts)
+{
     int64_t from = 0;
+    if (!parts)
+        return eg__refuse_axis(a, EG_ERROR_MISUSE, "there is no room for the parts: it is NULL"),
+               -1;
+    for (int i = 0; i < count; i++) parts[i] = eg__poison(a->x->cx);
+    if (!split_fits(a, count, sizes)) return -1;
     for (int i = 0; i < count; i++) {
-        int64_t size = !good ? 0 : sizes ? sizes[i] : n / count;
-        parts[i] = good ? eg_slice_axis(x, k, from, from + size, 1) : view_poison_of(x);
+        const int64_t size = sizes ? sizes[i] : a->x->dim[a->axis] / count;
+        parts[i] = eg__slice(a, from, from + size, 1);
         from += size;
     }
-    return good && !eg__failed(x->cx) ? 0 : -1;
+    return eg__failed(a->x->cx) ? -1 : 0;
+}
+int eg_split_axis(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_tensor **parts)
+{
+    eg_named_axis a;
+    if (eg__axis_numbered(&a, "split", x, axis_k)) return eg__split(&a, count, sizes, parts);
+    for (int i = 0; parts && i < count; i++) parts[i] = view_poison_of(x);
+    return -1;
 }
 static eg_tensor *slice_call(eg_tensor *const *x) { return eg_slice_axis(x[0], 1, 1, EG_END, 2); }
 static eg_tensor *back_call(eg_tensor *const *x) { return eg_slice_axis(x[0], 0, -1, EG_END, -2); }
@@ -403,20 +443,23 @@ static const eg_op slice_op = { "slice",
                                 .jvp = eg_jvp_linear };
 
 /* -- select: y[…] = x[…, index, …] ------------------------------------------------------------ */
-eg_tensor *eg_select_axis(eg_tensor *x, int axis_k, int64_t index)
+eg_tensor *eg__select(const eg_named_axis *a, int64_t index)
 {
     map m;
     char text[256];
-    if (!view_begin(&m, &select_op, x)) return view_poison_of(x);
-    int k = eg__axis("select", x, axis_k);
-    if (k < 0) return view_poison_of(x);
-    if (index >= x->dim[k] || index < -x->dim[k])
-        return eg_fail_as(x->cx, EG_ERROR_INDEX,
-                          "select: index %lld is out of range for axis %d of %s", (long long)index,
-                          k, eg__dims_text(x, text, sizeof text));
-    m.axis[k].at = index < 0 ? index + x->dim[k] : index;
-    drop(&m, k);
-    return view_finish(&m, x);
+    const int64_t n = a->x->dim[a->axis];
+    if (!view_begin(&m, &select_op, a->x)) return view_poison_of(a->x);
+    if (index >= n || index < -n)
+        return eg__refuse_axis(a, EG_ERROR_INDEX, "index %lld is out of range for %s",
+                               (long long)index, eg__axis_text(a, text, sizeof text));
+    m.axis[a->axis].at = index < 0 ? index + n : index;
+    drop(&m, a->axis);
+    return view_finish(&m, a->x);
+}
+eg_tensor *eg_select_axis(eg_tensor *x, int axis_k, int64_t index)
+{
+    eg_named_axis a;
+    return eg__axis_numbered(&a, "select", x, axis_k) ? eg__select(&a, index) : view_poison_of(x);
 }
 static eg_tensor *select_call(eg_tensor *const *x) { return eg_select_axis(x[0], 1, -2); }
 static const eg_sample select_samples[] = { { select_call, "2x3x4", 0, 0 },
@@ -517,23 +560,30 @@ static const eg_op diagonal_op = { "diagonal",
                                    .jvp = eg_jvp_linear };
 
 /* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the place in the window last ---------------- */
-eg_tensor *eg_unfold_axis(eg_tensor *x, int axis_k, int64_t size, int64_t step)
+eg_tensor *eg__unfold(const eg_named_axis *a, int64_t size, int64_t step)
 {
     map m;
     char text[256];
-    if (!view_begin(&m, &unfold_op, x)) return view_poison_of(x);
-    int k = eg__axis("unfold", x, axis_k);
-    if (k < 0) return view_poison_of(x);
+    const int k = a->axis;
+    const int64_t n = a->x->dim[k];
+    if (!view_begin(&m, &unfold_op, a->x)) return view_poison_of(a->x);
+    eg__axis_text(a, text, sizeof text);
     if (step < 1)
-        return eg_fail_as(x->cx, EG_ERROR_INDEX,
-                          "unfold: the step along axis %d is %lld, and must be at least 1", k,
-                          (long long)step);
-    if (size < 1 || size > x->dim[k])
-        return eg_fail_as(x->cx, EG_ERROR_INDEX,
-                          "unfold: a window of %lld does not fit into axis %d of %s",
-                          (long long)size, k, eg__dims_text(x, text, sizeof text));
-    m.axis[m.nx + k] = (axis){ (x->dim[k] - size) / step + 1, step, k, -1 };
-    return insert(&m, x, m.ny, (axis){ size, 1, k, -1 }) ? view_finish(&m, x) : view_poison_of(x);
+        return eg__refuse_axis(a, EG_ERROR_MISUSE,
+                               "the step along %s is %lld, and must be at least 1", text,
+                               (long long)step);
+    if (size < 1 || size > n)
+        return eg__refuse_axis(a, EG_ERROR_SHAPE, "a window of %lld does not fit into %s",
+                               (long long)size, text);
+    m.axis[m.nx + k] = (axis){ (n - size) / step + 1, step, k, -1 };
+    return insert(&m, a->x, m.ny, (axis){ size, 1, k, -1 }) ? view_finish(&m, a->x)
+                                                            : view_poison_of(a->x);
+}
+eg_tensor *eg_unfold_axis(eg_tensor *x, int axis_k, int64_t size, int64_t step)
+{
+    eg_named_axis a;
+    return eg__axis_numbered(&a, "unfold", x, axis_k) ? eg__unfold(&a, size, step)
+                                                      : view_poison_of(x);
 }
 static eg_tensor *unfold_call(eg_tensor *const *x) { return eg_unfold_axis(x[0], 1, 3, 2); }
 static eg_tensor *apart_call(eg_tensor *const *x) { return eg_unfold_axis(x[0], 0, 2, 3); }

@@ -246,6 +246,7 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
     out->step = step ? strtoll(step, NULL, 10) : 0;
 }
 
+/* A file that is there but cannot be read as a checkpoint is reported as such, not as an error. */
 eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
 {
     eg_saved out = { .step = 0 };
@@ -433,6 +434,7 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
     return t;
 }
 
+/* Reads and bounds all numbers first, then makes data, model and optimiser of them. */
 eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
 {
     eg_trainer_load_args o = { .size = sizeof o };

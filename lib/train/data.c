@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The vocabulary is the task's symbols, in their order. */
 eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
 {
     if (!task || !task->name || !task->symbols || !task->make) {
@@ -205,6 +206,8 @@ static uint64_t permuted(uint64_t key, uint64_t n, uint64_t x)
     return x;
 }
 
+/* Pairs by a permutation that changes from round to round; a task by its own function, whose
+ * lengths and symbols are checked. */
 int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example *e)
 {
     if (!d || !e || d->free_text) return -1;

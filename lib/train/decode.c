@@ -307,6 +307,7 @@ static void decode_search(decoder *d)
         found(d, d->tokens + r * d->length + o->prompts, d->length - o->prompts, false, log_p[r]);
 }
 
+/* Allocates all that the search needs, whose size the options give, then runs it. */
 const eg_decoded *eg_decode_with(const eg_decode_args *given)
 {
     decoder *d, start = { .o = { .size = sizeof start.o } };

@@ -85,9 +85,8 @@ static bool probe_open(probe *p)
 int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
 {
     if (!t || eg_error(t->cx)) return -1;
-    uint64_t draws = eg_draws(t->cx);
-    bool training = eg_training(t->cx), was = eg_nograd(t->cx, false);
-    eg_eval(t->cx);
+    eg__evaluation e = eg__evaluation_begin(t->cx);
+    eg_nograd(t->cx, false); /* gradients need a history */
     eg_mark m = eg_push(t->cx);
     probe p = { .t = t };
     eg_trainer_check_report r = { 0 };
@@ -118,9 +117,7 @@ int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
         }
     }
     eg_pop(t->cx, m);
-    eg_nograd(t->cx, was);
-    if (training) eg_train(t->cx);
-    eg_set_draws(t->cx, draws);
+    eg__evaluation_end(t->cx, e);
     if (out) *out = r;
     return eg_error(t->cx) ? -1 : 0;
 }

@@ -5,25 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* What evaluation changes in the context, to be put back: history and dropout are off in between,
- * and random numbers start again where they were. */
-typedef struct quiet {
-    bool training, nograd;
-    uint64_t draws;
-} quiet;
-static quiet quiet_begin(eg_ctx *cx)
-{
-    quiet q = { eg_training(cx), eg_nograd(cx, true), eg_draws(cx) };
-    eg_eval(cx);
-    return q;
-}
-static void quiet_end(eg_ctx *cx, quiet q)
-{
-    eg_set_draws(cx, q.draws);
-    eg_nograd(cx, q.nograd);
-    if (q.training) eg_train(cx);
-}
-
 /* -- asking ----------------------------------------------------------------------------------- */
 /* An input in tokens. */
 typedef struct question {
@@ -161,6 +142,7 @@ static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, 
     return t->answer;
 }
 
+/* The prompt as a question, decoded under evaluation, as text. */
 const char *eg_trainer_generate_with(const eg_generate_args *given)
 {
     eg_generate_args o = { .size = sizeof o };
@@ -178,7 +160,7 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
         return NULL;
     }
     const char *answer = NULL;
-    quiet q = quiet_begin(t->cx);
+    eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_mark m = eg_push(t->cx);
     eg_owner *owner = eg_owner_open(t->cx);
     size_t room = o.prompt && t->data->free_text ? strlen(o.prompt) : (size_t)input_room(t);
@@ -188,7 +170,7 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     const eg_decoded *d = ahead.count < 0 ? NULL : decoded(t, &ahead, &o);
     if (d) answer = written(t, d->sequence->tokens, d->sequence->count, o.bytes);
     eg_pop(t->cx, m);
-    quiet_end(t->cx, q);
+    eg__evaluation_end(t->cx, e);
     return answer;
 }
 
@@ -205,7 +187,7 @@ static answer answer_to(eg_trainer *t, const char *input)
     answer a = { .q = look_ask(t, input, t->asked, input_room(t)), .count = -1 };
     a.first = a.q.count;
     if (a.first < 0) return a;
-    quiet q = quiet_begin(t->cx);
+    eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_mark m = eg_push(t->cx);
     int32_t *to = a.q.tokens + a.first;
     if (t->kind->autoregressive) {
@@ -225,7 +207,7 @@ static answer answer_to(eg_trainer *t, const char *input)
         a.count = a.first;
     }
     eg_pop(t->cx, m);
-    quiet_end(t->cx, q);
+    eg__evaluation_end(t->cx, e);
     a.count = eg_error(t->cx) ? -1 : a.count;
     return a;
 }
@@ -261,6 +243,8 @@ static void label(const eg_trainer *t, const char **to, int64_t count, const int
     for (int64_t k = 0; k < count; k++) to[k] = eg_data_symbol(t->data, tokens[k]);
 }
 
+/* Runs the model on the input, of a decoder with its own answer, and stacks the weights of the
+ * part. */
 eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
                            const char *const **rows, const char *const **columns)
 {
@@ -271,13 +255,13 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
     if (a.q.count < 0 || a.count < 0) return NULL;
     int64_t n = a.q.count + a.count, layers = t->o.layers;
     n = n < t->longest ? n : t->longest; /* an answer without EG_STOP fills all places */
-    quiet q = quiet_begin(t->cx);
+    eg__evaluation e = eg__evaluation_begin(t->cx);
     eg__batch b = batch_of(&a.q, n);
     t->kind->logits(&t->net, t->cx, &b, t->weights);
     /* l b h i j, b = 1 */
     eg_tensor *all =
         eg_contiguous(eg_squeeze(eg_stack_axis_n(0, (int)layers, t->weights + part * layers), 1));
-    quiet_end(t->cx, q);
+    eg__evaluation_end(t->cx, e);
     char letter = t->kind->has_source ? t->kind->part[part].letter : 'd';
     if (n == a.q.count + a.count) /* what the last place writes */
         a.q.tokens[n] = a.ended ? EG_STOP : EG_PAD;
@@ -310,6 +294,7 @@ static eg_tensor *look_at_places(const eg_trainer *t, const eg__batch *b, int k)
     return eg_mul(t->weights[k], eg_cast(keep, eg_params_type(t->params)));
 }
 
+/* Means of the largest weight, as eg_heads gives them for each attention. */
 int eg_trainer_saturation(eg_trainer *t, double *largest)
 {
     if (!t || eg_error(t->cx)) return -1;
@@ -317,7 +302,7 @@ int eg_trainer_saturation(eg_trainer *t, double *largest)
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "saturation: the result is NULL");
         return -1;
     }
-    quiet q = quiet_begin(t->cx);
+    eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_mark m = eg_push(t->cx);
     eg__batch b = eg__batch_test(t, 0, t->tests < t->o.batch ? t->tests : t->o.batch);
     if (b.rows) t->kind->logits(&t->net, t->cx, &b, t->weights);
@@ -327,6 +312,6 @@ int eg_trainer_saturation(eg_trainer *t, double *largest)
             largest[k * t->o.heads + h] = head[h].rows ? head[h].top : 0;
     }
     eg_pop(t->cx, m);
-    quiet_end(t->cx, q);
+    eg__evaluation_end(t->cx, e);
     return eg_error(t->cx) ? -1 : 0;
 }

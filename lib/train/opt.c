@@ -533,6 +533,7 @@ static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
     return !eg_error(op->cx);
 }
 
+/* Gradients and update in one scope, so that all temporaries are freed with it. */
 int eg_step(eg_opt *op, eg_tensor *loss)
 {
     char reason[700];

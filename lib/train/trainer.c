@@ -134,6 +134,7 @@ static double noam_scale(const eg_trainer_args *o)
                : 1;
 }
 
+/* Fills in the defaults, which depend on the data. False after refusing an option. */
 static bool defaults(eg_trainer_args *o)
 {
     const eg_task *task = o->data->task;
@@ -339,13 +340,27 @@ eg_progress eg_trainer_now(const eg_trainer *t)
 }
 
 /* -- evaluation ------------------------------------------------------------------------------- */
+eg__evaluation eg__evaluation_begin(eg_ctx *cx)
+{
+    eg__evaluation e = { eg_training(cx), eg_nograd(cx, true), eg_draws(cx) };
+    eg_eval(cx);
+    return e;
+}
+
+void eg__evaluation_end(eg_ctx *cx, eg__evaluation e)
+{
+    eg_set_draws(cx, e.draws);
+    eg_nograd(cx, e.nograd);
+    if (e.training) eg_train(cx);
+}
+
+/* Runs over the test set in batches, without history and dropout; puts the state of the context
+ * back. */
 int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
 {
     if (!t || eg_error(t->cx)) return -1;
     eg_score all = { 0 };
-    uint64_t draws = eg_draws(t->cx);
-    bool training_before = eg_training(t->cx), was = eg_nograd(t->cx, true);
-    eg_eval(t->cx);
+    eg__evaluation e = eg__evaluation_begin(t->cx);
     for (int64_t k = 0; k < t->tests && !eg_error(t->cx); k += t->o.batch) {
         eg__batch b = eg__batch_test(t, k, t->tests - k < t->o.batch ? t->tests - k : t->o.batch);
         eg_mark m = eg_push(t->cx);
@@ -358,9 +373,7 @@ int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
         }
         eg_pop(t->cx, m);
     }
-    eg_nograd(t->cx, was);
-    if (training_before) eg_train(t->cx);
-    eg_set_draws(t->cx, draws);
+    eg__evaluation_end(t->cx, e);
     if (eg_error(t->cx)) return -1;
     all.loss /= (double)all.tokens;
     t->now.exact = (double)all.exact / (double)all.sequences;

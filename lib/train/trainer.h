@@ -105,6 +105,15 @@ typedef struct eg__restored {
 /* eg__restored NULL: a new model. NULL after an error. */
 eg_trainer *eg__trainer_make(const eg_trainer_args *, const eg__restored *);
 
+/* -- trainer.c: evaluation. Between begin and end history and dropout are off; end also puts the
+ * random numbers back to where they were. */
+typedef struct eg__evaluation {
+    bool training, nograd; /* as they were */
+    uint64_t draws;
+} eg__evaluation;
+eg__evaluation eg__evaluation_begin(eg_ctx *);
+void eg__evaluation_end(eg_ctx *, eg__evaluation);
+
 /* -- batch.c ---------------------------------------------------------------------------------- */
 eg__batch eg__batch_rows(const eg__batch *, int64_t from, int64_t to);
 bool eg__batch_tests(eg_trainer *);     /* chooses the test set; false after an error */

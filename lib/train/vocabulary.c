@@ -169,6 +169,7 @@ bool eg__data_symbols_read(eg_data *d, const char *text)
 }
 
 /* -- asking ----------------------------------------------------------------------------------- */
+/* Looks each symbol up; none is added. */
 int eg_data_encode(const eg_data *d, const char *text, int room, int32_t *tokens)
 {
     if (d && (!text || !tokens))

@@ -27,7 +27,7 @@ static void where_bytes(const uint8_t *data, size_t size)
         return;
     }
     const int64_t high[3] = { 4, 5, 3 };
-    const eg_three three = eg__where_tile(p, low, high, sizes);
+    const eg_cover three = eg__where_tile(p, low, high, sizes);
     bool any = false, all = true;
     for (int64_t a = low[0]; a < high[0]; a++)
         for (int64_t b = low[1]; b < high[1]; b++) {
@@ -39,7 +39,7 @@ static void where_bytes(const uint8_t *data, size_t size)
                 any |= is, all &= is;
             }
         }
-    if ((three == EG_NONE && any) || (three == EG_EVERY && !all)) abort();
+    if ((three == EG_COVER_NONE && any) || (three == EG_COVER_ALL && !all)) abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

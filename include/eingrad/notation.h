@@ -1,0 +1,128 @@
+/* eingrad/notation.h: strings of axes, and formulas over their indices, as data; docs/notation.md.
+ *
+ * Every operation reads its strings with one parser. Here a program has the same parser: it reads a
+ * string, looks at its terms, changes them, and hands .text to an operation.
+ *
+ *     const eg_spec *s = eg_spec_parse(cx, "mine", "b i [j]");
+ *     s = eg_spec_insert(s, 0, 0, "c");                                   s->text: "c b i [j]"
+ *     const eg_formula *f = eg_formula_parse(cx, "mine", "j <= i");
+ *     f = eg_formula_replace(f, "i", "i + 5", NULL);                      f->text: "j <= (i + 5)"
+ *
+ * A spec or formula does not change once it is made: an edit returns another one. Both live in the
+ * scope that is open when they are made, as tensors do; so does all that their members point to.
+ * After an error functions return NULL, and of NULL they return NULL (or −1, false): calls nest,
+ * and one eg_error() at the end is enough. `who` stands before the sentences of errors; the
+ * sentences have carets, and the code EG_ERROR_NOTATION, EG_ERROR_SHAPE for sizes and ranks that do
+ * not fit, or EG_ERROR_MEMORY. */
+#ifndef EINGRAD_NOTATION_H
+#define EINGRAD_NOTATION_H
+#include <eingrad/core.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -- specs: "b i [j], (h=8 d) ... -> b j" ------------------------------------------------------ */
+enum {
+    EG_INDEX_ONE = -1, /* eg_spec_item.index of a 1, of () too */
+    EG_INDEX_REST = -2 /* … of an ellipsis                     */
+};
+/* One thing that a term is made of. The items of a group follow each other. */
+typedef struct eg_spec_item {
+    int index; /* which eg_spec.index, or EG_INDEX_ONE, EG_INDEX_REST                         */
+    int axis;  /* of the operand, from 0, an ellipsis counted as one; items of a group share it */
+    int group; /* 0: none; else the number of its ( ) in the term, from 1                     */
+    bool bracket; /* stands in [ ]                                                               */
+    int at;       /* its first byte in eg_spec.text                                              */
+} eg_spec_item;
+typedef struct eg_spec_term {
+    int axes;  /* of the operand, an ellipsis counted as one */
+    int items; /* 0: an empty term, an operand of rank 0     */
+    const eg_spec_item *item;
+} eg_spec_term;
+/* A letter or name of the string. */
+typedef struct eg_spec_index {
+    const char *name;
+    int64_t size; /* −1: not known       */
+    bool fixed;   /* by the string: h=8  */
+} eg_spec_index;
+typedef struct eg_spec {
+    const char *text; /* as it was given; after an edit in the shortest form that reads the same */
+    bool names;       /* indices are names, not letters                                          */
+    bool arrow;       /* there is an output: term[terms]                                         */
+    int indices;      /* in order of first appearance                                            */
+    int terms;        /* of operands                                                             */
+    const eg_spec_index *index;
+    const eg_spec_term *term;
+    eg_ctx *cx;
+    const char *who;
+} eg_spec;
+
+/* Reads a string. NULL after an error: a string that cannot be read, NULL. */
+EG_API const eg_spec *eg_spec_parse(eg_ctx *, const char *who, const char *text);
+/* The same spec with the sizes that `count` tensors give its indices; xs[k] may be NULL where
+ * others give all sizes of term k. Refused as by every operation: another rank, two sizes under one
+ * index, a size that is not known. */
+EG_API const eg_spec *eg_spec_bind(const eg_spec *, int count, eg_tensor *const *xs);
+/* The first item of a term that is that index; −1: it has none. term = terms: the output. */
+EG_API int eg_spec_place(const eg_spec *, int term, const char *name);
+/* The axis of the operand at which it stands; −1: none. */
+EG_API int eg_spec_axis(const eg_spec *, int term, const char *name);
+
+/* One term as a spec of its own. */
+EG_API const eg_spec *eg_spec_pick(const eg_spec *, int term);
+/* The items of a term as text, as .keep, .weights_axes and eg_spec_insert take them. */
+EG_API const char *eg_spec_items(const eg_spec *, int term);
+/* Items as a spec of one term, in letters or names as the other spec is. */
+EG_API const eg_spec *eg_spec_like(const eg_spec *, const char *items);
+/* The first terms of `count` specs behind each other, and after an arrow that of `output` (NULL: no
+ * arrow); in names if one of them is, and letters are then names of one letter. */
+EG_API const eg_spec *eg_spec_join(int count, const eg_spec *const *terms, const eg_spec *output);
+/* "ij,jk->ik", j → t   "it,tk->ik". Refused: an index that is there already. */
+EG_API const eg_spec *eg_spec_rename(const eg_spec *, const char *from, const char *to);
+/* An index of a term (−1: of all) written as other items: "" drops it, "(g r)", "h=8", "[j]" */
+EG_API const eg_spec *eg_spec_replace(const eg_spec *, int term, const char *name,
+                                      const char *items);
+/* Items put before item `at` of a term (−1: of every term); at < 0: behind the last. */
+EG_API const eg_spec *eg_spec_insert(const eg_spec *, int term, int at, const char *items);
+/* Brackets of a term around these indices and no others. */
+EG_API const eg_spec *eg_spec_bracket(const eg_spec *, int term, int count,
+                                      const char *const *names);
+/* A letter that the spec does not have, the first of `wish` if it is free; in names `wish`, or it
+ * with a number. */
+EG_API const char *eg_spec_fresh(const eg_spec *, const char *wish);
+/* Records an error with a caret under an item of a term (−1: under all of the term); returns the
+ * poison tensor. */
+EG_API eg_tensor *eg_spec_fail(const eg_spec *, eg_code, int term, int item, const char *format,
+                               ...)
+#if defined(__GNUC__)
+    __attribute__((format(printf, 5, 6)))
+#endif
+    ;
+
+/* -- formulas: "j <= i & j > i - |h|", a predicate; "g*4 + r", a number ----------------------- */
+typedef struct eg_formula {
+    const char *text;
+    bool truth;  /* true or false; else a number                                */
+    int indices; /* names that occur, as i or as |i|, in order of appearance */
+    const char *const *index;
+    eg_ctx *cx;
+    const char *who;
+    int places; /* where they stand, for eg_formula_replace                     */
+    const struct eg__formula_place *place;
+} eg_formula;
+EG_API const eg_formula *eg_formula_parse(eg_ctx *, const char *who, const char *text);
+/* True if the index occurs, as i or as |i|. */
+EG_API bool eg_formula_has(const eg_formula *, const char *name);
+/* True if both read the same, blanks aside: "j<=i" and "j <= i". */
+EG_API bool eg_formula_equals(const eg_formula *f, const eg_formula *g);
+/* Every i written as the number `value`, every |i| as `size`, in parentheses where they are needed;
+ * NULL leaves it as it is. "j <= i", i → i + 5: "j <= (i + 5)" */
+EG_API const eg_formula *eg_formula_replace(const eg_formula *, const char *name, const char *value,
+                                            const char *size);
+/* "(f) & (g)"; the other one if one is NULL. Refused: numbers. */
+EG_API const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif

@@ -1,0 +1,312 @@
+/* test_spec.c: eingrad/notation.h: strings and predicates as data, their edits, and what is
+ * refused. */
+#include <eingrad/check.h>
+#include <eingrad/notation.h>
+#include "fixtures.h"
+#include "tests.h"
+
+static eg_ctx *cx;
+static void open_cx(void) { cx = eg_open(.dtype = EG_F64, .seed = 3); }
+static void close_cx(void) { eg_close(cx); }
+GROUP("data", .setup = open_cx, .teardown = close_cx)
+
+static const eg_spec *spec(const char *text) { return eg_spec_parse(cx, "mine", text); }
+static const eg_formula *formula(const char *text) { return eg_formula_parse(cx, "mine", text); }
+
+TEST(terms_as_data)
+{
+    const eg_spec *s = spec("b (h=8 d) [1 ...], () -> b d");
+    eg_assert_ok(cx);
+    ck_assert(s->terms == 2 && s->arrow && !s->names && s->indices == 3);
+    ck_assert_str_eq(s->index[1].name, "h");
+    ck_assert(s->index[1].size == 8 && s->index[1].fixed && s->index[2].size == -1);
+    const eg_spec_term *t = &s->term[0];
+    ck_assert(t->axes == 4 && t->items == 5);
+    ck_assert(t->item[0].axis == 0 && t->item[0].group == 0 && !t->item[0].bracket);
+    ck_assert(t->item[1].axis == 1 && t->item[2].axis == 1 && t->item[1].group == t->item[2].group);
+    ck_assert(t->item[3].index == EG_INDEX_ONE && t->item[3].bracket && t->item[3].axis == 2);
+    ck_assert(t->item[4].index == EG_INDEX_REST && t->item[4].axis == 3 && t->item[4].at == 13);
+    ck_assert(s->term[1].axes == 1 && s->term[1].item[0].index == EG_INDEX_ONE);
+    ck_assert(eg_spec_place(s, 0, "d") == 2 && eg_spec_axis(s, 0, "d") == 1);
+    ck_assert(eg_spec_axis(s, 2, "d") == 1 && eg_spec_axis(s, 1, "d") == -1);
+    ck_assert(eg_spec_axis(s, 0, "q") == -1 && eg_spec_axis(s, 3, "d") == -1);
+    ck_assert(eg_spec_axis(NULL, 0, "d") == -1);
+    s = spec("names: query head, head -> query");
+    ck_assert(s->names && s->indices == 2 && !strcmp(s->index[0].name, "query"));
+    s = spec("");
+    ck_assert(s->terms == 1 && s->term[0].items == 0 && s->term[0].axes == 0);
+    eg_assert_ok(cx);
+}
+
+TEST(sizes_are_bound)
+{
+    const eg_spec *s = spec("b (h=8 d), d k -> k"), *t;
+    eg_tensor *x[] = { eg_ones(cx, 2, 24), eg_ones(cx, 3, 5) };
+    t = eg_spec_bind(s, 2, x);
+    eg_assert_ok(cx);
+    ck_assert(t->index[0].size == 2 && t->index[2].size == 3 && t->index[3].size == 5);
+    ck_assert(t->index[1].fixed && !t->index[2].fixed && s->index[0].size == -1);
+    ck_assert_str_eq(eg_spec_pick(t, 0)->text, "b (h=8 d)");
+    x[0] = NULL;
+    ck_assert_ptr_null(eg_spec_bind(s, 2, x));
+    eg_assert_error(cx, "mine: index 'b' has no size");
+    x[0] = eg_ones(cx, 2, 25);
+    ck_assert_ptr_null(eg_spec_bind(s, 2, x));
+    eg_assert_error(cx, "mine: (h=8 d) is 25 in operand 1, but h = 8, d = 3 gives another size\n"
+                        "  b (h=8 d), d k -> k\n    ^^^^^^^");
+    x[0] = eg_ones(cx, 2);
+    ck_assert_ptr_null(eg_spec_bind(s, 2, x));
+    ck_assert_int_eq(eg_error_code(cx), EG_ERROR_SHAPE);
+    eg_clear(cx);
+}
+
+/* Each edit prints the shortest text that reads the same, and its data are those of the text. */
+enum { PICK, RENAME, REPLACE, INSERT, BRACKET, ITEMS };
+static const struct {
+    int edit;
+    const char *text;
+    int term, at;
+    const char *name, *with, *is;
+} edits[] = {
+    { PICK, "b i [j], b j -> b", 0, 0, NULL, NULL, "b i [j]" },
+    { PICK, "letters: b i, (h=8 d) -> b", 1, 0, NULL, NULL, "(h=8 d)" },
+    { PICK, "names: b i -> b", 1, 0, NULL, NULL, "names: b" },
+    { RENAME, "ij, jk -> ik", 0, 0, "j", "t", "it,tk->ik" },
+    { RENAME, "i (j=4 k)", 0, 0, "j", "t", "i (t=4 k)" },
+    { RENAME, "names: query key -> key", 0, 0, "key", "place_2",
+      "names: query place_2 -> place_2" },
+    { RENAME, "ij,jk", 0, 0, "j", "j", "ij,jk" },
+    { REPLACE, "bhj,hj->b", 0, 0, "h", "(g r)", "b (g r) j, h j -> b" },
+    { REPLACE, "bhj,hj->b", -1, 0, "h", "", "bj,j->b" },
+    { REPLACE, "bhj,hj->b", -1, 0, "h", "gr", "bgrj,grj->b" },
+    { REPLACE, "b (h d)", 0, 0, "h", "h=8", "b (h=8 d)" },
+    { REPLACE, "b (h) d", 0, 0, "h", "", "b d" },
+    { REPLACE, "b [h] d", 0, 0, "h", "", "b d" },
+    { REPLACE, "b h -> h", 1, 0, "h", "1", "b h -> 1" },
+    { INSERT, "bij,jk->bik", -1, 0, NULL, "c", "cbij,cjk->cbik" },
+    { INSERT, "bij,jk->bik", 2, -1, NULL, "c", "bij,jk->bikc" },
+    { INSERT, "b (h d) [j]", 0, 1, NULL, "c", "b c (h d) [j]" },
+    { INSERT, "b (h d) [j]", 0, 2, NULL, "c", "b (h c d) [j]" },
+    { INSERT, ",i", 0, 0, NULL, "c", "c,i" },
+    { INSERT, "names: query key", 0, 5, NULL, "copy=3", "names: query key copy=3" },
+    { BRACKET, "b [h] i (j k)", 0, 0, "k", NULL, "b h i (j [k])" },
+    { BRACKET, "b [h] i j", 0, 0, NULL, NULL, "b h i j" },
+    { BRACKET, "b h i j", 0, 0, "i", NULL, "b h [i] j" },
+    { ITEMS, "names: query key, key -> key", 0, 0, NULL, NULL, "query key" },
+    { ITEMS, "b ([h=2] d) 1 ... ()", 0, 0, NULL, NULL, "b ([h=2] d) 1 ... ()" },
+    { ITEMS, "[(h d)] k", 0, 0, NULL, NULL, "([h d]) k" },
+};
+LOOP_TEST(edits_print_and_read_back, sizeof edits / sizeof *edits)
+{
+    const eg_spec *s = spec(edits[_i].text), *y = NULL;
+    const char *name = edits[_i].name, *with = edits[_i].with;
+    const int term = edits[_i].term;
+    switch (edits[_i].edit) {
+    case PICK: y = eg_spec_pick(s, term); break;
+    case RENAME: y = eg_spec_rename(s, name, with); break;
+    case REPLACE: y = eg_spec_replace(s, term, name, with); break;
+    case INSERT: y = eg_spec_insert(s, term, edits[_i].at, with); break;
+    case BRACKET: y = eg_spec_bracket(s, term, name != NULL, &name); break;
+    default: y = eg_spec_like(s, eg_spec_items(s, term)); break;
+    }
+    eg_assert_ok(cx);
+    ck_assert_str_eq(y->text, edits[_i].is);
+    const eg_spec *again = spec(y->text);
+    eg_assert_ok(cx);
+    ck_assert(edits[_i].edit == ITEMS || again->names == y->names);
+    ck_assert(again->terms == y->terms && again->indices == y->indices);
+}
+
+TEST(terms_are_joined)
+{
+    const eg_spec *a = spec("b i [j]"), *b = spec("j k, never"), *out = spec("b k"),
+                  *w = spec("names: query k"), *two[] = { a, b };
+    ck_assert_str_eq(eg_spec_join(2, two, out)->text, "b i [j], j k -> b k");
+    ck_assert_str_eq(eg_spec_join(1, two, NULL)->text, "b i [j]");
+    two[0] = spec("ij");
+    ck_assert_str_eq(eg_spec_join(2, two, out)->text, "ij,jk->bk");
+    two[1] = w;
+    ck_assert_str_eq(eg_spec_join(2, two, NULL)->text, "names: i j, query k");
+    ck_assert_str_eq(eg_spec_like(w, "head k")->text, "head k");
+    ck_assert(eg_spec_like(w, "head k")->indices == 2);
+    ck_assert_str_eq(eg_spec_fresh(a, "n"), "n");
+    ck_assert_str_eq(eg_spec_fresh(a, "b"), "a");
+    ck_assert_str_eq(eg_spec_fresh(w, "query"), "query_2");
+    eg_assert_ok(cx);
+    two[0] = NULL;
+    ck_assert_ptr_null(eg_spec_join(2, two, out));
+    ck_assert_ptr_null(eg_spec_rename(eg_spec_pick(NULL, 0), "a", "b"));
+    ck_assert_ptr_null(eg_spec_items(NULL, 0));
+    ck_assert_ptr_null(eg_spec_fresh(NULL, "a"));
+    eg_assert_ok(cx);
+    const eg_spec *full = spec("abcdefghijklmnopqrstuvwxyz,ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+    ck_assert_ptr_null(eg_spec_fresh(full, "a"));
+    eg_assert_error(cx, "the string leaves no letter that is free");
+}
+
+TEST(specs_refuse)
+{
+    const eg_spec *s = spec("b i [j]");
+    ck_assert_ptr_null(spec("b (i"));
+    eg_assert_error(cx, "mine: '(' is not closed\n  b (i\n    ^");
+    ck_assert_ptr_null(spec(NULL));
+    eg_assert_error(cx, "mine: the spec is NULL");
+    ck_assert_ptr_null(eg_spec_parse(NULL, "mine", "b"));
+    ck_assert_ptr_null(eg_spec_rename(s, "i", "j"));
+    eg_assert_error(cx, "mine: 'i' cannot be renamed to 'j', which is in the string already");
+    ck_assert_ptr_null(eg_spec_rename(s, "i", "head"));
+    eg_assert_error(cx, "mine: one letter is asked for\n  head\n  ^^^^");
+    ck_assert_ptr_null(eg_spec_rename(s, "q", "h"));
+    eg_assert_error(cx, "mine: the string has no index 'q'");
+    ck_assert_ptr_null(eg_spec_replace(s, 0, "i", "a, c"));
+    eg_assert_error(cx, "mine: items of one term are asked for");
+    ck_assert_ptr_null(eg_spec_replace(s, 0, "i", "->"));
+    eg_assert_error(cx, "mine: items of one term are asked for");
+    ck_assert_ptr_null(eg_spec_replace(s, 0, "j", "[k]"));
+    eg_assert_error(cx, "mine: brackets stand inside brackets\n  b i [[k]]\n      ^^");
+    ck_assert_ptr_null(eg_spec_replace(s, 7, "i", "a"));
+    eg_assert_error(cx, "mine: \"b i [j]\" has no term 7");
+    ck_assert_int_eq(eg_spec_bracket(s, 0, 0, NULL)->indices, 3);
+    ck_assert_ptr_null(eg_spec_bracket(s, 0, 1, (const char *const[]){ "q" }));
+    eg_assert_error(cx, "mine: the string has no index 'q'");
+    ck_assert_ptr_null(eg_spec_insert(s, 0, 0, NULL));
+    eg_assert_error(cx, "mine: the items are NULL");
+    ck_assert(!eg_ok(eg_spec_fail(s, EG_ERROR_INDEX, 0, 2, "no %s", "keys")));
+    ck_assert_int_eq(eg_error_code(cx), EG_ERROR_INDEX);
+    eg_assert_error(cx, "mine: no keys\n  b i [j]\n       ^");
+    eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1, "all");
+    eg_assert_error(cx, "mine: all\n  b i [j]\n  ^^^^^^");
+    eg_fail(cx, "before"); /* after an error nothing is made */
+    ck_assert_ptr_null(spec("b"));
+    ck_assert_ptr_null(eg_spec_pick(s, 0));
+    ck_assert_ptr_null(eg_formula_replace(formula("j"), "j", "i", NULL));
+    eg_clear(cx);
+}
+
+static const struct {
+    const char *text, *name, *value, *size, *is;
+} changed[] = {
+    { "j <= i", "i", "i + 5", NULL, "j <= (i + 5)" },
+    { "j <= i & i < |i|", "i", "k", "|k| + 2", "j <= k & k < (|k| + 2)" },
+    { "j - | j | <= i - |i|", "j", NULL, "12", "j - 12 <= i - |i|" },
+    { "h % 2 == 0 | hh == h", "h", "g*4+r", "8", "(g*4+r) % 2 == 0 | hh == (g*4+r)" },
+    { "i - 3 < j <= i", "i", "-i", NULL, "(-i) - 3 < j <= (-i)" },
+    { "j <= i", "q", "1", "2", "j <= i" },
+    { "j <= i || i < 2", "i", "(i)", NULL, "j <= ((i)) || ((i)) < 2" },
+    { "i", "i", "7", NULL, "7" },
+};
+LOOP_TEST(formulas_are_changed, sizeof changed / sizeof *changed)
+{
+    const eg_formula *f = formula(changed[_i].text),
+                     *y = eg_formula_replace(f, changed[_i].name, changed[_i].value,
+                                             changed[_i].size);
+    eg_assert_ok(cx);
+    ck_assert_str_eq(y->text, changed[_i].is);
+    ck_assert(y->truth == f->truth);
+}
+
+/* i written as i + 2 is the mask of an offset of 2; the same with |i|. */
+TEST(a_replaced_index_is_an_offset)
+{
+    static const char *const where[] = { "j <= i", "i - 3 < j <= i", "(i - j) % 3 == 1 | i*i < j",
+                                         "j - |j| <= i - |i|", "!(i/2 == j/2) & |i| > j" };
+    for (size_t k = 0; k < sizeof where / sizeof *where; k++) {
+        const eg_formula *f = eg_formula_replace(formula(where[k]), "i", "i + 2", "|i| + 2");
+        const int64_t sizes[] = { 4, 9 };
+        eg_tensor *a = eg_where_mask(cx, f->text, "i [j]", 0, sizes),
+                  *b = eg_where_mask(cx, where[k], "i [j]", 2, sizes);
+        eg_assert_close(eg_cast(a, EG_F64), eg_cast(b, EG_F64), 0);
+        eg_tensor *x = eg_normal(cx, 0, 1, 4, 9);
+        eg_assert_close(eg_softmax("i [j]", x, .where = where[k], .offset = 2),
+                        eg_softmax("i [j]", x, .where = f->text), 0);
+        eg_tensor *q = eg_normal(cx, 0, 1, 4, 3), *v = eg_normal(cx, 0, 1, 9, 3);
+        for (int form = EG_FUSED; form <= EG_UNFUSED; form++)
+            eg_assert_close(
+                eg_attention("id,jd,je->ie", q, v, v, .where = where[k], .offset = 2,
+                             .form = (eg_form)form),
+                eg_attention("id,jd,je->ie", q, v, v, .where = f->text, .form = (eg_form)form), 0);
+    }
+}
+
+TEST(formulas_as_data)
+{
+    const eg_formula *f = formula("j <= i & |h| > i");
+    ck_assert(f->truth && f->indices == 3 && !strcmp(f->index[0], "j"));
+    ck_assert(eg_formula_has(f, "h") && !eg_formula_has(f, "k") && !eg_formula_has(NULL, "h"));
+    ck_assert(!formula("i + 1")->truth);
+    ck_assert_str_eq(eg_formula_and(f, formula("1 < j | i == 0"))->text,
+                     "(j <= i & |h| > i) & (1 < j | i == 0)");
+    ck_assert(eg_formula_and(NULL, f) == f && eg_formula_and(f, NULL) == f);
+    ck_assert(eg_formula_equals(formula("j<= i"), formula(" j <=i ")));
+    ck_assert(!eg_formula_equals(formula("j <= i"), formula("j < i")));
+    ck_assert(!eg_formula_equals(formula("j <= i"), formula("j <= i1")));
+    ck_assert(!eg_formula_equals(formula("j <= i"), NULL));
+    eg_assert_ok(cx);
+    ck_assert_ptr_null(formula("j <= "));
+    eg_assert_error(cx, "mine: the predicate ends where a number or an index is expected\n"
+                        "  j <= \n       ^");
+    ck_assert_ptr_null(eg_formula_replace(f, "i", "i <", NULL));
+    eg_assert_error(cx, "mine: the predicate ends");
+    ck_assert_ptr_null(eg_formula_replace(f, "i", "i < 2", NULL));
+    eg_assert_error(cx, "mine: a number is asked for, and this is true or false");
+    ck_assert_ptr_null(eg_formula_and(f, formula("i")));
+    eg_assert_error(cx, "mine: '&' joins truths, and a number stands after it");
+    ck_assert_ptr_null(eg_formula_parse(NULL, "mine", "i"));
+}
+
+/* Where more than one query index stands in the predicate, the call says which one is moved. */
+TEST(offset_letters)
+{
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8), *q = eg_normal(cx, 0, 1, 3, 2, 4),
+              *k = eg_normal(cx, 0, 1, 8, 2, 4), *m = eg_ones(cx, 2);
+    static const char spec_[] = "ihd,jhd,jhe->ihe";
+    ck_assert(!eg_ok(eg_softmax("h i [j]", x, .where = "j <= i + h", .offset = 2)));
+    eg_assert_error(cx, "softmax: .offset is 2, but \"j <= i + h\" has more than one index that it "
+                        "could move; say which with .offset_letter");
+    eg_assert_close(
+        eg_softmax("h i [j]", x, .where = "j <= i + h", .offset = 2, .offset_letter = "i"),
+        eg_softmax("h i [j]", x, .where = "j <= i + h + 2"), 0);
+    eg_assert_close(
+        eg_softmax("h i [j]", x, .where = "j <= i + 2*h", .offset = 2, .offset_letter = "h"),
+        eg_softmax("h i [j]", x, .where = "j <= i + 2*h + 4"), 0);
+    ck_assert(!eg_ok(eg_softmax("h i [j]", x, .where = "j <= i", .offset_letter = "j")));
+    eg_assert_error(cx, "softmax: .offset_letter is 'j', which is no index of the queries");
+    ck_assert(!eg_ok(eg_attention(spec_, q, k, k, .where = "j <= i + h", .offset = 2)));
+    eg_assert_error(cx, "attention: .offset is 2, but");
+    eg_tensor *one = eg_attention(spec_, q, k, k, .where = "j <= i + h", .offset = 2,
+                                  .offset_letter = "i"),
+              *two = eg_attention(spec_, q, k, k, .where = "j <= i + h", .offset = 2,
+                                  .offset_letter = "h");
+    eg_assert_close(one, eg_attention(spec_, q, k, k, .where = "j <= i + 2 + h"), 0);
+    eg_assert_close(two, eg_attention(spec_, q, k, k, .where = "j <= i + h + 2"), 0);
+    ck_assert(!eg_ok(
+        eg_attention(spec_, q, k, k, .where = "j < 4 + h", .offset = 2, .alibi = { "h", m })));
+    eg_assert_error(cx, "attention: .offset is 2, but .alibi counts from 'i' and \"j < 4 + h\" has "
+                        "another index that it could move; say .offset_letter = \"i\"");
+    ck_assert(eg_ok(eg_attention(spec_, q, k, k, .where = "j < 4 + h", .offset = 2,
+                                 .offset_letter = "i", .alibi = { "h", m })));
+    ck_assert(!eg_ok(eg_where_mask(cx, "j <= i + h", "h i [j]", 2, (int64_t[]){ 2, 3, 8 })));
+    eg_assert_error(cx, "where_mask: the offset 2 can move only one index of the predicate");
+    ck_assert(eg_ok(eg_where_mask(cx, "j <= i + h", "[h] i [j]", 2, (int64_t[]){ 2, 3, 8 })));
+}
+
+/* Each allocation fails in turn: NULL, and the code says why. */
+TEST(specs_without_memory)
+{
+    int failures = 0;
+    for (int allowed = 0; allowed < 40; allowed++) {
+        int left = allowed;
+        eg_ctx *small = eg_open(.realloc = failing, .user = &left);
+        bool good = small != NULL;
+        for (int k = 0; k < 600 && good; k++) {
+            const eg_spec *s = eg_spec_parse(small, "mine", "b (h=8 d), d k -> k");
+            const eg_formula *f = eg_formula_parse(small, "mine", "j <= i");
+            good = eg_spec_items(eg_spec_replace(eg_spec_rename(s, "b", "c"), 0, "d", "e f"), 0) &&
+                   eg_formula_and(f, eg_formula_replace(f, "i", "i + 1", "|i| + 1"));
+        }
+        failures += !good;
+        if (small && !good) ck_assert_int_eq(eg_error_code(small), EG_ERROR_MEMORY);
+        eg_close(small);
+    }
+    ck_assert_int_gt(failures, 2);
+}
