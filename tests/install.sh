@@ -53,6 +53,14 @@ if [ -f "$so" ]; then
     rm "$stage/declared" "$stage/exported" "$stage/missing" "$stage/extra"
 fi
 
+# a project with a plain Makefile that checks a kernel of its own
+if [ -n "${CHECK_LIBS-}" ] && [ -z "$SANITIZER_CFLAGS" ]; then
+    cp -r "$EG_SRCDIR/examples/gradients" "$stage/gradients"
+    run env LD_LIBRARY_PATH="$stage$LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$MAKE" -s -C "$stage/gradients" check \
+        CC="$CC" FLAGS="$(flags --cflags) $CHECK_CFLAGS" LIBRARIES="$(flags $static --libs) $CHECK_LIBS -lm"
+    grep -q '^ok 1' "$stage/gradients/test_kernel.tap" || die "no TAP line: $(cat "$stage/gradients/test_kernel.tap")"
+    rm -r "$stage/gradients"
+fi
 rm "$stage/user"
 run "$MAKE" -s uninstall DESTDIR="$stage"
 left=$(find "$stage" ! -type d)

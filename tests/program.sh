@@ -89,13 +89,24 @@ prints 'passed: 128 of 128' gradcheck 'ibhd,jbhd->ijbh' 3x2x2x4 5x2x2x4
 prints 'order 2: gradcheck: passed' gradcheck 'ij,jk,kl->il' 2x3 3x2 2x2 --order 2
 prints 'order 4: gradcheck: passed: 36 of 36' gradcheck 'ij,jk,kl,lm->im' 3x3 3x3 3x3 3x3 --order 4
 prints '8 mutants, 8 caught' gradcheck 'ibhd,jbhd->ijbh' 3x2x2x4 5x2x2x4 --mutate --directions 1
-prints '(rtol 1e-11, atol 1e-12)' gradcheck 'ibhd,jbhd->ijbh' 3x2x2x4 5x2x2x4 --complex
+prints '(rtol 1e-11, atol 1e-14)' gradcheck 'ibhd,jbhd->ijbh' 3x2x2x4 5x2x2x4 --complex
 prints 'passed: 27 of 27 entries right, 3 covered' gradcheck 'ii->i' 3x3 --full
 prints 'passed' gradcheck '->' '()'
 prints 'passed' gradcheck '' '()'
 prints 'passed' gradcheck ' ' '()'
 prints 'passed' gradcheck 'i->ii' 3
-prints 'empty' gradcheck 'ij->' 0x3
+refuses 'nothing was tested' gradcheck 'ij,jk->ik' 0x4 4x5
+prints 'passed: 12 of 12' gradcheck 'i [j]' 3x4 --op softmax --where 'j <= i'
+prints 'passed: 42 of 42' gradcheck 'id,jd,je->ie' 3x4 5x4 5x2 --op attention --where 'j <= i'
+prints 'passed: 12 of 12' gradcheck 'b (h d) -> h b d' 2x6 --op rearrange --sizes h=2
+prints 'ok 1 - i [j]' gradcheck 'i [j]' 3x4 --op var --tap
+refuses 'did you mean softmax' gradcheck 'i [j]' 3x4 --op sofmax
+refuses 'attention takes 3 operands, and 1 shape was given' gradcheck 'i [j]' 3x4 --op attention
+refuses '--where is for attention and softmax' gradcheck ij,jk 3x4 4x2 --where 'i <= j'
+refuses '--sizes must be as in h=2,d=8' gradcheck 'b (h d) -> h b d' 2x6 --op rearrange --sizes h
+prints 'points of' gradcheck --points "$data/A_f8.npy" --out new/points.npy
+refuses 'needs --results' gradcheck --values new/points.npy
+rm -f new/points.npy
 prints 'passed' gradcheck 'ij,ij->ij' 1x4 3x4 --broadcast
 refuses "index 'i' is 1 in operand 1 but 3 in operand 2" gradcheck 'ij,ij->ij' 1x4 3x4
 refuses "index 'j' is 4 in operand 1 but 5 in operand 2" gradcheck 'ij,jk->ik' 3x4 5x2

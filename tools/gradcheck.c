@@ -1,11 +1,15 @@
-/* eingrad gradcheck: is the gradient of this einsum right, and was it tested? */
+/* eingrad gradcheck: is the gradient of this string right, and was it tested? Of an einsum, or with
+ * --op of a softmax, a reduction, a rearrangement or attention, with masks; or of numbers that
+ * another program computed, from files (gradvalues.c). */
 #include "tools.h"
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct gradcheck {
-    bool broadcast, full, mutate, complex;
+    bool broadcast, full, mutate, complex, kinks, tap;
     int64_t order, directions, seed;
+    const char *op, *where, *sizes;
+    double spread, rtol, atol;
 } gradcheck;
 #define AT(member) offsetof(gradcheck, member), 0, 0, false
 static const option options[] = {
@@ -22,14 +26,28 @@ static const option options[] = {
       offsetof(gradcheck, directions), 1, 1e6, false },
     { 0, "seed", WHOLE, "N", "of the random operands (default 0)", offsetof(gradcheck, seed), 0,
       9e15, false },
+    { 0, "op", TEXT, "NAME", "what SPEC is for, instead of einsum: one of the names below",
+      AT(op) },
+    { 0, "where", TEXT, "PREDICATE", "which scores count, of softmax and attention: \"j <= i\"",
+      AT(where) },
+    { 0, "sizes", TEXT, "h=2,...", "sizes of letters that SPEC splits, of rearrange", AT(sizes) },
+    { 0, "spread", REAL, "SD", "standard deviation of the random operands (default 1)",
+      offsetof(gradcheck, spread), 1e-12, 1e12, false },
+    { 0, "rtol", REAL, "R", "relative tolerance (default 1e-8)", offsetof(gradcheck, rtol), 0, 1,
+      false },
+    { 0, "atol", REAL, "A", "tolerance relative to the largest entry (default 1e-15)",
+      offsetof(gradcheck, atol), 0, 1, false },
+    { 0, "kinks", FLAG, NULL, "a kink passes where the gradient is a subgradient", AT(kinks) },
+    { 0, "tap", FLAG, NULL, "print the result as a line of the Test Anything Protocol", AT(tap) },
     { 0 }
 };
 enum { OPERANDS = 64 };
 
 typedef struct product {
-    const char *spec;
+    const char *spec, *where;
     int count;
     bool broadcast;
+    eg_rearrange_args sizes; /* of rearrange */
 } product;
 static eg_tensor *einsum(void *user, eg_tensor *const *x)
 {
@@ -40,6 +58,117 @@ static eg_tensor *einsum(void *user, eg_tensor *const *x)
                                .operands = x,
                                .broadcast = p->broadcast };
     return eg_einsum_with(&a);
+}
+static eg_tensor *attention(void *user, eg_tensor *const *x)
+{
+    const product *p = user;
+    return eg_attention(p->spec, x[0], x[1], x[2], .where = p->where);
+}
+static eg_tensor *softmax(void *user, eg_tensor *const *x)
+{
+    const product *p = user;
+    return eg_softmax(p->spec, x[0], .where = p->where);
+}
+static eg_tensor *log_softmax(void *user, eg_tensor *const *x)
+{
+    const product *p = user;
+    return eg_log_softmax(p->spec, x[0], .where = p->where);
+}
+static eg_tensor *rearrange(void *user, eg_tensor *const *x)
+{
+    const product *p = user;
+    eg_rearrange_args a = p->sizes;
+    a.size = sizeof a;
+    a.spec = p->spec;
+    a.x = x[0];
+    return eg_rearrange_with(&a);
+}
+#define OF_ONE(NAME)                                           \
+    static eg_tensor *NAME(void *user, eg_tensor *const *x)    \
+    {                                                          \
+        return eg_##NAME(((const product *)user)->spec, x[0]); \
+    }
+OF_ONE(sum)
+OF_ONE(mean)
+OF_ONE(prod)
+OF_ONE(max)
+OF_ONE(min)
+OF_ONE(logsumexp)
+OF_ONE(cumsum)
+OF_ONE(var)
+OF_ONE(std)
+OF_ONE(layernorm)
+OF_ONE(rmsnorm)
+static const struct operation {
+    const char *name;
+    eg_function *f;
+    int operands; /* 0: any number */
+    bool where, sizes;
+} operations[] = {
+    { "einsum", einsum, 0, false, false },
+    { "attention", attention, 3, true, false },
+    { "softmax", softmax, 1, true, false },
+    { "log_softmax", log_softmax, 1, true, false },
+    { "rearrange", rearrange, 1, false, true },
+    { "sum", sum, 1, false, false },
+    { "mean", mean, 1, false, false },
+    { "prod", prod, 1, false, false },
+    { "max", max, 1, false, false },
+    { "min", min, 1, false, false },
+    { "logsumexp", logsumexp, 1, false, false },
+    { "cumsum", cumsum, 1, false, false },
+    { "var", var, 1, false, false },
+    { "std", std, 1, false, false },
+    { "layernorm", layernorm, 1, false, false },
+    { "rmsnorm", rmsnorm, 1, false, false },
+};
+static const char *operation_name(int k)
+{
+    return k < (int)(sizeof operations / sizeof *operations) ? operations[k].name : NULL;
+}
+static void list_operations(FILE *f)
+{
+    fprintf(f, "\nNAME of --op:");
+    for (int k = 0; operation_name(k); k++) fprintf(f, " %s", operation_name(k));
+    fprintf(f, "\n");
+}
+/* NULL after saying what does not fit. */
+static const struct operation *operation_of(const gradcheck *o, int count)
+{
+    const struct operation *p = NULL;
+    for (int k = 0; operation_name(k); k++)
+        if (!strcmp(operation_name(k), o->op ? o->op : "einsum")) p = &operations[k];
+    if (!p) {
+        const char *near = nearest(o->op, operation_name);
+        say("--op: there is no \"%s\"%s%s", o->op, near ? "; did you mean " : "", near ? near : "");
+    } else if (p->operands && p->operands != count)
+        say("%s takes %d operand%s, and %d %s given", p->name, p->operands,
+            p->operands > 1 ? "s" : "", count, count == 1 ? "shape was" : "shapes were");
+    else if (o->where && !p->where)
+        say("--where is for attention and softmax, not for %s", p->name);
+    else if (o->sizes && !p->sizes)
+        say("--sizes is for rearrange, not for %s", p->name);
+    else
+        return p;
+    return NULL;
+}
+/* "h=2,d=8": into the members of their letters. */
+static bool read_sizes(const char *s, eg_rearrange_args *a)
+{
+    for (; s && *s; s += *s == ',') {
+        char number[24];
+        int64_t v;
+        const size_t n = strcspn(s, ",");
+        if (n < 3 || n - 2 >= sizeof number || s[0] < 'a' || s[0] > 'z' || s[1] != '=') break;
+        snprintf(number, sizeof number, "%.*s", (int)(n - 2), s + 2);
+        if (!read_whole(number, &v) || v < 1) break;
+        memcpy((char *)a + offsetof(eg_rearrange_args, a) + (size_t)(s[0] - 'a') * sizeof v, &v,
+               sizeof v);
+        s += n;
+        if (!*s) return true;
+    }
+    if (s) say("--sizes must be as in h=2,d=8, not \"%s\"", s);
+    return !s;
 }
 
 /* The letters or names of the operands, for the report, where each stands for one axis and there
@@ -70,30 +199,42 @@ static int check(const command *c, eg_ctx *cx, const gradcheck *o, const char *s
 {
     eg_tensor *x[OPERANDS];
     char names[OPERANDS * 4] = "", axes[4096];
+    const struct operation *op = operation_of(o, count);
+    product f = { .spec = spec, .where = o->where, .count = count, .broadcast = o->broadcast };
+    if (!op || !read_sizes(o->sizes, &f.sizes)) return EXIT_FAILURE;
     for (int k = 0; k < count; k++) {
         int64_t dim[EG_RANK_MAX];
         int rank = read_shape(c, shape[k], dim);
         if (rank < 0) return EXIT_FAILURE;
-        x[k] = eg_normal_n(cx, EG_F64, 0, 1, rank, dim);
+        x[k] = eg_normal_n(cx, EG_F64, 0, o->spread, rank, dim);
         size_t at = strlen(names);
         snprintf(names + at, sizeof names - at, "%s%c", k ? "," : "", 'A' + k);
     }
-    product f = { spec, count, o->broadcast };
     const eg_report *r =
-        eg_gradcheck(.f = einsum, .user = &f, .count = count, .xs = x,
+        eg_gradcheck(.f = op->f, .user = &f, .count = count, .xs = x,
                      .names = count <= 26 ? names : NULL,
-                     .axes = letters(spec, count, axes, sizeof axes), .order = (int)o->order,
+                     .axes = op->f == einsum || op->f == attention
+                                 ? letters(spec, count, axes, sizeof axes)
+                                 : NULL,
+                     .rtol = o->rtol, .atol = o->atol, .kinks = o->kinks, .order = (int)o->order,
                      .directions = (int)o->directions, .full = o->full, .mutate = o->mutate,
                      .oracle = o->complex ? EG_COMPLEX_STEP : EG_DIFFERENCES,
                      .seed = (uint64_t)o->seed);
     if (!r) return say_error(cx, NULL);
-    eg_report_print(stdout, r);
+    if (r->passed && r->entries && !r->covered && !r->elsewhere)
+        return say("nothing was tested: the result does not depend on the operands, or is empty");
+    if (o->tap)
+        printf("1..1\n"), eg_report_tap(stdout, r, 1, spec);
+    else
+        eg_report_print(stdout, r);
     return r->passed ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 static int run(const command *c, int count, char **word)
 {
-    gradcheck o = { .order = 1 };
+    if (count && (!strcmp(word[0], "--values") || !strcmp(word[0], "--points")))
+        return check_values(count, word);
+    gradcheck o = { .order = 1, .spread = 1 };
     words w;
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
@@ -112,12 +253,18 @@ static int run(const command *c, int count, char **word)
 const command gradcheck_command = {
     .name = "gradcheck",
     .usage = "SPEC SHAPE... [--broadcast] [--order K]",
-    .about = "check the gradient of an einsum at random f64 operands",
+    .about = "check the gradient of an einsum, softmax, attention ... at random f64 operands",
     .more = "SHAPE is 4x8, or () for a scalar. The word after gradcheck is SPEC, whatever it "
             "begins with.\n"
             "The exit status is 0 only if every entry is right and every operand was tested.\n\n"
-            "  gradcheck \"ibhd,jbhd->ijbh\" 3x2x2x4 5x2x2x4\n",
+            "  gradcheck \"ibhd,jbhd->ijbh\" 3x2x2x4 5x2x2x4\n"
+            "  gradcheck \"i [j]\" 3x4 --op softmax --where \"j <= i\"\n"
+            "  gradcheck \"id,jd,je->ie\" 3x4 5x4 5x2 --op attention --where \"j <= i\"\n"
+            "\nOf numbers that another program computes, with every row of POINTS a point x:\n"
+            "  gradcheck --points x.npy --out POINTS.npy\n"
+            "  gradcheck --values POINTS.npy --results F.npy --gradient G.npy [--weights W.npy]\n",
     .options = options,
+    .list = list_operations,
     .first = "SPEC",
     .run = run,
 };

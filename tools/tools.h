@@ -135,6 +135,9 @@ bool heads_off(eg_trainer *, const char *names);
 int show(eg_trainer *, const char *path, const char *best, const eg_score *, const eg_progress *,
          const progress *);
 
+/* -- gradvalues.c: gradcheck --points and --values: numbers from files; exit status */
+int check_values(int count, char **word);
+
 /* -- heads.c ---------------------------------------------------------------------------------- */
 /* Prints what each head of the weights (layer h i j) does, and how alike heads are. apart: the
  * queries are places of another sequence than the keys. */

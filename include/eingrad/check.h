@@ -12,8 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The gradient of f(user, {xs…}) agrees with differences in every entry, and every input was
- * tested; docs/gradcheck.md. */
+/* Check says the file and line of the assertion, then the report. The gradient of f(user, {xs…})
+ * agrees with differences in every entry, and every input was tested; docs/gradcheck.md. */
 /* eg_assert_grad2: and its own gradient. eg_assert_gradcheck takes what eg_gradcheck takes: (f,
  * user, count, xs, .full = true). */
 #ifndef __cplusplus
@@ -30,6 +30,9 @@
     eg_assert_grad_of_((f), (user), #__VA_ARGS__, 2, __FILE__, __LINE__, __VA_ARGS__)
 #define eg_assert_gradcheck(...) eg_assert_gradcheck_of_(__FILE__, __LINE__, __VA_ARGS__)
 #endif
+/* A row of yours keeps all that a row promises, and its gradient is right, at each of its samples.
+ */
+#define eg_assert_op(row) eg_assert_op_((row), __FILE__, __LINE__)
 /* |a − b| ≤ tolerance · max(1, largest |b|), element by element; same shape and dtype; NaN equals
  * NaN. */
 #define eg_assert_close(a, b, tolerance) \
@@ -64,9 +67,24 @@ static inline const char *eg_assert_why_(const eg_tensor *x)
 static inline void eg_assert_passed_(const eg_gradcheck_args *o, const char *file, int line)
 {
     const eg_report *r = eg_gradcheck_with(o);
-    ck_assert_msg(r != NULL, "%s:%d: %s", file, line,
-                  eg_assert_why_(o->count > 0 && o->xs ? o->xs[0] : NULL));
-    ck_assert_msg(r->passed, "%s:%d: %s", file, line, r->text);
+    _mark_point(file, line);
+    if (!r)
+        _ck_assert_failed(file, line, "gradient check", "%s",
+                          eg_assert_why_(o->count > 0 && o->xs ? o->xs[0] : NULL));
+    else if (!r->passed)
+        _ck_assert_failed(file, line, "gradient check", "%s", r->text);
+}
+
+static inline void eg_assert_op_(const eg_op *op, const char *file, int line)
+{
+    eg_ctx *cx = eg_open_with(NULL);
+    const eg_report *r = cx ? eg_gradcheck_op(cx, op) : NULL;
+    _mark_point(file, line);
+    if (!r)
+        _ck_assert_failed(file, line, "row", "%s", eg_error(cx));
+    else if (!r->passed)
+        _ck_assert_failed(file, line, "row", "%s", r->text);
+    eg_close(cx);
 }
 
 static inline void eg_assert_grad_(eg_function *f, void *user, const char *names, int count,

@@ -207,6 +207,20 @@ inline const eg_report *eg_gradcheck(eg_function *f, void *user, int count, eg_t
     o.size = sizeof o, o.f = f, o.user = user, o.count = count, o.xs = xs;
     return eg_gradcheck_with(&o);
 }
+inline const eg_report *eg_gradcheck_fn(eg_ctx *cx, eg_fn *f, eg_fn_vjp *vjp, void *user, int64_t n,
+                                        int64_t m, const double *x,
+                                        eg_gradcheck_fn_args o = eg_gradcheck_fn_args())
+{
+    o.size = sizeof o;
+    o.cx = cx;
+    o.f = f;
+    o.vjp = vjp;
+    o.user = user;
+    o.n = n;
+    o.m = m;
+    o.x = x;
+    return eg_gradcheck_fn_with(&o);
+}
 #endif
 
 /* -- einsum.h --------------------------------------------------------------------------------- */

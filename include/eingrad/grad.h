@@ -139,19 +139,23 @@ EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; N
  * constants made in f), random draws are put back before each call, and entries that share memory
  * move together.
  *
- * With a the analytic value, n the numeric one, err the numeric side's own estimate and s the
- * largest |n|, an entry is right if |a − n| ≤ rtol |n| + atol s + err. It is covered if 0 in place
- * of a would have been refused. An input without a covered entry is tried again scaled by 0.1 and
- * 0.01 and drawn again: ZERO if all is zero there (a pass), UNTESTED if it agrees there, WRONG if
- * not. */
+ * With a the analytic value, n the numeric one, err the numeric side's error (the rounding of f is
+ * measured) and s the largest |a|, an entry is right if |a − n| ≤ rtol |n| + atol s + err. It is
+ * covered if 0 in place of a would have been refused. The check is repeated where all inputs are
+ * moved together, and for entries that are not covered where their input is scaled by 0.1 and 0.01
+ * and drawn again: ZERO if all is zero there (a pass), UNTESTED if an input agrees there, WRONG if
+ * not. The user's rows are asked for all that a row promises. At the end f is called once in f32.
+ */
 typedef enum eg_verdict {
     EG_RIGHT,
     EG_WRONG,
     EG_KINK,     /* f has a kink at this point, and a lies between the one-sided slopes */
     EG_NOISE,    /* the numeric value is not exact enough to tell */
-    EG_UNTESTED, /* no entry of the input is covered, and another point shows that one could be */
+    EG_UNTESTED, /* no entry of the input is covered, and another point shows that one could be; or
+                  * entries are not 0, and no point shows them */
     EG_ZERO,     /* no entry is covered, since all are zero */
-    EG_EMPTY     /* the input has no elements */
+    EG_EMPTY,    /* the input has no elements */
+    EG_PRECISION /* in f32 f or its gradient is not finite, or loses digits that f64 has */
 } eg_verdict;
 typedef enum eg_oracle { EG_DIFFERENCES, EG_COMPLEX_STEP } eg_oracle;
 typedef struct eg_gradcheck_args {
@@ -166,9 +170,10 @@ typedef struct eg_gradcheck_args {
     int directions; /* > 0: so many random directions of each input instead of every entry: cheap */
     bool mutate;    /* also make every cotangent wrong in four ways: the check has to fail */
     eg_oracle oracle; /* what n is; EG_DIFFERENCES */
-    double rtol;      /* 1e-7; with the complex step 1e-11 */
-    double atol;      /* 1e-9; with the complex step 1e-12 */
+    double rtol;      /* 1e-8; with the complex step 1e-11 */
+    double atol;      /* 1e-15; with the complex step 1e-14 */
     uint64_t seed;    /* of W and of the directions; 0 */
+    bool kinks;       /* a KINK passes where the values are a subgradient, judged jointly */
 
     /* for the report */
     const char *names; /* "A, B": of the inputs; NULL: what eg_name gave them, else x0, x1 …; more
@@ -186,15 +191,21 @@ typedef struct eg_entry {
     double error;       /* err */
     int64_t shared;     /* entries of all inputs that lie in this place of memory */
     const char *at;     /* NULL: at xs; else the point, as "scaled by 0.1" */
+    const char *rule;   /* the row whose rule is to blame, or "hook"; NULL: none was found */
+    int operand;        /* of that row, from 0; −1: of none */
+    const char *call;   /* where it was called, "gate (model.c:8)"; NULL as rule */
 } eg_entry;
 /* A finding beyond the entries. */
 typedef struct eg_note {
     eg_verdict verdict; /* EG_RIGHT: it is no failure */
     int input;          /* −1: of no one input */
     const char *text;
+    const char *rule; /* rule, operand, call: as in eg_entry */
+    int operand;
+    const char *call;
 } eg_note;
 typedef struct eg_report {
-    bool passed;             /* nothing WRONG, KINK, NOISE or UNTESTED, in the higher orders too */
+    bool passed;             /* nothing fails, in the higher orders neither */
     const char *text;        /* the report in words, as eg_report_print writes it */
     const eg_verdict *input; /* one per input */
 
@@ -202,8 +213,8 @@ typedef struct eg_report {
     int64_t covered;        /* those where 0 for the analytic value would have failed */
     double worst;           /* largest |a − n| / s */
     double margin;          /* largest |a − n| / (rtol |n| + atol s + err): 1 is the limit */
-    int shown;              /* at most 16 */
-    const eg_entry *entry;  /* the worst first */
+    int shown; /* all that fail (at most 65536); if these are fewer than 16, others too */
+    const eg_entry *entry; /* the worst first */
     int notes;
     const eg_note *note;
 
@@ -212,13 +223,45 @@ typedef struct eg_report {
     /* .mutate; harmless: the cotangent stayed what it was */
     int64_t mutants, caught, harmless, survivors;
     int64_t calls, sweeps; /* cost of all orders: of f, and of the reverse sweep */
+    int64_t hidden;        /* entries that are right here, and not covered */
+    int64_t elsewhere;     /* of these, those that another point tested */
+    double noise;          /* rounding of f, measured, relative to its largest element */
 } eg_report;
 /* in the open scope; NULL after an error; never prints */
 EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *);
 EG_API int eg_report_print(FILE *, const eg_report *);
+/* The report as the number-th line of the Test Anything Protocol, "ok 1 - name", the text behind
+ * "not ok" as its diagnosis. −1 if it cannot be written. A plan, "1..3", is the caller's. */
+EG_API int eg_report_tap(FILE *, const eg_report *, int number, const char *name);
+/* The check at every sample of a row (which must have one), with all that a row promises: its rule
+ * is linear in g and right for any layout of it, it writes to nothing, keeps nothing between calls,
+ * reads what .uses says, and agrees with its jvp. The first report that fails, or the last. */
+EG_API const eg_report *eg_gradcheck_op(eg_ctx *, const eg_op *);
+
+/* -- the same for code that knows no tensors: y = f(x) of n and m numbers, and its gradient dx =
+ * Jᵀ g. Both return 0, or another number, which is an error. -- */
+typedef int eg_fn(void *user, const double *x, double *y);
+typedef int eg_fn_vjp(void *user, const double *x, const double *g, double *dx);
+typedef struct eg_gradcheck_fn_args {
+    size_t size;
+    eg_ctx *cx; /* the report lives in its open scope */
+    eg_fn *f;
+    eg_fn_vjp *vjp;
+    void *user; /* handed to both */
+    int64_t n, m;
+    const double *x; /* the point: n numbers */
+    /* the options of eg_gradcheck */
+    const char *names; /* of x */
+    double rtol, atol;
+    int directions;
+    uint64_t seed;
+    bool full, kinks;
+} eg_gradcheck_fn_args;
+EG_API const eg_report *eg_gradcheck_fn_with(const eg_gradcheck_fn_args *);
 
 #ifndef __cplusplus
-#define eg_gradcheck(...) eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
+#define eg_gradcheck(...)    eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
+#define eg_gradcheck_fn(...) eg_gradcheck_fn_with(EG_ARGS_(eg_gradcheck_fn_args, __VA_ARGS__))
 #endif
 
 #ifdef __cplusplus

@@ -1,97 +1,189 @@
-/* blame.c: a gradient was wrong: which rule? For each node on the way the rule's cotangent
- * along a random v is held against the node alone, evaluated again with that operand moved along v:
- * by the complex step, or by differences for a row that has no c128. */
+/* blame.c: an entry is wrong: by whose fault? The rules of the user's rows are held against their
+ * own forward element by element (contracts.c did so along one direction), hooks are called, and
+ * checkpoints are named. Rows of the table are not accused: an entry may be wrong by the numbers,
+ * and they are tested elsewhere. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
+#include <string.h>
 
-enum { NAMED = 3 };
+enum { NAMED = 3, OPERANDS = 16, EVALUATIONS = 20000 };
 
+typedef struct blame {
+    eg__trial *c;
+    eg_report *r;
+    int named;
+    int64_t left; /* evaluations of rows that may still be made */
+    bool unclear; /* some rule could not be asked alone */
+} blame;
+
+static double blame_unit(uint64_t salt, int64_t k)
+{
+    return 2 * eg__unit(salt, 5, (uint64_t)k) - 1;
+}
 static eg_tensor *noise(eg_ctx *cx, uint64_t salt, const eg_tensor *like)
 {
     eg_tensor *t = eg__new(cx, EG_F64, like->rank, like->dim);
     for (int64_t k = 0, n = t ? eg_size(t) : 0; k < n; k++)
-        ((double *)(void *)t->data)[k] = 2 * eg__unit(salt, 5, (uint64_t)k) - 1;
+        ((double *)(void *)t->data)[k] = blame_unit(salt, k);
     return t ? t : eg__poison(cx);
 }
-static double dot(eg_tensor *a, eg_tensor *b, double *size)
+static double dot(eg_tensor *a, eg_tensor *b)
 {
     const double *x = eg_f64(a), *y = eg_f64(b);
     double sum = 0;
-    for (int64_t k = 0, n = x && y ? eg_size(a) : 0; k < n; k++) {
-        sum += x[k] * y[k];
-        *size += fabs(x[k] * y[k]);
-    }
-    return sum;
+    for (int64_t k = 0, n = x && y ? eg_size(a) : 0; k < n; k++) sum += x[k] * y[k];
+    return x && y ? sum : NAN;
 }
-/* t's operation on other operands: operand i is x, the rest as they are, or in c128. */
-static eg_tensor *blame_again(const eg_tensor *t, int i, eg_tensor *x, bool c128)
+
+/* ⟨u, t⟩ with element e of operand i at x + by. */
+static double blame_value(blame *b, const eg_tensor *t, int i, int64_t e, double by, eg_tensor *u)
 {
-    eg_tensor **in = eg__alloc(t->cx, (size_t)t->count * sizeof *in);
-    for (int k = 0; in && k < t->count; k++)
-        in[k] = k == i                                  ? x
-                : c128 && eg__is_float(t->in[k]->dtype) ? eg_cast(t->in[k], EG_C128)
-                                                        : t->in[k];
-    return in ? eg_apply(t->op, t->attr, t->attr_size, t->count, in) : NULL;
-}
-/* ⟨u, ∂t/∂operand i · v⟩ without the rule. */
-static double blame_forward(const eg_tensor *t, int i, eg_tensor *u, eg_tensor *v, double *size)
-{
-    eg_tensor *x = t->in[i];
-    if (t->op->forward_c128 || !t->op->forward) {
-        eg_tensor *z = eg_cast(x, EG_C128);
-        eg_assign(eg_imag(z), eg_scale(v, 0x1p-100));
-        return dot(u, eg_scale(eg_imag(blame_again(t, i, z, true)), 0x1p100), size);
+    eg_ctx *cx = t->cx;
+    eg_tensor *in[OPERANDS];
+    const eg_mark m = eg_push(cx);
+    b->left--;
+    for (int k = 0; k < t->count; k++) in[k] = t->in[k];
+    in[i] = eg__new(cx, EG_F64, t->in[i]->rank, t->in[i]->dim);
+    if (in[i]) {
+        eg__copy(in[i], t->in[i]);
+        ((double *)(void *)in[i]->data)[e] += by;
     }
+    eg_tensor *y = in[i] ? eg_apply(t->op, t->attr, t->attr_size, t->count, in) : NULL;
+    const double v = eg_ok(y) ? dot(u, y) : NAN;
+    eg__trial_refused(b->c);
+    eg_pop(cx, m);
+    return v;
+}
+/* The slope, from two steps, and by how much they differ. */
+static double blame_slope(blame *b, const eg_tensor *t, int i, int64_t e, eg_tensor *u, double *err)
+{
     double d[2], h = 1e-3;
-    for (int k = 0; k < 2; k++, h /= 2) {
-        double of = 0;
-        const double up = dot(u, blame_again(t, i, eg_add(x, eg_scale(v, h)), false), &of);
-        const double down = dot(u, blame_again(t, i, eg_sub(x, eg_scale(v, h)), false), &of);
-        d[k] = (up - down) / (2 * h);
-        *size += of;
+    for (int k = 0; k < 2; k++, h /= 4)
+        d[k] = (blame_value(b, t, i, e, h, u) - blame_value(b, t, i, e, -h, u)) / (2 * h);
+    *err = fabs(d[1] - d[0]);
+    return (16 * d[1] - d[0]) / 15;
+}
+
+/* The rule for operand i, element by element; true if it was named. */
+static bool blame_elements(blame *b, eg_tensor *t, int i)
+{
+    eg_ctx *cx = t->cx;
+    char words[256];
+    const eg__site at = eg__site_of(t);
+    eg_tensor *u = noise(cx, 1, t), *g = t->op->rule(t, u, i);
+    const double *a = g && eg_ok(g) && eg__same_shape(g, t->in[i]) ? eg_f64(g) : NULL;
+    if (!a) {
+        b->unclear |= g != NULL;
+        eg__trial_refused(b->c);
+        return false;
     }
-    return (4 * d[1] - d[0]) / 3;
+    for (int64_t e = 0, n = eg_size(g); e < n; e++) {
+        double err;
+        if (b->left < 4) {
+            b->unclear = true;
+            return false;
+        }
+        const double own = blame_slope(b, t, i, e, u, &err);
+        if (!isfinite(own) || fabs(a[e] - own) <= 1e-5 * fmax(fabs(own), 1e-6) + err) continue;
+        b->named++;
+        eg__report_note(b->c, b->r, EG_WRONG, -1,
+                        "the rule of %s for operand %d disagrees with its own forward at element "
+                        "%lld: %.6g, not %.6g",
+                        eg__sites_text(&at, 1, words, sizeof words), i + 1, (long long)e, a[e],
+                        own);
+        eg__report_blame(b->c, b->r, t->op->name, i, words);
+        return true;
+    }
+    return false;
+}
+
+/* A hook that does not return the cotangent that it was given is at fault, whatever it is for. */
+static void blame_hooks(blame *b, eg_tensor *t)
+{
+    eg_ctx *cx = t->cx;
+    char words[256];
+    for (eg__hook *h = t->tag ? t->tag->hook : NULL; h && b->named < NAMED; h = h->next) {
+        eg_tensor *u = noise(cx, 6, t), *kept = noise(cx, 6, t), *g = h->f(h->user, t, u);
+        bool changed = false;
+        const double *x = g && eg_ok(g) ? eg_f64(g) : eg_f64(u), *y = eg_f64(kept);
+        for (int64_t k = 0, n = x && y ? eg_size(t) : 0; k < n; k++) changed |= x[k] != y[k];
+        eg__trial_refused(b->c);
+        if (!changed) continue;
+        const eg__site at = t->op ? eg__site_of(t) : (eg__site){ .name = eg_name_of(t) };
+        b->named++;
+        eg__report_note(b->c, b->r, EG_WRONG, -1, "a hook of %s changes the cotangent",
+                        at.name ? eg__sites_text(&at, 1, words, sizeof words) : "an input");
+        eg__report_blame(b->c, b->r, "hook", -1, at.name ? words : "");
+    }
+}
+static void blame_checkpoint(blame *b, const eg_tensor *t)
+{
+    char words[256];
+    const eg__site at = eg__site_of(t);
+    b->named++;
+    eg__report_note(b->c, b->r, EG_WRONG, -1,
+                    "the fault may lie inside %s: check its function by itself",
+                    eg__sites_text(&at, 1, words, sizeof words));
+    eg__report_blame(b->c, b->r, t->op->name, -1, words);
 }
 
 bool eg__blame(eg__trial *c, eg_report *r, bool cut)
 {
     eg_ctx *cx = c->cx;
+    eg_tensor **node;
+    int64_t n = 0;
+    blame b = { .c = c, .r = r, .left = EVALUATIONS };
     eg_mark m = eg_push(cx);
+    if (!cx->hooks.result) cx->hooks.result = eg__probe_result;
     eg_tensor *y = eg__trial_call(c);
-    eg_sweep s = { .cx = cx, .who = "gradcheck" };
-    const bool good = y && eg__sweep(&s, 1, &y, c->o.count, c->o.xs);
+    if (cx->hooks.result == eg__probe_result) cx->hooks.result = NULL;
+    const bool good = y && eg__nodes(y, &n, &node);
     const bool was = eg_nograd(cx, true);
-    int named = 0;
-    for (int64_t k = 0; good && k < s.n && named < NAMED; k++) {
-        eg_tensor *t = s.node[k];
-        for (int i = 0; t->op && t->op->rule && t->dtype == EG_F64 && i < t->count; i++) {
-            if (!eg__sweep_has(&s, t->in[i]) || eg__sweep_zero(t) || t->in[i]->dtype != EG_F64)
-                continue;
-            eg_mark one = eg_push(cx);
-            eg_tensor *u = noise(cx, 1, t), *v = noise(cx, 2, t->in[i]), *g = t->op->rule(t, u, i);
-            double size = 0;
-            const double rule = g ? dot(g, v, &size) : 0, own = blame_forward(t, i, u, v, &size);
-            const bool refused = cx->failed; /* it cannot be applied alone, as checkpoint */
-            if (refused) eg_clear(cx);
-            eg__sweep_reclaim(&s);
+    for (int k = 0; k < r->notes; k++) b.named += r->note[k].rule != NULL;
+    for (int64_t k = 0; good && k < n && b.named < NAMED; k++) {
+        eg_tensor *t = node[k];
+        blame_hooks(&b, t);
+        if (!t->op || b.named) continue;
+        if (!strcmp(t->op->name, "checkpoint")) blame_checkpoint(&b, t);
+        if (eg__in_table(t->op) || !t->op->rule || !t->op->forward || t->dtype != EG_F64) continue;
+        b.unclear |= t->count > OPERANDS;
+        for (int i = 0; i < t->count && t->count <= OPERANDS && !b.named; i++) {
+            if (t->in[i]->dtype != EG_F64) continue;
+            const eg_mark one = eg_push(cx);
+            blame_elements(&b, t, i);
             eg_pop(cx, one);
-            if (refused || !isfinite(size) || fabs(rule - own) <= 1e-7 * size) continue;
-            const eg__site at = eg__site_of(t);
-            char words[256];
-            named++;
-            eg__report_note(c, r, EG_WRONG, -1,
-                            "the rule of %s for operand %d disagrees with its own forward: %.6g, "
-                            "not %.6g along a random direction",
-                            eg__sites_text(&at, 1, words, sizeof words), i + 1, rule, own);
-            break;
         }
     }
     eg_nograd(cx, was);
     eg_pop(cx, m);
-    if (good && !named && !cut)
+    if (good && !b.named && !cut && !b.unclear)
         eg__report_note(
             c, r, EG_RIGHT, -1,
             "each rule on the way agrees with its forward: what is missing is not on the tape "
             "(values read out of a tensor, eg_nograd, eg_keep)");
-    return good;
+    return good && !cx->failed;
+}
+
+bool eg__unlisted(eg__trial *c, eg_report *r, eg_tensor *y)
+{
+    eg_tensor **node;
+    int64_t n, found = 0;
+    char words[256], dims[64];
+    size_t w = 0;
+    if (!eg__nodes(y, &n, &node)) return false;
+    for (int64_t k = 0; k < n; k++) {
+        const eg_tensor *t = node[k];
+        bool listed = t->count > 0 || t->seq >= c->probe->born || !eg__is_float(t->dtype);
+        for (int j = 0; j < c->o.count; j++) listed |= c->o.xs[j] == t;
+        if (listed) continue;
+        if (found++ >= 3 || w >= sizeof words) continue;
+        w += (size_t)snprintf(words + w, sizeof words - w, "%s%s%s%s", found > 1 ? ", " : "",
+                              eg_name_of(t) ? eg_name_of(t) : "", eg_name_of(t) ? " " : "",
+                              eg__dims_text(t, dims, sizeof dims));
+    }
+    if (found)
+        eg__report_note(c, r, EG_RIGHT, -1,
+                        "f reads %lld other tensor%s, which no entry tests: %s%s", (long long)found,
+                        found > 1 ? "s" : "", words, found > 3 ? ", …" : "");
+    return true;
 }

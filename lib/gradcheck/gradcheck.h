@@ -66,7 +66,7 @@ static inline double eg__element(const eg_tensor *x, int64_t at)
                               : ((const double *)(const void *)x->data)[at];
 }
 
-enum { EG_CHECK_INPUTS = 64, EG_CHECK_SHOWN = 16, EG_CHECK_TEXT = 16384 };
+enum { EG_CHECK_INPUTS = 64, EG_CHECK_SHOWN = 16, EG_CHECK_KEPT = 65536, EG_CHECK_TEXT = 16384 };
 
 /* -- trial.c: the point, and f there ---------------------------------------------------- */
 /* A variable is a place in memory that an input reaches; entries of one or more inputs share it
@@ -95,33 +95,126 @@ typedef struct eg__trial {
     /* an operation on which the complex step stopped: differences instead */
     const char *unsupported;
     int64_t *calls, *sweeps; /* cost */
+    double *middle;          /* f at the point */
+    /* the standard deviation of the rounding of each element of f's result; of the sum ⟨f, W⟩ as a
+     * multiple of what independent roundings would give (≥ 1) */
+    double *noise, together, everything; /* everything: of ⟨f, W⟩ if they are independent */
+    double least;   /* rounding of numbers as large as f's result or the inputs */
+    double *jitter; /* the same of each variable's analytic derivative */
+    double scale;   /* the largest analytic derivative */
+    /* a derivative that the rounding of f's largest element over the largest input exceeds */
+    double tiny;
+    /* so little apart an analytic and a numeric derivative may be by the rounding of cotangents
+     * near 1, and nothing is known */
+    double doubt;
+    bool step_trusted,
+        step_refused;          /* the complex step agrees with differences; it cannot be made */
+    int opinions;              /* how often it may still be asked */
+    int confirmed;             /* entries that are WRONG at another step, too */
+    bool forwardless;          /* a rule computes with plain numbers: no forward mode */
+    bool unrecorded;           /* f is called while nothing is recorded */
+    struct eg__shadow *shadow; /* where order 1 leaves what precision.c asks for */
 } eg__trial;
 /* cx, o, probe given: inputs moved, W drawn, f called twice */
 bool eg__trial_open(eg__trial *);
 /* f at the present memory, recorded, in the open scope; NULL after an error */
 eg_tensor *eg__trial_call(eg__trial *);
 bool eg__trial_measure(eg__trial *); /* the shape of f's result, and W */
-/* outs numbers, and the sums of absolute values behind them */
-bool eg__trial_value(eg__trial *, double *out, double *size);
+/* the elements of f's result; false after an error */
+bool eg__trial_value(eg__trial *, double *y);
+/* Goes to another point, where f's value becomes the middle and its rounding is measured. */
+bool eg__trial_go(eg__trial *, const double *point);
+void eg__trial_scale(eg__trial *, const double *a); /* scale and tiny, from outs gradients */
+/* True if f refused a point, which is then forgotten; false of want of memory, which stays. */
+bool eg__trial_refused(eg__trial *);
 bool eg__trial_gradient(eg__trial *, double *a); /* a[out · vars + var] by reverse mode */
 /* a[var] of ⟨seed, y⟩ */
 bool eg__trial_sweep(eg__trial *, eg_tensor *y, eg_tensor *seed, double *a);
 
 /* -- slope.c: derivatives along a direction --------------------------------------------- */
-/* bend: |right − left| at h/4 over the same at h: 1/4 where smooth, 1 at a kink */
+/* bend: |right − left| at h/4 over the same at h: 1/4 where smooth, 1 at a kink. err: truncation,
+ * and the rounding of those elements of f's result that changed; all: with the rounding of every
+ * element. */
 typedef struct eg__slope {
-    double n, err, left, right, bend;
+    double n, err, all, left, right, bend;
 } eg__slope;
-/* outs slopes, along a cell, or (−1) along a direction over all cells; differences: the same,
- * whatever the oracle */
-bool eg__slopes(eg__trial *, int64_t cell, const double *direction, eg__slope *s);
+/* outs slopes, along a cell, or (−1) along a direction over all cells. `a`: the analytic values, or
+ * NULL; where two calls of f agree with them, these two are enough. shrink: of the first step, 1.
+ * differences: the same, whatever the oracle. */
+bool eg__slopes(eg__trial *, int64_t cell, const double *direction, const double *a, eg__slope *s);
 /* a random one of one input; −1: of all */
 void eg__direction(const eg__trial *, int number, int input, double *direction);
-bool eg__differences(eg__trial *, int64_t cell, const double *direction, eg__slope *s);
+bool eg__differences(eg__trial *, int64_t cell, const double *direction, const double *a,
+                     double shrink, eg__slope *s);
+#define EG_DEEP 0x1p-30 /* a step so small that only a very fast function needs it */
+/* The complex step at the point, with the spread of its values nearby as its error. False, and
+ * step_refused: a row has no c128, or differences along a random direction say something else. */
+bool eg__second_opinion(eg__trial *, int64_t cell, const double *direction, eg__slope *s);
 /* Along one random direction, a note if they differ: forward mode against the reverse gradient a;
  * the complex step against differences. */
 bool eg__forward(eg__trial *, eg_report *, const double *a);
 bool eg__off_tape(eg__trial *, eg_report *);
+
+/* -- noise.c: rounding, measured: of f at the point, and of its gradient a (outs 1) ----------- */
+bool eg__noise(eg__trial *);
+bool eg__gradient_noise(eg__trial *, const double *a);
+
+/* -- judge.c: what an entry is ---------------------------------------------------------------- */
+double eg__allowed(const eg__trial *, const eg__slope *, double jitter);
+/* covered: 0 in place of a would have been refused. UNTESTED: the rounding of every element of f's
+ * result could explain the difference, or nothing is covered and a is not 0. */
+eg_verdict eg__judge(const eg__trial *, double a, double jitter, const eg__slope *, bool *covered);
+/* The same after another step and the complex step, where they help. *s: what was decided on. */
+eg_verdict eg__judge_again(eg__trial *, int64_t cell, const double *direction, double jitter,
+                           int64_t out, double a, eg__slope *s, bool *covered);
+
+/* -- entries.c: the entries of one order: a column is a variable or a random direction, and gives
+ * one entry for every output. Those that fail are kept, and the worst of the others. */
+typedef struct eg__entries {
+    eg__trial *c;
+    eg_report *r;
+    eg_verdict *input;
+    bool *tested;
+    const double *a;
+    double *direction, *analytic; /* of the column at work */
+    eg__slope *s;
+    uint8_t *open;                   /* by variable, for eg__points */
+    eg_entry *kept, *passing;        /* n that fail, with room; EG_CHECK_SHOWN others */
+    int64_t n, room, columns, kinks; /* kinks: entries at a kink */
+    int shown;
+    int64_t *kink; /* their variables (or columns), as many */
+} eg__entries;
+bool eg__entries_open(eg__entries *); /* c, r, input, a are set */
+bool eg__entries_all(eg__entries *);  /* every column; false after an error, or c->unsupported */
+bool eg__entries_add(eg__entries *, const eg_entry *); /* one that fails */
+void eg__entries_close(eg__entries *);                 /* into the report, the worst first */
+
+/* -- points.c: other points: all inputs moved together, one input scaled or drawn again -------- */
+/* What other points say of an input: WRONG (worst), UNTESTED: a point that moves this input alone
+ * covers it; RIGHT: one that moves all does; NOISE: none is clear; ZERO: zero everywhere. */
+typedef struct eg__elsewhere {
+    eg_verdict v;
+    const char *where;
+    eg_entry worst;
+} eg__elsewhere;
+/* open[v] of a variable: covered at the point; zero on both sides; too small to be seen, and not 0
+ */
+enum { EG_COVERED, EG_BOTH_ZERO, EG_HIDDEN };
+/* One finding for each input that is not WRONG already; open[v] becomes EG_COVERED where another
+ * point covered v. */
+bool eg__points(eg__trial *, uint8_t *open, const bool *tested, const eg_verdict *input,
+                eg__elsewhere *found);
+
+/* -- state.c: what calls and sweeps leave behind; the seed; eg_nograd -------------------------- */
+bool eg__state(eg__trial *, eg_report *, const double *a);
+
+/* -- contracts.c: what each row promises, whatever the entries say ------------------------------
+ */
+/* Notes for the user's rows in y's history. */
+bool eg__contracts(eg__trial *, eg_report *, eg_tensor *y);
+/* True if node t keeps all that a row promises; else words says what not. any_layout: of operands
+ * of any layout, too, which some rows of the table see in one only. */
+bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t room, int *operand);
 
 /* -- paths.c: what the tape says of the inputs ------------------------------------------ */
 enum { EG_SITES = 3 };
@@ -131,17 +224,39 @@ typedef struct eg__path {
     /* where a path with a gradient ends; what has the input as an operand */
     eg__site cut[EG_SITES], used[EG_SITES];
 } eg__path;
+/* Lists all that y was made of, operands before results, in the open scope. False after an error.
+ */
+bool eg__nodes(eg_tensor *y, int64_t *count, eg_tensor ***node);
 bool eg__paths(eg__trial *, eg_tensor *y, eg__path *); /* one per input */
 
-/* -- blame.c: which rule is wrong? Notes for those that disagree with their own forward, or
- * that none does */
+/* -- precision.c: f in f32 ----------------------------------------------------------------------
+ */
+/* What is left of order 1 when the check is over and the inputs are what they were. */
+typedef struct eg__shadow {
+    eg__trial c;
+    const eg__path *path;
+    const double *a; /* outs gradients */
+} eg__shadow;
+bool eg__precision(eg__shadow *, eg_report *);
+
+/* -- kinks.c: are the analytic values of these entries a subgradient? -------------------------- */
+bool eg__subgradient(eg__trial *, const double *a, int64_t count, const int64_t *vars, bool *is);
+
+/* -- blame.c: an entry is wrong: by whose fault? Notes for rules that disagree with their own
+ * forward in some element, for hooks and checkpoints, or that nothing on the tape is at fault. */
 /* cut: an operation without a gradient was named already */
 bool eg__blame(eg__trial *, eg_report *, bool cut);
+/* Notes what f reads of tensors that are older than the check and not among the inputs. */
+bool eg__unlisted(eg__trial *, eg_report *, eg_tensor *y);
+/* While f runs: a row of the user's is called where its constructor is called. */
+bool eg__probe_result(const eg_tensor *y);
 
 /* -- mutate.c --------------------------------------------------------------------------- */
 bool eg__mutate(eg__trial *, double scale, eg_report *);
 
 /* -- report.c --------------------------------------------------------------------------- */
+/* The note that came last is of this rule, operand (from 0) and call. */
+void eg__report_blame(eg__trial *, eg_report *, const char *rule, int operand, const char *call);
 void eg__report_note(eg__trial *, eg_report *, eg_verdict, int input, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 /* the k-th of "A, B" (or of "i j, j k"), trimmed; length 0 if there is none */

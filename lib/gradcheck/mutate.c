@@ -27,7 +27,7 @@ static bool mutate_prepare(eg__trial *c, line *l, int number, double scale)
     if (!(l->direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *l->direction)))
         return false;
     eg__direction(c, 100000 + number, -1, l->direction);
-    if (!eg__slopes(c, -1, l->direction, &l->s)) return false;
+    if (!eg__slopes(c, -1, l->direction, NULL, &l->s)) return false;
     l->slack = c->o.rtol * fabs(l->s.n) + c->o.atol * fmax(scale, fabs(l->s.n)) + l->s.err;
     return l->known = true;
 }

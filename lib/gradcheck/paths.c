@@ -2,6 +2,7 @@
  * result, and where does one end? A path ends at an operation whose gradient is zero by definition
  * or not defined: floor, detach, a comparison, a cast to an integer. */
 #include "gradcheck/gradcheck.h"
+#include <string.h>
 
 /* By input (bit k: input k): does some path lead from it to the node, and one with a gradient? */
 typedef struct reach {
@@ -60,4 +61,14 @@ bool eg__paths(eg__trial *c, eg_tensor *y, eg__path *path)
         path[k].any = done[w.n - 1].any >> k & 1;
     }
     return true;
+}
+
+bool eg__nodes(eg_tensor *y, int64_t *count, eg_tensor ***node)
+{
+    eg_walk w = { .cx = y->cx };
+    if (!eg__walk(&w, 1, &y)) return false;
+    *count = w.n;
+    *node = eg__alloc(y->cx, (size_t)(w.n + 1) * sizeof **node);
+    if (*node) memcpy(*node, w.node, (size_t)w.n * sizeof **node);
+    return *node != NULL;
 }

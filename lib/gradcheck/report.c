@@ -6,12 +6,13 @@
 #include <string.h>
 
 static const char *const verdict_name[] = {
-    [EG_RIGHT] = "right",       [EG_WRONG] = "WRONG", [EG_KINK] = "KINK",   [EG_NOISE] = "NOISE",
-    [EG_UNTESTED] = "UNTESTED", [EG_ZERO] = "zero",   [EG_EMPTY] = "empty",
+    [EG_RIGHT] = "right", [EG_WRONG] = "WRONG",         [EG_KINK] = "KINK",
+    [EG_NOISE] = "NOISE", [EG_UNTESTED] = "UNTESTED",   [EG_ZERO] = "zero",
+    [EG_EMPTY] = "empty", [EG_PRECISION] = "PRECISION",
 };
 bool eg__fails(eg_verdict v)
 {
-    return v == EG_WRONG || v == EG_KINK || v == EG_NOISE || v == EG_UNTESTED;
+    return v == EG_WRONG || v == EG_KINK || v == EG_NOISE || v == EG_UNTESTED || v == EG_PRECISION;
 }
 
 typedef struct page {
@@ -41,8 +42,17 @@ void eg__report_note(eg__trial *c, eg_report *r, eg_verdict v, int input, const 
     if (!all || !text) return;
     strcpy(text, words);
     if (r->notes) memcpy(all, r->note, (size_t)r->notes * sizeof *all);
-    all[r->notes++] = (eg_note){ v, input, text };
+    all[r->notes++] = (eg_note){ .verdict = v, .input = input, .text = text, .operand = -1 };
     r->note = all;
+}
+void eg__report_blame(eg__trial *c, eg_report *r, const char *rule, int operand, const char *call)
+{
+    char *text = eg__alloc_in(c->probe->home, strlen(call) + 1);
+    if (!r->notes || !text) return;
+    eg_note *last = (eg_note *)(uintptr_t)&r->note[r->notes - 1];
+    last->rule = rule;
+    last->operand = operand;
+    last->call = strcpy(text, call);
 }
 
 const char *eg__sites_text(const eg__site *site, int count, char *out, size_t room)
@@ -143,51 +153,100 @@ static void say_numbers(page *t, const eg_entry *e)
     report_say(t, ", left %.6g, right %.6g", e->left, e->right);
 }
 
+/* The entry that says most; NULL: a note does. */
+static const eg_entry *report_first(const eg__trial *c, const eg_report *r)
+{
+    const bool random = c->again; /* slopes of a random f say nothing */
+    for (int k = 0; k < r->shown && !random; k++)
+        if (eg__fails(r->entry[k].verdict) &&
+            !(r->entry[k].verdict == EG_KINK && r->input[r->entry[k].input] != EG_KINK))
+            return &r->entry[k];
+    return NULL;
+}
+static void report_entry(page *t, const eg__trial *c, const eg_entry *e, const eg__path *path,
+                         bool *named)
+{
+    char words[512];
+    const eg__path *p = &path[e->input];
+    say_entry(t, c, e);
+    say_numbers(t, e);
+    /* the first entry of an input says what reads it */
+    if (p->uses && !named[e->input])
+        report_say(t, "; used by %s", eg__sites_text(p->used, p->uses, words, sizeof words));
+    named[e->input] = true;
+    report_say(t, "\n");
+}
+static void report_notes(page *t, const eg__trial *c, const eg_report *r, bool fails)
+{
+    for (int k = 0; k < r->notes; k++) {
+        const eg_note *n = &r->note[k];
+        if (eg__fails(n->verdict) != fails) continue;
+        report_say(t, "  ");
+        if (n->input >= 0) say_input(t, c, n->input);
+        if (n->input >= 0) report_say(t, ": ");
+        if (n->verdict != EG_RIGHT) report_say(t, "%s: ", verdict_name[n->verdict]);
+        report_say(t, "%s\n", n->text);
+    }
+}
+
 void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
 {
     page t = { .s = (char *)(uintptr_t)r->text };
-    char words[512];
-    /* the first entry of an input says what reads it */
     bool named[EG_CHECK_INPUTS] = { false };
+    const eg_entry *first = report_first(c, r);
     if (r->order > 1) report_say(&t, "order %d: ", r->order);
-    report_say(&t, "gradcheck: %s: %lld of %lld %s right, %lld covered; ",
-               r->passed ? "passed" : "FAILED", (long long)r->right, (long long)r->entries,
-               c->o.directions > 0 ? "directions" : "entries", (long long)r->covered);
+    report_say(&t, "gradcheck: %s", r->passed ? "passed: " : "FAILED");
+    if (!r->passed && first) {
+        report_say(&t, "\n  ");
+        report_entry(&t, c, first, path, named);
+    } else if (!r->passed)
+        report_say(&t, "\n");
+    report_notes(&t, c, r, true);
+    if (!r->passed) report_say(&t, "  ");
+    report_say(&t, "%lld of %lld %s right, %lld covered; ", (long long)r->right,
+               (long long)r->entries, c->o.directions > 0 ? "directions" : "entries",
+               (long long)r->covered);
     report_say(
         &t,
         "worst |a - n| is %.1e of the largest, %.2g of what is allowed (rtol %.0e, atol %.0e)\n",
         r->worst, r->margin, c->o.rtol, c->o.atol);
-    for (int k = 0; k < r->shown; k++) {
+    for (int k = 0; k < r->shown && k < EG_CHECK_SHOWN; k++) {
         const eg_entry *e = &r->entry[k];
-        if (!eg__fails(e->verdict)) continue;
+        if (!eg__fails(e->verdict) || e == first || c->again) continue;
         report_say(&t, "  ");
-        say_entry(&t, c, e);
-        say_numbers(&t, e);
-        const eg__path *p = &path[e->input];
-        if (p->uses && !named[e->input])
-            report_say(&t, "; used by %s", eg__sites_text(p->used, p->uses, words, sizeof words));
-        named[e->input] = true;
-        report_say(&t, "\n");
+        report_entry(&t, c, e, path, named);
     }
-    for (int k = 0; k < r->notes; k++) {
-        const eg_note *n = &r->note[k];
-        report_say(&t, "  ");
-        if (n->input >= 0) say_input(&t, c, n->input);
-        if (n->input >= 0) report_say(&t, ": ");
-        if (n->verdict != EG_RIGHT) report_say(&t, "%s: ", verdict_name[n->verdict]);
-        report_say(&t, "%s\n", n->text);
-    }
+    report_notes(&t, c, r, false);
     if (r->mutants)
         report_say(&t,
                    "  mutation: %lld mutants, %lld caught, %lld without effect, %lld survived\n",
                    (long long)r->mutants, (long long)r->caught, (long long)r->harmless,
                    (long long)r->survivors);
+    if (r->elsewhere)
+        report_say(&t,
+                   "  %lld entries are not above the noise here and were tested at another "
+                   "point\n",
+                   (long long)r->elsewhere);
     if (r->order == 1)
-        report_say(&t, "  cost: %lld calls of f, %lld sweeps\n", (long long)r->calls,
-                   (long long)r->sweeps);
+        report_say(&t, "  cost: %lld calls of f, %lld sweeps; noise of f %.0e\n",
+                   (long long)r->calls, (long long)r->sweeps, r->noise);
     if (r->higher) report_say(&t, "%s", r->higher->text);
 }
 int eg_report_print(FILE *f, const eg_report *r)
 {
     return r && f && fputs(r->text, f) >= 0 ? 0 : -1;
+}
+int eg_report_tap(FILE *f, const eg_report *r, int number, const char *name)
+{
+    if (!f || !r) return -1;
+    if (fprintf(f, "%sok %d - %s\n", r->passed ? "" : "not ", number, name ? name : "gradient") < 0)
+        return -1;
+    if (r->passed) return 0;
+    if (fputs("  ---\n  message: |\n", f) < 0) return -1;
+    for (const char *line = r->text; *line;) {
+        const int n = (int)strcspn(line, "\n");
+        if (fprintf(f, "    %.*s\n", n, line) < 0) return -1;
+        line += n + (line[n] == '\n');
+    }
+    return fputs("  ...\n", f) < 0 ? -1 : 0;
 }

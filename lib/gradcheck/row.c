@@ -1,6 +1,6 @@
-/* row.c: in a build with --enable-debug, a row that is not the library's is looked at when a
- * context first records it: do its rule and its jvp give what the operands' and the result's shapes
- * want, and does the rule agree with differences at the row's own samples? */
+/* row.c: a row at its own samples. In a build with --enable-debug, a row that is not the library's
+ * is looked at when a context first records it: do its rule and its jvp give what the operands' and
+ * the result's shapes want, and does the rule agree with differences at the row's own samples? */
 #include "gradcheck/gradcheck.h"
 #include <stdlib.h>
 #include <string.h>
@@ -60,30 +60,54 @@ static eg_tensor *row_sampled(void *user, eg_tensor *const *xs)
         x[i] = eg__is_float(c->x[i]->dtype) ? xs[k++] : c->x[i];
     return c->sample->call(x);
 }
+/* The report of one sample; NULL after an error, or (*none) where there is nothing to check. */
+static const eg_report *row_check(eg_ctx *cx, const eg_sample *s, bool *none)
+{
+    call c = { .sample = s };
+    eg_tensor *xs[OPERANDS];
+    int n = 0;
+    if (!row_draw(cx, &c)) return NULL;
+    for (int i = 0; i < c.count; i++)
+        if (eg__is_float(c.x[i]->dtype)) xs[n++] = c.x[i];
+    eg_tensor *y = s->call(c.x);
+    if (!eg_ok(y)) return NULL;
+    *none = !n || !eg__is_float(y->dtype);
+    return *none ? NULL : eg_gradcheck(.f = row_sampled, .user = &c, .count = n, .xs = xs);
+}
 static bool agrees(eg_ctx *cx, const eg_op *op)
 {
     for (const eg_sample *s = op->samples; s && s->call; s++) {
-        call c = { .sample = s };
-        eg_tensor *xs[OPERANDS];
-        int n = 0;
-        if (!row_draw(cx, &c)) return false;
-        for (int i = 0; i < c.count; i++)
-            if (eg__is_float(c.x[i]->dtype)) xs[n++] = c.x[i];
-        eg_tensor *y = s->call(c.x);
-        if (!eg_ok(y)) return false;
-        if (!n || !eg__is_float(y->dtype)) continue;
-        const eg_report *r = eg_gradcheck(.f = row_sampled, .user = &c, .count = n, .xs = xs);
+        bool none = false;
+        const eg_report *r = row_check(cx, s, &none);
+        if (none || (r && r->passed)) continue;
         if (!r) return false;
-        if (r->passed) continue;
+        const char *what = strchr(r->text, '\n');
+        what = what ? what + strspn(what, "\n ") : r->text;
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "first use: the gradient of %s is wrong at its sample \"%s\": element %lld of "
-                   "float operand %d is %g, "
-                   "and %g by differences",
-                   op->name, s->shapes, (long long)r->entry[0].index, r->entry[0].input + 1,
-                   r->entry[0].analytic, r->entry[0].numeric);
+                   "first use: the gradient of %s is wrong at its sample \"%s\": %.*s", op->name,
+                   s->shapes, (int)strcspn(what, "\n"), what);
         return false;
     }
     return true;
+}
+const eg_report *eg_gradcheck_op(eg_ctx *cx, const eg_op *op)
+{
+    const eg_report *r = NULL;
+    if (!cx || eg__failed(cx)) return NULL;
+    if (!op)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: the row is NULL");
+    else if (!op->samples || !op->samples->call)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: %s has no samples to be checked at", op->name);
+    const eg_sample *s = cx->failed ? NULL : op->samples;
+    for (; s && s->call && !cx->failed && (!r || r->passed); s++) {
+        bool none = false;
+        const eg_report *one = row_check(cx, s, &none);
+        if (one) r = one;
+    }
+    if (!r && !cx->failed)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: no sample of %s has a float operand and result",
+                   op->name);
+    return cx->failed ? NULL : r;
 }
 
 bool eg__first_use(eg_tensor *y)

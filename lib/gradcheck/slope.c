@@ -1,16 +1,23 @@
 /* slope.c: derivatives along a direction: by central differences, by the complex step, by
  * forward mode.
  *
- * Three differences at h, h/2, h/4 and Richardson's extrapolation: D(h) = (L(x+h) − L(x−h))/2h = L'
- * + a h² + b h⁴ + …, R = (4 D(h/2) − D(h))/3, n = (16 R(h/2) − R(h))/15, whose own error estimate
- * is |n − R(h/2)| plus the rounding of L over h. Where the first exceeds the second (a kink or a
- * pole within h, a fast function) h is divided by 16, and the best of four is kept. Richardson
- * 1911; Ridders 1982. */
+ * D(h) = (L(x+h) − L(x−h))/2h = L' + a h² + b h⁴ + …. Two calls of f give D at a small step; where
+ * it agrees with the analytic value as closely as rounding lets it, no more is asked. Else three
+ * differences at h, h/2, h/4 and Richardson's extrapolation: R(h) = (4 D(h/2) − D(h))/3, n = (16
+ * R(h/2) − R(h))/15, with the error |n − R(h/2)| plus rounding over h. Where D(h), D(h/2), D(h/4)
+ * do not fall as h² does (a kink or a pole within h), nothing is extrapolated and the error is what
+ * they differ by. While truncation exceeds rounding h is divided by 16, and the best is kept.
+ * Richardson 1911; Ridders 1982.
+ *
+ * L' = Σ W_o (f_o(x+h) − f_o(x−h))/2h is summed from differences of elements: those that do not
+ * change add no rounding, however large they are. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
+#include <string.h>
 
 /* DEEPER: where f has no value yet, as a logarithm near 0 */
-enum { LEVELS = 4, DEEPER = 8, POINTS = 7 };
+enum { LEVELS = 6, DEEPER = 8, POINTS = 6 };
+#define QUICK 0x1p-16 /* step of the two calls */
 
 static void go(eg__trial *c, int64_t cell, const double *direction, double t)
 {
@@ -20,7 +27,9 @@ static void go(eg__trial *c, int64_t cell, const double *direction, double t)
     }
     for (int64_t j = 0; j < c->cells; j++) c->memory[j] = c->point[j] + t * direction[j];
 }
-static double slope_step(const eg__trial *c, int64_t cell, const double *direction)
+/* share · the largest entry that moves (1, if all are smaller); exactly representable at an entry
+ */
+static double slope_step(const eg__trial *c, int64_t cell, const double *direction, double share)
 {
     double most = 1;
     if (cell >= 0)
@@ -28,50 +37,140 @@ static double slope_step(const eg__trial *c, int64_t cell, const double *directi
     else
         for (int64_t j = 0; j < c->cells; j++)
             if (direction[j] != 0) most = fmax(most, fabs(c->point[j]));
-    return most / 256;
+    const double base = cell >= 0 ? c->point[cell] : 1;
+    const volatile double up = base + most * share;
+    return up - base;
 }
 
-bool eg__differences(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
+/* D at one step, the one-sided slopes, and the rounding in D: of what changed, of every element */
+typedef struct step {
+    double d, left, right, noise, all;
+} step;
+/* What element k adds, that is `up` at +t and `down` at −t. */
+static inline void slope_add(const eg__trial *c, int64_t k, double up, double down, double w,
+                             step *p)
+{
+    const double mid = c->middle[k];
+    const double sigma = w * fmax(c->noise[k], 0.5 * c->unit * fmax(fabs(up), fabs(down)));
+    p->noise += sigma * sigma;
+    p->d += w * (up - down);
+    p->left += w * (mid - down);
+    p->right += w * (up - mid);
+}
+/* One for each output, from f's results at +t and −t. */
+static void slope_steps(const eg__trial *c, const double *up, const double *down, double t, step *p)
+{
+    const double *mid = c->middle;
+    const double all = c->o.full ? 0 : 4 * c->together / t * c->everything;
+    memset(p, 0, (size_t)c->outs * sizeof *p);
+    for (int64_t k = 0; k < c->size; k++)
+        if (up[k] != mid[k] || down[k] != mid[k])
+            slope_add(c, k, up[k], down[k], c->o.full ? 1 : c->weight[k], &p[c->o.full ? k : 0]);
+    for (int64_t o = 0; o < c->outs; o++) {
+        p[o].d /= 2 * t;
+        p[o].left /= t;
+        p[o].right /= t;
+        p[o].noise = 4 * (c->o.full ? 1 : c->together) / t * sqrt(p[o].noise);
+        p[o].all = fmax(c->o.full ? 4 / t * c->noise[o] : all, fmax(p[o].noise, 4 * c->least / t));
+    }
+}
+static bool slope_at(eg__trial *c, int64_t cell, const double *direction, double t, double *y,
+                     step *p)
+{
+    go(c, cell, direction, t);
+    bool good = eg__trial_value(c, y);
+    go(c, cell, direction, -t);
+    good = good && eg__trial_value(c, y + c->size);
+    go(c, cell, direction, 0);
+    if (good) slope_steps(c, y, y + c->size, t, p);
+    return good;
+}
+
+/* Two calls: does D agree with the analytic value of every output, and could it have told? */
+static bool slope_quick(eg__trial *c, int64_t cell, const double *direction, const double *a,
+                        double *y, step *p, eg__slope *s)
+{
+    const double t = slope_step(c, cell, direction, QUICK);
+    if (!slope_at(c, cell, direction, t, y, p)) return false;
+    for (int64_t o = 0; o < c->outs; o++) {
+        const double n = p[o].d, of = fabs(n), jump = fabs(p[o].right - p[o].left);
+        s[o] = (eg__slope){
+            .n = n, .err = p[o].noise, .all = p[o].all, .left = p[o].left, .right = p[o].right
+        };
+        if (n == 0 && a[o] == 0 && jump == 0) continue;
+        const double seen = c->o.full ? of / 8 : fmax(5e-8, 0.5 * c->o.rtol) * of;
+        if (!(fabs(a[o] - n) <= c->o.rtol * of + p[o].noise && p[o].noise <= seen &&
+              p[o].all <= 0.2 * of && jump <= 0.02 * of + 4 * p[o].noise))
+            return false;
+    }
+    return true;
+}
+
+static eg__slope slope_fit(const step *p) /* at h, h/2, h/4 */
+{
+    const double r0 = (4 * p[1].d - p[0].d) / 3, r1 = (4 * p[2].d - p[1].d) / 3;
+    const double first = p[0].d - p[1].d, second = p[1].d - p[2].d, ratio = first / second;
+    const double wide = fabs(p[0].right - p[0].left);
+    eg__slope f = { .n = (16 * r1 - r0) / 15, .left = p[2].left, .right = p[2].right };
+    f.err = fabs(f.n - r1);
+    if (fabs(second) > p[2].noise && !(ratio > 2.8 && ratio < 20)) {
+        f.n = p[2].d;
+        f.err = 2 * fmax(fabs(first), fabs(second));
+    }
+    f.all = f.err + 1.5 * p[2].all;
+    f.err += 1.5 * p[2].noise;
+    f.bend = wide > 0 ? fabs(f.right - f.left) / wide : 0;
+    if (isnan(f.err)) f.err = f.all = INFINITY;
+    return f;
+}
+/* Are the slopes on the two sides as different as at a kink? */
+static bool slope_bent(const eg__slope *s)
+{
+    return s->bend > 0.6 &&
+           fabs(s->right - s->left) > 1e-4 * fmax(fabs(s->left), fabs(s->right)) + 2 * s->all;
+}
+/* Would smaller steps tell more of an output? */
+static bool slope_unclear(const eg__trial *c, const eg__slope *s, const step *p, const double *a)
+{
+    const double of = fabs(s->n), rounding = 1.5 * p[2].noise;
+    if (!isfinite(s->err)) return true;
+    if (s->err <= fmax(3 * rounding, 0.1 * c->o.rtol * of)) return false;
+    if (!a) return true;
+    /* with many outputs one of them always wants a smaller step */
+    return !(fabs(*a - s->n) <= c->o.rtol * of + s->err && s->err <= (c->o.full ? 0.1 : 5e-8) * of);
+}
+
+bool eg__differences(eg__trial *c, int64_t cell, const double *direction, const double *a,
+                     double shrink, eg__slope *s)
 {
     const int64_t n = c->outs;
     eg_mark m = eg_push(c->cx);
-    double *v = eg__alloc(c->cx, (size_t)(2 * POINTS * n + 1) * sizeof *v),
-           *size = v ? v + POINTS * n : NULL;
-    if (!v || !eg__trial_value(c, v, size)) {
-        eg_pop(c->cx, m);
-        return false;
-    }
-    bool good = true, more = true, none = false;
-    double wanted = slope_step(c, cell, direction);
-    for (int level = 0; level < (none ? DEEPER : LEVELS) && good && more; level++, wanted /= 16) {
-        const double base = cell >= 0 ? c->point[cell] : 1;
-        const volatile double up = base + wanted;
-        const double h = up - base;                /* exactly representable at the entry */
-        for (int k = 1; k < POINTS && good; k++) { /* h, −h, h/2, −h/2, h/4, −h/4 */
-            go(c, cell, direction, ldexp(k & 1 ? h : -h, -(k - 1) / 2));
-            good = eg__trial_value(c, v + k * n, size + k * n);
-        }
-        go(c, cell, direction, 0);
+    double *y = eg__alloc(c->cx, (size_t)(2 * c->size + 1) * sizeof *y);
+    step *p = eg__alloc(c->cx, (size_t)(3 * n + 1) * sizeof *p), of[3];
+    bool good = y && p, more = good, none = false;
+    if (good && a && slope_quick(c, cell, direction, a, y, p, s)) more = false;
+    good = good && !c->cx->failed;
+    double share = shrink / 256;
+    for (int level = 0; level < (none ? DEEPER : LEVELS) && good && more; level++, share /= 16) {
+        const double h = slope_step(c, cell, direction, share);
+        if (h == 0) break;
+        for (int k = 0; k < 3 && good; k++)
+            good = slope_at(c, cell, direction, ldexp(h, -k), y, p + k * n);
         more = none = false;
         for (int64_t o = 0; o < n && good; o++) {
-            double d[3], most = 0;
-            for (int k = 0; k < 3; k++) {
-                d[k] = (v[(1 + 2 * k) * n + o] - v[(2 + 2 * k) * n + o]) / ldexp(2 * h, -k);
-                most = fmax(most, fmax(size[(1 + 2 * k) * n + o], size[(2 + 2 * k) * n + o]));
+            for (int k = 0; k < 3; k++) of[k] = p[k * n + o];
+            const eg__slope f = slope_fit(of);
+            const bool kink = slope_bent(&f);
+            if (level == 0 || f.err < s[o].err)
+                s[o] = f;
+            else if (slope_bent(&s[o])) { /* is it one at a smaller step, too? */
+                s[o].left = f.left;
+                s[o].right = f.right;
+                s[o].bend = f.bend;
             }
-            const double r0 = (4 * d[1] - d[0]) / 3, r1 = (4 * d[2] - d[1]) / 3, t = h / 4,
-                         mid = v[o];
-            const double wide = fabs((v[n + o] - mid) / h - (mid - v[2 * n + o]) / h),
-                         rounding = 4 * c->unit * most / t;
-            eg__slope f = { .n = (16 * r1 - r0) / 15,
-                            .left = (mid - v[6 * n + o]) / t,
-                            .right = (v[5 * n + o] - mid) / t };
-            f.err = fabs(f.n - r1) + rounding;
-            f.bend = wide > 0 ? fabs(f.right - f.left) / wide : 0;
-            if (isnan(f.err)) f.err = INFINITY;
-            if (level == 0 || f.err < s[o].err) s[o] = f;
+            more |= kink;
             none |= !isfinite(s[o].err);
-            more |= !(s[o].err <= fmax(5 * rounding, 0.1 * c->o.rtol * fabs(s[o].n)));
+            more |= slope_unclear(c, &f, of, a ? a + o : NULL);
         }
     }
     eg_pop(c->cx, m);
@@ -110,15 +209,15 @@ static int slope_tangents(const eg__trial *c, int64_t cell, const double *direct
     return count;
 }
 
-/* What was recorded, again with an imaginary step: exact to rounding, but blind to what is not on
- * the tape (eg__off_tape). */
-static bool complex_step(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
+/* What was recorded of f (y), again with an imaginary step: exact to rounding, but blind to what is
+ * not on the tape (eg__off_tape). Reads the memory that the inputs have now. */
+static bool complex_step_on(eg__trial *c, eg_tensor *y, int64_t cell, const double *direction,
+                            eg__slope *s)
 {
     eg_tensor *x[EG_CHECK_INPUTS], *v[EG_CHECK_INPUTS], *dy = NULL;
     const eg_op *unsupported = NULL;
     eg_mark m = eg_push(c->cx);
-    eg_tensor *y = eg__trial_call(c);
-    const int count = y ? slope_tangents(c, cell, direction, x, v) : -1;
+    const int count = slope_tangents(c, cell, direction, x, v);
     const bool good = count >= 0 && eg__complex_step(y, count, x, v, &dy, &unsupported);
     const double *d = good ? eg_f64(dy) : NULL;
     for (int64_t o = 0; d && o < c->outs; o++) {
@@ -128,16 +227,73 @@ static bool complex_step(eg__trial *c, int64_t cell, const double *direction, eg
             n += p;
             size += fabs(p);
         }
-        s[o] = (eg__slope){ .n = n, .err = 1e-15 * size, .left = n, .right = n };
+        s[o] =
+            (eg__slope){ .n = n, .err = 1e-15 * size, .all = 1e-15 * size, .left = n, .right = n };
     }
     eg_pop(c->cx, m);
     if (unsupported) c->unsupported = unsupported->name;
     return d != NULL && !c->cx->failed;
 }
-bool eg__slopes(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
+static bool complex_step(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
+{
+    eg_mark m = eg_push(c->cx);
+    eg_tensor *y = eg__trial_call(c);
+    const bool good = y && complex_step_on(c, y, cell, direction, s);
+    eg_pop(c->cx, m);
+    return good && !c->cx->failed;
+}
+bool eg__slopes(eg__trial *c, int64_t cell, const double *direction, const double *a, eg__slope *s)
 {
     if (c->o.oracle == EG_COMPLEX_STEP) return complex_step(c, cell, direction, s);
-    return eg__differences(c, cell, direction, s);
+    return eg__differences(c, cell, direction, a, 1, s);
+}
+
+/* Does the complex step say what differences say, of ⟨f, W⟩ along a random direction? Asked once.
+ */
+static bool step_trusted(eg__trial *given)
+{
+    eg__trial t = *given, *c = &t;
+    eg__slope by_step, by_differences;
+    c->o.full = false;
+    c->outs = 1;
+    double *direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *direction);
+    if (!direction) return false;
+    eg__direction(c, 80000, -1, direction);
+    if (!complex_step(c, -1, direction, &by_step)) return false;
+    for (int k = 0; k < 2; k++) {
+        if (!eg__differences(c, -1, direction, NULL, k ? EG_DEEP : 1, &by_differences))
+            return false;
+        if (fabs(by_step.n - by_differences.n) <=
+            1e-6 * fabs(by_differences.n) + 10 * by_differences.all)
+            return true;
+    }
+    return false;
+}
+bool eg__second_opinion(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
+{
+    eg_ctx *cx = c->cx;
+    const char *before = c->unsupported;
+    if (c->step_refused || c->opinions <= 0 || cx->failed) return false;
+    c->opinions--;
+    const eg_mark m = eg_push(cx);
+    if (!c->step_trusted) c->step_refused = !(c->step_trusted = step_trusted(c));
+    eg_tensor *y = c->step_refused || cx->failed ? NULL : eg__trial_call(c);
+    eg__slope *near = eg__alloc(cx, (size_t)(2 * c->outs + 1) * sizeof *near);
+    bool good = y && near && complex_step_on(c, y, cell, direction, s);
+    for (int k = -1; k <= 1 && good; k += 2) {
+        for (int64_t j = 0; j < c->vars; j++) {
+            const int64_t at = c->var[j].cell;
+            c->memory[at] *= 1 + k * 0x1p-20 * (0.5 + eg__unit(c->o.seed, 12, (uint64_t)j));
+        }
+        good = complex_step_on(c, y, cell, direction, near + (k > 0 ? c->outs : 0));
+        memcpy(c->memory, c->point, (size_t)c->cells * sizeof *c->point);
+    }
+    for (int64_t o = 0; o < c->outs && good; o++) /* what does not cancel is rounding */
+        s[o].all = s[o].err += 2 * fabs(near[o].n + near[c->outs + o].n - 2 * s[o].n);
+    eg_pop(cx, m);
+    if (c->unsupported) c->step_refused = true;
+    c->unsupported = before;
+    return good && !cx->failed;
 }
 
 bool eg__off_tape(eg__trial *given, eg_report *r)
@@ -150,10 +306,10 @@ bool eg__off_tape(eg__trial *given, eg_report *r)
     if (!direction) return false;
     eg__direction(c, 80000, -1, direction);
     if (!complex_step(c, -1, direction, &by_step) ||
-        !eg__differences(c, -1, direction, &by_differences))
+        !eg__differences(c, -1, direction, NULL, 1, &by_differences))
         return false;
     if (fabs(by_step.n - by_differences.n) >
-        1e-7 * fabs(by_differences.n) + 10 * by_differences.err)
+        1e-7 * fabs(by_differences.n) + 10 * by_differences.all)
         eg__report_note(given, r, EG_WRONG, -1,
                         "along a random direction differences of f say %.9g, and the complex step "
                         "through what was "
@@ -186,7 +342,10 @@ bool eg__forward(eg__trial *c, eg_report *r, const double *a)
             reverse += p;
             size += fabs(p);
         }
-        if (!isfinite(size) || fabs(forward - reverse) <= 1e-10 * size) continue;
+        /* what neither can tell from 0: rounding of the analytic values, and of f over x */
+        double floor = 4 * c->doubt;
+        for (int64_t k = 0; k < c->vars && !c->o.full; k++) floor += 8 * c->jitter[k];
+        if (!isfinite(size) || fabs(forward - reverse) <= 1e-10 * size + floor) continue;
         eg__report_note(c, r, EG_WRONG, -1,
                         "along a random direction forward mode says %.9g and reverse mode %.9g: "
                         "a rule or a jvp on the way is wrong",

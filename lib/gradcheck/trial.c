@@ -108,7 +108,7 @@ eg_tensor *eg__trial_call(eg__trial *c)
     char a[256], b[256];
     eg_set_draws(cx, c->draws);
     cx->training = c->training;
-    cx->recording = true;
+    cx->recording = !c->unrecorded;
     ++*c->calls;
     eg_tensor *y = c->o.f(c->o.user, c->o.xs);
     if (cx->failed) return NULL;
@@ -134,22 +134,41 @@ eg_tensor *eg__trial_call(eg__trial *c)
     }
     return cx->failed ? NULL : y;
 }
-bool eg__trial_value(eg__trial *c, double *out, double *size)
+bool eg__trial_value(eg__trial *c, double *y)
 {
     eg_mark m = eg_push(c->cx);
-    eg_tensor *y = eg__trial_call(c);
-    const double *v = y ? eg_f64(y) : NULL;
-    for (int64_t k = 0; k < c->outs; k++) out[k] = size[k] = 0;
-    for (int64_t k = 0; v && k < c->size; k++)
-        if (c->o.full) {
-            out[k] = v[k];
-            size[k] = fabs(v[k]);
-        } else {
-            out[0] += v[k] * c->weight[k];
-            size[0] += fabs(v[k] * c->weight[k]);
-        }
+    eg_tensor *of = eg__trial_call(c);
+    const double *v = of ? eg_f64(of) : NULL;
+    if (v && c->size) memcpy(y, v, (size_t)c->size * sizeof *y);
     eg_pop(c->cx, m);
     return v != NULL && !c->cx->failed;
+}
+bool eg__trial_refused(eg__trial *c)
+{
+    if (!c->cx->failed || eg_error_code(c->cx) == EG_ERROR_MEMORY) return false;
+    eg_clear(c->cx);
+    return true;
+}
+void eg__trial_scale(eg__trial *c, const double *a)
+{
+    double f = 0, x = 1;
+    c->scale = 0;
+    for (int64_t k = 0; k < c->outs * c->vars; k++)
+        if (isfinite(a[k])) c->scale = fmax(c->scale, fabs(a[k]));
+    for (int64_t k = 0; k < c->size; k++)
+        f = fmax(f, fabs(c->middle[k]) * (c->o.full ? 1 : c->weight[k]));
+    for (int64_t k = 0; k < c->cells; k++) x = fmax(x, fabs(c->point[k]));
+    c->tiny = 16 * 2.3e-16 * fmax(c->scale, f / x);
+    c->doubt = fmax(c->tiny, 24 * 2.3e-16);
+}
+bool eg__trial_go(eg__trial *c, const double *point)
+{
+    if (c->cells) memcpy(c->point, point, (size_t)c->cells * sizeof *point);
+    if (c->cells) memcpy(c->memory, point, (size_t)c->cells * sizeof *point);
+    if (!eg__trial_value(c, c->middle)) return false;
+    for (int64_t k = 0; k < c->size; k++)
+        if (!isfinite(c->middle[k])) return false;
+    return true;
 }
 
 bool eg__trial_sweep(eg__trial *c, eg_tensor *y, eg_tensor *seed, double *a)
@@ -208,18 +227,20 @@ bool eg__trial_measure(eg__trial *c)
                    "gradcheck: f writes to its inputs; a check needs them as they were");
         return false;
     }
-    double *v = eg__alloc(cx, (size_t)(2 * c->outs + 1) * sizeof *v),
-           *w = eg__alloc(cx, (size_t)(2 * c->outs + 1) * sizeof *w);
-    if (!v || !w || !eg__trial_value(c, v, v + c->outs) || !eg__trial_value(c, w, w + c->outs))
+    c->middle = eg__alloc(cx, (size_t)(c->size + 1) * sizeof *c->middle);
+    double *again = eg__alloc(cx, (size_t)(c->size + 1) * sizeof *again);
+    c->noise = c->jitter = NULL;
+    c->opinions = 512;
+    if (!c->middle || !again || !eg__trial_value(c, c->middle) || !eg__trial_value(c, again))
         return false;
-    for (int64_t k = 0; k < c->outs; k++) {
-        if (isfinite(v[k])) continue;
+    for (int64_t k = 0; k < c->size; k++) {
+        if (isfinite(c->middle[k])) continue;
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "gradcheck: %s has infinite or missing values at this point, and no slope there",
                    c->order > 1 ? "the gradient of f" : "f's result");
         return false;
     }
-    for (int64_t k = 0; k < c->outs; k++) c->again |= v[k] != w[k];
-    return true;
+    c->again |= c->size && memcmp(c->middle, again, (size_t)c->size * sizeof *again);
+    return eg__noise(c);
 }
 bool eg__trial_open(eg__trial *c) { return place_inputs(c) && eg__trial_measure(c); }

@@ -1,0 +1,99 @@
+/* judge.c: what an entry is, from its analytic value, the numeric one, and what is known of the
+ * errors of both. Nothing is called WRONG before a second step has said the same, and nothing right
+ * that could not have been told wrong. */
+#include "gradcheck/gradcheck.h"
+#include <math.h>
+
+enum {
+    SURE = 8,
+    CONFIRMED = 16
+}; /* standard deviations; after so many WRONG ones no more is asked */
+
+double eg__allowed(const eg__trial *c, const eg__slope *s, double jitter)
+{
+    return c->o.rtol * fabs(s->n) + c->o.atol * c->scale + s->err + SURE * jitter;
+}
+
+eg_verdict eg__judge(const eg__trial *c, double a, double jitter, const eg__slope *s, bool *covered)
+{
+    const double slack = eg__allowed(c, s, jitter), jump = fabs(s->right - s->left);
+    const double low = fmin(s->left, s->right), high = fmax(s->left, s->right);
+    const double apart = fabs(a - s->n);
+    const double lost = fmax(0, s->all - s->err); /* an element may not have moved by less */
+    *covered = fabs(s->n) > slack + lost;
+    if (isnan(a)) return EG_WRONG;
+    if (!isfinite(s->n) || !isfinite(s->err)) return EG_NOISE;
+    const bool kink = s->bend > 0.6 && jump > 1e-4 * fmax(fabs(high), fabs(low)) &&
+                      jump > 1e-4 * fabs(s->n) && jump > SURE * s->all;
+    if (kink && a >= low - slack - 0.02 * jump && a <= high + slack + 0.02 * jump) return EG_KINK;
+    if (apart <= slack) {
+        if (*covered || fabs(a) <= SURE * jitter + c->o.atol * c->scale) return EG_RIGHT;
+        return EG_UNTESTED;
+    }
+    if (apart <= fmax(slack + lost, c->doubt)) return EG_UNTESTED;
+    return c->again || apart < 4 * (s->err + SURE * jitter) ? EG_NOISE : EG_WRONG;
+}
+
+/* WRONG is confirmed with other steps, a little and much smaller. Where they agree with the
+ * analytic value they are taken; where they disagree with the first one, it is NOISE. */
+static eg_verdict judge_confirm(eg__trial *c, int64_t cell, const double *direction, double jitter,
+                                int64_t out, double a, eg__slope *s, eg__slope *other, eg_verdict v,
+                                bool *covered)
+{
+    /* an entry far below 1 may have its own scale; then a little smaller, and much smaller */
+    const double x = cell >= 0 ? fabs(c->point[cell]) : 0;
+    const double shrink[] = { x < 1e-3 ? x : 0, 0.07, EG_DEEP };
+    for (int k = 0; k < 3 && c->confirmed < CONFIRMED; k++) {
+        bool seen;
+        if (shrink[k] == 0) continue;
+        if (v == EG_KINK && k) break;
+        if (!eg__differences(c, cell, direction, NULL, shrink[k], other)) break;
+        const eg__slope *o = &other[out];
+        const eg_verdict w = eg__judge(c, a, jitter, o, &seen);
+        const double between = fabs(o->n - s->n), most = fmax(fabs(o->n), fabs(s->n));
+        if (k < 2 && (w == EG_RIGHT || (w == EG_KINK && k))) {
+            *s = *o;
+            *covered = seen;
+            return w;
+        }
+        if (k && !(between <= 3 * (s->err + o->err) + 1e-3 * most)) v = EG_NOISE;
+    }
+    c->confirmed += v == EG_WRONG;
+    return v;
+}
+
+eg_verdict eg__judge_again(eg__trial *c, int64_t cell, const double *direction, double jitter,
+                           int64_t out, double a, eg__slope *s, bool *covered)
+{
+    eg_ctx *cx = c->cx;
+    eg_verdict v = eg__judge(c, a, jitter, s, covered);
+    if (v == EG_RIGHT || c->again || isnan(a)) return v;
+    const eg_mark m = eg_push(cx);
+    eg__slope *other = eg__alloc(cx, (size_t)(c->outs + 1) * sizeof *other), was = *s;
+    if (other && v != EG_UNTESTED && c->o.oracle == EG_DIFFERENCES)
+        v = judge_confirm(c, cell, direction, jitter, out, a, s, other, v, covered);
+    /* a part of f that is not on the tape, or a kink: the complex step must not overrule a sure
+     * difference */
+    if (other && c->o.oracle == EG_DIFFERENCES && v != EG_RIGHT && v != EG_KINK && !cx->failed &&
+        (v != EG_WRONG || fabs(a - was.n) < 1e3 * (was.all + SURE * jitter)) &&
+        eg__second_opinion(c, cell, direction, other)) {
+        eg__slope *t = &other[out];
+        const bool near = fabs(t->n - was.n) <= 3 * (was.all + t->err) || v == EG_NOISE;
+        const double apart = fabs(a - t->n), slack = eg__allowed(c, t, jitter);
+        const double both = fmax(fabs(a), fabs(t->n));
+        if (near && apart <= fmax(slack, 1e-7 * fabs(t->n))) {
+            v = EG_RIGHT;
+            *covered = fabs(t->n) > slack;
+            *s = *t;
+        } else if (near && both <= c->tiny && (a == 0 || t->n == 0)) {
+            v = EG_RIGHT; /* both are 0 to rounding; another point has to test it */
+            *covered = false;
+        } else if (near && v == EG_UNTESTED && apart > fmax(0.01 * both, c->doubt) &&
+                   t->err + SURE * jitter < 1e-3 * both) {
+            v = EG_WRONG;
+            *s = *t;
+        }
+    }
+    eg_pop(cx, m);
+    return v;
+}

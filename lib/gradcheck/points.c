@@ -1,0 +1,270 @@
+/* points.c: what one point hides another one shows. A factor that happens to be 0 or 1, a
+ * symmetric matrix, a saturated softmax: the check is repeated along one random direction of each
+ * input where all inputs are moved together, and of the entries that no point has covered yet where
+ * their input is scaled or drawn again. A direction that disagrees is halved until one entry is
+ * left. */
+#include "gradcheck/gradcheck.h"
+#include <math.h>
+#include <string.h>
+
+static const char *const point_name[] = { "with every input moved", "scaled by 0.1",
+                                          "scaled by 0.01", "drawn again from [-1, 1)",
+                                          "with every input scaled by 0.1" };
+enum { MOVED, TENTH, HUNDREDTH, DRAWN, ALL_TENTH, PLACES, ALONE = TENTH };
+enum { FEW = 64 }; /* entries that are asked one by one */
+
+typedef struct points {
+    eg__trial t; /* ⟨f, W⟩, at another point */
+    const double *home;
+    double *to, *a, *direction;
+    bool *in; /* the variables of a group */
+    eg__elsewhere *found;
+    uint8_t *open;
+} points;
+
+/* -- going there ------------------------------------------------------------------------------ */
+/* The entry of variable k at a place; input: the one that moves, −1: all. */
+static double entry_there(const eg__trial *c, int place, double x, double most, int64_t k, int turn)
+{
+    const double u = 2 * eg__unit(c->o.seed, 7, (uint64_t)k) - 1,
+                 far = u < 0 ? u - .5 : u + .5; /* ±[.5, 1.5) */
+    switch (place) {
+    case MOVED:
+        if (x != 0) return x * (1 + (turn ? 0.02 : 0.2) * far);
+        return turn == 0 ? 0.25 * most * far : turn == 1 ? 0.05 * most * fabs(far) : 0;
+    case DRAWN: return u;
+    default: return x * (place == HUNDREDTH ? 0.01 : 0.1);
+    }
+}
+/* Goes to a place: f's value there and its gradient. False where f has none, or after an error. */
+static bool points_go(points *p, int place, int input)
+{
+    eg__trial *c = &p->t;
+    double most[EG_CHECK_INPUTS] = { 0 };
+    const bool all = place == MOVED || place == ALL_TENTH;
+    for (int64_t k = 0; k < c->vars; k++)
+        most[c->var[k].input] = fmax(most[c->var[k].input], fabs(p->home[c->var[k].cell]));
+    for (int turn = 0; turn < (place == MOVED ? 3 : 1); turn++) {
+        memcpy(p->to, p->home, (size_t)c->cells * sizeof *p->to);
+        for (int64_t k = 0; k < c->vars; k++) {
+            const int64_t cell = c->var[k].cell;
+            const int of = c->var[k].input;
+            if (all || of == input)
+                p->to[cell] =
+                    entry_there(c, place, p->home[cell], most[of] > 0 ? most[of] : 1, k, turn);
+        }
+        if (eg__trial_go(c, p->to) && eg__trial_gradient(c, p->a)) {
+            eg__trial_scale(c, p->a);
+            return true;
+        }
+        if (c->cx->failed && !eg__trial_refused(c)) return false;
+    }
+    return false;
+}
+
+/* -- a group of variables at the present point ------------------------------------------------ */
+/* RIGHT: covered; ZERO: nothing to see, and the analytic values are 0 to rounding; UNTESTED:
+ * nothing to see; NOISE; WRONG. NOISE after an error, too. */
+static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
+{
+    eg__trial *c = &p->t;
+    double a = 0, size = 0;
+    bool covered;
+    for (int64_t k = 0; k < c->cells; k++) p->direction[k] = 0;
+    for (int64_t k = 0; k < c->vars; k++) {
+        if (!p->in[k]) continue;
+        const double u = eg__unit(c->o.seed, 13, (uint64_t)k), d = u < .5 ? -.5 - u : u;
+        p->direction[c->var[k].cell] = d;
+        a += d * p->a[k];
+        size += fabs(d * p->a[k]);
+    }
+    *analytic = a;
+    if (!eg__slopes(c, -1, p->direction, &a, s)) {
+        eg__trial_refused(c);
+        return EG_NOISE;
+    }
+    double jitter = 0.25 * c->unit * size;
+    eg_verdict v = eg__judge(c, a, jitter, s, &covered);
+    if (v != EG_RIGHT && v != EG_UNTESTED) {
+        const bool measured = eg__noise(c) && eg__gradient_noise(c, p->a);
+        for (int64_t k = 0; k < c->vars && measured; k++)
+            jitter += fabs(p->direction[c->var[k].cell]) * c->jitter[k];
+        if (measured) v = eg__judge_again(c, -1, p->direction, jitter, 0, a, s, &covered);
+        if (c->cx->failed) {
+            eg__trial_refused(c);
+            return EG_NOISE;
+        }
+    }
+    if (v == EG_UNTESTED && size <= 4 * c->tiny) v = EG_RIGHT;
+    if (v == EG_RIGHT && !covered) return EG_ZERO;
+    return v == EG_KINK ? EG_NOISE : v;
+}
+
+/* A part of a group that is WRONG: all variables of rank from … to − 1 in it. */
+static eg_verdict group_part(points *p, const bool *all, int64_t from, int64_t to, eg__slope *s,
+                             double *a)
+{
+    int64_t seen = 0;
+    for (int64_t k = 0; k < p->t.vars; k++) {
+        p->in[k] = all[k] && seen >= from && seen < to;
+        seen += all[k];
+    }
+    return group_verdict(p, s, a);
+}
+/* Which entry of a group that is WRONG? Halves of it, then the worst of the last few; the group
+ * itself where neither half is wrong. */
+static void locate(points *p, eg_entry *e, int input, const char *where, eg__slope s, double a)
+{
+    eg__trial *c = &p->t;
+    eg__slope t;
+    double b, worst = -1;
+    int64_t n = 0, from = 0, best = -1;
+    bool *all = eg__alloc(c->cx, (size_t)c->vars + 1), halves = all != NULL;
+    for (int64_t k = 0; k < c->vars; k++) n += p->in[k];
+    if (all) memcpy(all, p->in, (size_t)c->vars);
+    while (n > FEW && halves) {
+        halves = false;
+        for (int half = 0; half < 2 && !halves; half++) {
+            const int64_t lo = half ? from + n / 2 : from, hi = half ? from + n : from + n / 2;
+            if (group_part(p, all, lo, hi, &t, &b) != EG_WRONG) continue;
+            halves = true;
+            from = lo;
+            n = hi - lo;
+        }
+    }
+    for (int64_t k = from; k < from + n && all && n <= FEW; k++)
+        if (group_part(p, all, k, k + 1, &t, &b) == EG_WRONG && fabs(b - t.n) > worst) {
+            worst = fabs(b - t.n);
+            best = k;
+            s = t;
+            a = b;
+        }
+    int64_t var = -1, seen = 0;
+    for (int64_t k = 0; k < c->vars && best >= 0; k++)
+        if (all[k] && seen++ == best) var = k;
+    if (var >= 0) { /* along the entry itself */
+        if (!eg__slopes(c, c->var[var].cell, NULL, NULL, &s)) eg__trial_refused(c);
+        a = p->a[var];
+    }
+    *e = (eg_entry){ .input = input,
+                     .index = var < 0 ? -1 : c->var[var].index,
+                     .analytic = a,
+                     .numeric = s.n,
+                     .left = s.left,
+                     .right = s.right,
+                     .error = s.err,
+                     .verdict = EG_WRONG,
+                     .output = -1,
+                     .shared = var < 0 ? 1 : c->var[var].shared,
+                     .at = where,
+                     .operand = -1 };
+}
+
+/* The variables of an input, or those of them that are open; how many. */
+static int64_t points_group(points *p, int input, bool open)
+{
+    int64_t n = 0;
+    for (int64_t k = 0; k < p->t.vars; k++) {
+        p->in[k] = p->t.var[k].input == input && (!open || p->open[k] != EG_COVERED);
+        n += p->in[k];
+    }
+    return n;
+}
+/* Wrong, and one entry is known that is. */
+static bool points_done(const eg__elsewhere *f) { return f->v == EG_WRONG && f->worst.index >= 0; }
+/* The group's verdict at this place, with the entry if it is WRONG; covered variables are closed.
+ */
+static eg_verdict points_look(points *p, int place, int input, bool open)
+{
+    eg__slope s;
+    double a;
+    eg__elsewhere *f = &p->found[input];
+    if (points_done(f) || !points_group(p, input, open)) return EG_ZERO;
+    const eg_verdict v = group_verdict(p, &s, &a);
+    if (v == EG_WRONG) {
+        eg_entry e;
+        locate(p, &e, input, point_name[place], s, a);
+        if (f->v != EG_WRONG || e.index >= 0) f->worst = e;
+        f->where = f->worst.at;
+        f->v = EG_WRONG;
+    } else if (v == EG_RIGHT && open)
+        for (int64_t k = 0; k < p->t.vars; k++)
+            if (p->in[k]) p->open[k] = EG_COVERED;
+    return v;
+}
+
+static bool left_open(const points *p, int input)
+{
+    for (int64_t k = 0; k < p->t.vars; k++)
+        if (p->t.var[k].input == input && p->open[k] != EG_COVERED) return true;
+    return false;
+}
+/* Places for the entries of one input that nothing has covered yet. */
+static bool points_search(points *p, int input, bool tested)
+{
+    eg__elsewhere *f = &p->found[input];
+    bool unclear = false;
+    for (int place = ALONE; place < PLACES; place++) {
+        if (points_done(f) || !left_open(p, input)) break;
+        if (!points_go(p, place, input)) {
+            if (p->t.cx->failed) return false;
+            unclear = true;
+            continue;
+        }
+        const eg_verdict v = points_look(p, place, input, true);
+        unclear |= v == EG_NOISE || v == EG_UNTESTED;
+        if (v != EG_RIGHT || f->v == EG_WRONG) continue;
+        f->v = place < ALL_TENTH ? EG_UNTESTED : EG_RIGHT;
+        f->where = point_name[place];
+    }
+    if (f->v == EG_ZERO && unclear && !tested) f->v = EG_NOISE;
+    return !p->t.cx->failed;
+}
+
+bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, const eg_verdict *input,
+                eg__elsewhere *found)
+{
+    eg_ctx *cx = c->cx;
+    const eg_mark m = eg_push(cx);
+    const size_t cells = (size_t)(c->cells + 1) * sizeof(double);
+    double *home = eg__alloc(cx, cells);
+    points p = { .t = *c, .home = home, .found = found, .open = open };
+    p.t.o.full = false;
+    p.t.outs = 1;
+    p.t.jitter = NULL;
+    p.t.middle = eg__alloc(cx, (size_t)(c->size + 1) * sizeof(double));
+    p.t.noise = eg__alloc(cx, (size_t)(c->size + 1) * sizeof(double));
+    p.to = eg__alloc(cx, cells);
+    p.direction = eg__alloc(cx, cells);
+    p.a = eg__alloc(cx, (size_t)(c->vars + 1) * sizeof *p.a);
+    p.in = eg__alloc(cx, (size_t)c->vars + 1);
+    bool good = home && p.t.middle && p.t.noise && p.to && p.direction && p.a && p.in;
+    if (good) {
+        memcpy(home, c->point, (size_t)c->cells * sizeof *home);
+        memcpy(p.t.noise, c->noise, (size_t)c->size * sizeof *home);
+    }
+    for (int k = 0; k < c->o.count; k++) found[k] = (eg__elsewhere){ .v = EG_ZERO };
+    if (good && points_go(&p, MOVED, -1))
+        for (int k = 0; k < c->o.count; k++) {
+            if (input[k] == EG_WRONG) continue;
+            if (points_look(&p, MOVED, k, false) == EG_RIGHT) {
+                found[k].v = EG_RIGHT;
+                found[k].where = point_name[MOVED];
+            }
+            points_look(&p, MOVED, k, true);
+        }
+    good = good && !cx->failed;
+    for (int k = 0; k < c->o.count && good; k++)
+        if (input[k] != EG_WRONG &&
+            (found[k].v == EG_ZERO || (!tested[k] && found[k].v == EG_RIGHT) || left_open(&p, k)))
+            good = points_search(&p, k, tested[k]);
+    if (home) {
+        memcpy(c->point, home, (size_t)c->cells * sizeof *home);
+        memcpy(c->memory, home, (size_t)c->cells * sizeof *home);
+    }
+    c->opinions = p.t.opinions;
+    c->step_trusted = p.t.step_trusted;
+    c->step_refused = p.t.step_refused;
+    eg_pop(cx, m);
+    return good;
+}

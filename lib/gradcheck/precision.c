@@ -1,0 +1,129 @@
+/* precision.c: f in f32, as it will run: is there a NaN or an infinity where f64 has none, or are
+ * digits lost that f64 does not lose? What f64 loses to cancellation is known from the measured
+ * noise of f, and f32 may lose as much in proportion. */
+#include "gradcheck/gradcheck.h"
+#include <math.h>
+
+#define ROUNDED 6e-8
+#define IN_F32  1e30 /* larger numbers have no room in f32 */
+
+typedef struct precision {
+    eg__shadow *s;
+    eg_report *r;
+    bool cast; /* no input is f32: copies are */
+    double *a; /* the gradient of ⟨f, W⟩ in f64, by variable */
+} precision;
+
+static void precision_nonfinite(precision *p, eg_tensor *in, const char *what, double was)
+{
+    eg__trial *c = &p->s->c;
+    char where[256];
+    eg_tensor *from = eg_first_nonfinite(in);
+    const eg__site at =
+        from && from->op ? eg__site_of(from) : (eg__site){ .name = "one of its leaves" };
+    eg__report_note(c, p->r, EG_PRECISION, -1,
+                    "%s is not finite in f32, and %.6g in f64; the first such number comes from %s",
+                    what, was, eg__sites_text(&at, 1, where, sizeof where));
+    p->r->passed = false;
+}
+
+/* Numbers of f32 against those of f64; false: something was said. */
+static bool precision_compare(precision *p, eg_tensor *in, const double *now, const double *was,
+                              int64_t n, double lossy, const char *what)
+{
+    double most = 0, apart = 0;
+    for (int64_t k = 0; k < n; k++) {
+        if (!(fabs(was[k]) < IN_F32)) return true;
+        if (!isfinite(now[k])) {
+            precision_nonfinite(p, in, what, was[k]);
+            return false;
+        }
+        most = fmax(most, fabs(was[k]));
+        apart = fmax(apart, fabs(now[k] - was[k]));
+    }
+    if (p->cast || !(apart > 0.01 * most) || apart <= 300 * ROUNDED * lossy * most) return true;
+    eg__report_note(&p->s->c, p->r, EG_PRECISION, -1,
+                    "%s is off by %.2g of its largest in f32, where f64 loses no such digits", what,
+                    apart / most);
+    p->r->passed = false;
+    return false;
+}
+/* By how much the rounding of f exceeds that of one operation. */
+static double precision_lossy(const eg__trial *c)
+{
+    double noise = 0, most = 0, lossy;
+    for (int64_t k = 0; k < c->size; k++) {
+        noise = fmax(noise, c->noise[k]);
+        most = fmax(most, fabs(c->middle[k]));
+    }
+    lossy = most > 0 ? noise / (1.2e-16 * most) : 1;
+    for (int64_t k = 0; k < c->vars && !c->o.full && c->scale > 0; k++)
+        lossy = fmax(lossy, c->jitter[k] / (1.2e-16 * c->scale));
+    return fmax(1, lossy);
+}
+
+/* f and its gradient in f32, compared. */
+static void precision_run(precision *p, eg_tensor *const *x)
+{
+    const eg__trial *c = &p->s->c;
+    eg_ctx *cx = c->cx;
+    eg_tensor *dx[EG_CHECK_INPUTS], *y = c->o.f(c->o.user, x), *w;
+    if (cx->failed || !eg_ok(y) || y->cx != cx || eg_size(y) != c->size) return;
+    w = eg_cast(c->w, (eg_dtype)y->dtype);
+    eg_tensor *all = eg_cast(y, EG_F64);
+    const double lossy = precision_lossy(c), *now = eg_f64(all);
+    if (!now || !precision_compare(p, y, now, c->middle, c->size, lossy, "f")) return;
+    double *sum = eg__alloc(cx, (size_t)(c->vars + 1) * sizeof *sum);
+    for (int k = 0; k < c->o.count; k++)
+        if (x[k]->op && !p->cast) return; /* its history would be followed too */
+    if (!sum || eg__grad(y, w, c->o.count, x, dx)) return;
+    for (int64_t k = 0; k < c->vars; k++) sum[k] = 0;
+    eg_tensor *in = NULL;
+    for (int k = 0; k < c->o.count; k++) {
+        bool twice = false;
+        for (int j = 0; j < k; j++) twice |= c->o.xs[j] == c->o.xs[k];
+        const double *d = twice ? NULL : eg_f64(eg_cast(dx[k], EG_F64));
+        for (int64_t j = 0, n = d ? eg_size(dx[k]) : 0; j < n; j++) {
+            sum[c->var_of[k][j]] += d[j];
+            if (!in && !isfinite(d[j])) in = dx[k];
+        }
+    }
+    precision_compare(p, in ? in : y, sum, p->a, c->vars, lossy, "the gradient");
+}
+
+bool eg__precision(eg__shadow *s, eg_report *r)
+{
+    const eg__trial *c = &s->c;
+    eg_ctx *cx = c->cx;
+    eg_tensor *x[EG_CHECK_INPUTS];
+    precision p = { .s = s, .r = r, .cast = true };
+    /* inside the f of another check everything is f64 */
+    if (!r->passed || !c->size || c->again || c->probe->cast.name || cx->probe) return true;
+    for (int k = 0; k < c->o.count; k++) p.cast &= c->o.xs[k]->dtype != EG_F32;
+    for (int64_t k = 0; k < c->cells; k++)
+        if (c->point[k] != 0 && !(fabs(c->point[k]) < IN_F32 && fabs(c->point[k]) > 1 / IN_F32))
+            return true;
+    const eg_mark m = eg_push(cx);
+    const eg_dtype dtype = cx->dtype;
+    const uint64_t draw = cx->draw;
+    const bool recording = eg_nograd(cx, false);
+    eg_set_draws(cx, c->draws);
+    p.a = eg__alloc(cx, (size_t)(c->vars + 1) * sizeof *p.a);
+    for (int64_t k = 0; k < c->vars && p.a; k++) {
+        p.a[k] = 0;
+        for (int64_t o = 0; o < c->outs; o++)
+            p.a[k] += s->a[o * c->vars + k] * (c->o.full ? c->weight[o] : 1);
+    }
+    for (int k = 0; k < c->o.count && !cx->failed; k++)
+        x[k] = p.cast ? eg_detach(eg_cast(c->o.xs[k], EG_F32)) : c->o.xs[k];
+    if (p.cast) cx->dtype = EG_F32;
+    if (p.a && !cx->failed) precision_run(&p, x);
+    /* f may insist on f64 */
+    if (cx->failed && eg_error_code(cx) != EG_ERROR_MEMORY) eg_clear(cx);
+    cx->dtype = dtype;
+    cx->draw = draw;
+    cx->training = c->training;
+    eg_nograd(cx, recording);
+    eg_pop(cx, m);
+    return !cx->failed;
+}

@@ -1,0 +1,183 @@
+/* gradvalues.c: the check of numbers from files, for code that runs elsewhere: on a GPU, in another
+ * language. --points writes the points at which f is wanted; --values compares differences of f at
+ * these points with a gradient at the first one.
+ *
+ * Row 0 of the points is x; then follow four rows for each direction d, x + hd, x − hd, x + hd/2, x
+ * − hd/2: D(h), D(h/2) and Richardson's extrapolation n = (4 D(h/2) − D(h))/3, whose error is
+ * |n − D(h/2)| and the rounding of f over h. */
+#include "tools.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct values {
+    const char *points, *out, *values, *results, *gradient, *weights;
+    int64_t directions;
+    double step;
+} values;
+#define AT(member) offsetof(values, member), 0, 0, false
+static const option options[] = {
+    { 0, "points", INPUT, "X.npy", "x: write the points around it at which f is wanted",
+      AT(points) },
+    { 'o', "out", OUTPUT, "POINTS.npy", "where --points writes them, one a row", AT(out) },
+    { 0, "directions", WHOLE, "N", "N random directions instead of every entry",
+      offsetof(values, directions), 1, 1e6, false },
+    { 0, "step", REAL, "H", "the step, relative to the largest entry (default 1e-3; f32: 3e-2)",
+      offsetof(values, step), 1e-12, 1, false },
+    { 0, "values", INPUT, "POINTS.npy", "the points: one a row", AT(values) },
+    { 0, "results", INPUT, "F.npy", "f at these points: a number, or a row, for each",
+      AT(results) },
+    { 0, "gradient", INPUT, "G.npy", "the gradient at the first point, of <f, W> if f has rows",
+      AT(gradient) },
+    { 0, "weights", INPUT, "W.npy", "W, as many as f has numbers in a row (default: 1 each)",
+      AT(weights) },
+    { 0 }
+};
+static const command values_command = {
+    .name = "gradcheck", .usage = "--points|--values FILE ...", .about = "", .options = options
+};
+
+/* Points around x: 1 + 4 · columns rows. */
+static int write_points(eg_ctx *cx, const values *o)
+{
+    eg_tensor *x = eg_npy_load(cx, o->points);
+    if (!x) return say_error(cx, NULL);
+    const bool narrow = eg_type(x) == EG_F32;
+    if (!narrow && eg_type(x) != EG_F64)
+        return say("%s is %s; only floats have gradients", o->points, eg_type_name(eg_type(x)));
+    if (!o->out) return say("--points needs --out POINTS.npy");
+    const int64_t n = eg_size(x), columns = o->directions ? o->directions : n;
+    const double *at = eg_f64(eg_cast(x, EG_F64));
+    eg_tensor *direction = eg_uniform(cx, -1, 1, columns, n);
+    const double *d = eg_f64(direction);
+    eg_tensor *points = eg_full_n(cx, EG_F64, 0, 2, (int64_t[]){ 1 + 4 * columns, n });
+    double *p = eg_mut_f64(points), most = 1, step = o->step > 0 ? o->step : narrow ? 3e-2 : 1e-3;
+    if (!at || !d || !p) return say_error(cx, NULL);
+    for (int64_t k = 0; k < n; k++) most = fmax(most, fabs(at[k]));
+    step = exp2(round(log2(step * most)));
+    for (int64_t r = 0; r < 1 + 4 * columns; r++)
+        for (int64_t k = 0; k < n; k++) {
+            const int64_t c = (r - 1) / 4, kind = (r - 1) % 4;
+            const double t = (kind & 1 ? -step : step) / (kind < 2 ? 1 : 2);
+            p[r * n + k] = at[k] + (r == 0 ? 0 : o->directions ? t * d[c * n + k] : k == c ? t : 0);
+        }
+    if (eg_npy_save(o->out, narrow ? eg_cast(points, EG_F32) : points)) return say_error(cx, NULL);
+    printf("%s: %lld points of %lld numbers\n", o->out, (long long)(1 + 4 * columns), (long long)n);
+    return EXIT_SUCCESS;
+}
+
+typedef struct table {
+    int64_t rows, n, m; /* points, numbers of a point, numbers of f there */
+    const double *x, *f, *g, *w;
+    double unit, of_g; /* rounding of f and of the gradient */
+} table;
+/* D over rows r and r + 1, ⟨g, x_r − x_{r+1}⟩, and Σ |f w| unit. */
+static void difference(const table *t, int64_t r, double *d, double *a, double *rounding)
+{
+    *d = *a = *rounding = 0;
+    for (int64_t k = 0; k < t->m; k++) {
+        const double w = t->w ? t->w[k] : 1, up = t->f[r * t->m + k],
+                     down = t->f[(r + 1) * t->m + k];
+        *d += w * (up - down);
+        *rounding += fabs(w) * t->unit * (fabs(up) + fabs(down));
+    }
+    for (int64_t k = 0; k < t->n; k++) {
+        const double p = t->g[k] * (t->x[r * t->n + k] - t->x[(r + 1) * t->n + k]);
+        *a += p;
+        *rounding += t->of_g * fabs(p);
+    }
+}
+/* The entry that direction c moves alone, and by how much (f's slope is D over it); −1: several. */
+static int64_t entry_of(const table *t, int64_t r, double *by)
+{
+    int64_t only = -1;
+    for (int64_t k = 0; k < t->n; k++) {
+        const double step = t->x[r * t->n + k] - t->x[(r + 1) * t->n + k];
+        if (step == 0) continue;
+        if (only >= 0) return -1;
+        only = k;
+        *by = step;
+    }
+    return only;
+}
+static int compare(const table *t)
+{
+    const int64_t columns = (t->rows - 1) / 4;
+    int64_t right = 0, covered = 0, shown = 0;
+    for (int64_t c = 0; c < columns; c++) {
+        double d0, d1, a0, a1, u0, u1, by = 1;
+        difference(t, 1 + 4 * c, &d0, &a0, &u0);
+        difference(t, 3 + 4 * c, &d1, &a1, &u1);
+        const double n = (8 * d1 - d0) / 3, err = fabs(n - 2 * d1) + 4 * (u0 + u1);
+        const double slack = 1e-8 * fabs(n) + err;
+        const bool good = fabs(a0 - n) <= slack && isfinite(a0);
+        right += good;
+        covered += fabs(n) > slack;
+        if (good || shown++ == 16) continue;
+        if (shown > 16) continue;
+        const int64_t e = entry_of(t, 1 + 4 * c, &by);
+        if (shown == 1) printf("gradcheck: FAILED\n");
+        if (e < 0)
+            printf("  direction %lld", (long long)c), by = 1;
+        else
+            printf("  entry %lld", (long long)e);
+        printf(": WRONG: analytic %.9g, numeric %.9g (error %.0e)\n", a0 / by, n / by,
+               err / fabs(by));
+    }
+    const bool passed = right == columns && (covered || !columns);
+    printf("%s%lld of %lld entries right, %lld covered\n",
+           passed             ? "gradcheck: passed: "
+           : right == columns ? "gradcheck: UNTESTED: "
+                              : "  ",
+           (long long)right, (long long)columns, (long long)covered);
+    return passed ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+static const double *numbers(eg_ctx *cx, const char *path, eg_tensor **x)
+{
+    *x = eg_npy_load(cx, path);
+    return eg_f64(eg_cast(*x, EG_F64));
+}
+static int compare_files(eg_ctx *cx, const values *o)
+{
+    eg_tensor *x, *f, *g, *w = NULL;
+    if (!o->results || !o->gradient)
+        return say("--values needs --results F.npy and --gradient G.npy");
+    table t = { .x = numbers(cx, o->values, &x),
+                .f = numbers(cx, o->results, &f),
+                .g = numbers(cx, o->gradient, &g),
+                .w = o->weights ? numbers(cx, o->weights, &w) : NULL };
+    if (!t.x || !t.f || !t.g || eg_error(cx)) return say_error(cx, NULL);
+    t.rows = eg_rank(x) ? eg_dim(x, 0) : 0;
+    if (eg_rank(x) != 2 || t.rows < 5 || t.rows % 4 != 1)
+        return say("%s has no 1 + 4k rows, as gradcheck --points writes them", o->values);
+    t.n = eg_dim(x, 1);
+    t.m = eg_size(f) / t.rows;
+    if (!eg_rank(f) || eg_dim(f, 0) != t.rows)
+        return say("%s has %lld rows, and %s has %lld points", o->results,
+                   (long long)(eg_rank(f) ? eg_dim(f, 0) : 0), o->values, (long long)t.rows);
+    if (eg_size(g) != t.n)
+        return say("%s has %lld numbers, and a point has %lld", o->gradient, (long long)eg_size(g),
+                   (long long)t.n);
+    if (w && eg_size(w) != t.m)
+        return say("%s has %lld numbers, and f has %lld at a point", o->weights,
+                   (long long)eg_size(w), (long long)t.m);
+    t.unit = eg_type(f) == EG_F64 ? 1.2e-16 : 6e-8;
+    t.of_g = eg_type(g) == EG_F64 ? 1.2e-16 : 6e-8;
+    return compare(&t);
+}
+
+int check_values(int count, char **word)
+{
+    values o = { 0 };
+    words w;
+    const parsed p = read_options(&values_command, count, word, &o, &w);
+    if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (w.count) return say("gradcheck of files takes no \"%s\"", w.word[0]);
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    const int status = !cx        ? say_error(cx, NULL)
+                       : o.points ? write_points(cx, &o)
+                                  : compare_files(cx, &o);
+    eg_close(cx);
+    return status;
+}
