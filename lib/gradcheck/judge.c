@@ -56,7 +56,7 @@ static eg_verdict judge_confirm(eg__trial *c, int64_t cell, const double *direct
             *covered = seen;
             return w;
         }
-        if (k && !(between <= 3 * (s->err + o->err) + 1e-3 * most)) v = EG_NOISE;
+        if (k && !(between <= 3 * (s->all + o->all) + 1e-3 * most)) v = EG_NOISE;
     }
     c->confirmed += v == EG_WRONG;
     return v;

@@ -7,10 +7,17 @@
 #include <math.h>
 #include <string.h>
 
-static const char *const point_name[] = { "with every input moved", "scaled by 0.1",
-                                          "scaled by 0.01", "drawn again from [-1, 1)",
-                                          "with every input scaled by 0.1" };
-enum { MOVED, TENTH, HUNDREDTH, DRAWN, ALL_TENTH, PLACES, ALONE = TENTH };
+static const char *const point_name[] = {
+    "with every input moved",
+    "scaled by 0.3",
+    "scaled by 0.1",
+    "scaled by 0.01",
+    "drawn again from [-1, 1)",
+    "with every input scaled by 0.1",
+};
+/* THIRD: of an input that is covered in part: near enough to the point for a gradient that is cut
+ * where the input is large */
+enum { MOVED, THIRD, TENTH, HUNDREDTH, DRAWN, ALL_TENTH, PLACES, ALONE = THIRD };
 enum { FEW = 64 }; /* entries that are asked one by one */
 
 typedef struct points {
@@ -33,7 +40,7 @@ static double entry_there(const eg__trial *c, int place, double x, double most, 
         if (x != 0) return x * (1 + (turn ? 0.02 : 0.2) * far);
         return turn == 0 ? 0.25 * most * far : turn == 1 ? 0.05 * most * fabs(far) : 0;
     case DRAWN: return u;
-    default: return x * (place == HUNDREDTH ? 0.01 : 0.1);
+    default: return x * (place == HUNDREDTH ? 0.01 : place == THIRD ? 0.3 : 0.1);
     }
 }
 /* Goes to a place: f's value there and its gradient. False where f has none, or after an error. */
@@ -170,8 +177,12 @@ static int64_t points_group(points *p, int input, bool open)
     }
     return n;
 }
-/* Wrong, and one entry is known that is. */
-static bool points_done(const eg__elsewhere *f) { return f->v == EG_WRONG && f->worst.index >= 0; }
+/* Wrong, and one entry is known that is, beyond all noise. */
+static bool points_done(const eg__elsewhere *f)
+{
+    const double apart = fabs(f->worst.numeric - f->worst.analytic);
+    return f->v == EG_WRONG && f->worst.index >= 0 && f->worst.error <= 1e-4 * apart;
+}
 /* The group's verdict at this place, with the entry if it is WRONG; covered variables are closed.
  */
 static eg_verdict points_look(points *p, int place, int input, bool open)
@@ -184,10 +195,13 @@ static eg_verdict points_look(points *p, int place, int input, bool open)
     if (v == EG_WRONG) {
         eg_entry e;
         locate(p, &e, input, point_name[place], s, a);
-        if (f->v != EG_WRONG || e.index >= 0) f->worst = e;
+        const double was = fabs(f->worst.numeric - f->worst.analytic);
+        if (f->v != EG_WRONG ||
+            (e.index >= 0 && (f->worst.index < 0 || fabs(e.numeric - e.analytic) > was)))
+            f->worst = e;
         f->where = f->worst.at;
         f->v = EG_WRONG;
-    } else if (v == EG_RIGHT && open)
+    } else if (v == EG_RIGHT && open && place != THIRD)
         for (int64_t k = 0; k < p->t.vars; k++)
             if (p->in[k]) p->open[k] = EG_COVERED;
     return v;
@@ -206,6 +220,7 @@ static bool points_search(points *p, int input, bool tested)
     bool unclear = false;
     for (int place = ALONE; place < PLACES; place++) {
         if (points_done(f) || !left_open(p, input)) break;
+        if (place == THIRD && !tested) continue;
         if (!points_go(p, place, input)) {
             if (p->t.cx->failed) return false;
             unclear = true;
