@@ -58,6 +58,7 @@ static const char *seeds_break(eg__trial *c, eg_tensor *y, const state *s)
     double *v = (double *)(void *)s->seed->data;
     for (int f = 0; f < 3; f++) {
         for (int64_t k = 0; k < c->size; k++) v[k] = factor[f] * c->weight[k];
+        s->seed->st->version++; /* what rules remember of it is of other values */
         if (!eg__trial_sweep(c, y, s->seed, s->b)) return NULL;
         if (!state_alike(s->a, s->b, factor[f], c->vars, c->o.full ? NULL : c->jitter))
             return words[f];
@@ -69,6 +70,7 @@ static const char *seeds_break(eg__trial *c, eg_tensor *y, const state *s)
             const double u = 4 * eg__unit(c->o.seed, 18, (uint64_t)k) - 2;
             v[k] = part ? c->weight[k] - u : u;
         }
+        s->seed->st->version++;
         if (!eg__trial_sweep(c, y, s->seed, s->b)) return NULL;
         for (int64_t k = 0; k < c->vars; k++) sum[k] += s->b[k];
     }
