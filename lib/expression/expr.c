@@ -615,29 +615,35 @@ static eg_tensor *expr_own(eg_tensor *x)
     for (int r = 0; r < x->rank; r++) order[r] = r;
     return eg_permute_n(x, x->rank, order);
 }
-/* ⟨u, d⟩ of the composed cotangents, differentiated by the operands and by g */
+/* ⟨u, d⟩ of the composed cotangents of x and g, recorded whatever eg_nograd is: it is
+ * differentiated. NULL if there are none; poison after an error. */
+static eg_tensor *gradient_dot(eg_tensor *d, eg_tensor *u, eg_tensor *const *x, eg_tensor *g)
+{
+    eg_tensor *dx[EG_GIVEN_MAX], *part[EG_GIVEN_MAX], *all = NULL;
+    eg_composed c = composed_of(d->attr, d->cx, (eg_dtype)d->dtype, d->count - 1, x);
+    if (!eg_ok(eg__composed(&c)) || !eg__composed_slopes(&c, g, dx, NULL)) return eg__poison(d->cx);
+    gradient_parts(d, u, part);
+    for (int k = 0; k + 1 < d->count; k++) {
+        if (!dx[k]) continue;
+        eg_tensor *dot = eg_sum(NULL, eg_mul(part[k], dx[k]));
+        all = all ? eg_add(all, dot) : dot;
+    }
+    return all;
+}
+/* That sum, differentiated by the operands and by g in one sweep. */
 static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
 {
-    const formula *f = d->attr;
-    const int count = d->count - 1;
+    const int last = d->count - 1;
     eg_memo *memo = d->saved;
     if (!eg__remembered(memo, u)) {
-        eg_tensor *x[EG_GIVEN_MAX], *g = expr_own(d->in[count]), *dx[EG_GIVEN_MAX],
-                                    *part[EG_GIVEN_MAX], *by[EG_GIVEN_MAX + 1],
-                                    *du[EG_GIVEN_MAX + 1], *all = NULL;
+        eg_tensor *x[EG_GIVEN_MAX + 1], *by[EG_GIVEN_MAX + 1], *du[EG_GIVEN_MAX + 1];
         int at[EG_GIVEN_MAX + 1], n = 0;
-        for (int k = 0; k < count; k++) x[k] = expr_own(d->in[k]);
-        eg_composed c = composed_of(f, d->cx, (eg_dtype)d->dtype, count, x);
-        if (!eg_ok(eg__composed(&c)) || !eg__composed_slopes(&c, g, dx, NULL))
-            return eg__poison(d->cx);
-        gradient_parts(d, u, part);
-        for (int k = 0; k < count; k++) {
-            if (!dx[k]) continue;
-            eg_tensor *dot = eg_sum(NULL, eg_mul(part[k], dx[k]));
-            all = all ? eg_add(all, dot) : dot;
-        }
-        for (int k = 0; k <= count; k++)
-            if (eg__is_float(d->in[k]->dtype)) at[n] = k, by[n++] = k < count ? x[k] : g;
+        const bool was = eg_nograd(d->cx, false);
+        for (int k = 0; k <= last; k++) x[k] = expr_own(d->in[k]);
+        eg_tensor *all = gradient_dot(d, u, x, x[last]);
+        eg_nograd(d->cx, was);
+        for (int k = 0; k <= last; k++)
+            if (eg__is_float(d->in[k]->dtype)) at[n] = k, by[n++] = x[k];
         for (int k = 0; k < n; k++) du[k] = eg_zeros_like(by[k]);
         if (all && eg_grad(all, NULL, n, by, du)) return eg__poison(d->cx);
         for (int k = 0; k < n; k++) memo->d[at[k]] = du[k];
