@@ -378,7 +378,7 @@ static const struct {
     { { PRODUCT, .rule = right_rule, .jvp = narrow_jvp },
       "returned f64 () for the result, which is f64 (2, 3)" },
     { { PRODUCT, .rule = wrong_rule, .samples = product_samples },
-      "first use: the gradient of product is wrong at its sample \"2x3, 2x3\": element" },
+      "first use: the gradient of product is wrong at its sample \"2x3, 2x3\": dx1[1,2]" },
 };
 LOOP_TEST(a_row_is_checked_at_its_first_use, sizeof products / sizeof *products)
 {
