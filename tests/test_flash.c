@@ -287,6 +287,28 @@ LOOP_TEST(as_pytorch, sizeof ref_sdpa / sizeof *ref_sdpa)
 
 /* -- the same bits, whatever the number of threads: several batches, and one whose keys are split
  */
+/* The second derivative is the same where the last sweep records nothing. */
+TEST(second_order_while_nothing_is_recorded)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[3] = { eg_uniform(cx, -1, 1, 5, 4), eg_uniform(cx, -1, 1, 7, 4),
+                        eg_uniform(cx, -1, 1, 7, 3) },
+              *g[3], *h[2][3];
+    eg_tensor *y =
+        eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j <= i + 2", .form = EG_FUSED);
+    ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_mul(y, y)), NULL, 3, x, g), 0);
+    for (int quiet = 0; quiet < 2; quiet++) {
+        eg_tensor *all = eg_sum(NULL, eg_exp(g[0]));
+        for (int k = 1; k < 3; k++) all = eg_add(all, eg_sum(NULL, eg_mul(g[k], g[k])));
+        eg_nograd(cx, quiet);
+        ck_assert_msg(!eg_grad(all, NULL, 3, x, h[quiet]), "%s", eg_error(cx));
+        eg_nograd(cx, false);
+    }
+    for (int k = 0; k < 3; k++) eg_assert_close(h[1][k], h[0][k], 0);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 TEST(threads_do_not_change_bits)
 {
     static const flash_case wide = {

@@ -318,7 +318,7 @@ static bool attempt(bool (*run)(void), long fail, bool onward)
 
 static void fail_each(bool (*run)(void), const char *written)
 {
-    enum { ROOM = 1 << 18, MOST = 3000, WORK = 10000000 };
+    enum { ROOM = 1 << 18, MOST = 3000 / SLOWER, WORK = 10000000 / SLOWER };
     static char before[ROOM], after[ROOM];
     ck_assert(attempt(run, -1, false)); /* what is made once in a process is made here */
     ck_assert(attempt(run, -1, false));

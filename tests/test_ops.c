@@ -524,14 +524,14 @@ static bool reaches(const eg_tensor *y, const eg_op *row, int depth)
     return false;
 }
 
-/* Its rule takes a gradient, which wants something recorded. */
-static const char *const recorded_only[] = { "attention_gradient", NULL };
+/* Its operand y is a function of the others, and its rule is the total derivative by these. */
+static const char *const total[] = { "attention_gradient", NULL };
 /* All that a row promises (gradcheck/contracts.c), of each node of the sample that the row made. */
 static void check_contracts(eg_tensor *y, const point *p, const eg_op *row, int depth)
 {
     char words[256];
     int which;
-    if (eg_op_of(y) == row && !listed(recorded_only, row->name))
+    if (eg_op_of(y) == row && !listed(total, row->name))
         ck_assert_msg(eg__contract(y, false, words, sizeof words, &which), "%s: operand %d: %s",
                       p->where, which + 1, words);
     for (int i = 0; depth && i < eg_operands(y); i++)

@@ -156,7 +156,7 @@ LOOP_TEST(any_axes_any_strides, 4)
     static const int roles[] = { 7, 5, 6, 3, 7, 5, 6, 3, 1, 2 }; /* bits: in a, in b, in c */
     eg_ctx *cx = eg_open();
     state = (uint64_t)_i + 1;
-    for (int number = 0; number < 400; number++) {
+    for (int number = 0; number < 400 / SLOWER; number++) {
         problem p = { .axes = draw(7), .unary = draw(6) == 0, .add = draw(2) };
         static const eg_dtype types[] = { EG_F32, EG_F64, EG_F32, EG_F64, EG_F32,
                                           EG_F64, EG_F32, EG_I64, EG_I32, EG_BOOL };
@@ -189,7 +189,7 @@ LOOP_TEST(edges_of_blocks, 2)
     const int n = sizeof sizes / sizeof *sizes;
     eg_ctx *cx = eg_open();
     state = (uint64_t)_i + 100;
-    for (int number = 0; number < 100; number++) {
+    for (int number = 0; number < 100 / SLOWER; number++) {
         problem p = { .dtype = number % 2 ? EG_F64 : EG_F32, .axes = 3, .add = draw(2) };
         p.result = p.dtype;
         p.axis[0] = (eg_axis){ .size = sizes[draw(n)], .in_a = true, .in_c = true };

@@ -12,6 +12,13 @@
 #define TESTS_H
 #include <check.h>
 
+/* A test of many random cases makes this many times fewer where a sanitizer makes each slower. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SLOWER 5
+#else
+#define SLOWER 1
+#endif
+
 /* What one TEST, LOOP_TEST or GROUP says. */
 typedef struct test_row test_row;
 struct test_row {

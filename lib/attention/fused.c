@@ -164,9 +164,12 @@ static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
     const int last = d->count - 1, parts = parts_in(a);
     if (i == last - 1) return NULL; /* the result: a function of the operands */
     if (!eg__remembered(memo, c)) {
-        eg_tensor *x[EG_TERMS], *g = detached_view(d->in[last]), *first[EG_TERM_KEEP], *part[3],
-                                *all = NULL, *by[EG_TERMS + 1], *dx[EG_TERMS + 1];
+        eg_tensor *x[EG_TERMS], *g, *first[EG_TERM_KEEP], *part[3], *all = NULL, *by[EG_TERMS + 1],
+                                                                    *dx[EG_TERMS + 1];
         int at[EG_TERMS + 1], n = 0;
+        /* ⟨c, d⟩ needs a history, also where the caller wants none of the derivatives */
+        const bool quiet = eg_nograd(d->cx, false);
+        g = detached_view(d->in[last]);
         detached_terms(a, d->in, x);
         eg__attend_gradient(a, x, g, first);
         parts_of(d, c, part);
@@ -183,6 +186,7 @@ static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
         }
         at[n] = last;
         by[n++] = g;
+        eg_nograd(d->cx, quiet);
         if (eg_grad(all, NULL, n, by, dx)) return eg__poison(d->cx);
         for (int k = 0; k < n; k++) memo->d[at[k]] = dx[k];
         eg__remember(memo, c);
