@@ -478,7 +478,7 @@ void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *work
 }
 
 /* -- cotangents ------------------------------------------------------------------------------- */
-static char *slope_at(const block *x, int k, int64_t r)
+static char *cotangent_at(const block *x, int k, int64_t r)
 {
     const int64_t width = x->p->f64 ? 8 : 4;
     return x->work + x->p->slope[k] +
@@ -513,14 +513,14 @@ static void fold_row(const block *x, fold *f, int64_t r, const void *row)
     if (extent == EG_EXTENT_LANES)
         x->floats->add_wide(f->n, (double *)(void *)(x->work + x->p->sums), row);
     else if (extent == EG_EXTENT_ROWS)
-        put_float(x, slope_at(x, f->j, 0), r, x->floats->total(f->n, row), x->fresh[f->j]);
+        put_float(x, cotangent_at(x, f->j, 0), r, x->floats->total(f->n, row), x->fresh[f->j]);
     else
         f->all += x->floats->total(f->n, row);
 }
 static void fold_end(block *x, fold *f)
 {
     const int extent = x->p->extent[f->j];
-    char *to = slope_at(x, f->j, 0);
+    char *to = cotangent_at(x, f->j, 0);
     if (extent == EG_EXTENT_LANES) {
         void *row = row_buffer(x, 0);
         x->floats->from_wide(x->wide, row, (const double *)(const void *)(x->work + x->p->sums));
@@ -545,8 +545,8 @@ static void take_in(block *x)
     for (int64_t r = 0; r < x->b->rows; r++) {
         const char *row = (const char *)x->b->g + r * x->b->g_step * width;
         if (block_wide) {
-            memcpy(slope_at(x, k, r), row, (size_t)(lanes * width));
-            memset(slope_at(x, k, r) + lanes * width, 0, (size_t)((x->wide - lanes) * width));
+            memcpy(cotangent_at(x, k, r), row, (size_t)(lanes * width));
+            memset(cotangent_at(x, k, r) + lanes * width, 0, (size_t)((x->wide - lanes) * width));
         } else
             fold_row(x, &f, r, row);
     }
@@ -569,12 +569,12 @@ static void to_operand(block *x, int k, int i)
     if (!same) fold_begin(x, &f);
     for (int64_t r = 0; r < rows; r++) {
         const unsigned still = block_operands(x, k, r, false, in);
-        void *to = same && x->fresh[j] ? (void *)slope_at(x, j, r) : row_buffer(x, 0);
-        loop(length, to, slope_at(x, k, r), x->v[k].p + r * x->v[k].step, in, still);
+        void *to = same && x->fresh[j] ? (void *)cotangent_at(x, j, r) : row_buffer(x, 0);
+        loop(length, to, cotangent_at(x, k, r), x->v[k].p + r * x->v[k].step, in, still);
         if (!same)
             fold_row(x, &f, r, to);
         else if (!x->fresh[j])
-            x->floats->add(length, slope_at(x, j, r), to);
+            x->floats->add(length, cotangent_at(x, j, r), to);
     }
     if (!same) fold_end(x, &f);
     x->fresh[j] = false;
@@ -589,7 +589,7 @@ static void to_tensor(const block *x, int k)
     if (!s->data || is_empty(x, n)) return;
     for (int64_t r = 0; r < rows; r++) {
         const reach at = reach_of(x, k, r, s->stride);
-        const char *d = slope_at(x, k, r);
+        const char *d = cotangent_at(x, k, r);
         const int width = x->p->f64 ? 8 : 4;
         if (s->direct && at.step == 1)
             memcpy((char *)s->data + at.base * width, d, (size_t)(count * width));
@@ -605,7 +605,7 @@ static void to_score(const block *x, int k)
 {
     const int64_t width = x->p->f64 ? 8 : 4;
     for (int64_t r = 0; r < x->b->rows; r++)
-        memcpy((char *)x->b->dscore + r * x->b->dscore_step * width, slope_at(x, k, r),
+        memcpy((char *)x->b->dscore + r * x->b->dscore_step * width, cotangent_at(x, k, r),
                (size_t)(x->b->lanes * width));
 }
 void eg__block_slopes(const eg_block_plan *p, const eg_block_data *b, void *workspace)
