@@ -105,7 +105,7 @@ void eg__attend_gradient(const eg_attention_plan *a, eg_tensor *const *x, eg_ten
                          eg_tensor **d)
 {
     const bool values = a->rank[EG_TERM_V] >= 0;
-    double left;
+    double left = 1;
     if (!a->careful && eg_ok(g) && eg__attend_careful(a, x, g)) {
         eg_attention_plan *careful = eg__alloc(g->cx, eg__attention_bytes(a));
         for (int t = 0; t <= EG_TERM_SLOPES; t++) d[t] = eg__poison(g->cx);
