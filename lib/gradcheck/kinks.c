@@ -38,6 +38,8 @@ static void kinks_go(kinks *k, int nearby, double t)
         c->memory[at] += (nearby ? k->unit * u : 0) + t * k->direction[at];
     }
 }
+/* Finds the least and the largest slope along the direction: on both sides of the point, and
+ * around points nearby. False after an error. */
 static bool kinks_interval(kinks *k, double *low, double *high)
 {
     eg__trial *c = k->c;

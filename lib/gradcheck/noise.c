@@ -14,12 +14,14 @@ enum { AT = 7, SWEEPS = 5 };
 #define FARTHER 0x1p-20
 #define ROUNDED 1.2e-16 /* of a single operation that is rounded well, at least */
 
-/* Values at equal distances: their σ; do they spread over a tenth of the largest; is half of them
- * equal to the next? */
+/* What is known of the rounding of values at equally spaced points. */
 typedef struct spread {
-    double sigma;
-    bool wide, flat;
+    double sigma; /* standard deviation of the rounding of a value */
+    bool wide;    /* the values spread over more than a tenth of the largest */
+    bool flat;    /* at least half of the values equal their neighbour */
 } spread;
+/* Estimates σ of n values from their differences of orders 3 to 5, as the head of this file says.
+ */
 static spread noise_of(const double *v, int n)
 {
     static const double gamma[] = { 1, 1. / 2, 1. / 6, 1. / 20, 1. / 70, 1. / 252 };

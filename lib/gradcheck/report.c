@@ -124,6 +124,7 @@ static void say_index(page *t, int rank, const int64_t *dim, int64_t index, cons
     }
     if (rank) report_say(t, "]");
 }
+/* Writes which derivative an entry is, as in "df[1]/dW[i=0,j=2]". */
 static void say_entry(page *t, const eg__trial *c, const eg_entry *e)
 {
     const eg_tensor *x = c->o.xs[e->input];

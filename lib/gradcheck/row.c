@@ -30,6 +30,8 @@ typedef struct call {
     int count;
     eg_tensor *x[OPERANDS];
 } call;
+/* Draws the operands that the sample's string describes: floats between its limits, integers
+ * below the number behind ':i', truths for ':b'. False after an error. */
 static bool row_draw(eg_ctx *cx, call *c)
 {
     const char *at = c->sample->shapes;

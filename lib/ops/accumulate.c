@@ -63,6 +63,8 @@ static bool accumulate_shape(eg_tensor *y)
     const eg_tensor *base = base_of(p->t, p->depth);
     return eg__shape(y, (eg_dtype)y->in[0]->dtype, base->rank, base->dim);
 }
+/* Starts from the first addend, or from zeros if that is seen through views, and adds each other
+ * one to the part of y that its views select. */
 static bool accumulate_forward(eg_tensor *y)
 {
     const piece *p = y->attr;

@@ -3,6 +3,8 @@
  * gradient, a sum, is its own business: a row sees equal shapes. */
 #include "ops/gauss.h"
 
+/* Records that the operands do not broadcast, with the first two that disagree on the axis that
+ * is number `axis` from the right. Returns poison. */
 static eg_tensor *misfit(const eg_op *op, int count, eg_tensor *const *x, int axis)
 {
     char text[512];

@@ -19,6 +19,7 @@ void eg__drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
     }
 }
 
+/* Applies dropout to one row. A draw belongs to the logical index of its element, row · n + k. */
 static void drop_row(const void *user, int64_t row, char *const *p)
 {
     const drop_job *j = user;

@@ -498,6 +498,8 @@ HOT(double, int64_t)
 static eg_inner *const hot[][2] = { [EG_F32] = { hot_float_int32_t, hot_float_int64_t },
                                     [EG_F64] = { hot_double_int32_t, hot_double_int64_t } };
 
+/* Sets the shape of one_hot: that of the index with an axis of `depth` behind it. False after an
+ * error. */
 static bool hot_shape(eg_tensor *y)
 {
     const eg_tensor *index = y->in[0];

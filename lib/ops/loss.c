@@ -66,6 +66,8 @@ static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const v
         }
     }
 }
+/* The complex form of the cross-entropy, with max Re x subtracted from the logits:
+ * y = (1 − s)(ln Σ e^x − x_target) + s (ln Σ e^x − mean x). */
 static void xent_rows_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const xent_job *j = user;

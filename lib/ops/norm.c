@@ -198,6 +198,8 @@ static bool norm_gradient_shape(eg_tensor *d)
                   outer = eg__count(d->in[0]->rank - a->inner, d->in[0]->dim);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 2, (int64_t[]){ outer + a->gain + a->bias, n });
 }
+/* Writes dx, and behind its rows those of d gain and d bias. Each block of rows sums the latter
+ * for itself; the sums are then added as a tree, whose form depends on the sizes alone. */
 static bool norm_gradient_forward(eg_tensor *d)
 {
     const norm *a = d->attr;
@@ -227,6 +229,8 @@ static bool norm_gradient_forward(eg_tensor *d)
     if (a->bias) memcpy(d->data + (rows + a->gain) * bytes, j.sums + bytes, (size_t)bytes);
     return true;
 }
+/* The complex form of norm_gradient_forward: d gain = Σ g (x − mean) r, d bias = Σ g, where r is
+ * the reciprocal of the root of the row's variance + eps. */
 static bool norm_gradient_c128(eg_tensor *d)
 {
     const norm *a = d->attr;
@@ -427,6 +431,7 @@ static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
                       name, eg__dims_text(w, have, sizeof have),
                       eg__sizes_text(rank, dim, want, sizeof want));
 }
+/* Checks the arguments of eg_layernorm (center) or eg_rmsnorm and applies the row. */
 static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool center)
 {
     eg_norm_args o = { .size = sizeof o };
