@@ -14,11 +14,12 @@ enum { AT = 7, SWEEPS = 5 };
 #define FARTHER 0x1p-20
 #define ROUNDED 1.2e-16 /* of a single operation that is rounded well, at least */
 
-/* What is known of the rounding of values at equally spaced points. */
+/* What is known of the rounding of values at equally spaced points: the standard deviation sigma;
+ * wide: they spread over more than a tenth of the largest; flat: at least half of them equal the
+ * next one. */
 typedef struct spread {
-    double sigma; /* standard deviation of the rounding of a value */
-    bool wide;    /* the values spread over more than a tenth of the largest */
-    bool flat;    /* at least half of the values equal their neighbour */
+    double sigma;
+    bool wide, flat;
 } spread;
 /* Estimates σ of n values from their differences of orders 3 to 5, as the head of this file says.
  */
