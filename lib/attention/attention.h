@@ -113,10 +113,10 @@ eg_tensor *eg__masked_product(const eg_attention_plan *, const eg_attention_mask
                               const uint16_t *out);
 
 /* -- fused.c ---------------------------------------------------------------------------------- */
-/* True if the fused form can compute this: no size is 0, and the kernel's side is of whole vectors.
- */
+/* True if the fused form can compute this: no size is 0, and the side of the kernel's tile is a
+ * multiple of a vector. */
 bool eg__flash_possible(const eg_attention_plan *, eg_dtype);
-/* True if it can, and is faster. */
+/* True if the fused form can compute this and is faster than the composed one. */
 bool eg__flash_suits(const eg_attention_plan *, eg_dtype);
 /* y, up to rounding that of the composed form. *empty (may be NULL) becomes the number of rows with
  * nothing to attend to. */
@@ -229,7 +229,7 @@ typedef struct eg_flash_batch {
     int64_t at[EG_SLOTS];       /* where it begins in each array, in elements */
 } eg_flash_batch;
 void eg__flash_batch(const eg_flash *, int64_t number, eg_flash_batch *);
-/* What the predicate says of a tile. */
+/* Returns whether the predicate allows all of a tile, some of it or nothing. */
 eg_cover eg__flash_where(const eg_flash *, const eg_flash_batch *, eg_stretch queries,
                          eg_stretch keys);
 /* Subtracts slope |i − j| from the scores of a tile of at most 256 rows. */

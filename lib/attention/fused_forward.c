@@ -131,7 +131,7 @@ static int64_t forward_finish(const forward *w, const room *r, const eg_flash_ba
 }
 
 /* Computes one strip of queries of one batch: packs the scaled queries, goes over the keys in
- * blocks with the online softmax, skips blocks that the predicate forbids, and finishes the rows.
+ * blocks with the online softmax, without those that the predicate forbids, and finishes the rows.
  */
 static void forward_piece(void *user, int64_t piece, int thread)
 {

@@ -483,8 +483,7 @@ bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx, eg_tensor
     return !eg__failed(c->cx);
 }
 
-/* -- expr_gradient: the cotangents of all float operands, one after the other in one axis -------
- */
+/* -- expr_gradient: the cotangents of all float operands, one after the other in one axis ----- */
 static const eg_op expr_op, expr_gradient_op;
 /* Returns the composed form of a formula over the first `count` operands of a row. */
 static eg_composed composed_of(const formula *f, eg_ctx *cx, eg_dtype floats, int count,
@@ -599,9 +598,8 @@ static void gradient_parts(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
         at += n;
     }
 }
-/* Computes d for complex operands: the cotangents of the composed form, each copied to its part of
- * d.
- */
+/* Computes d for complex operands, by copying the cotangents of the composed form to their parts of
+ * it. */
 static bool gradient_c128(eg_tensor *d)
 {
     const int count = d->count - 1;

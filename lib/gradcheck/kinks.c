@@ -26,8 +26,8 @@ static bool kinks_value(kinks *k, double *value)
     for (int64_t o = 0; o < c->size; o++) *value += c->weight[o] * (k->y[o] - c->middle[o]);
     return true;
 }
-/* The slopes along the direction on both sides of the point and at points nearby, as an interval.
- */
+/* An interval that contains the slopes along the direction on both sides of the point and at points
+ * nearby. */
 static void kinks_go(kinks *k, int nearby, double t)
 {
     eg__trial *c = k->c;

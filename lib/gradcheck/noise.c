@@ -21,8 +21,7 @@ typedef struct spread {
     double sigma;
     bool wide, flat;
 } spread;
-/* Estimates σ of n values from their differences of orders 3 to 5, as the head of this file says.
- */
+/* Estimates σ of n values from their differences of orders 3 to 5; see the head of this file. */
 static spread noise_of(const double *v, int n)
 {
     static const double gamma[] = { 1, 1. / 2, 1. / 6, 1. / 20, 1. / 70, 1. / 252 };
@@ -134,8 +133,8 @@ bool eg__noise(eg__trial *c)
     return good && !cx->failed;
 }
 
-/* g[k · vars + v] at points at this distance; false after an error, or where there is no gradient.
- */
+/* Computes the gradients g[k · vars + v] at points at this distance. False after an error, or if
+ * there is no gradient. */
 static bool noise_sweeps(eg__trial *c, double distance, double *g)
 {
     bool good = true;

@@ -30,8 +30,7 @@ static char *widened(eg__arena *a, const eg_tensor *x)
     return y ? (char *)(y - low) : NULL;
 }
 
-/* Remembers x's header, to be restored by eg__probe_end, and makes x a leaf. NULL after an error.
- */
+/* Keeps x's header, which eg__probe_end restores, and makes x a leaf. NULL after an error. */
 static eg__moved *move(eg_ctx *cx, eg_tensor *x)
 {
     eg__moved *m = eg__alloc_in(cx->probe->home, sizeof *m);

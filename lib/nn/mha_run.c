@@ -344,8 +344,7 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
 }
 
 /* Checks the options of a call and computes it: projections, rotary positions, attention and the
- * output's projection. Errors are recorded without the module's name; the caller puts it in front.
- */
+ * output's projection. Errors are recorded without the module's name, which the caller adds. */
 static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);

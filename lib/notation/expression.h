@@ -123,8 +123,8 @@ typedef struct eg_expression_source {
     bool predicate; /* all values are whole numbers and truths, and the result is a truth */
     bool number;    /* the result is a number, which is converted to float */
     /* If not NULL, any name is accepted as an index (all become letter 0), a predicate may result
-     * in a number, and the *places occurrences of names are written here in the order of the text.
-     */
+     * in a number, and the occurrences of names are written here in the order of the text, *places
+     * of them. */
     eg_name_place *place; /* EG_PLACES_MAX of them */
     int *places;
 } eg_expression_source;

@@ -163,8 +163,7 @@ typedef struct check {
 } check;
 enum { FRAMES = 4096 };
 
-/* Notes in f that node k lies in `to`, and what follows for x if it is |x|, −x or x ± a constant.
- */
+/* Notes in f that node k lies in `to`, and what follows for x if k is |x|, −x or x ± a constant. */
 static void limit_node(const check *c, frame *f, int k, eg_interval to)
 {
     const eg_node *n = &c->e->node[k];

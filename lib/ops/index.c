@@ -255,9 +255,9 @@ static bool complete(const places *p, const eg_bound *b, int t)
     return eg__no_repeats(b, t);
 }
 
-/* Sets the axes of u for a spec without an output: x's, with those that only the index has in place
- * of v. dim[0 … rank) are the result's sizes, with groups as in the operands. False after an error.
- */
+/* Sets the axes of u for a spec without an output: those of x, with the axes that only the index
+ * has in place of v. dim[0 … rank) are the result's sizes, with groups as in the operands. False
+ * after an error. */
 static bool index_in_place(const eg_bound *b, uint16_t *letter, int *n, int64_t *dim, int *rank)
 {
     const eg_bound_term *x = &b->term[0], *index = &b->term[1];
@@ -334,8 +334,7 @@ eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index)
 
 /* -- scatter_add: y = x; y[…, index[…], …] += u[…],  dx = g, du = at(g, index)
  * Values for the same place are added in the row-major order of u. Each thread goes over all of u
- * and adds where v lies in its own range, so that the sums do not depend on the number of threads.
- */
+ * and adds where v lies in its own range: the sums do not depend on the number of threads. */
 #define SCATTER(T, I)                                                                          \
     static void scatter_##T##_##I(int64_t n, char *const *p, const int64_t *step,              \
                                   const void *user)                                            \

@@ -255,8 +255,8 @@ static const eg_op xent_op = {
 };
 const eg_op *const eg__loss_rows[] = { &xent_op, &slope_op, NULL };
 
-/* The targets as contiguous i64 over x's outer axes, every one a class or ignored, and how many
- * count. NULL after a message. */
+/* Returns the targets as contiguous i64 over x's outer axes, and sets *counted to the number of
+ * those that are not ignored. NULL after an error, such as a target that is no class. */
 static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, int64_t *counted)
 {
     eg_ctx *cx = f->x->cx;

@@ -13,7 +13,7 @@
 typedef struct norm {
     int inner;       /* how many of the last axes are normalised together */
     bool center;     /* the mean is subtracted: layer norm */
-    bool gain, bias; /* is there such an operand? */
+    bool gain, bias; /* there is such an operand */
     double eps;      /* added to the variance */
 } norm;
 static const norm sampled = { 1, true, false, false, 1e-5 },
@@ -415,7 +415,7 @@ static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_te
 const eg_op *const eg__norm_rows[] = { &rstd_op, &slope_op, &gradient_op, &normalise_op, NULL };
 
 /* -- layer norm: y = x̂ gain + bias; RMS norm: y = x̂ gain ------------------------------------ */
-/* Gain and bias have the bracketed shape: nothing else is stretched to it. NULL after a message. */
+/* Returns gain or bias, which must have exactly the bracketed shape; poison after an error. */
 static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
 {
     int64_t dim[EG_RANK_MAX];

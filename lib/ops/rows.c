@@ -152,7 +152,7 @@ double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
     return (double complex *)(void *)(row + at);
 }
 
-/* -- is every number tame? */
+/* -- a check that every number is tame */
 typedef struct taming {
     const eg_arithmetic *m;
     int width;
