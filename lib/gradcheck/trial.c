@@ -207,7 +207,6 @@ bool eg__trial_gradient(eg__trial *c, double *a)
     return y && !c->cx->failed;
 }
 
-/* Two calls: the shape of f's result and W, and whether f says the same twice. */
 bool eg__trial_measure(eg__trial *c)
 {
     eg_ctx *cx = c->cx;
