@@ -1,10 +1,10 @@
 /* eingrad/check.h: assertions for the Check library (https://libcheck.github.io/check/). Header
  * only; link with -lcheck.
  *
- *     START_TEST(product) { eg_assert_grad(f, NULL, A, B); } END_TEST      the failure text is the
- * report, with the names A, B
+ *     START_TEST(product) { eg_assert_grad(f, NULL, A, B); } END_TEST
  *
- * Every one of them fails with eingrad's own sentence where the context has an error already. */
+ * The failure text is the report of the gradient check, in which the inputs have the names A and B.
+ * If the context has an error already, each assertion fails with the text of that error. */
 #ifndef EINGRAD_CHECK_H
 #define EINGRAD_CHECK_H
 #include <check.h>
@@ -12,10 +12,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Check says the file and line of the assertion, then the report. The gradient of f(user, {xs…})
- * agrees with differences in every entry, and every input was tested; docs/gradcheck.md. */
-/* eg_assert_grad2: and its own gradient. eg_assert_gradcheck takes what eg_gradcheck takes: (f,
- * user, count, xs, .full = true). */
+/* eg_assert_grad(f, user, xs…) passes if the gradient of f(user, {xs…}) agrees with differences in
+ * every entry and every input was tested; see docs/gradcheck.md. eg_assert_grad2 checks the second
+ * derivatives, too. eg_assert_gradcheck takes the arguments of eg_gradcheck: (f, user, count, xs,
+ * .full = true). A failure is reported with the file and line of the assertion. */
 #ifndef __cplusplus
 #define eg_assert_grad(f, user, ...) \
     eg_assert_grad_((f), (user), #__VA_ARGS__, EG_XS_(__VA_ARGS__), 1, __FILE__, __LINE__)
@@ -30,14 +30,14 @@
     eg_assert_grad_of_((f), (user), #__VA_ARGS__, 2, __FILE__, __LINE__, __VA_ARGS__)
 #define eg_assert_gradcheck(...) eg_assert_gradcheck_of_(__FILE__, __LINE__, __VA_ARGS__)
 #endif
-/* A row of yours keeps all that a row promises, and its gradient is right, at each of its samples.
- */
+/* Passes if a row (eg_op) of yours fulfils the contract of rows and its gradient is right, at each
+ * of its samples. */
 #define eg_assert_op(row) eg_assert_op_((row), __FILE__, __LINE__)
-/* |a − b| ≤ tolerance · max(1, largest |b|), element by element; same shape and dtype; NaN equals
- * NaN. */
+/* Passes if a and b have the same shape and dtype and |a − b| ≤ tolerance · max(1, largest |b|) in
+ * every element; NaN equals NaN. */
 #define eg_assert_close(a, b, tolerance) \
     eg_assert_close_((a), (b), (tolerance), #a, #b, __FILE__, __LINE__)
-/* x has the shape that the string says; reads sizes as eg_axes does. */
+/* Passes if a tensor has the axes that a string describes; the arguments are those of eg_axes. */
 #ifndef __cplusplus
 #define eg_assert_axes(...)                                                             \
     do {                                                                                \
@@ -47,7 +47,7 @@
 #else
 #define eg_assert_axes(...) eg_assert_axes_of_(__VA_ARGS__)
 #endif
-/* The context's error contains this text; the error is cleared. */
+/* Passes if the context has an error whose text contains `substring`, and clears the error. */
 #define eg_assert_error(cx, substring)                                                    \
     do {                                                                                  \
         const char *eg_said_ = eg_error(cx);                                              \
@@ -56,8 +56,10 @@
                       "the error is '%s'; expected '%s' in it", eg_said_, (substring));   \
         eg_clear(cx);                                                                     \
     } while (0)
+/* Passes if the context has no error. */
 #define eg_assert_ok(cx) ck_assert_msg(!eg_error(cx), "%s", eg_error(cx))
 
+/* -- what the macros call; names that end in _ are not for use in programs -------------------- */
 static inline const char *eg_assert_why_(const eg_tensor *x)
 {
     const char *e = x ? eg_error(eg_context(x)) : NULL;
@@ -116,7 +118,7 @@ static inline void eg_assert_close_(eg_tensor *a, eg_tensor *b, double tolerance
                   eg_type_name(eg_type(a)), b_text, eg_type_name(eg_type(b)));
     ck_assert_msg(eg_rank(a) == eg_rank(b), "%s:%d: %s has rank %d, %s has rank %d", file, line,
                   a_text, eg_rank(a), b_text, eg_rank(b));
-    /* no double holds an element: real parts, then imaginary ones */
+    /* eg_get_n reads real numbers: compare the real parts, then the imaginary parts */
     if (eg_type(a) == EG_C128) {
         eg_assert_close_(eg_real(a), eg_real(b), tolerance, a_text, b_text, file, line);
         eg_assert_close_(eg_imag(a), eg_imag(b), tolerance, a_text, b_text, file, line);

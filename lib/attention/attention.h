@@ -1,15 +1,16 @@
-/* attention.h: y = softmax(scale q·k + bias) v, with masks and dropout, in two forms that mean the
- * same: composed of einsum, softmax, einsum, or fused, which never has all weights in memory
- * (Dao et al. 2022; Rabe, Staats 2021; the online softmax of Milakov, Gimelshein 2018).
+/* attention.h: y = softmax(scale q·k + bias) v with masks and dropout, in two forms with the same
+ * result up to rounding: composed of einsum, softmax and einsum, or fused, which never holds all
+ * weights in memory (Dao et al. 2022; Rabe, Staats 2021; the online softmax of Milakov, Gimelshein
+ * 2018). The files of this folder:
  *
- *   bind.c              the string and the options become an eg_attention_plan; which form
- *   composed.c          the composed form, which says what the other one means
- *   composed_masked.c   its products where a mask forbids numbers that are not finite
+ *   bind.c              makes an eg_attention_plan of the string and the options; chooses the form
+ *   composed.c          the composed form, which defines the result
+ *   composed_masked.c   its products if operands that a mask forbids are not finite
  *   fused.c             the rows of the fused form: attention, its log-sum-exp, their gradient
- *   fused_forward.c     the pass forward over tiles of scores
- *   fused_backward.c    the pass back
+ *   fused_forward.c     the forward pass over tiles of scores
+ *   fused_backward.c    the backward pass over tiles of scores
  *   fused_masked.c      what composed_masked.c does, for tiles
- *   tiles.c             where elements lie, and what masks say of a tile
+ *   tiles.c             where elements of a tile lie, and what the masks allow of it
  *   tile_math.c         arithmetic on a tile */
 #ifndef EG_ATTENTION_H
 #define EG_ATTENTION_H
@@ -112,10 +113,10 @@ eg_tensor *eg__masked_product(const eg_attention_plan *, const eg_attention_mask
                               const uint16_t *out);
 
 /* -- fused.c ---------------------------------------------------------------------------------- */
-/* True if the fused form can compute this: no size is 0, and the kernel's side is of whole vectors.
- */
+/* True if the fused form can compute this: no size is 0, and the side of the kernel's tile is a
+ * multiple of a vector. */
 bool eg__flash_possible(const eg_attention_plan *, eg_dtype);
-/* True if it can, and is faster. */
+/* True if the fused form can compute this and is faster than the composed one. */
 bool eg__flash_suits(const eg_attention_plan *, eg_dtype);
 /* y, up to rounding that of the composed form. *empty (may be NULL) becomes the number of rows with
  * nothing to attend to. */
@@ -228,7 +229,7 @@ typedef struct eg_flash_batch {
     int64_t at[EG_SLOTS];       /* where it begins in each array, in elements */
 } eg_flash_batch;
 void eg__flash_batch(const eg_flash *, int64_t number, eg_flash_batch *);
-/* What the predicate says of a tile. */
+/* Returns whether the predicate allows all of a tile, some of it or nothing. */
 eg_cover eg__flash_where(const eg_flash *, const eg_flash_batch *, eg_stretch queries,
                          eg_stretch keys);
 /* Subtracts slope |i − j| from the scores of a tile of at most 256 rows. */

@@ -413,13 +413,15 @@ typedef struct bind_cached {
     _Alignas(16) size_t bytes;
 } bind_cached;
 enum { KEEP, BIAS, LENGTHS, ALIBI, MASKS };
-/* The key of a call in the plan memory: its strings, the options that binding reads, and the
- * operands that are there. False if it has none: .lengths are looked at in every call. */
+/* The key of a call in the plan cache, with room for its text and its list of operands. */
 typedef struct call_key {
     eg_plan_key key;
     eg_key_text text;
     eg_tensor *x[8];
 } call_key;
+/* Builds the key of a call: its strings, the options that binding reads, and the operands that
+ * are given, c->x. False if the call cannot be cached: the text has no room, or there are
+ * .lengths, which are looked at in every call. */
 static bool attention_key(call_key *c, const eg_attention_args *o, const char *spec,
                           const eg_mask_option *masks, int n, eg_tensor *const *xs)
 {

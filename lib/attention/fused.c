@@ -109,6 +109,8 @@ static bool fused_gradient_shape(eg_tensor *d)
     for (int k = 0; k < parts_in(a); k++) n += eg_size(d->in[k]);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 1, &n);
 }
+/* Writes dq, dk and dv one after the other into d. The row statistics are those
+ * that the forward node lent; without them the forward pass is run again. */
 static bool fused_gradient_forward(eg_tensor *d)
 {
     const eg_attention_plan *a = d->attr;
@@ -314,6 +316,8 @@ static double log_sum_of(double row_max, double inv_sum)
 {
     return inv_sum == 0 ? -INFINITY : row_max / EG_LOG2_E - log(inv_sum);
 }
+/* Writes the log-sum-exp of each row of scores, from the statistics that the node of the
+ * attention lent, or from a forward pass of its own. */
 static bool fused_lse_forward(eg_tensor *y)
 {
     const eg_attention_plan *a = y->attr;

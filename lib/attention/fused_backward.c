@@ -40,6 +40,8 @@ typedef struct room {
     eg_run *runs;
     int64_t *off;
 } room;
+/* Sets the pointers of r to the parts of one thread's workspace at base; with base NULL only the
+ * size counts. Returns the size in bytes. */
 static size_t backward_lay_out(const back *w, char *base, room *r)
 {
     const eg_flash *f = w->f;

@@ -34,6 +34,8 @@ typedef struct room {
     eg_run *runs;
     int64_t *off;
 } room;
+/* Sets the pointers of r to the parts of one thread's workspace at base; with base NULL only the
+ * size counts. Returns the size in bytes. */
 static size_t forward_lay_out(const forward *w, char *base, room *r)
 {
     const eg_flash *f = w->f;
@@ -128,6 +130,9 @@ static int64_t forward_finish(const forward *w, const room *r, const eg_flash_ba
     return empty;
 }
 
+/* Computes one strip of queries of one batch: packs the scaled queries, goes over the keys in
+ * blocks with the online softmax, without those that the predicate forbids, and finishes the rows.
+ */
 static void forward_piece(void *user, int64_t piece, int thread)
 {
     const forward *w = user;

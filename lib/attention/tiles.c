@@ -223,7 +223,7 @@ bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes
     return l->from >= 0;
 }
 
-/* out[k] = may the query see key keys.from + k? */
+/* Sets out[k] to 1 if the query may see key keys.from + k, else to 0. */
 static void tiles_row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
                       uint8_t *out)
 {

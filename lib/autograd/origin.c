@@ -1,5 +1,5 @@
-/* origin.c: where a result comes from, in words: the operation, einsum's string, the line of the
- * program that called it. */
+/* origin.c: describes for messages how a tensor was made: the operation, einsum's string, and the
+ * line of the program that called it. Also the names and hooks of tensors. */
 #include "autograd/autograd.h"
 #include <dlfcn.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include <elfutils/libdwfl.h>
 #endif
 
+/* Returns the file name at the end of path. */
 static const char *base(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -15,8 +16,8 @@ static const char *base(const char *path)
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-/* LeakSanitizer (gcc 12, glibc 2.36) misreads the thread-local storage of what dlopen brings, and
- * crashes: "Tracer caught signal 11". */
+/* LeakSanitizer (gcc 12, glibc 2.36) misreads the thread-local storage of libraries that dlopen
+ * loads, and crashes with "Tracer caught signal 11". */
 const char *__asan_default_options(void);
 __attribute__((visibility("default"), weak)) const char *__asan_default_options(void)
 {
@@ -25,8 +26,8 @@ __attribute__((visibility("default"), weak)) const char *__asan_default_options(
 #endif
 
 #if HAVE_LIBDW
-/* libdw is loaded when a message needs it: no program that links eingrad starts slower, or links
- * it, for the sake of messages. */
+/* libdw is loaded with dlopen when a message needs it, so that programs that use eingrad need not
+ * link it and do not start slower. */
 /* clang-format off */
 #define FUNCTIONS(X)                                                                          \
     X(dwfl_begin) X(dwfl_end) X(dwfl_linux_proc_find_elf) X(dwfl_linux_proc_report)           \
@@ -35,6 +36,7 @@ __attribute__((visibility("default"), weak)) const char *__asan_default_options(
     X(dwfl_module_nextcu) X(dwarf_haspc) X(dwarf_getsrc_die) X(dwarf_linesrc) X(dwarf_lineno)
 /* clang-format on */
 #define MEMBER(name) __typeof__(name) *name;
+/* The functions of libdw that are used here; kept in eg__lines.room. */
 typedef struct dw {
     Dwfl_Callbacks callbacks;
     FUNCTIONS(MEMBER)
@@ -42,15 +44,16 @@ typedef struct dw {
 _Static_assert(sizeof(dw) <= sizeof((eg__lines *)0)->room,
                "eg__lines has room for libdw's functions");
 
-/* Only the debugging information inside the program itself: nothing is searched for on disk or by
- * network. */
+/* A callback of libdw that finds no separate debugging information: only what the program itself
+ * contains is read, so that nothing is searched for on disk or in the network. */
 static int no_debuginfo(Dwfl_Module *m, void **data, const char *name, Dwarf_Addr start,
                         const char *file, const char *link, GElf_Word crc, char **found)
 {
     (void)m, (void)data, (void)name, (void)start, (void)file, (void)link, (void)crc, (void)found;
     return -1;
 }
-/* ISO C has no cast from void * to a function */
+/* Writes the address of the named function of library so into *function; false if there is none.
+ * The copy of bytes stands in place of a cast from void * to a function, which ISO C lacks. */
 static bool origin_find(void *so, const char *name, void *function)
 {
     void *p = so ? dlsym(so, name) : NULL;
@@ -78,10 +81,13 @@ void eg__lines_close(eg__lines *l)
     if (l->session) ((dw *)(void *)l->room)->dwfl_end(l->session);
     if (l->so) dlclose(l->so);
 }
+/* Writes "file:line" of the call that returns to `caller`, or "function+0xoffset" where the
+ * debugging information has no line for it. False if libdw knows neither. */
 static bool line_of(const eg__lines *l, const void *caller, char *out, size_t room)
 {
     const dw *f = (const dw *)(const void *)l->room;
-    const uintptr_t at = (uintptr_t)caller - 1; /* a return address is behind its call */
+    const uintptr_t at =
+        (uintptr_t)caller - 1; /* inside the call; caller is the address after it */
     Dwfl_Module *m = l->session ? f->dwfl_addrmodule(l->session, at) : NULL;
     Dwfl_Line *line = m ? f->dwfl_module_getsrc(m, at) : NULL;
     int number = 0;
@@ -90,7 +96,7 @@ static bool line_of(const eg__lines *l, const void *caller, char *out, size_t ro
     const char *file = line ? f->dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
     Dwarf_Die *unit = NULL;
     Dwarf_Addr bias;
-    /* clang writes no index of addresses (.debug_aranges) */
+    /* clang writes no index of addresses (.debug_aranges): each compilation unit is looked at */
     while (m && !file && (unit = f->dwfl_module_nextcu(m, unit, &bias))) {
         Dwarf_Line *l_of =
             f->dwarf_haspc(unit, at - bias) > 0 ? f->dwarf_getsrc_die(unit, at - bias) : NULL;
@@ -159,7 +165,8 @@ const char *eg_origin(eg_tensor *t)
     return kept ? strcpy(kept, text) : "";
 }
 
-/* -- names, and hooks: what few tensors have -------------------------------------------------- */
+/* -- names and hooks, in a struct of their own: few tensors have any -------------------------- */
+/* Returns the tag of x, which is made if x has none; NULL after an error. */
 static eg__tag *tag_of(eg_tensor *x)
 {
     if (!x->tag && (x->tag = eg__alloc_in(x->home, sizeof *x->tag))) *x->tag = (eg__tag){ 0 };

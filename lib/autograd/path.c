@@ -1,4 +1,5 @@
-/* path.c: does x reach y, and if no gradient does: what cuts it? */
+/* path.c: finds out whether x reaches y with a gradient, and if not, which operation cuts it off.
+ */
 #include "autograd/autograd.h"
 
 /* True if eg_grad follows the step from operand i to t. */

@@ -70,6 +70,8 @@ static eg_tensor *call(eg_ctx *cx, const again *s)
     cx->rule_node = blame;
     return r;
 }
+/* Calls f of the checkpoint y again and returns its result. NULL after an error: f failed, or what
+ * it returned or read is not what it was the first time. */
 static eg_tensor *replay(eg_tensor *y)
 {
     eg_ctx *cx = y->cx;
@@ -186,6 +188,8 @@ static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
     s->dx = dx;
     return dx[i];
 }
+/* Computes the tangent of a checkpoint: calls f again and differentiates that result forward by
+ * the operands that have a tangent. */
 static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     eg_ctx *cx = y->cx;

@@ -70,7 +70,7 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const void *a, cons
     eg_axes tiles = { .n = 0, .total = 1, .axis = rest };
     int x = out->n - 1, y = out->n - 2;
     bool transposed = false;
-    for (int i = 0; i < out->n - 1; i++) /* does another axis move less in a (or in b)? */
+    for (int i = 0; i < out->n - 1; i++) /* an axis that moves less in a (or in b) */
         for (int s = 0; s < 2; s++) {
             int64_t here = eg__abs64(s ? out->axis[i].sb : out->axis[i].sa),
                     of_x = eg__abs64(s ? out->axis[x].sb : out->axis[x].sa);

@@ -1,20 +1,23 @@
-/* expr.c: eg_expr: a formula of index notation over tensors, in one pass forward and one for the
- * gradient; and the composed form of formulas, the same nodes as operations of tensors, which is
- * what a formula means: its derivatives of higher order, and c128.
+/* expr.c: eg_expr, which computes a formula of index notation over tensors, in one pass forward and
+ * one pass for the gradient. Also the composed form of formulas, in which each node is an operation
+ * of tensors: it defines the result, and computes derivatives of higher order and c128.
  *
- * Neighbouring letters that only stand beside each other in reads become one, so that a formula
- * without brackets runs along one axis; the last is cut into lanes, the one before into rows
- * (notation/expression.h). Where a sum is cut depends on sizes alone. */
+ * Neighbouring letters that occur only as indices of neighbouring axes are joined to one axis of
+ * the loop, so that a formula without brackets runs along a single axis. The last axis of the loop
+ * is cut into lanes, the one before into rows (notation/expression.h). How sums are cut depends on
+ * sizes alone. */
 #include "expression/expression.h"
 #include <math.h>
 #include <string.h>
 
+/* The most elements of a block, lanes of a block with several rows, lanes of one with a single row;
+ * the work for which another thread is worth its while; the most sets of sums. */
 enum { ELEMENTS = 4096, LANES = 512, RUN = 2048, GRAIN = 1 << 18, PIECES = 64 };
 
-/* What a row keeps of a call; the expression follows. */
+/* The attribute of both rows; the parsed expression follows it in memory. */
 typedef struct formula {
     int letters;
-    eg_dtype floats; /* of a result that no float tensor is in */
+    eg_dtype floats; /* the type of floats if no operand is a float */
     int64_t size[EG_EXPRESSION_LETTERS];
 } formula;
 static const eg_expression *expression_of(const formula *f)
@@ -26,14 +29,15 @@ static size_t formula_bytes(const formula *f)
     return sizeof *f + eg__expression_bytes(expression_of(f));
 }
 
-/* -- letters that go together ----------------------------------------------------------------- */
+/* -- the loop over the result ----------------------------------------------------------------- */
+/* Its axes are groups of letters that are joined; it is cut into blocks. */
 typedef struct loop {
     eg_ctx *cx;
     const eg_expression *e;
     int root, letters, groups;
-    int last[EG_EXPRESSION_LETTERS]; /* of each group: its last letter, which counts for all */
+    int last[EG_EXPRESSION_LETTERS]; /* of each group its last letter, which stands for all of it */
     int64_t count[EG_EXPRESSION_LETTERS],
-        step[EG_EXPRESSION_LETTERS]; /* positions; in the result */
+        step[EG_EXPRESSION_LETTERS]; /* of each group: positions, and the stride in the result */
     int64_t row_blocks, lane_blocks, blocks, elements;
     eg_block_plan plan;
     eg_source source[EG_GIVEN_MAX];
@@ -41,14 +45,14 @@ typedef struct loop {
     eg_sink sink[EG_GIVEN_MAX];
     void *out;
     const void *g;
-    char *workspace; /* one for each thread */
-    double *sums;    /* one set for each piece */
-    int64_t summed;  /* doubles of a set */
+    char *workspace; /* plan.bytes for each thread */
+    double *sums;    /* of cotangents that are added: a set for each piece */
+    int64_t summed;  /* doubles in a set */
     int64_t pieces;
 } loop;
 
-/* Letters l and l + 1 are joined[l] where every read has both, at axes r and r + 1 of these sizes,
- * or neither, and nothing else asks for them. */
+/* Sets joined[l] if letters l and l + 1 can be one axis of the loop: each read has both, at axes r
+ * and r + 1 of the letters' sizes, or neither, and nothing else depends on them. */
 static void find_joined(const loop *o, const int64_t *size, eg_tensor *const *x, bool *joined)
 {
     const eg_expression *e = o->e;
@@ -73,7 +77,8 @@ static void find_joined(const loop *o, const int64_t *size, eg_tensor *const *x,
         }
     }
 }
-/* The axes of the loop: runs of letters that are joined, each counted by its last letter. */
+/* Sets the axes of the loop: runs of letters that are joined, with the position in the run as the
+ * position of its last letter. */
 static void form_groups(loop *o, const int64_t *size, eg_tensor *const *x)
 {
     bool joined[EG_EXPRESSION_LETTERS] = { false };
@@ -84,7 +89,7 @@ static void form_groups(loop *o, const int64_t *size, eg_tensor *const *x)
         if (!on) o->count[o->groups++] = 1;
         o->last[o->groups - 1] = l;
         o->count[o->groups - 1] *= size[l];
-        if (o->count[o->groups - 1] > INT32_MAX && on) { /* 32 bits hold every position */
+        if (o->count[o->groups - 1] > INT32_MAX && on) { /* a position must fit in 32 bits */
             o->count[o->groups - 1] /= size[l];
             o->last[o->groups - 1] = l - 1;
             o->last[o->groups] = l;
@@ -97,11 +102,12 @@ static void form_groups(loop *o, const int64_t *size, eg_tensor *const *x)
         o->elements *= o->count[k];
     }
 }
-/* Tensors as the loop reads them: a copy where letters that go together do not lie so. */
+/* Sets the sources of the loop: the tensors, or row-major copies of those in which the axes of
+ * joined letters cannot be walked with one stride. False after an error. */
 static bool give_sources(loop *o, const int64_t *size, eg_tensor *const *x, int count)
 {
     bool whole[EG_GIVEN_MAX];
-    uint32_t inside = 0; /* letters that the next one counts for */
+    uint32_t inside = 0; /* bits: letters that are joined with the next one */
     for (int g = 0; g < o->groups; g++)
         for (int l = g ? o->last[g - 1] + 1 : 0; l < o->last[g]; l++) inside |= 1u << l;
     for (int t = 0; t < count; t++) whole[t] = true;
@@ -128,7 +134,8 @@ static bool give_sources(loop *o, const int64_t *size, eg_tensor *const *x, int 
     }
     return true;
 }
-/* The loop for node `root` over `size`; wanted: tensors whose cotangents are wanted. */
+/* Prepares the loop for the value of node `root` over letters of these sizes; wanted: bits of the
+ * tensors whose cotangents are wanted. False after an error. */
 static bool loop_open(loop *o, eg_ctx *cx, const eg_expression *e, int root, int letters,
                       const int64_t *size, eg_tensor *const *x, int count, bool f64,
                       uint32_t wanted)
@@ -148,7 +155,8 @@ static bool loop_open(loop *o, eg_ctx *cx, const eg_expression *e, int root, int
                    g ? 1u << o->last[g - 1] : 0, wanted);
     return true;
 }
-/* Block `number`, lanes innermost: where its letters stand, and its part of the result. */
+/* Computes block `number`: its values, and its cotangents if o->g is set. Blocks are numbered along
+ * lanes first, then along rows. */
 static void one_block(const loop *o, int64_t number, char *workspace, const eg_sink *sink)
 {
     eg_place place[EG_EXPRESSION_LETTERS] = { { 0 } };
@@ -205,14 +213,16 @@ static bool loop_run(loop *o)
 }
 
 /* -- the composed form ------------------------------------------------------------------------ */
-/* g where a wins, half of it where both are equal */
+/* Returns the cotangent of a in min(a, b) or max(a, b): g where wins(a, b), g/2 where a and b are
+ * equal, else 0. */
 static eg_tensor *tie(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor *a, eg_tensor *b,
                       eg_tensor *g)
 {
     eg_tensor *zero = eg_full_n(g->cx, eg_type(g), 0, 0, NULL);
     return eg_where(eg_eq(a, b), eg_scale(g, .5), eg_where(wins(a, b), g, zero));
 }
-/* As pow's rule in binary.c: 0^0 has da = 0, and 0^b with b > 0 has db = 0. */
+/* The cotangents of a and b in a^b, as pow's rule in binary.c: at a = 0, da is 0 for b = 0, and db
+ * is 0 for b > 0. */
 static eg_tensor *power_base(eg_tensor *a, eg_tensor *b, eg_tensor *g)
 {
     eg_tensor *zero = eg_full_n(g->cx, eg_type(g), 0, 0, NULL), *one = eg_shift(zero, 1);
@@ -226,14 +236,14 @@ static eg_tensor *power_exponent(eg_tensor *a, eg_tensor *b, eg_tensor *y, eg_te
     return eg_mul(g, eg_mul(y, eg_log(eg_where(flat, one, a))));
 }
 
-/* Node k as a tensor with an axis for each letter, of size 1 where the value does not depend on it.
- */
+/* Sets the sizes of node k as a tensor: those of the letters, 1 if the value does not depend on the
+ * letter. */
 static void node_sizes(const eg_composed *c, int k, int64_t *dim)
 {
     for (int l = 0; l < c->letters; l++) dim[l] = c->e->node[k].letters >> l & 1 ? c->size[l] : 1;
 }
-/* Whole numbers and truths have no derivative: they are computed as the fused form does, of the
- * real parts. */
+/* Returns the values of node k, whole numbers or truths. They have no derivative, so they are
+ * computed by the loop, from the real parts of complex operands. Poison after an error. */
 static eg_tensor *plain_values(eg_composed *c, int k)
 {
     int64_t dim[EG_RANK_MAX];
@@ -252,8 +262,8 @@ static eg_tensor *plain_values(eg_composed *c, int k)
     o.out = y->data;
     return c->value[k] = loop_run(&o) ? y : eg__poison(c->cx);
 }
-/* Is each index of a read a letter of its own, and as many as the axis has? Then letter[r] is that
- * of axis r. */
+/* True if read k is a view of its tensor: each index is another letter, whose size is that of the
+ * axis. letter[r] is then the letter of axis r. */
 static bool read_is_view(const eg_composed *c, int k, int *letter)
 {
     const eg_node *n = &c->e->node[k];
@@ -267,7 +277,7 @@ static bool read_is_view(const eg_composed *c, int k, int *letter)
     }
     return true;
 }
-/* The axes of a read tensor in the order of its letters. */
+/* Sets order[] to the n axes of a tensor, sorted by their letters; returns n. */
 static int order_of(int n, const int *letter, int *order)
 {
     int m = 0;
@@ -276,7 +286,8 @@ static int order_of(int n, const int *letter, int *order)
             if (letter[r] == l) order[m++] = r;
     return m;
 }
-/* Places of a read in the tensor as one row, i64, with an axis for each letter. */
+/* Returns the places of read k in its tensor, as row-major indices in i64 with an axis for each
+ * letter. */
 static eg_tensor *read_places(eg_composed *c, int k)
 {
     const eg_node *n = &c->e->node[k];
@@ -291,8 +302,8 @@ static eg_tensor *read_places(eg_composed *c, int k)
     }
     return sum;
 }
-/* A read as a view where each index is a letter of its own, else as a gather from the tensor in one
- * row. */
+/* Returns the values of read k: a view of the tensor if that is possible, else a gather from the
+ * flattened tensor. */
 static eg_tensor *read_composed(eg_composed *c, int k)
 {
     const eg_node *n = &c->e->node[k];
@@ -315,7 +326,7 @@ static eg_tensor *scalar_of(eg_composed *c, double value)
 {
     return eg_full_n(c->cx, c->floats, value, 0, NULL);
 }
-/* Float node k made of the tensors of its operands. */
+/* Returns the value of float node k, computed from the tensors of its operands. */
 static eg_tensor *node_composed(eg_composed *c, int k)
 {
     const eg_node *n = &c->e->node[k];
@@ -365,8 +376,8 @@ eg_tensor *eg__composed(eg_composed *c)
     return eg_expand_n(c->value[c->e->root], c->letters, c->size);
 }
 
-/* -- its cotangents --------------------------------------------------------------------------- */
-/* t, summed over the letters that node j does not depend on */
+/* -- cotangents of the composed form ---------------------------------------------------------- */
+/* Returns t summed over the letters that node j does not depend on. */
 static eg_tensor *folded(eg_composed *c, eg_tensor *t, int j)
 {
     int64_t dim[EG_RANK_MAX];
@@ -380,7 +391,7 @@ static eg_tensor *folded(eg_composed *c, eg_tensor *t, int j)
     if (!inner) return t;
     return eg_reshape_n(eg__sum_last(eg_permute_n(t, n, order), inner), c->letters, dim);
 }
-/* What the cotangent g of node k says of operand i, with the axes of node k. */
+/* Returns the cotangent of operand i of node k, before it is summed, from the cotangent g of k. */
 static eg_tensor *operand_slope(eg_composed *c, int k, int i, eg_tensor *g)
 {
     const eg_node *n = &c->e->node[k];
@@ -410,7 +421,7 @@ static eg_tensor *operand_slope(eg_composed *c, int k, int i, eg_tensor *g)
     default: return NULL;
     }
 }
-/* d of a read's values as the cotangent of its tensor */
+/* Returns the cotangent of the tensor of read k from d, that of the values read. */
 static eg_tensor *read_slope(eg_composed *c, int k, eg_tensor *d)
 {
     const eg_node *n = &c->e->node[k];
@@ -472,10 +483,9 @@ bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx, eg_tensor
     return !eg__failed(c->cx);
 }
 
-/* -- expr_gradient: the cotangents of all float operands, one after the other in one axis -------
- */
+/* -- expr_gradient: the cotangents of all float operands, one after the other in one axis ----- */
 static const eg_op expr_op, expr_gradient_op;
-/* an operation of `count` tensors: the last may be the cotangent */
+/* Returns the composed form of a formula over the first `count` operands of a row. */
 static eg_composed composed_of(const formula *f, eg_ctx *cx, eg_dtype floats, int count,
                                eg_tensor *const *x)
 {
@@ -487,7 +497,7 @@ static eg_composed composed_of(const formula *f, eg_ctx *cx, eg_dtype floats, in
                           .count = count,
                           .x = x };
 }
-/* Both rows save what one pass made for all operands. */
+/* Gives a node of either row a memo, which keeps the cotangents of all operands. */
 static bool expr_saves(eg_tensor *y) { return eg_node_save(y, sizeof(eg_memo)); }
 static bool gradient_shape(eg_tensor *d)
 {
@@ -496,7 +506,8 @@ static bool gradient_shape(eg_tensor *d)
         if (eg__is_inexact(d->in[k]->dtype)) n += eg_size(d->in[k]);
     return expr_saves(d) && eg__shape(d, (eg_dtype)d->in[d->count - 1]->dtype, 1, &n);
 }
-/* Tensor t is written, not added to: one node reads it, each letter of the loop at an axis. */
+/* True if each element of the cotangent of tensor t is written once, without a sum: one node alone
+ * reads t, and every letter of the loop is the index of an axis. */
 static bool is_direct(const formula *f, const eg_tensor *x, int t)
 {
     const eg_expression *e = expression_of(f);
@@ -516,7 +527,8 @@ static bool is_direct(const formula *f, const eg_tensor *x, int t)
     }
     return reads == 1 && (all & ~seen) == 0;
 }
-/* Cotangents that are added go to doubles, a set for each piece; these are summed in order. */
+/* Writes the sums of n cotangents to `to`. Each piece of the loop has added to a set of doubles of
+ * its own; the sets are added in order. */
 static void add_pieces(const loop *o, char *to, int64_t n, const double *sum)
 {
     for (int64_t k = 0; k < n; k++) {
@@ -528,7 +540,8 @@ static void add_pieces(const loop *o, char *to, int64_t n, const double *sum)
             ((float *)(void *)to)[k] = (float)all;
     }
 }
-/* One pass over the result: reads that are direct write their cotangents, others are added up. */
+/* Computes the cotangents of all float operands in one pass over the result. Those that are direct
+ * are written; others are added to doubles, and then summed over the pieces. */
 static bool gradient_forward(eg_tensor *d)
 {
     const formula *f = d->attr;
@@ -572,8 +585,8 @@ static bool gradient_forward(eg_tensor *d)
             add_pieces(&o, d->data + at[k] * width, eg_size(x[k]), o.sums + room[k]);
     return true;
 }
-/* Views of x, the cotangents one behind the other, as those of the operands; NULL where an operand
- * has none. */
+/* Sets part[k] to a view of x, which has the cotangents of all float operands one after the other,
+ * as the cotangent of operand k; NULL if that has none. */
 static void gradient_parts(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
 {
     int64_t at = 0;
@@ -585,7 +598,8 @@ static void gradient_parts(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
         at += n;
     }
 }
-/* Of complex operands: the cotangents of the composed form, each written to its place in d. */
+/* Computes d for complex operands, by copying the cotangents of the composed form to their parts of
+ * it. */
 static bool gradient_c128(eg_tensor *d)
 {
     const int count = d->count - 1;
@@ -607,7 +621,8 @@ static bool gradient_c128(eg_tensor *d)
     }
     return true;
 }
-/* a view that nothing else was made of: derivatives by it go no further */
+/* Returns a new view of x. Nothing else depends on it, so that derivatives by it are those of the
+ * formula alone. */
 static eg_tensor *expr_own(eg_tensor *x)
 {
     int order[EG_RANK_MAX];
@@ -615,8 +630,8 @@ static eg_tensor *expr_own(eg_tensor *x)
     for (int r = 0; r < x->rank; r++) order[r] = r;
     return eg_permute_n(x, x->rank, order);
 }
-/* ⟨u, d⟩ of the composed cotangents of x and g, recorded whatever eg_nograd is: it is
- * differentiated. NULL if there are none; poison after an error. */
+/* Returns ⟨u, d⟩, with the cotangents d of the composed form computed from x and g, so that it can
+ * be differentiated. NULL if no operand has a cotangent; poison after an error. */
 static eg_tensor *gradient_dot(eg_tensor *d, eg_tensor *u, eg_tensor *const *x, eg_tensor *g)
 {
     eg_tensor *dx[EG_GIVEN_MAX], *part[EG_GIVEN_MAX], *all = NULL;
@@ -630,7 +645,8 @@ static eg_tensor *gradient_dot(eg_tensor *d, eg_tensor *u, eg_tensor *const *x, 
     }
     return all;
 }
-/* That sum, differentiated by the operands and by g in one sweep. */
+/* The second derivative: ⟨u, d⟩ is differentiated by the operands and by g in one sweep, recorded
+ * whatever eg_nograd is. */
 static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
 {
     const int last = d->count - 1;
@@ -651,6 +667,7 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
     }
     return memo->d[i];
 }
+/* Applies expr_gradient to the operands of y, a node of expr, and its cotangent g. */
 static eg_tensor *expr_gradient_of(const eg_tensor *y, eg_tensor *g)
 {
     eg_tensor *operand[EG_GIVEN_MAX + 1];
@@ -686,6 +703,7 @@ static const eg_op expr_gradient_op = {
 };
 
 /* -- expr: y = f(x, …), element by element ---------------------------------------------------- */
+/* Returns the type of floats in a call: that of its float operands, or the context's default. */
 static eg_dtype expr_floats(const eg_tensor *y)
 {
     eg_dtype t = ((const formula *)y->attr)->floats;
@@ -787,7 +805,8 @@ void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most)
     if (*least > *most) *least = *most = 0;
 }
 
-/* The letters of `axes`, one term without groups; −1 after a message. */
+/* Reads the letters of `axes`, which must be one term without groups, with their sizes (−1 if none
+ * is given). Returns how many; −1 after an error. */
 static int expr_letters(eg_ctx *cx, const char *who, const char *axes, eg_axis_name *name,
                         int64_t *size)
 {
@@ -817,7 +836,8 @@ static int expr_letters(eg_ctx *cx, const char *who, const char *axes, eg_axis_n
     }
     return n;
 }
-/* The tensors of .with as a formula reads them; how many, −1 after a message. */
+/* Reads the tensors of .with to x and r; *floats becomes the type of those that are floats. Returns
+ * how many; −1 after an error. */
 static int expr_given(eg_ctx *cx, const char *who, const eg_given *with, eg_readable *r,
                       eg_tensor **x, eg_dtype *floats)
 {

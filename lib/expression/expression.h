@@ -1,25 +1,30 @@
-/* expression.h: formulas (notation/expression.h) as operations of tensors: expr.c. */
+/* expression.h: formulas (notation/expression.h) composed of operations of tensors. expr.c defines
+ * the functions. */
 #ifndef EG_FORMULA_H
 #define EG_FORMULA_H
 #include "ops/ops.h"
 
-/* The composed form of a formula: one operation a node. */
+/* The composed form of a formula, in which each node is an operation of tensors. The caller sets
+ * all but value. */
 typedef struct eg_composed {
     eg_ctx *cx;
     const eg_expression *e;
     int letters;
-    const int64_t *size;
-    eg_dtype floats;
+    const int64_t *size; /* of each letter */
+    eg_dtype floats;     /* of float nodes */
     int count;
-    eg_tensor *const *x;            /* what it reads */
-    eg_tensor *score;               /* an axis for each letter; NULL if it is not read */
-    eg_tensor *value[EG_NODES_MAX]; /* of nodes: an axis for each letter, 1 where none is needed */
+    eg_tensor *const *x;            /* the `count` tensors that it reads */
+    eg_tensor *score;               /* with an axis for each letter; NULL if it is not read */
+    eg_tensor *value[EG_NODES_MAX]; /* of each node: an axis for each letter, of size 1 if the value
+                                     * does not depend on it; NULL: not computed */
 } eg_composed;
-/* The value, with all axes; sets c->value. */
+/* Returns the value of the formula, with an axis of full size for each letter, and sets c->value;
+ * poison after an error. */
 eg_tensor *eg__composed(eg_composed *c);
-/* After eg__composed: cotangents of what is read, NULL where there is none, from g, that of the
- * value; false after an error. dscore may be NULL. */
+/* Computes the cotangents dx of the tensors and *dscore of the score from g, that of the value;
+ * NULL where there is none. eg__composed must have been called before; dscore may be NULL. False
+ * after an error. */
 bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx, eg_tensor **dscore);
-/* The least and the largest of whole numbers; 0 and 0 of none. */
+/* Finds the least and the largest element of a tensor of integers; 0 and 0 if it is empty. */
 void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most);
 #endif

@@ -100,6 +100,8 @@ static bool contract_alike(eg_tensor *a, eg_tensor *b, double factor, double sha
 /* The values of v, laid out otherwise. */
 typedef enum layout { PERMUTED, SLICED, REVERSED, LAYOUTS } layout;
 static const char *const layout_name[] = { "permuted", "sliced", "reversed" };
+/* Returns a view with the shape and values of v inside a longer array, whose other elements are
+ * 1e30, so that a row that ignores strides is noticed. NULL after an error. */
 static eg_tensor *laid_out(eg_tensor *v, layout how)
 {
     const int64_t n = eg_size(v);

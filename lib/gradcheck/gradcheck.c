@@ -11,7 +11,7 @@
 enum { ORDERS = 8 };
 
 /* -- one order -------------------------------------------------------------------------------- */
-/* An input of which no entry is covered at the point: why? */
+/* Returns the verdict on an input of which no entry is covered at the point. */
 static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p,
                             const eg__elsewhere *f)
 {

@@ -5,9 +5,9 @@
 #define EG_GRADCHECK_H
 #include "attention/attention.h"
 
-/* -- probe.c: what a check sees of the tape while it runs: the tensors that f reads, and the
+/* -- probe.c: hooks that a check installs while it runs: on the tensors that f reads, and on the
  * cotangents of a sweep */
-/* a tensor older than the check, for its time in f64 and without history */
+/* The header of a tensor older than the check, which is f64 and without history until it ends. */
 typedef struct eg__moved {
     struct eg__moved *next;
     eg_tensor *t;
@@ -18,7 +18,7 @@ typedef struct eg__moved {
     eg_storage *st, now; /* the one it had, and the one it has while the check runs */
 } eg__moved;
 
-/* an operation, the user's call, einsum's string */
+/* An operation, for messages: its name, the address of the user's call, einsum's string. */
 typedef struct eg__site {
     const char *name;
     const void *caller;
@@ -34,8 +34,8 @@ typedef enum eg__mutation {
 } eg__mutation;
 typedef struct eg__probe {
     struct eg__probe *outer; /* of the check whose f runs this one; NULL */
-    uint64_t born;           /* tensors with a smaller number are older than the check */
-    eg__arena *home;         /* what it allocates lives as long as the check */
+    uint64_t born;           /* tensors with a smaller seq are older than the check */
+    eg__arena *home;         /* memory that lives as long as the check */
     eg__moved *moved;
     eg__site cast; /* the operation that made f32 of f64 inside f; name NULL: none */
     eg__mutation mutation;
@@ -48,18 +48,19 @@ typedef struct eg__probe {
     int operand;
 } eg__probe;
 
-/* x lies at data (f64, its own strides) until the end; *now: its storage, or NULL and a new one is
- * made */
+/* Moves x until the check ends: its elements are at data, in f64 with x's strides. *now is its
+ * storage meanwhile; if it is NULL, it is set to a new one. False after an error. */
 bool eg__probe_input(eg_ctx *, eg_tensor *x, char *data, eg_storage **now);
 eg__site eg__site_of(const eg_tensor *y);
-/* of every operation, before its type is read */
+/* The hook on each operand of an operation, called before its type is read. */
 void eg__probe_operand(eg_ctx *, eg_tensor *x);
-/* of every rule's result */
+/* The hook on the result of each rule: mutates it if it is the edge to mutate. */
 eg_tensor *eg__probe_cotangent(eg_ctx *, const eg_tensor *y, int i, eg_tensor *c);
-void eg__probe_end(eg_ctx *); /* every tensor as it was, the outer probe again */
-/* the elements that x's strides reach; size > 0 */
+/* Restores every tensor that was moved, and the outer probe. */
+void eg__probe_end(eg_ctx *);
+/* Sets the range of elements, relative to element 0, that x's strides reach; x is not empty. */
 void eg__reach(const eg_tensor *x, int64_t *low, int64_t *high);
-/* of f32 or f64; at: elements from element 0 */
+/* Returns the number `at` elements from element 0 of x, which is f32 or f64. */
 static inline double eg__element(const eg_tensor *x, int64_t at)
 {
     return x->dtype == EG_F32 ? (double)((const float *)(const void *)x->data)[at]
@@ -69,9 +70,9 @@ static inline double eg__element(const eg_tensor *x, int64_t at)
 enum { EG_CHECK_INPUTS = 64, EG_CHECK_SHOWN = 16, EG_CHECK_KEPT = 65536, EG_CHECK_TEXT = 16384 };
 
 /* -- trial.c: the point, and f there ---------------------------------------------------- */
-/* A variable is a place in memory that an input reaches; entries of one or more inputs share it
- * (expand, the same tensor twice). */
-/* the first entry that has it; how many have it */
+/* A variable is a place in memory that an input reaches. Several entries of one or more inputs can
+ * share it (expand, the same tensor twice): index and input are those of the first, shared is their
+ * number. */
 typedef struct eg__variable {
     int64_t cell, index, shared;
     int input;
@@ -92,7 +93,7 @@ typedef struct eg__trial {
     uint64_t draws;
     bool training, again; /* again: f gave another value for the same inputs and draws */
     double unit;          /* rounding of f's arithmetic */
-    /* an operation on which the complex step stopped: differences instead */
+    /* the operation that has no complex step, so that differences are used instead; or NULL */
     const char *unsupported;
     int64_t *calls, *sweeps; /* cost */
     double *middle;          /* f at the point */
@@ -115,43 +116,51 @@ typedef struct eg__trial {
     bool unrecorded;           /* f is called while nothing is recorded */
     struct eg__shadow *shadow; /* where order 1 leaves what precision.c asks for */
 } eg__trial;
-/* cx, o, probe given: inputs moved, W drawn, f called twice */
+/* Opens a trial whose cx, o and probe are set: moves the inputs, draws W, calls f twice. False
+ * after an error. */
 bool eg__trial_open(eg__trial *);
-/* f at the present memory, recorded, in the open scope; NULL after an error */
+/* Returns f at the inputs' present values, recorded, in the open scope; NULL after an error. */
 eg_tensor *eg__trial_call(eg__trial *);
-bool eg__trial_measure(eg__trial *); /* the shape of f's result, and W */
-/* the elements of f's result; false after an error */
+/* Calls f twice: for the shape of its result, W and whether f gives the same twice. False after an
+ * error. */
+bool eg__trial_measure(eg__trial *);
+/* Writes the elements of f's result at the present values to y; false after an error. */
 bool eg__trial_value(eg__trial *, double *y);
 /* Goes to another point, where f's value becomes the middle and its rounding is measured. */
 bool eg__trial_go(eg__trial *, const double *point);
-void eg__trial_scale(eg__trial *, const double *a); /* scale and tiny, from outs gradients */
+/* Sets scale and tiny from outs gradients. */
+void eg__trial_scale(eg__trial *, const double *a);
 /* True if f refused a point, which is then forgotten; false of want of memory, which stays. */
 bool eg__trial_refused(eg__trial *);
-bool eg__trial_gradient(eg__trial *, double *a); /* a[out · vars + var] by reverse mode */
-/* a[var] of ⟨seed, y⟩ */
+/* Computes all gradients a[out · vars + var] by reverse mode; false after an error. */
+bool eg__trial_gradient(eg__trial *, double *a);
+/* Computes the gradient a[var] of ⟨seed, y⟩ by one sweep; false after an error. */
 bool eg__trial_sweep(eg__trial *, eg_tensor *y, eg_tensor *seed, double *a);
 
 /* -- slope.c: derivatives along a direction --------------------------------------------- */
-/* bend: |right − left| at h/4 over the same at h: 1/4 where smooth, 1 at a kink. err: truncation,
- * and the rounding of those elements of f's result that changed; all: with the rounding of every
- * element. */
+/* A numeric derivative n of an output along a direction, with the slopes on the two sides. err is
+ * the error of n by truncation and by the rounding of the elements of f's result that changed; all
+ * counts the rounding of every element. bend is |right − left| at h/4 over the same at h: 1/4 if f
+ * is smooth, 1 at a kink. */
 typedef struct eg__slope {
     double n, err, all, left, right, bend;
 } eg__slope;
-/* outs slopes, along a cell, or (−1) along a direction over all cells. `a`: the analytic values, or
- * NULL; where two calls of f agree with them, these two are enough. shrink: of the first step, 1.
- * differences: the same, whatever the oracle. */
+/* Computes the slopes of all outs outputs along a cell or, if cell is −1, along a direction over
+ * all cells, by the oracle that the user chose. `a` are the analytic values, or NULL; if two calls
+ * of f agree with them, no others are made. False after an error. */
 bool eg__slopes(eg__trial *, int64_t cell, const double *direction, const double *a, eg__slope *s);
-/* a random one of one input; −1: of all */
+/* Draws random direction `number` over the entries of one input; of all inputs if input is −1. */
 void eg__direction(const eg__trial *, int number, int input, double *direction);
+/* eg__slopes by differences, whatever the oracle, with the first step multiplied by shrink. */
 bool eg__differences(eg__trial *, int64_t cell, const double *direction, const double *a,
                      double shrink, eg__slope *s);
 #define EG_DEEP 0x1p-30 /* a step so small that only a very fast function needs it */
-/* The complex step at the point, with the spread of its values nearby as its error. False, and
- * step_refused: a row has no c128, or differences along a random direction say something else. */
+/* Computes the slopes by the complex step, with the spread of its values nearby as their error.
+ * False, with step_refused set, if a row has no complex form or the complex step disagrees with
+ * differences along a random direction. */
 bool eg__second_opinion(eg__trial *, int64_t cell, const double *direction, eg__slope *s);
-/* Along one random direction, a note if they differ: forward mode against the reverse gradient a;
- * the complex step against differences. */
+/* eg__forward compares forward mode with the reverse gradient a, eg__off_tape the complex step with
+ * differences, along one random direction; both add a note if they differ. False after an error. */
 bool eg__forward(eg__trial *, eg_report *, const double *a);
 bool eg__off_tape(eg__trial *, eg_report *);
 
@@ -197,8 +206,8 @@ typedef struct eg__elsewhere {
     const char *where;
     eg_entry worst;
 } eg__elsewhere;
-/* open[v] of a variable: covered at the point; zero on both sides; too small to be seen, and not 0
- */
+/* open[v] of a variable: it is covered at the point; both derivatives are zero; the derivative is
+ * not 0, but too small to be seen. */
 enum { EG_COVERED, EG_BOTH_ZERO, EG_HIDDEN };
 /* One finding for each input that is not WRONG already; open[v] becomes EG_COVERED where another
  * point covered v. */
@@ -208,8 +217,7 @@ bool eg__points(eg__trial *, uint8_t *open, const bool *tested, const eg_verdict
 /* -- state.c: what calls and sweeps leave behind; the seed; eg_nograd -------------------------- */
 bool eg__state(eg__trial *, eg_report *, const double *a);
 
-/* -- contracts.c: what each row promises, whatever the entries say ------------------------------
- */
+/* -- contracts.c: what each row promises, whatever the entries say ----------------------------- */
 /* Notes for the user's rows in y's history. */
 bool eg__contracts(eg__trial *, eg_report *, eg_tensor *y);
 /* True if node t keeps all that a row promises; else words says what not. any_layout: of operands
@@ -224,13 +232,12 @@ typedef struct eg__path {
     /* where a path with a gradient ends; what has the input as an operand */
     eg__site cut[EG_SITES], used[EG_SITES];
 } eg__path;
-/* Lists all that y was made of, operands before results, in the open scope. False after an error.
- */
+/* Lists all nodes that y depends on, operands before results, in the open scope. False after an
+ * error. */
 bool eg__nodes(eg_tensor *y, int64_t *count, eg_tensor ***node);
 bool eg__paths(eg__trial *, eg_tensor *y, eg__path *); /* one per input */
 
-/* -- precision.c: f in f32 ----------------------------------------------------------------------
- */
+/* -- precision.c: f in f32 --------------------------------------------------------------------- */
 /* What is left of order 1 when the check is over and the inputs are what they were. */
 typedef struct eg__shadow {
     eg__trial c;
@@ -244,24 +251,28 @@ bool eg__subgradient(eg__trial *, const double *a, int64_t count, const int64_t 
 
 /* -- blame.c: an entry is wrong: by whose fault? Notes for rules that disagree with their own
  * forward in some element, for hooks and checkpoints, or that nothing on the tape is at fault. */
-/* cut: an operation without a gradient was named already */
+/* cut: a note has named an operation without a gradient already. False after an error. */
 bool eg__blame(eg__trial *, eg_report *, bool cut);
 /* Notes what f reads of tensors that are older than the check and not among the inputs. */
 bool eg__unlisted(eg__trial *, eg_report *, eg_tensor *y);
-/* While f runs: a row of the user's is called where its constructor is called. */
+/* The hook on each result while f runs: a row of the user's counts as called where its constructor
+ * is called. */
 bool eg__probe_result(const eg_tensor *y);
 
 /* -- mutate.c --------------------------------------------------------------------------- */
+/* Counts the mutants that the check notices, and adds a note for each survivor. scale: the largest
+ * analytic derivative. False after an error. */
 bool eg__mutate(eg__trial *, double scale, eg_report *);
 
 /* -- report.c --------------------------------------------------------------------------- */
-/* The note that came last is of this rule, operand (from 0) and call. */
+/* Sets rule, operand (from 0) and call of the note that was added last. */
 void eg__report_blame(eg__trial *, eg_report *, const char *rule, int operand, const char *call);
 void eg__report_note(eg__trial *, eg_report *, eg_verdict, int input, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-/* the k-th of "A, B" (or of "i j, j k"), trimmed; length 0 if there is none */
+/* Returns the k-th part of "A, B" or "i j, j k" without blanks around it; length 0 if there is
+ * none. */
 const char *eg__check_part(const char *list, int k, int *length);
-/* "floor (model.c:8), detach" */
+/* Writes a list of operations such as "floor (model.c:8), detach" to out, and returns out. */
 const char *eg__sites_text(const eg__site *, int count, char *out, size_t room);
 void eg__report_write(const eg__trial *, eg_report *, const eg__path *);
 bool eg__fails(eg_verdict);

@@ -26,8 +26,8 @@ static bool kinks_value(kinks *k, double *value)
     for (int64_t o = 0; o < c->size; o++) *value += c->weight[o] * (k->y[o] - c->middle[o]);
     return true;
 }
-/* The slopes along the direction on both sides of the point and at points nearby, as an interval.
- */
+/* An interval that contains the slopes along the direction on both sides of the point and at points
+ * nearby. */
 static void kinks_go(kinks *k, int nearby, double t)
 {
     eg__trial *c = k->c;
@@ -38,6 +38,8 @@ static void kinks_go(kinks *k, int nearby, double t)
         c->memory[at] += (nearby ? k->unit * u : 0) + t * k->direction[at];
     }
 }
+/* Finds the least and the largest slope along the direction: on both sides of the point, and
+ * around points nearby. False after an error. */
 static bool kinks_interval(kinks *k, double *low, double *high)
 {
     eg__trial *c = k->c;

@@ -1,12 +1,12 @@
-/* mutate.c: does the check notice a wrong gradient? On each edge of the graph the cotangent
- * that a rule returned is made wrong in four ways, one at a time, and the check along a random
- * direction must fail. Only the sweep is repeated; f is called once. DeMillo, Lipton, Sayward 1978.
- */
+/* mutate.c: finds out whether the check would notice a wrong gradient. On each edge of the graph
+ * the cotangent that a rule returned is made wrong in four ways, one at a time (a mutant), and the
+ * check along a random direction must fail. The sweep alone is repeated; f is called once. DeMillo,
+ * Lipton, Sayward 1978. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
 
-enum { TRIES = 3 }; /* directions that a survivor has to pass; most fall at the first */
+enum { TRIES = 3 }; /* directions along which a mutant is tried before it counts as unnoticed */
 
 static const char *const kind_name[] = {
     [EG_MUTATE_SIGN] = "times -1",
@@ -15,12 +15,16 @@ static const char *const kind_name[] = {
     [EG_MUTATE_SWAP] = "with two axes of equal length exchanged",
 };
 
+/* A random direction, the numeric derivative of ⟨f, W⟩ along it, and how far from that an analytic
+ * one may be (slack). known: the others are set. */
 typedef struct line {
     double *direction, slack;
     eg__slope s;
     bool known;
 } line;
 
+/* Sets l to random direction `number` and the derivative along it, once. `scale` is the largest
+ * analytic derivative. False after an error. */
 static bool mutate_prepare(eg__trial *c, line *l, int number, double scale)
 {
     if (l->known) return true;
@@ -31,6 +35,7 @@ static bool mutate_prepare(eg__trial *c, line *l, int number, double scale)
     l->slack = c->o.rtol * fabs(l->s.n) + c->o.atol * fmax(scale, fabs(l->s.n)) + l->s.err;
     return l->known = true;
 }
+/* True if the check along l refuses the gradient a. */
 static bool noticed(const eg__trial *c, const line *l, const double *a)
 {
     double sum = 0;
@@ -53,7 +58,7 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
     int64_t edges = 1;
     char where[256];
     bool good = y != NULL;
-    for (int64_t e = -1; good && e < edges; e++) /* −1: counts the edges, changes none */
+    for (int64_t e = -1; good && e < edges; e++) /* −1 counts the edges and changes none */
         for (int kind = EG_MUTATE_SIGN; good && kind < (e < 0 ? EG_MUTATE_FACTOR : EG_MUTATIONS);
              kind++) {
             p->mutation = (eg__mutation)kind;

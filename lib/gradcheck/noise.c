@@ -14,12 +14,14 @@ enum { AT = 7, SWEEPS = 5 };
 #define FARTHER 0x1p-20
 #define ROUNDED 1.2e-16 /* of a single operation that is rounded well, at least */
 
-/* Values at equal distances: their σ; do they spread over a tenth of the largest; is half of them
- * equal to the next? */
+/* What is known of the rounding of values at equally spaced points: the standard deviation sigma;
+ * wide: they spread over more than a tenth of the largest; flat: at least half of them equal the
+ * next one. */
 typedef struct spread {
     double sigma;
     bool wide, flat;
 } spread;
+/* Estimates σ of n values from their differences of orders 3 to 5; see the head of this file. */
 static spread noise_of(const double *v, int n)
 {
     static const double gamma[] = { 1, 1. / 2, 1. / 6, 1. / 20, 1. / 70, 1. / 252 };
@@ -131,8 +133,8 @@ bool eg__noise(eg__trial *c)
     return good && !cx->failed;
 }
 
-/* g[k · vars + v] at points at this distance; false after an error, or where there is no gradient.
- */
+/* Computes the gradients g[k · vars + v] at points at this distance. False after an error, or if
+ * there is no gradient. */
 static bool noise_sweeps(eg__trial *c, double distance, double *g)
 {
     bool good = true;

@@ -1,10 +1,11 @@
-/* paths.c: what the tape says of the inputs: is there a path with a gradient from x to f's
- * result, and where does one end? A path ends at an operation whose gradient is zero by definition
- * or not defined: floor, detach, a comparison, a cast to an integer. */
+/* paths.c: finds the paths on the tape from each input to f's result, whether a gradient passes
+ * along one, and where a path ends. A path ends at an operation whose gradient is zero by
+ * definition or not defined: floor, detach, a comparison, a cast to an integer. */
 #include "gradcheck/gradcheck.h"
 #include <string.h>
 
-/* By input (bit k: input k): does some path lead from it to the node, and one with a gradient? */
+/* Of a node, by input (bit k: input k): a path leads from it to the node; one with a gradient does.
+ */
 typedef struct reach {
     uint64_t any, alive;
 } reach;

@@ -1,8 +1,10 @@
-/* probe.c: while a check runs, whatever f reads is f64, whether it comes as an argument, through
- * `user` or from a constant made in f. A tensor older than the check is moved: its header points at
- * an f64 copy (same strides) until the check ends, so that every operation, and f's own look at its
- * type, sees f64; it has no history meanwhile, for what led to it is outside f. A younger f32
- * tensor is made f64 for good: it dies with the call of f. */
+/* probe.c: makes all that f reads f64 while a check runs, whether f gets it as an argument, through
+ * `user` or makes it as a constant.
+ *
+ * A tensor that is older than the check is moved: until the check ends its header points at an f64
+ * copy with the same strides, so that every operation, and f if it asks for the type, sees f64.
+ * Meanwhile it has no history, because the operations that made it lie outside f. An f32 tensor
+ * that f itself made becomes f64 for good; it is freed after the call of f. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -17,7 +19,8 @@ void eg__reach(const eg_tensor *x, int64_t *low, int64_t *high)
         *(x->stride[r] < 0 ? low : high) += x->stride[r] * (x->dim[r] - 1);
 }
 
-/* The elements that x reaches, as f64 in `a`; NULL without memory. */
+/* Returns element 0 of an f64 copy of the elements that x reaches, allocated in `a`; NULL after an
+ * error. */
 static char *widened(eg__arena *a, const eg_tensor *x)
 {
     int64_t low = 0, high = -1;
@@ -27,6 +30,7 @@ static char *widened(eg__arena *a, const eg_tensor *x)
     return y ? (char *)(y - low) : NULL;
 }
 
+/* Keeps x's header, which eg__probe_end restores, and makes x a leaf. NULL after an error. */
 static eg__moved *move(eg_ctx *cx, eg_tensor *x)
 {
     eg__moved *m = eg__alloc_in(cx->probe->home, sizeof *m);
@@ -88,8 +92,9 @@ eg__site eg__site_of(const eg_tensor *y)
     return s;
 }
 
-/* The innermost call outside the library is the constructor's own, eg_apply; the next one calls the
- * constructor, unless that is the library again. */
+/* A user's row is applied by a constructor of the user, which calls eg_apply, and y->caller is that
+ * call. What messages should name is the call of the constructor: the next frame of the stack,
+ * unless that lies in the library. Always true. */
 bool eg__probe_result(const eg_tensor *y)
 {
 #if __GLIBC__
@@ -109,8 +114,9 @@ bool eg__probe_result(const eg_tensor *y)
     return true;
 }
 
-/* -- mutation: what a rule returned, wrong on purpose ----------------------------------------- */
-static double probe_most(eg_tensor *a, eg_tensor *b) /* max |a − b|, or max |a|; f64 */
+/* -- mutation: a rule's cotangent is made wrong on purpose ------------------------------------ */
+/* Returns max |a − b| of two f64 tensors, or max |a| if b is NULL. */
+static double probe_most(eg_tensor *a, eg_tensor *b)
 {
     const double *x = eg_f64(a), *y = b ? eg_f64(b) : NULL;
     double m = 0;
@@ -118,7 +124,8 @@ static double probe_most(eg_tensor *a, eg_tensor *b) /* max |a − b|, or max |a
         m = fmax(m, fabs(y ? x[k] - y[k] : x[k]));
     return m;
 }
-static eg_tensor *swapped(eg_tensor *c) /* the first two axes of equal length > 1, exchanged */
+/* Returns c with its first two axes of equal length > 1 exchanged; c itself if it has none. */
+static eg_tensor *swapped(eg_tensor *c)
 {
     for (int i = 0; i < c->rank; i++)
         for (int j = i + 1; j < c->rank; j++)

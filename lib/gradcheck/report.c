@@ -1,5 +1,5 @@
-/* report.c: a report in words: what was checked, the worst entries with their letters, what
- * else was found, the cost. */
+/* report.c: writes a report as text: what was checked, the worst entries with the names of their
+ * inputs and axes, the notes, the cost. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <stdio.h>
@@ -15,10 +15,12 @@ bool eg__fails(eg_verdict v)
     return v == EG_WRONG || v == EG_KINK || v == EG_NOISE || v == EG_UNTESTED || v == EG_PRECISION;
 }
 
+/* The text of a report, s, of EG_CHECK_TEXT bytes, n of which are written. */
 typedef struct page {
     char *s;
     size_t n;
 } page;
+/* Appends to the text; what has no room is cut off. */
 static void report_say(page *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void report_say(page *t, const char *format, ...)
 {
@@ -36,7 +38,7 @@ void eg__report_note(eg__trial *c, eg_report *r, eg_verdict v, int input, const 
     va_start(ap, format);
     vsnprintf(words, sizeof words, format, ap);
     va_end(ap);
-    /* few, and rarely more than one */
+    /* notes are few: the list is copied for each new one */
     eg_note *all = eg__alloc_in(c->probe->home, (size_t)(r->notes + 1) * sizeof *all);
     char *text = eg__alloc_in(c->probe->home, strlen(words) + 1);
     if (!all || !text) return;
@@ -73,9 +75,9 @@ const char *eg__sites_text(const eg__site *site, int count, char *out, size_t ro
     return out;
 }
 
-/* -- names: dW_q[m=3,h=0,d=2] ----------------------------------------------------------------- */
-/* Where the next one of "f(a, b), c" begins: behind a comma that no parentheses hold, or at the
- * end. */
+/* -- names of entries: dW_q[m=3,h=0,d=2] ------------------------------------------------------ */
+/* Returns the end of the first part of a list such as "f(a, b), c": the first comma outside of
+ * parentheses and braces, or the end of the text. */
 static const char *next_part(const char *list)
 {
     for (int depth = 0; *list && (*list != ',' || depth > 0); list++)
@@ -96,6 +98,7 @@ const char *eg__check_part(const char *list, int k, int *length)
     while (*length && list[*length - 1] == ' ') --*length;
     return list;
 }
+/* Writes the name of an input: as in the call, by eg_name, or "x2". */
 static void say_input(page *t, const eg__trial *c, int input)
 {
     int n;
@@ -107,9 +110,10 @@ static void say_input(page *t, const eg__trial *c, int input)
     else
         report_say(t, "x%d", input);
 }
+/* Writes a row-major index as "[i=1,j=2]", with the n characters at axes as the names of axes. */
 static void say_index(page *t, int rank, const int64_t *dim, int64_t index, const char *axes, int n)
 {
-    /* "i j" or "head d": else each character is one axis */
+    /* names are separated by blanks, as in "head d"; without blanks each character is one */
     const bool words = memchr(axes, ' ', (size_t)n) != NULL;
     int64_t ix[EG_RANK_MAX];
     for (int r = rank; r-- > 0; index /= dim[r]) ix[r] = index % dim[r];
@@ -124,6 +128,7 @@ static void say_index(page *t, int rank, const int64_t *dim, int64_t index, cons
     }
     if (rank) report_say(t, "]");
 }
+/* Writes which derivative an entry is, as in "df[1]/dW[i=0,j=2]". */
 static void say_entry(page *t, const eg__trial *c, const eg_entry *e)
 {
     const eg_tensor *x = c->o.xs[e->input];
@@ -144,6 +149,7 @@ static void say_entry(page *t, const eg__trial *c, const eg_entry *e)
         report_say(t, " (one place in memory for %lld entries)", (long long)e->shared);
     if (e->at) report_say(t, ", the input %s", e->at);
 }
+/* Writes the verdict on an entry, its analytic and numeric value, and how far they differ. */
 static void say_numbers(page *t, const eg_entry *e)
 {
     const double apart = fabs(e->analytic - e->numeric), of = fabs(e->numeric);
@@ -153,16 +159,17 @@ static void say_numbers(page *t, const eg_entry *e)
     report_say(t, ", left %.6g, right %.6g", e->left, e->right);
 }
 
-/* The entry that says most; NULL: a note does. */
+/* Returns the failing entry that the report begins with; NULL if a note explains the failure. */
 static const eg_entry *report_first(const eg__trial *c, const eg_report *r)
 {
-    const bool random = c->again; /* slopes of a random f say nothing */
+    const bool random = c->again; /* f is random: its slopes mean nothing */
     for (int k = 0; k < r->shown && !random; k++)
         if (eg__fails(r->entry[k].verdict) &&
             !(r->entry[k].verdict == EG_KINK && r->input[r->entry[k].input] != EG_KINK))
             return &r->entry[k];
     return NULL;
 }
+/* Writes one line about an entry. */
 static void report_entry(page *t, const eg__trial *c, const eg_entry *e, const eg__path *path,
                          bool *named)
 {
@@ -170,12 +177,13 @@ static void report_entry(page *t, const eg__trial *c, const eg_entry *e, const e
     const eg__path *p = &path[e->input];
     say_entry(t, c, e);
     say_numbers(t, e);
-    /* the first entry of an input says what reads it */
+    /* the first entry of an input also says which operations read it */
     if (p->uses && !named[e->input])
         report_say(t, "; used by %s", eg__sites_text(p->used, p->uses, words, sizeof words));
     named[e->input] = true;
     report_say(t, "\n");
 }
+/* Writes the notes whose verdict is a failure (fails), or the others. */
 static void report_notes(page *t, const eg__trial *c, const eg_report *r, bool fails)
 {
     for (int k = 0; k < r->notes; k++) {

@@ -1,6 +1,6 @@
-/* row.c: a row at its own samples. In a build with --enable-debug, a row that is not the library's
- * is looked at when a context first records it: do its rule and its jvp give what the operands' and
- * the result's shapes want, and does the rule agree with differences at the row's own samples? */
+/* row.c: checks a row at its own samples. In a build with --enable-debug, a row that is not the
+ * library's is checked when a context first records it: its rule and its jvp must return the shapes
+ * of the operands and of the result, and the rule must agree with differences at the samples. */
 #include "gradcheck/gradcheck.h"
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +30,8 @@ typedef struct call {
     int count;
     eg_tensor *x[OPERANDS];
 } call;
+/* Draws the operands that the sample's string describes: floats between its limits, integers
+ * below the number behind ':i', truths for ':b'. False after an error. */
 static bool row_draw(eg_ctx *cx, call *c)
 {
     const char *at = c->sample->shapes;

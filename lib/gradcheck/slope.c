@@ -1,24 +1,27 @@
 /* slope.c: derivatives along a direction: by central differences, by the complex step, by
  * forward mode.
  *
- * D(h) = (L(x+h) − L(x−h))/2h = L' + a h² + b h⁴ + …. Two calls of f give D at a small step; where
- * it agrees with the analytic value as closely as rounding lets it, no more is asked. Else three
- * differences at h, h/2, h/4 and Richardson's extrapolation: R(h) = (4 D(h/2) − D(h))/3, n = (16
- * R(h/2) − R(h))/15, with the error |n − R(h/2)| plus rounding over h. Where D(h), D(h/2), D(h/4)
- * do not fall as h² does (a kink or a pole within h), nothing is extrapolated and the error is what
- * they differ by. While truncation exceeds rounding h is divided by 16, and the best is kept.
+ * D(h) = (L(x+h) − L(x−h))/2h = L' + a h² + b h⁴ + …. First, two calls of f give D at a small step.
+ * If it agrees with the analytic value as closely as rounding allows, that is enough. Otherwise D
+ * is computed at h, h/2 and h/4, and Richardson's extrapolation gives R(h) = (4 D(h/2) − D(h))/3
+ * and n = (16 R(h/2) − R(h))/15, whose error is estimated by |n − R(h/2)| plus rounding / h. If the
+ * differences between D(h), D(h/2) and D(h/4) do not shrink as h² does (there is a kink or a pole
+ * within h), nothing is extrapolated and these differences are the error. As long as truncation
+ * exceeds rounding, h is divided by 16 and tried again; the result with the least error is kept.
  * Richardson 1911; Ridders 1982.
  *
- * L' = Σ W_o (f_o(x+h) − f_o(x−h))/2h is summed from differences of elements: those that do not
- * change add no rounding, however large they are. */
+ * L' = Σ W_o (f_o(x+h) − f_o(x−h))/2h is summed from the differences of elements, so that elements
+ * that do not change add no rounding, however large they are. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
 
-/* DEEPER: where f has no value yet, as a logarithm near 0 */
+/* The number of step sizes: LEVELS; DEEPER if no step gave a finite value so far, as for a
+ * logarithm near 0. */
 enum { LEVELS = 6, DEEPER = 8, POINTS = 6 };
-#define QUICK 0x1p-16 /* step of the two calls */
+#define QUICK 0x1p-16 /* the step of the first two calls, relative to the inputs */
 
+/* Sets the inputs to the point plus t along one cell or, if cell < 0, along the direction. */
 static void go(eg__trial *c, int64_t cell, const double *direction, double t)
 {
     if (cell >= 0) {
@@ -27,8 +30,8 @@ static void go(eg__trial *c, int64_t cell, const double *direction, double t)
     }
     for (int64_t j = 0; j < c->cells; j++) c->memory[j] = c->point[j] + t * direction[j];
 }
-/* share · the largest entry that moves (1, if all are smaller); exactly representable at an entry
- */
+/* Returns the step: share times the largest |x| that moves, or times 1 if all are smaller. Along a
+ * single cell it is rounded such that x + step is exact. */
 static double slope_step(const eg__trial *c, int64_t cell, const double *direction, double share)
 {
     double most = 1;
@@ -42,11 +45,12 @@ static double slope_step(const eg__trial *c, int64_t cell, const double *directi
     return up - base;
 }
 
-/* D at one step, the one-sided slopes, and the rounding in D: of what changed, of every element */
+/* What one step size t gives for an output: D(t), the slopes on the two sides, and the standard
+ * error of D by rounding: noise, of the elements that changed, and all, of every element. */
 typedef struct step {
     double d, left, right, noise, all;
 } step;
-/* What element k adds, that is `up` at +t and `down` at −t. */
+/* Adds element k of f's result to *p, with weight w; it is `up` at +t and `down` at −t. */
 static inline void slope_add(const eg__trial *c, int64_t k, double up, double down, double w,
                              step *p)
 {
@@ -57,7 +61,7 @@ static inline void slope_add(const eg__trial *c, int64_t k, double up, double do
     p->left += w * (mid - down);
     p->right += w * (up - mid);
 }
-/* One for each output, from f's results at +t and −t. */
+/* Computes p[o] for each output o from f's results at +t and −t. */
 static void slope_steps(const eg__trial *c, const double *up, const double *down, double t, step *p)
 {
     const double *mid = c->middle;
@@ -74,6 +78,8 @@ static void slope_steps(const eg__trial *c, const double *up, const double *down
         p[o].all = fmax(c->o.full ? 4 / t * c->noise[o] : all, fmax(p[o].noise, 4 * c->least / t));
     }
 }
+/* Calls f at +t and −t and computes p[o] for each output; y has room for both results. False if f
+ * failed. */
 static bool slope_at(eg__trial *c, int64_t cell, const double *direction, double t, double *y,
                      step *p)
 {
@@ -86,7 +92,8 @@ static bool slope_at(eg__trial *c, int64_t cell, const double *direction, double
     return good;
 }
 
-/* Two calls: does D agree with the analytic value of every output, and could it have told? */
+/* Calls f twice at a small step. True if D agrees with the analytic value a of every output and its
+ * rounding is so small that a wrong value would have been seen; s is the result then. */
 static bool slope_quick(eg__trial *c, int64_t cell, const double *direction, const double *a,
                         double *y, step *p, eg__slope *s)
 {
@@ -106,7 +113,8 @@ static bool slope_quick(eg__trial *c, int64_t cell, const double *direction, con
     return true;
 }
 
-static eg__slope slope_fit(const step *p) /* at h, h/2, h/4 */
+/* Extrapolates one output from its differences p[0 … 2] at h, h/2 and h/4. */
+static eg__slope slope_fit(const step *p)
 {
     const double r0 = (4 * p[1].d - p[0].d) / 3, r1 = (4 * p[2].d - p[1].d) / 3;
     const double first = p[0].d - p[1].d, second = p[1].d - p[2].d, ratio = first / second;
@@ -123,13 +131,13 @@ static eg__slope slope_fit(const step *p) /* at h, h/2, h/4 */
     if (isnan(f.err)) f.err = f.all = INFINITY;
     return f;
 }
-/* Are the slopes on the two sides as different as at a kink? */
+/* True if the slopes on the two sides differ as they do at a kink. */
 static bool slope_bent(const eg__slope *s)
 {
     return s->bend > 0.6 &&
            fabs(s->right - s->left) > 1e-4 * fmax(fabs(s->left), fabs(s->right)) + 2 * s->all;
 }
-/* Would smaller steps tell more of an output? */
+/* True if a smaller step could improve s, the result for one output; a: its analytic value. */
 static bool slope_unclear(const eg__trial *c, const eg__slope *s, const step *p, const double *a)
 {
     const double of = fabs(s->n), rounding = 1.5 * p[2].noise;
@@ -163,7 +171,7 @@ bool eg__differences(eg__trial *c, int64_t cell, const double *direction, const 
             const bool kink = slope_bent(&f);
             if (level == 0 || f.err < s[o].err)
                 s[o] = f;
-            else if (slope_bent(&s[o])) { /* is it one at a smaller step, too? */
+            else if (slope_bent(&s[o])) { /* a kink must be one at this smaller step, too */
                 s[o].left = f.left;
                 s[o].right = f.right;
                 s[o].bend = f.bend;
@@ -187,8 +195,8 @@ void eg__direction(const eg__trial *c, int number, int input, double *direction)
         }
 }
 
-/* A direction over cells (or one cell) as a tensor for each input; a tensor given twice is listed
- * once. Returns how many; −1: an error. */
+/* Makes a tangent v[k] of each input x[k] from a direction over cells or, if cell ≥ 0, of that cell
+ * alone. A tensor that was given twice is listed once. Returns how many; −1 after an error. */
 static int slope_tangents(const eg__trial *c, int64_t cell, const double *direction, eg_tensor **x,
                           eg_tensor **v)
 {
@@ -209,8 +217,10 @@ static int slope_tangents(const eg__trial *c, int64_t cell, const double *direct
     return count;
 }
 
-/* What was recorded of f (y), again with an imaginary step: exact to rounding, but blind to what is
- * not on the tape (eg__off_tape). Reads the memory that the inputs have now. */
+/* Evaluates the recorded graph of y again with an imaginary step, which gives the derivatives
+ * exactly up to rounding, but does not see what f computes outside of the tape (eg__off_tape). The
+ * graph is evaluated at the present values of the inputs. False if a row has no complex form, or
+ * after an error. */
 static bool complex_step_on(eg__trial *c, eg_tensor *y, int64_t cell, const double *direction,
                             eg__slope *s)
 {
@@ -234,6 +244,7 @@ static bool complex_step_on(eg__trial *c, eg_tensor *y, int64_t cell, const doub
     if (unsupported) c->unsupported = unsupported->name;
     return d != NULL && !c->cx->failed;
 }
+/* Calls f at the point and takes the complex step there. */
 static bool complex_step(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
 {
     eg_mark m = eg_push(c->cx);
@@ -248,8 +259,8 @@ bool eg__slopes(eg__trial *c, int64_t cell, const double *direction, const doubl
     return eg__differences(c, cell, direction, a, 1, s);
 }
 
-/* Does the complex step say what differences say, of ⟨f, W⟩ along a random direction? Asked once.
- */
+/* True if the complex step and differences agree on the derivative of ⟨f, W⟩ along a random
+ * direction. */
 static bool step_trusted(eg__trial *given)
 {
     eg__trial t = *given, *c = &t;
@@ -288,7 +299,7 @@ bool eg__second_opinion(eg__trial *c, int64_t cell, const double *direction, eg_
         good = complex_step_on(c, y, cell, direction, near + (k > 0 ? c->outs : 0));
         memcpy(c->memory, c->point, (size_t)c->cells * sizeof *c->point);
     }
-    for (int64_t o = 0; o < c->outs && good; o++) /* what does not cancel is rounding */
+    for (int64_t o = 0; o < c->outs && good; o++) /* the second difference is rounding */
         s[o].all = s[o].err += 2 * fabs(near[o].n + near[c->outs + o].n - 2 * s[o].n);
     eg_pop(cx, m);
     if (c->unsupported) c->step_refused = true;
@@ -342,7 +353,7 @@ bool eg__forward(eg__trial *c, eg_report *r, const double *a)
             reverse += p;
             size += fabs(p);
         }
-        /* what neither can tell from 0: rounding of the analytic values, and of f over x */
+        /* the rounding of both: of the analytic values, and of f over x */
         double floor = 4 * c->doubt;
         for (int64_t k = 0; k < c->vars && !c->o.full; k++) floor += 8 * c->jitter[k];
         if (!isfinite(size) || fabs(forward - reverse) <= 1e-10 * size + floor) continue;

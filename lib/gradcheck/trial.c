@@ -45,6 +45,9 @@ static void stretches(const eg__trial *c, int *group, char **low, char **high)
     }
 }
 
+/* Copies all inputs to one f64 array, in which inputs that share memory still share it; numbers
+ * the places that some entry reaches as variables; and points the inputs at the array until the
+ * check ends. False after an error, such as an input that is not finite. */
 static bool place_inputs(eg__trial *c)
 {
     eg_ctx *cx = c->cx;
@@ -204,7 +207,6 @@ bool eg__trial_gradient(eg__trial *c, double *a)
     return y && !c->cx->failed;
 }
 
-/* Two calls: the shape of f's result and W, and whether f says the same twice. */
 bool eg__trial_measure(eg__trial *c)
 {
     eg_ctx *cx = c->cx;

@@ -57,6 +57,8 @@ static bool mha_fits(const eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
     return false;
 }
 
+/* Sets all sizes and options of m from the arguments, with defaults where they are 0. False after
+ * an error: a size that is not positive or does not fit the others. */
 static bool mha_sizes(eg_mha *m, const eg_mha_args *a)
 {
     eg_params *p = a->params;
@@ -215,6 +217,8 @@ static eg_tensor *mha_first(eg_tensor *x, const row *r, double init)
                       : eg_init_xavier(x, r->fan_in, r->fan_out);
 }
 
+/* Makes a projection of heads whose widths differ: one parameter for each head, named "name.h".
+ * False after an error. */
 static bool per_head(const eg_mha *m, eg_params *p, const row *r, double init)
 {
     eg_tensor **each = eg_params_alloc(p, (size_t)m->heads * sizeof *each);

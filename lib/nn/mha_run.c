@@ -164,6 +164,8 @@ static eg_tensor *mha_run_fill(const hook *k, eg_tensor *s, const char *axes, eg
     return eg_on(spec, eg_add, eg_on(spec, scores_kept, s, m), rest);
 }
 
+/* Changes the scores before the softmax: calls the user's .score, then replaces scores that the
+ * predicate or .keep forbids by .fill. Grouped heads are one axis meanwhile. */
 static eg_tensor *hooked(void *user, eg_tensor *s)
 {
     const hook *k = user;
@@ -315,6 +317,8 @@ static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
     return true;
 }
 
+/* Sets the projected keys and values: of the operands, with the cache's older ones in front; or
+ * those of a memory that the cache holds already. False after an error. */
 static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t before,
                             eg_tensor **k, eg_tensor **v)
 {
@@ -339,6 +343,8 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
 
+/* Checks the options of a call and computes it: projections, rotary positions, attention and the
+ * output's projection. Errors are recorded without the module's name, which the caller adds. */
 static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);

@@ -1,4 +1,4 @@
-/* expression.c: the parser of predicates, scores and eg_expr's formulas.
+/* expression.c: parses predicates, scores and formulas of eg_expr by recursive descent.
  *
  *   choice     = truth [ "?" choice ":" choice ]
  *   truth      = both { "|" both }                                    also ||
@@ -11,8 +11,8 @@
  *   operand    = number | letter | "|" letter "|" | "(" choice ")" | "score" | tensor
  *              | tensor "[" choice { "," choice } "]" | function "(" choice { "," choice } ")"
  *
- * Of whole numbers x / y = ⌊x / y⌋ and x % y = x − |y| ⌊x / |y|⌋, never negative; both are 0 where
- * y is 0. They saturate at ±(2^63 − 1). A float on either side makes a float. */
+ * Whole numbers have x / y = ⌊x / y⌋ and x % y = x − |y| ⌊x / |y|⌋ ≥ 0; both are 0 if y is 0. They
+ * saturate at ±(2^63 − 1). If one operand is a float, the other is converted to float. */
 #include "notation/expression.h"
 #include "notation/whole.h"
 #include <math.h>
@@ -34,6 +34,8 @@ static void expression_blanks(parser *p)
 {
     while (p->text[p->at] == ' ' || (p->text[p->at] >= '\t' && p->text[p->at] <= '\r')) p->at++;
 }
+/* Records an error with a caret under `length` bytes of the text at `at`, and a hint if it is not
+ * NULL. Returns −1. */
 static int expression_refuse(parser *p, int at, int length, const char *hint, const char *format,
                              ...) __attribute__((format(printf, 5, 6)));
 static int expression_refuse(parser *p, int at, int length, const char *hint, const char *format,
@@ -52,7 +54,7 @@ static int expression_refuse(parser *p, int at, int length, const char *hint, co
 typedef struct function {
     const char *name;
     uint8_t code, arity;
-    bool whole; /* of whole numbers it is one */
+    bool whole; /* the result is a whole number if all operands are */
 } function;
 static const function functions[] = {
 #define LIST(CODE, NAME, ...) { NAME, EG_X_##CODE, 1, EG_X_##CODE == EG_X_ABS },
@@ -75,7 +77,7 @@ static const function *function_called(const char *text, int length)
 }
 
 /* -- nodes ------------------------------------------------------------------------------------ */
-/* The number of the node, which may be there already; −1 after a message. */
+/* Adds a node, unless there is an equal one already, and returns its number; −1 after an error. */
 static int add_node(parser *p, eg_node n)
 {
     n.letters = n.code == EG_X_LETTER ? 1u << n.in[0] : n.code == EG_X_SCORE ? UINT32_MAX : 0;
@@ -118,6 +120,7 @@ static double constant_of(const parser *p, int k)
     return p->node[k].code == EG_X_WHOLE ? (double)p->node[k].whole : p->node[k].real;
 }
 
+/* Returns node k converted to float; −1 after an error, as in a predicate. */
 static int to_float(parser *p, int at, int k)
 {
     if (k < 0 || node_kind(p, k) == EG_IS_FLOAT) return k;
@@ -132,7 +135,8 @@ static int to_float(parser *p, int at, int k)
                                   .at = p->node[k].at,
                                   .length = p->node[k].length });
 }
-/* Operation `code` of nodes of one kind, folded where all are constants. */
+/* Adds operation `code` of nodes of one kind; if all are constants, whole numbers, and floats where
+ * + − * / are asked for, give a constant. */
 static int add_operation(parser *p, int code, int kind, int at, int count, const int *in)
 {
     eg_node n = { .code = (uint8_t)code,
@@ -168,7 +172,7 @@ static int add_2(parser *p, int code, int kind, int at, int a, int b)
 {
     return add_operation(p, code, kind, at, 2, (const int[]){ a, b });
 }
-/* c ? a : b; of truths (c & a) | (!c & b) */
+/* Adds c ? a : b; if a and b are truths, as (c & a) | (!c & b). */
 static int add_select(parser *p, int at, int c, int a, int b)
 {
     if (node_kind(p, a) != EG_IS_TRUTH) {
@@ -182,7 +186,7 @@ static int add_select(parser *p, int at, int c, int a, int b)
     const int other = no < 0 ? -1 : add_2(p, EG_X_AND, EG_IS_TRUTH, at, no, b);
     return other < 0 ? -1 : add_2(p, EG_X_OR, EG_IS_TRUTH, at, yes, other);
 }
-/* x − |y| ⌊x / |y|⌋, and |y| more where rounding made it negative */
+/* Adds x % y of floats: r = x − |y| ⌊x / |y|⌋, plus |y| if rounding made r negative. */
 static int add_modulus(parser *p, int at, int x, int y)
 {
     const int m = add_1(p, EG_X_ABS, at, y);
@@ -195,7 +199,7 @@ static int add_modulus(parser *p, int at, int x, int y)
     const int up = low < 0 ? -1 : add_2(p, EG_X_ADD, EG_IS_FLOAT, at, r, m);
     return up < 0 ? -1 : add_select(p, at, low, up, r);
 }
-/* The base to a power: small whole ones are products. */
+/* Adds a^b; for b = −1, 1, 2 and 3 without a call of pow. */
 static int add_power(parser *p, int at, int a, int b)
 {
     const double c = is_constant(p, b) ? constant_of(p, b) : NAN;
@@ -208,7 +212,8 @@ static int add_power(parser *p, int at, int a, int b)
     const int square = add_2(p, EG_X_MUL, EG_IS_FLOAT, at, a, a);
     return c == 2 || square < 0 ? square : add_2(p, EG_X_MUL, EG_IS_FLOAT, at, square, a);
 }
-/* A function, or + − * /, of numbers: whole if all are, and it can be. */
+/* Adds a function of numbers, or + − * /. The result is a whole number if all operands are and
+ * `whole` is true; else they are converted to float. */
 static int add_numbers(parser *p, int code, bool whole, int at, int count, int *in)
 {
     for (int k = 0; k < count; k++) whole &= node_kind(p, in[k]) == EG_IS_WHOLE;
@@ -224,7 +229,8 @@ static int add_numbers(parser *p, int code, bool whole, int at, int count, int *
 static int choice(parser *);
 static int limited(int length) { return length < 40 ? length : 40; }
 
-/* Insertions, deletions and exchanges that make one word of the other; large where that is many. */
+/* Returns the edit distance of two words (insertions, deletions and replacements); 40 if one of
+ * them is too long. */
 static int edits(const char *a, int n, const char *b)
 {
     const int m = (int)strlen(b);
@@ -243,7 +249,8 @@ static int edits(const char *a, int n, const char *b)
     }
     return row[m];
 }
-/* "is 'tanh' meant?" in hint, or "" */
+/* Writes "is 'tanh' meant?" with the known name that is nearest to the word to hint; "" if none is
+ * near. Returns hint. */
 static const char *nearest(const parser *p, const char *word, int length, char *hint, size_t room)
 {
     int best = length < 3 ? 0 : length < 4 ? 2 : 3;
@@ -259,6 +266,7 @@ static const char *nearest(const parser *p, const char *word, int length, char *
     if (found) snprintf(hint, room, "is '%s' meant?", found);
     return hint;
 }
+/* Records that a name is not known, with the names that are, and returns −1. */
 static int unknown_name(parser *p, int at, int length)
 {
     char known[200] = "", hint[64];
@@ -290,7 +298,7 @@ static int letter_called(const parser *p, const char *text, int length)
             return k;
     return -1;
 }
-/* Letter k as a position or as a size. */
+/* Adds letter k as a position (EG_X_LETTER) or as a size (EG_X_SIZE). */
 static int add_letter(parser *p, int code, int k, int at)
 {
     if (k >= EG_EXPRESSION_LETTERS)
@@ -302,8 +310,8 @@ static int add_letter(parser *p, int code, int k, int at)
                                   .at = (uint16_t)at,
                                   .length = (uint16_t)(p->at - at) });
 }
-/* A name whose place is asked for, and which may be any. Its bars, if any, stand at from and behind
- * it. */
+/* Notes the place of a name, for a source that asks for places, and adds a letter for it. `from` is
+ * the first byte to replace: that of the name, or its bar. */
 static int name_placed(parser *p, int code, int from, int at, int length)
 {
     int *n = p->s->places;
@@ -312,13 +320,15 @@ static int name_placed(parser *p, int code, int from, int at, int length)
     p->s->place[(*n)++] = (eg_name_place){ at, length, from, p->at, code == EG_X_SIZE };
     return add_letter(p, code, 0, from);
 }
+/* Counts one level of nesting; false after an error: there are more than NESTING. */
 static bool expression_enter(parser *p, int at)
 {
     if (++p->nesting <= NESTING) return true;
     expression_refuse(p, at, 1, NULL, "the %s is nested too deeply", p->s->noun);
     return false;
 }
-/* Values between brackets, up to `close`, which is passed; how many, −1 after a message. */
+/* Parses values that commas separate, from the opening bracket to `close`. Returns how many; −1
+ * after an error. */
 static int value_list(parser *p, char close, int most, int *in)
 {
     const int open = p->at++;
@@ -341,7 +351,7 @@ static int value_list(parser *p, char close, int most, int *in)
         p->at++;
     }
 }
-/* A function whose name was passed: its numbers, and what it may not be given. */
+/* Parses and checks the arguments of function f, whose name stands at `at`, and adds the call. */
 static int call_function(parser *p, const function *f, int at, int length)
 {
     int in[EG_READ_MAX];
@@ -366,7 +376,7 @@ static int call_function(parser *p, const function *f, int at, int length)
                                  constant_of(p, in[1]), constant_of(p, in[2]));
     return add_numbers(p, f->code, f->whole, at, n, in);
 }
-/* The element of a tensor at `count` indices; its kind follows from the dtype. */
+/* Adds the element of a tensor at `count` indices; its kind follows from the dtype. */
 static int add_read(parser *p, int tensor, int at, int count, const int *in, bool plain)
 {
     const eg_readable *x = &p->s->readable[tensor];
@@ -386,7 +396,8 @@ static int add_read(parser *p, int tensor, int at, int count, const int *in, boo
                                  x->name, eg_type_name(x->dtype));
     return add_node(p, n);
 }
-/* A tensor of .with, whose name was passed: its indices, or all letters. */
+/* Parses what follows the name of a tensor of .with, its indices, and adds the read. Without
+ * brackets the indices are all letters in order. */
 static int read_tensor(parser *p, int tensor, int at)
 {
     const eg_readable *x = &p->s->readable[tensor];
@@ -422,7 +433,7 @@ static int read_tensor(parser *p, int tensor, int at)
                                      node_kind(p, in[k]) == EG_IS_FLOAT ? "float" : "truth");
     return add_read(p, tensor, at, n, in, false);
 }
-/* A name: a letter, a tensor of .with, the score, or a function. */
+/* Parses a name: a letter, a tensor of .with, the score, or a function. */
 static int name_read(parser *p)
 {
     const int at = p->at, length = word_length(p);
@@ -449,7 +460,8 @@ static int name_read(parser *p)
                                  f->name);
     return call_function(p, f, at, length);
 }
-/* A decimal number whatever the locale; long double keeps what digits and power of ten round. */
+/* Returns the value of a decimal number, independently of the locale. The arithmetic is in long
+ * double, so that rounding in the digits and the power of ten does not reach the result. */
 static double decimal(const char *s, int length)
 {
     long double value = 0, power = 1;
@@ -474,7 +486,7 @@ static double decimal(const char *s, int length)
         power *= 10;
     return (double)(exponent < 0 ? value / power : value * power);
 }
-/* A whole number, or a float if it has a point or an exponent. */
+/* Parses a number: a float if it has a point or an exponent, else a whole number. */
 static int number_read(parser *p)
 {
     const int at = p->at;
@@ -512,7 +524,7 @@ static int number_read(parser *p)
             return expression_refuse(p, at, to - at, NULL, "the number does not fit in 64 bits");
     return add_whole(p, at, v);
 }
-/* |i|; of anything else the absolute value is proposed */
+/* Parses |i|, the size of an index. For anything else between bars the error proposes abs(…). */
 static int size_read(parser *p)
 {
     const int at = p->at++;
@@ -540,7 +552,7 @@ static int size_read(parser *p)
     if (p->s->place) return name_placed(p, EG_X_SIZE, at, from, length);
     return add_letter(p, EG_X_SIZE, letter, at);
 }
-/* A number, a name, a size, or something in parentheses. */
+/* Parses a number, a name, a size, or a choice in parentheses. */
 static int operand(parser *p)
 {
     expression_blanks(p);
@@ -569,7 +581,7 @@ static int operand(parser *p)
 }
 
 /* -- operators -------------------------------------------------------------------------------- */
-/* An operand behind any number of signs. */
+/* Parses an operand with any number of signs in front. */
 static int signs(parser *p)
 {
     expression_blanks(p);
@@ -588,7 +600,7 @@ static int code_of(bool high, char c)
     if (high) return c == '*' ? EG_X_MUL : c == '/' ? EG_X_DIV : c == '%' ? EG_X_MOD : -1;
     return c == '+' ? EG_X_ADD : c == '-' ? EG_X_SUB : -1;
 }
-/* Products (high) and sums, from left to right. */
+/* Parses a product (high) or a sum, from left to right. */
 static int arithmetic(parser *p, bool high)
 {
     expression_blanks(p);
@@ -622,6 +634,7 @@ static int arithmetic(parser *p, bool high)
         k = add_numbers(p, code, true, from, 2, in);
     }
 }
+/* Returns the code of the comparison that stands here, with its length; −1 if there is none. */
 static int comparison_at(const parser *p, int *length)
 {
     const char *s = p->text + p->at;
@@ -634,7 +647,7 @@ static int comparison_at(const parser *p, int *length)
                              : -1;
     return s[0] == '<' ? EG_X_LT : s[0] == '>' ? EG_X_GT : -1;
 }
-/* Comparisons chain: a < b < c is a < b & b < c. */
+/* Parses comparisons, which chain: a < b < c is a < b & b < c. */
 static int comparison(parser *p)
 {
     expression_blanks(p);
@@ -665,7 +678,7 @@ static int comparison(parser *p)
         left = right;
     }
 }
-/* A comparison behind any number of '!'. */
+/* Parses a comparison with any number of '!' in front. */
 static int denied(parser *p)
 {
     expression_blanks(p);
@@ -678,7 +691,7 @@ static int denied(parser *p)
         return expression_refuse(p, at, 1, NULL, "'!' stands before a number");
     return k >= 0 && deny ? add_1(p, EG_X_NOT, at, k) : k;
 }
-/* Truths joined by `sign`: '|' binds looser than '&'. */
+/* Parses truths joined by `sign`; '|' binds less tightly than '&'. */
 static int logic(parser *p, char sign)
 {
     expression_blanks(p);
@@ -702,7 +715,7 @@ static int logic(parser *p, char sign)
         k = add_2(p, sign == '|' ? EG_X_OR : EG_X_AND, EG_IS_TRUTH, from, k, other);
     }
 }
-/* A truth, or c ? a : b, whose last value may be a choice again. */
+/* Parses a truth or c ? a : b, where b may be a choice again. */
 static int choice(parser *p)
 {
     expression_blanks(p);
@@ -732,8 +745,8 @@ static int choice(parser *p)
     return add_select(p, from, c, a, b);
 }
 
-/* -- making ----------------------------------------------------------------------------------- */
-/* False after a message: a name of .with that is none, or that stands for something else too. */
+/* -- the whole text --------------------------------------------------------------------------- */
+/* True if the names of .with are names and stand for nothing else; else records an error. */
 static bool names_clear(parser *p)
 {
     const eg_expression_source *s = p->s;
@@ -760,7 +773,8 @@ static bool names_clear(parser *p)
     }
     return true;
 }
-/* The root of the whole text, of the kind that is wanted; −1 after a message. */
+/* Parses the whole text and returns its root, of the kind that the source asks for; −1 after an
+ * error. */
 static int whole_text(parser *p)
 {
     const eg_expression_source *s = p->s;
@@ -786,7 +800,7 @@ static int whole_text(parser *p)
     return to_float(p, 0, k);
 }
 
-/* The nodes lie on the stack while they are made; what is found is copied to the open scope. */
+/* The nodes are made on the stack and copied to the open scope at the end. */
 eg_expression *eg__expression_parse(eg_ctx *cx, const eg_expression_source *s)
 {
     if (eg__failed(cx)) return NULL;
@@ -803,7 +817,7 @@ eg_expression *eg__expression_parse(eg_ctx *cx, const eg_expression_source *s)
     *e = (eg_expression){ .nodes = p.nodes, .root = root, .letters = s->letters };
     bool used[EG_NODES_MAX] = { [0] = false };
     used[root] = true;
-    for (int k = p.nodes; k-- > 0;) { /* what folding left over is not read */
+    for (int k = p.nodes; k-- > 0;) { /* nodes that folding left unused do not count */
         const eg_node *n = &p.node[k];
         if (!used[k]) continue;
         for (int j = 0; j < n->count; j++) used[n->in[j]] = true;
@@ -825,7 +839,9 @@ bool eg__expression_sizes(eg_ctx *cx, const eg_expression_source *s, const eg_ex
                           int64_t *size)
 {
     const char *from[EG_EXPRESSION_LETTERS] = { NULL };
-    bool fixed[EG_EXPRESSION_LETTERS] = { false }; /* by the caller, or without brackets */
+    bool fixed[EG_EXPRESSION_LETTERS] = {
+        false
+    }; /* by the caller, or by a read without brackets */
     for (int l = 0; l < s->letters && l < EG_EXPRESSION_LETTERS; l++) fixed[l] = size[l] >= 0;
     for (int brackets = 0; brackets < 2; brackets++) {
         for (int k = 0; k < e->nodes; k++) {

@@ -1,12 +1,15 @@
-/* expression.h: formulas of index notation, as "30 * tanh((score + r[h, clip(i - j, 0, 127)]) /
- * 30)": parsed once to a list of typed nodes, evaluated and differentiated in blocks.
+/* expression.h: formulas of index notation, such as
+ * "30 * tanh((score + r[h, clip(i - j, 0, 127)]) / 30)". A formula is parsed once to a list of
+ * typed nodes, which is then evaluated and differentiated in blocks.
  *
- *   expression.c        text → nodes, equal ones once, constants folded
- *   expression_range.c  where whole numbers and truths lie while letters go over a box
+ *   expression.c        parses the text; equal nodes are shared, constants are folded
+ *   expression_range.c  bounds of integers and truth values while the indices go over a box
  *   expression_block.c  values and cotangents of a block of rows × lanes
- *   expression_loops.c  the loops of it, made from expression_rows.h
+ *   expression_loops.c  the inner loops of expression_block.c, made from expression_rows.h
  *
- * docs/expressions.md describes the language. Part of notation.h, which other folders include. */
+ * In these files a letter is an index of the formula, also one with a longer name; a whole number
+ * is an integer of 64 bits that saturates; a truth is a boolean value. docs/expressions.md
+ * describes the language. Other folders include this header through notation.h. */
 #ifndef EG_EXPRESSION_H
 #define EG_EXPRESSION_H
 #include "notation/notation.h"
@@ -17,16 +20,16 @@ enum {
     EG_READ_MAX = 8,    /* axes of a tensor that is read */
     EG_NODES_MAX = 256, /* nodes of an expression */
     EG_EXPRESSION_LETTERS = 32,
-    EG_PLACES_MAX = 256 /* names in a text whose places are asked for */
+    EG_PLACES_MAX = 256 /* occurrences of names in a text (eg_name_place) */
 };
 
-/* What a node makes: a row of expression_rows.h, or one of these. */
+/* What a node computes. The functions of floats are the rows of expression_rows.h. */
 typedef enum eg_node_code {
     EG_X_WHOLE,  /* a constant, .whole */
     EG_X_FLOAT,  /* a constant, .real */
     EG_X_LETTER, /* the position along letter in[0] */
     EG_X_SIZE,   /* the size of letter in[0], .whole once the sizes are known */
-    EG_X_SCORE,  /* the caller's number of each element */
+    EG_X_SCORE,  /* a number that the caller gives for each element */
     EG_X_READ,   /* an element of tensor .tensor at the whole numbers in[0] … in[count − 1] */
     EG_X_NEG,
     EG_X_ABS,
@@ -45,7 +48,7 @@ typedef enum eg_node_code {
     EG_X_SUB,
     EG_X_MUL,
     EG_X_DIV,
-    EG_X_MOD, /* of whole numbers; of floats it is made of others */
+    EG_X_MOD, /* of whole numbers only; the parser composes it for floats */
     EG_X_MIN,
     EG_X_MAX,
     EG_X_POW,
@@ -59,33 +62,34 @@ typedef enum eg_node_code {
     EG_X_AND,
     EG_X_OR,
     EG_X_SELECT, /* in[0] ? in[1] : in[2] */
-    EG_X_CLIP,   /* in[0] between in[1] and in[2] */
+    EG_X_CLIP,   /* in[0], limited to in[1] … in[2] */
     EG_X_CODES
 } eg_node_code;
 typedef enum eg_value_kind { EG_IS_NOTHING, EG_IS_WHOLE, EG_IS_FLOAT, EG_IS_TRUTH } eg_value_kind;
 
-/* One value. Operands have smaller numbers. */
+/* One value of a formula. The operands of a node stand before it in the list. */
 typedef struct eg_node {
-    uint8_t code, kind;
-    uint8_t count;  /* operands */
-    uint8_t tensor; /* of a read: which of the given */
-    bool guard;     /* of a read: an index can leave its axis where the value is not used */
-    bool plain;     /* of a read: it stands without brackets */
-    uint8_t in[EG_READ_MAX];
-    uint32_t letters;    /* bit k: the value depends on the position along letter k */
-    uint16_t at, length; /* where it stands in the text */
+    uint8_t code, kind; /* eg_node_code, eg_value_kind */
+    uint8_t count;      /* of operands */
+    uint8_t tensor;     /* of a read: the number of the tensor */
+    bool guard;         /* of a read: an index may leave its axis in elements that do not use the
+                         * value, and must be clamped */
+    bool plain;         /* of a read: it is written without brackets */
+    uint8_t in[EG_READ_MAX]; /* the operands' numbers; a letter for EG_X_LETTER and EG_X_SIZE */
+    uint32_t letters;        /* bit k: the value depends on the position along letter k */
+    uint16_t at, length;     /* the bytes of the text that it was parsed from */
     union {
         int64_t whole;
         double real;
     };
 } eg_node;
 
-/* It points nowhere: its bytes can be copied. */
+/* A parsed formula. It contains no pointers, so that its bytes can be copied. */
 typedef struct eg_expression {
-    int nodes, root;
+    int nodes, root; /* the number of nodes; the node of the result */
     int letters;
-    uint32_t positions, sizes; /* letters that occur as i, as |i| */
-    uint32_t reads;            /* tensors that are read */
+    uint32_t positions, sizes; /* bits: letters that are read as i, as |i| */
+    uint32_t reads;            /* bits: tensors that are read */
     bool score;                /* the score is read */
     bool narrow;               /* every whole number fits in 32 bits; set by eg__expression_fits */
     eg_node node[];
@@ -97,69 +101,72 @@ typedef struct eg_readable {
     eg_dtype dtype;
     int rank;
     const int64_t *dim;
-    int64_t least, most; /* its values lie there, if they are whole numbers */
+    int64_t least, most; /* of integers: the least and the largest value */
 } eg_readable;
 
-/* Where a name stands in a text: its bytes [name, name + length), and what an edit replaces,
- * [from, to): with its bars if it is a size, |i|. */
+/* One occurrence of a name in a text: the name is the bytes [name, name + length); [from, to) are
+ * the bytes to replace, which include the bars of a size |i|. */
 typedef struct eg_name_place {
     int name, length, from, to;
     bool size;
 } eg_name_place;
-/* What a text is parsed with. */
+/* A text and the names that it may use. */
 typedef struct eg_expression_source {
     const char *who, *text;
-    const char *noun; /* what messages call it: "predicate", "score", "expression" */
+    const char *noun; /* what messages call the text: "predicate", "score", "expression" */
     int letters;
     const eg_axis_name *const *letter;
     int given;
     const eg_readable *readable;
-    bool score;     /* the word score stands for the caller's number */
-    bool whole;     /* a name without brackets reads all letters in order */
-    bool predicate; /* whole numbers and truths only, and a truth in the end */
-    bool number;    /* a number in the end, made a float */
-    /* Any name is an index, of one letter to the nodes, and a predicate may be a number in the end;
-     * *places of them go here in order of the text. NULL: names are those of `letter`, `readable`
-     */
+    bool score;     /* the word score is allowed: EG_X_SCORE */
+    bool whole;     /* a tensor without brackets is read at all letters in order */
+    bool predicate; /* all values are whole numbers and truths, and the result is a truth */
+    bool number;    /* the result is a number, which is converted to float */
+    /* If not NULL, any name is accepted as an index (all become letter 0), a predicate may result
+     * in a number, and the occurrences of names are written here in the order of the text, *places
+     * of them. */
     eg_name_place *place; /* EG_PLACES_MAX of them */
     int *places;
 } eg_expression_source;
 
-/* NULL after a message with a caret. The sizes of the letters are not looked at. */
+/* Returns the parsed formula, in the open scope; NULL after an error, which is recorded with a
+ * caret under the text. Does not read the sizes of the letters. */
 eg_expression *eg__expression_parse(eg_ctx *, const eg_expression_source *);
 size_t eg__expression_bytes(const eg_expression *);
-/* Gives each letter whose size[k] is −1 the size of the axes that it alone indexes: of names
- * without brackets, then of others. False after a message: sizes that disagree, a letter without
- * one. */
+/* Sets size[k], if it is −1, to the size of an axis that letter k alone indexes: first of tensors
+ * that are read without brackets, then of others. False after an error: sizes that disagree, a
+ * letter for which there is none. */
 bool eg__expression_sizes(eg_ctx *, const eg_expression_source *, const eg_expression *,
                           int64_t *size);
 
 /* -- ranges ----------------------------------------------------------------------------------- */
-/* Positions of letter k: low[k] ≤ i < high[k]; its size size[k]. least, most: of each tensor of
- * whole numbers. */
+/* A box of positions: letter k, of size size[k], goes over low[k] ≤ i < high[k]. least, most:
+ * bounds of the values of each tensor of integers. */
 typedef struct eg_box {
     const int64_t *low, *high, *size;
     int64_t least[EG_GIVEN_MAX], most[EG_GIVEN_MAX];
 } eg_box;
-/* A whole number lies in [low, high]; a truth is (0, 0) never, (1, 1) always, (0, 1) unknown. */
+/* Bounds of a value: a whole number lies in [low, high]; a truth is [0, 0] if it never holds, [1,
+ * 1] if it always holds, else [0, 1]. */
 typedef struct eg_interval {
     int64_t low, high;
 } eg_interval;
-/* Of all nodes, into range[0 … nodes). */
+/* Writes the bounds of all nodes to range[0 … nodes). */
 void eg__expression_ranges(const eg_expression *, const eg_box *, eg_interval *range);
-/* Writes the sizes into the nodes and finds out whether 32 bits are enough; false after a message
- * with a caret: an index can leave its axis. */
+/* Sets the nodes of sizes |i|, the guards of reads, and whether 32 bits suffice (narrow). False
+ * after an error: an index can leave its axis in an element that uses the value. */
 bool eg__expression_fits(eg_ctx *, const eg_expression_source *, eg_expression *, const eg_box *);
-/* The root, a truth, over a box. */
+/* Says for a predicate whether it holds in all of a box, in some of it or nowhere. */
 eg_cover eg__expression_cover(const eg_expression *, const eg_box *);
 
 /* -- blocks ----------------------------------------------------------------------------------- */
-/* Where a letter is: first, first + 1 … along rows or lanes, or at value[0], value[1] … */
+/* The positions of a letter along the rows or lanes of a block: first, first + 1, … or, if value is
+ * not NULL, value[0], value[1], … */
 typedef struct eg_place {
     int64_t first;
-    const int64_t *value; /* NULL: it counts */
+    const int64_t *value;
 } eg_place;
-/* A value does not depend on rows and lanes, or on one, or on both. */
+/* What a value varies with in a block: nothing, rows, lanes, or both. */
 typedef enum eg_extent {
     EG_EXTENT_ONE,
     EG_EXTENT_ROWS,
@@ -173,49 +180,55 @@ typedef struct eg_block_plan {
     int rows, lanes;
     bool f64;                 /* floats are doubles */
     bool narrow;              /* whole numbers have 32 bits */
-    bool slopes;              /* values are kept for eg__block_slopes */
-    uint32_t by_row, by_lane; /* letters that vary so */
+    bool slopes;              /* all values are kept, for eg__block_slopes */
+    uint32_t by_row, by_lane; /* letters that vary along rows, along lanes */
     uint32_t wanted;          /* tensors whose cotangents are wanted; bit 31: the score's */
-    size_t bytes;             /* of the workspace, 64-byte aligned */
-    int64_t values, scratch, offsets, sums;
+    size_t bytes;             /* of the workspace, which is 64-byte aligned */
+    int64_t values, scratch, offsets, sums; /* where its parts begin, in bytes */
     uint8_t extent[EG_NODES_MAX];
-    bool used[EG_NODES_MAX], moved[EG_NODES_MAX];  /* below the root; has a wanted cotangent */
-    int64_t at[EG_NODES_MAX], slope[EG_NODES_MAX]; /* byte offsets; −1: none */
+    /* of each node: the root depends on it; its cotangent is needed */
+    bool used[EG_NODES_MAX], moved[EG_NODES_MAX];
+    /* of each node: where its value and its cotangent lie, in bytes; −1: nowhere */
+    int64_t at[EG_NODES_MAX], slope[EG_NODES_MAX];
 } eg_block_plan;
-/* One tensor of a block: element strides. */
+/* A tensor that a block reads; strides in elements. */
 typedef struct eg_source {
     const void *data;
     const int64_t *stride;
     eg_dtype dtype;
     const int64_t *dim;
 } eg_source;
-/* Where the cotangent of a tensor goes. direct: it is written, as floats, where stride says; only
- * for a tensor that one node reads at different letters, all that vary in the loop. Else it is
- * added, rows outer, lanes inner. */
+/* Where the cotangent of a tensor goes. If direct, each element is written once, as a float; this
+ * needs a tensor that one node alone reads, with every letter of the loop as the index of an axis.
+ * Otherwise cotangents are added to doubles, row by row. */
 typedef struct eg_sink {
-    void *data;            /* NULL: not wanted */
+    void *data;            /* NULL: the cotangent is not wanted */
     const int64_t *stride; /* in elements */
-    bool direct;           /* else doubles */
+    bool direct;
 } eg_sink;
+/* The operands and results of a block. */
 typedef struct eg_block_data {
-    int rows, lanes;
-    const eg_place *place; /* of each letter */
-    const eg_source *source;
+    int rows, lanes;         /* at most those of the plan */
+    const eg_place *place;   /* of each letter */
+    const eg_source *source; /* of each tensor */
     const void *score;
-    /* floats, or i64, or truths in bytes; may be score if no slopes are wanted */
+    /* the result: floats, i64, or truths in bytes; may be score if no cotangents are wanted */
     void *out;
     int64_t score_step, out_step; /* elements from row to row */
-    /* eg__block_slopes alone */
+    /* for eg__block_slopes alone */
     const void *g; /* the cotangent of out */
-    void *dscore;  /* written; may be g */
+    void *dscore;  /* receives the score's cotangent; may be g */
     int64_t g_step, dscore_step;
     const eg_sink *sink;
 } eg_block_data;
 
-/* by_row, by_lane: letters that vary along rows, along lanes; wanted: 0 if no slopes are. */
+/* Plans blocks of at most rows × lanes of node `root`. by_row, by_lane: the letters that vary along
+ * rows, along lanes; wanted: as in the plan, 0 if no cotangents are wanted. */
 void eg__block_plan(eg_block_plan *, const eg_expression *, int root, bool f64, int rows, int lanes,
                     uint32_t by_row, uint32_t by_lane, uint32_t wanted);
+/* Computes the values of a block and writes the result to out, if that is not NULL. */
 void eg__block_values(const eg_block_plan *, const eg_block_data *, void *workspace);
-/* After eg__block_values of the same block in the same workspace. */
+/* Computes the cotangents of a block. eg__block_values of the same block must have been called
+ * before with the same workspace. */
 void eg__block_slopes(const eg_block_plan *, const eg_block_data *, void *workspace);
 #endif

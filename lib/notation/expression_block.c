@@ -1,10 +1,10 @@
 /* expression_block.c: values and cotangents of an expression over a block of rows × lanes.
  *
- * A value that depends on neither is EG_LANES equal numbers, one that depends on rows alone one
- * number a row, on lanes alone one a lane; so each is computed as often as it has to be. Rows of a
- * block are padded to whole groups of EG_LANES with values that are there, so that an element's
- * bits do not depend on where it lies. Sums of cotangents leave the padding out; they go over rows
- * first, then over lanes, in doubles. */
+ * A value is computed only as often as it varies: one that depends neither on rows nor on lanes is
+ * stored as EG_LANES equal numbers, one that depends on rows alone as a number for each row, on
+ * lanes alone as a number for each lane. Rows of a block are padded to whole groups of EG_LANES by
+ * repeating the last value, so that the bits of an element do not depend on where it lies. Sums of
+ * cotangents leave the padding out and are made in doubles. */
 #include "notation/expression_loops.h"
 #include <string.h>
 
@@ -17,6 +17,7 @@ static int block_width(const eg_block_plan *p, int k)
     const int kind = p->e->node[k].kind;
     return kind == EG_IS_TRUTH ? 1 : kind == EG_IS_FLOAT ? p->f64 ? 8 : 4 : p->narrow ? 4 : 8;
 }
+/* Returns the bytes of the workspace that node k takes with elements of `width` bytes. */
 static int64_t room_of(const eg_block_plan *p, int k, int width)
 {
     const int64_t n = p->extent[k] == EG_EXTENT_ONE     ? EG_LANES
@@ -25,7 +26,7 @@ static int64_t room_of(const eg_block_plan *p, int k, int width)
                                                         : p->rows * block_padded(p->lanes);
     return eg__round_up(n * width, EG_ALIGN);
 }
-/* Room in the workspace that is given and taken back. */
+/* The parts of the workspace that are free to be used again, and the end of what is in use. */
 typedef struct rooms {
     int count;
     int64_t end, at[EG_NODES_MAX], bytes[EG_NODES_MAX];
@@ -48,8 +49,9 @@ static void give(rooms *r, int64_t at, int64_t bytes)
     r->bytes[r->count++] = bytes;
 }
 
-/* Places for the values: a room goes to a later node once its value is read for the last time,
- * unless cotangents are wanted, which need all. */
+/* Assigns a part of the workspace to the value of each node. Once a value has been read for the
+ * last time, its part is used for a later node, unless cotangents are wanted, which need all
+ * values. */
 static void place_values(eg_block_plan *p, rooms *r)
 {
     const eg_expression *e = p->e;
@@ -64,7 +66,7 @@ static void place_values(eg_block_plan *p, rooms *r)
         const int64_t bytes = room_of(p, k, block_width(p, k));
         bool given[EG_READ_MAX] = { false };
         for (int late = 0; late < 2; late++) {
-            /* before: what has the same form can be written over in place */
+            /* first, operands of the same form are freed: the node can overwrite one in place */
             if (late) p->at[k] = take(r, bytes);
             for (int i = 0; i < e->node[k].count; i++) {
                 const int j = e->node[k].in[i];
@@ -80,8 +82,8 @@ static void place_values(eg_block_plan *p, rooms *r)
         }
     }
 }
-/* Which nodes have a cotangent that is wanted, and where it is kept from the last node that reads
- * the value to the node itself. */
+/* Finds the nodes whose cotangent is needed, and assigns a part of the workspace to it, from the
+ * last node that reads the value back to the node itself. */
 static void place_slopes(eg_block_plan *p, rooms *r)
 {
     const eg_expression *e = p->e;
@@ -98,7 +100,8 @@ static void place_slopes(eg_block_plan *p, rooms *r)
     if (p->slopes) p->slope[p->root] = take(r, room_of(p, p->root, width));
     for (int k = p->root; k >= 0 && p->slopes; k--) {
         const eg_node *n = &e->node[k];
-        if (!p->moved[k] || p->slope[k] < 0) continue; /* −1: only ⌊x⌋ and the like read it */
+        if (!p->moved[k] || p->slope[k] < 0)
+            continue; /* −1: no derivative leads here, as under ⌊x⌋ */
         for (int i = 0; n->code > EG_X_READ && i < n->count; i++)
             if (p->moved[n->in[i]] && p->slope[n->in[i]] < 0)
                 p->slope[n->in[i]] = take(r, room_of(p, n->in[i], width));
@@ -106,9 +109,10 @@ static void place_slopes(eg_block_plan *p, rooms *r)
     }
 }
 
+/* Where the value of a node lies: in the workspace, or in place in an operand. */
 typedef struct lying {
     char *p;
-    int64_t step; /* bytes from row to row, of a value of the whole block */
+    int64_t step; /* bytes from row to row, if it varies with rows and lanes */
 } lying;
 void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64, int rows,
                     int lanes, uint32_t by_row, uint32_t by_lane, uint32_t wanted)
@@ -142,14 +146,14 @@ void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64
     p->bytes = (size_t)r.end;
 }
 
-/* -- a block under way ------------------------------------------------------------------------ */
+/* -- a block that is being computed ----------------------------------------------------------- */
 typedef struct block {
     const eg_block_plan *p;
     const eg_block_data *b;
     const eg_loops *floats, *wholes;
-    char *work;
-    lying *v; /* where the value of each node lies */
-    int64_t wide, tall;
+    char *work;               /* the workspace */
+    lying *v;                 /* of each node, its value; at the beginning of the workspace */
+    int64_t wide, tall;       /* lanes and rows of this block, padded */
     bool fresh[EG_NODES_MAX]; /* the node has no cotangent yet */
 } block;
 static block begin(const eg_block_plan *p, const eg_block_data *b, void *workspace)
@@ -163,12 +167,13 @@ static block begin(const eg_block_plan *p, const eg_block_data *b, void *workspa
                     .wide = block_padded(b->lanes),
                     .tall = block_padded(b->rows) };
 }
+/* Returns one of four buffers of a row of any type. */
 static void *row_buffer(const block *x, int which)
 {
     const int64_t most = block_padded(x->p->rows > x->p->lanes ? x->p->rows : x->p->lanes) * 8;
     return x->work + x->p->scratch + which * most;
 }
-/* Numbers of node k in one row, padded, and those that count. */
+/* Returns how many numbers node k has in one row, with the padding; counting: without. */
 static int64_t length_of(const block *x, int k)
 {
     const int extent = x->p->extent[k];
@@ -179,7 +184,8 @@ static int64_t counting(const block *x, int k)
     const int extent = x->p->extent[k];
     return extent == EG_EXTENT_ONE ? 1 : extent == EG_EXTENT_ROWS ? x->b->rows : x->b->lanes;
 }
-/* What node k, over a block or lanes or rows, sees of node j in row r; still: it is one number. */
+/* Returns the numbers of node j that row r of node k reads. *still: they are a single number, which
+ * all elements of the row share. */
 static const char *seen_by(const block *x, int k, int j, int64_t r, bool *still)
 {
     const lying *v = &x->v[j];
@@ -191,6 +197,7 @@ static const char *seen_by(const block *x, int k, int j, int64_t r, bool *still)
                    : extent == EG_EXTENT_ROWS ? r * block_width(x->p, j)
                                               : 0);
 }
+/* Writes n copies of the number `one`, of `width` bytes. */
 static void copies(int width, int64_t n, void *to, const void *one)
 {
     uint32_t four = 0;
@@ -203,7 +210,7 @@ static void copies(int width, int64_t n, void *to, const void *one)
     else
         for (int64_t k = 0; k < n; k++) ((uint64_t *)to)[k] = eight;
 }
-/* Fills lanes from n on with the last one. */
+/* Fills elements n … to − 1 with copies of element n − 1. */
 static void pad(int width, int64_t n, int64_t to, char *p)
 {
     if (n > 0 && n < to) copies(width, to - n, p + n * width, p + (n - 1) * width);
@@ -257,28 +264,33 @@ static void score_values(const block *x, int k)
 }
 
 /* -- tensors ---------------------------------------------------------------------------------- */
-/* The address of a read's elements, in elements: base of row r, and offsets of each along lanes (or
- * rows, where it depends on rows alone) unless it steps by *step. */
+/* The places of the tensor that one row of a read takes, in elements: element l along lanes (along
+ * rows, if the read depends on rows alone) is at base + l step or, if step is INT64_MIN, at base +
+ * offset[l]. */
 typedef struct reach {
-    int64_t base, step; /* step INT64_MIN: offsets */
+    int64_t base, step;
     int64_t *offset;
 } reach;
+/* Returns element i of the whole number j. */
 static int64_t whole_at(const block *x, int j, int64_t i)
 {
     return x->p->narrow ? ((const int32_t *)(const void *)x->v[j].p)[i]
                         : ((const int64_t *)(const void *)x->v[j].p)[i];
 }
+/* Clamps i to 0 … limit, unless limit is negative. */
 static int64_t kept(int64_t i, int64_t limit)
 {
     return limit < 0 ? i : i < 0 ? 0 : i > limit ? limit : i;
 }
+/* True if node j is a letter whose positions are consecutive. */
 static bool counts_along(const block *x, int j)
 {
     const eg_node *n = &x->p->e->node[j];
     return n->code == EG_X_LETTER && !x->b->place[n->in[0]].value;
 }
-/* In row r of a block, or for the one row of what depends on less. Letters that count along it make
- * a step; any other index that varies makes offsets. */
+/* Finds the places of read k for row r; r is 0 if the read does not vary with rows and lanes.
+ * Indices that are letters with consecutive positions contribute to the step; if another index
+ * varies along the row, offsets are needed. */
 static reach reach_of(const block *x, int k, int64_t r, const int64_t *stride)
 {
     const eg_node *n = &x->p->e->node[k];
@@ -296,7 +308,7 @@ static reach reach_of(const block *x, int k, int64_t r, const int64_t *stride)
             y.base += whole_at(x, j, 0) * stride[i];
             y.step += stride[i];
         } else {
-            if (!begun) /* what stepped so far becomes offsets */
+            if (!begun) /* the step so far becomes offsets */
                 for (int64_t l = 0; l < all; l++) y.offset[l] = l * y.step;
             begun = true;
             const char *at = x->v[j].p + (extent == EG_EXTENT_BLOCK ? r * x->v[j].step : 0);
@@ -304,19 +316,20 @@ static reach reach_of(const block *x, int k, int64_t r, const int64_t *stride)
             if (counts_along(x, j)) continue;
         }
     }
-    if (begun) { /* padded lanes of what counted repeat the last that counts */
+    if (begun) { /* the padding repeats the last place */
         for (int64_t l = counting(x, k); l < all; l++) y.offset[l] = y.offset[l - 1];
         y.step = INT64_MIN;
     }
     return y;
 }
+/* True if the tensor of a read has no elements. */
 static bool is_empty(const block *x, const eg_node *n)
 {
     for (int i = 0; i < n->count; i++)
         if (x->b->source[n->tensor].dim[i] == 0) return true;
     return false;
 }
-/* Row r of a read into `to`. */
+/* Writes row r of read k to `to`, converted to the width of whole numbers in this plan. */
 static void read_row(const block *x, int k, int64_t r, char *to)
 {
     const eg_node *n = &x->p->e->node[k];
@@ -334,8 +347,8 @@ static void read_row(const block *x, int k, int64_t r, char *to)
     if (convert) eg__whole_copy(count, width == 8, to, from == 8, raw);
     pad(width, count, all, to);
 }
-/* The values of a read: where the tensor lies if they stand there as they are wanted, else gathered
- * row by row. */
+/* Sets the values of read k: in place if they lie in the tensor as the block needs them, else they
+ * are gathered row by row. */
 static void read_values(const block *x, int k)
 {
     const eg_node *n = &x->p->e->node[k];
@@ -350,7 +363,7 @@ static void read_values(const block *x, int k)
     bool direct = x->wide == x->b->lanes && x->p->extent[k] & EG_EXTENT_LANES && !n->guard &&
                   eg__width[s->dtype] == width;
     int64_t step = 0, row_step = 0;
-    for (int i = 0; i < n->count; i++) { /* in place, if it lies as a value would */
+    for (int i = 0; i < n->count; i++) { /* in place, if lanes are consecutive elements */
         const int j = n->in[i], extent = x->p->extent[j];
         if (extent != EG_EXTENT_ONE) direct &= extent != EG_EXTENT_BLOCK && counts_along(x, j);
         if (extent == EG_EXTENT_LANES) step += s->stride[i];
@@ -365,8 +378,9 @@ static void read_values(const block *x, int k)
 }
 
 /* -- operations ------------------------------------------------------------------------------- */
-/* Operands of node k in row r. Of three, those that are one number are spread, unless the last two
- * are and numbers alone are asked for (of cotangents the loops have one form). */
+/* Sets in[] to the operands of node k in row r and returns a bit for each that is a single number.
+ * Loops of three operands have no form for single numbers, but for the last two together, and that
+ * for values only; otherwise such operands are copied along the row. */
 static unsigned block_operands(const block *x, int k, int64_t r, bool values, const void **in)
 {
     const eg_node *n = &x->p->e->node[k];
@@ -385,7 +399,7 @@ static unsigned block_operands(const block *x, int k, int64_t r, bool values, co
     }
     return 0;
 }
-/* Do the values lie so that all rows are one run? */
+/* True if node k and its operands lie such that all rows can be computed as one long row. */
 static bool is_flat(const block *x, int k, bool values)
 {
     const eg_node *n = &x->p->e->node[k];
@@ -424,7 +438,7 @@ static void operation_values(const block *x, int k)
     }
 }
 
-/* The root, rows × lanes of it, where the caller wants it. */
+/* Copies the value of the root, rows × lanes without padding, to the caller's result. */
 static void hand_out(const block *x)
 {
     const int k = x->p->root, extent = x->p->extent[k], width = block_width(x->p, k);
@@ -447,7 +461,7 @@ static void hand_out(const block *x)
             memcpy(to, from, (size_t)(x->b->lanes * width));
     }
 }
-/* Can the root's value be made where the caller wants it? */
+/* True if the root's value can be computed directly in the caller's result. */
 static bool made_there(const block *x)
 {
     const int k = x->p->root;
@@ -478,6 +492,7 @@ void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *work
 }
 
 /* -- cotangents ------------------------------------------------------------------------------- */
+/* Returns row r of the cotangent of node k. */
 static char *cotangent_at(const block *x, int k, int64_t r)
 {
     const int64_t width = x->p->f64 ? 8 : 4;
@@ -488,6 +503,7 @@ static double float_at(const block *x, const void *p, int64_t k)
 {
     return x->p->f64 ? ((const double *)p)[k] : (double)((const float *)p)[k];
 }
+/* Adds value to element k of p; writes it if fresh. */
 static void put_float(const block *x, void *p, int64_t k, double value, bool fresh)
 {
     if (x->p->f64)
@@ -495,13 +511,13 @@ static void put_float(const block *x, void *p, int64_t k, double value, bool fre
     else
         ((float *)p)[k] = fresh ? (float)value : ((float *)p)[k] + (float)value;
 }
-/* Rows of a cotangent of node k (−1: of the whole block) on their way to node j, which depends on
- * less: the sum over what it does not depend on. */
+/* The sum of a cotangent over the rows, the lanes or both that node j does not vary with, while its
+ * rows arrive one after another. */
 typedef struct fold {
     int j;
-    int64_t n; /* numbers of a row that count */
-    bool rows; /* what comes is one row, along rows */
-    double all;
+    int64_t n; /* the length of a row without padding */
+    bool rows;
+    double all; /* the sum, if j varies with neither */
 } fold;
 static void fold_begin(const block *x, fold *f)
 {
@@ -534,7 +550,7 @@ static void fold_end(block *x, fold *f)
         for (int k = 0; k < EG_LANES; k++) put_float(x, to, k, f->all, x->fresh[f->j]);
     x->fresh[f->j] = false;
 }
-/* The caller's cotangent becomes that of the root. */
+/* Sets the cotangent of the root from that of the caller. */
 static void take_in(block *x)
 {
     const int k = x->p->root, width = x->p->f64 ? 8 : 4;
@@ -553,7 +569,7 @@ static void take_in(block *x)
     if (!block_wide) fold_end(x, &f);
     x->fresh[k] = false;
 }
-/* What the cotangent of node k says of operand i. */
+/* Adds to the cotangent of operand i of node k what it gets from that of k. */
 static void to_operand(block *x, int k, int i)
 {
     const eg_block_plan *p = x->p;
@@ -579,7 +595,7 @@ static void to_operand(block *x, int k, int i)
     if (!same) fold_end(x, &f);
     x->fresh[j] = false;
 }
-/* The cotangent of a read goes to the tensor. */
+/* Adds the cotangent of read k to that of its tensor, or writes it if the sink is direct. */
 static void to_tensor(const block *x, int k)
 {
     const eg_node *n = &x->p->e->node[k];

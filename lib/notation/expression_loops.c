@@ -1,4 +1,5 @@
-/* expression_loops.c: the loops of expressions over numbers, for both widths. */
+/* expression_loops.c: the inner loops of expressions: macros that make a loop of a formula for one
+ * element, the tables of loops for both widths, and the loops over indices. */
 #include "notation/expression_loops.h"
 #include <math.h>
 #include <string.h>
@@ -50,7 +51,7 @@
     BINARY(NAME(OF##_eq), uint8_t, FROM, a == b) BINARY(NAME(OF##_ne), uint8_t, FROM, a != b) \
     BINARY(NAME(OF##_lt), uint8_t, FROM, a < b)  BINARY(NAME(OF##_le), uint8_t, FROM, a <= b) \
     BINARY(NAME(OF##_gt), uint8_t, FROM, a > b)  BINARY(NAME(OF##_ge), uint8_t, FROM, a >= b)
-/* lines of the tables */
+/* the lines of the tables of loops */
 #define OF_1(CODE, ...) [EG_X_##CODE] = NAME(CODE),
 #define TO_1(CODE, ...) [EG_X_##CODE] = { NAME(CODE##_slope) },
 #define TO_2(CODE, ...) [EG_X_##CODE] = { NAME(CODE##_slope_a), NAME(CODE##_slope_b) },

@@ -1,37 +1,41 @@
-/* expression_loops.h: the loops of expressions over numbers that lie one after another, shared by
- * expression_block.c, which calls them, and expression_loops.c. */
+/* expression_loops.h: the inner loops of expressions over contiguous numbers, which
+ * expression_loops.c defines and expression_block.c calls. */
 #ifndef EG_EXPRESSION_LOOPS_H
 #define EG_EXPRESSION_LOOPS_H
 #include "notation/whole.h"
 
-/* out[k] = f(in[0][k], …) for k < n; bit j of still: operand j is one number, in[j][0]; of three
- * operands the last two are, or none. n is a multiple of EG_LANES, out may be an operand. */
+/* Computes out[k] = f(in[0][k], …) for k < n. If bit j of still is set, operand j is the single
+ * number in[j][0]; of three operands the last two are single numbers, or none is. n is a multiple
+ * of EG_LANES; out may be an operand. */
 typedef void eg_value_loop(int64_t n, void *out, const void *const *in, unsigned still);
-/* d[k] = the cotangent of operand i of f from g[k] and y[k], the cotangent and the value of f. */
+/* Computes the cotangents d[k] of one operand of f from g[k] and y[k], the cotangent and the value
+ * of f. */
 typedef void eg_slope_loop(int64_t n, void *d, const void *g, const void *y, const void *const *in,
                            unsigned still);
 
-/* By type: 0 the narrow one (float, int32_t), 1 the wide one (double, int64_t). */
+/* The loops for one width, by eg_node_code; eg__loops[0] is for float and int32_t (narrow),
+ * eg__loops[1] for double and int64_t (wide). */
 typedef struct eg_loops {
     eg_value_loop *of_float[EG_X_CODES], *of_whole[EG_X_CODES], *of_truth[EG_X_CODES];
     eg_slope_loop *slope[EG_X_CODES][3];
-    eg_value_loop *float_of[2]; /* floats of whole numbers, narrow or wide */
-    /* sum[k] += x[k]; and Σ x[k] */
+    eg_value_loop *float_of[2]; /* convert whole numbers, narrow or wide, to float */
+    /* sum[k] += x[k], in floats and in doubles; Σ x[k]; x[k] = sum[k] */
     void (*add)(int64_t n, void *sum, const void *x);
     void (*add_wide)(int64_t n, double *sum, const void *x);
     double (*total)(int64_t n, const void *x);
     void (*from_wide)(int64_t n, void *x, const double *sum);
-    /* to[offset[k]] += x[k], in order; offset NULL: to[k step] */
+    /* to[offset[k]] += x[k] in the order of k; to[k · step] += x[k] if offset is NULL */
     void (*scatter)(int64_t n, double *to, const int64_t *offset, int64_t step, const void *x);
 } eg_loops;
 extern const eg_loops *const eg__loops[2];
 
-/* offset[k] += clamped index[k] · step; index is int32_t or int64_t; limit −1: no clamping */
+/* offset[k] += step · index[k], where the index, int32_t (narrow) or int64_t, is clamped to 0 …
+ * limit unless limit is −1. */
 void eg__offsets_add(int64_t n, int64_t *offset, bool narrow, const void *index, int64_t step,
                      int64_t limit);
-/* out[k] = from[offset[k]], elements of 1, 4 or 8 bytes; step: offset[k] is k · step */
+/* out[k] = from[offset[k]], elements of 1, 4 or 8 bytes; eg__gather_steps: from[k · step]. */
 void eg__gather(int64_t n, int width, void *out, const void *from, const int64_t *offset);
 void eg__gather_steps(int64_t n, int width, void *out, const void *from, int64_t step);
-/* Whole numbers from int32_t or int64_t (wide) to the other or the same. */
+/* Copies whole numbers from int32_t or int64_t (wide) to int32_t or int64_t (to_wide). */
 void eg__whole_copy(int64_t n, bool to_wide, void *out, bool wide, const void *from);
 #endif

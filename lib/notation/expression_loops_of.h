@@ -1,5 +1,6 @@
-/* expression_loops_of.h: the loops of expressions of floats T and whole numbers W; included for
- * each type after T, W, F(name), NAME(name) and WIDE (0 or 1) are defined. */
+/* expression_loops_of.h: the inner loops of expressions for floats of type T and whole numbers of
+ * type W. expression_loops.c includes it once for each width, after it has defined T, W, F(name),
+ * NAME(name) and WIDE (0 or 1). */
 
 /* -- functions that libm lacks ---------------------------------------------------------------- */
 static inline T F(sigmoid)(T x)
@@ -7,7 +8,8 @@ static inline T F(sigmoid)(T x)
     const T e = F(exp)(-F(fabs)(x));
     return (x < 0 ? e : 1) / (1 + e);
 }
-/* g (1 − tanh² x) and g σ(x) σ(−x): as lib/ops/binary.c, without the loss of 1 − y² */
+/* g (1 − tanh² x) and g σ(x) σ(−x), written without the cancellation of 1 − y², as in
+ * lib/ops/binary.c */
 static inline T F(slope_of_tanh)(T g, T x)
 {
     const T e = F(exp)(-2 * F(fabs)(x));
@@ -18,7 +20,8 @@ static inline T F(slope_of_sigmoid)(T g, T x)
     const T e = F(exp)(-F(fabs)(x));
     return g * (e / ((1 + e) * (1 + e)));
 }
-/* What saturates in 64 bits cannot leave 32 where the ranges have shown it. */
+/* Arithmetic saturates in 64 bits. 32 bits are used only if no value can leave them
+ * (eg__expression_fits). */
 static inline W NAME(plus)(W a, W b) { return WIDE ? (W)eg__sum(a, b) : (W)(a + b); }
 static inline W NAME(minus)(W a, W b) { return WIDE ? (W)eg__sum(a, -(int64_t)b) : (W)(a - b); }
 static inline W NAME(times)(W a, W b) { return WIDE ? (W)eg__product(a, b) : (W)(a * b); }
@@ -64,9 +67,9 @@ BINARY(NAME(whole_divide), W, W, eg__quotient(a, b))
 BINARY(NAME(whole_rest), W, W, eg__modulus(a, b))
 /* clang-format on */
 
-/* x / m and x % m for one m: a shift or a mask where it is a power of two; else, in 32 bits, by
- * doubles: x / m rounds by less than 2^−21 / m while the next whole number is at least 1 / m away.
- */
+/* x / m, or x % m (rest), for a single m: a shift or a mask if m is a power of two; otherwise, in
+ * 32 bits, a division of doubles, which is exact enough: x / m is rounded by less than 2^−21 / m,
+ * and the next whole number is at least 1 / m away. */
 EG_CLONES static void NAME(whole_by)(int64_t n, W *out, const W *x, W m, bool rest)
 {
     const W by = rest && m < 0 ? -m : m;
@@ -115,7 +118,7 @@ EG_CLONES static void NAME(add_wide)(int64_t n, double *sum, const void *x)
     const T *v = x;
     EACH(sum[k] += (double)v[k])
 }
-/* In EG_LANES partial sums, whose places are functions of k alone. */
+/* Σ x[k] in EG_LANES partial sums: element k goes to sum k mod EG_LANES. */
 EG_CLONES static double NAME(total)(int64_t n, const void *x)
 {
     const T *v = x;

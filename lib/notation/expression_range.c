@@ -1,6 +1,7 @@
-/* expression_range.c: whole numbers, and where they and truths lie while letters go over a box:
- * which tiles a predicate leaves out, which indices can leave their axis, whether 32 bits are
- * enough. Saturation is monotone, so bounds stay bounds. */
+/* expression_range.c: arithmetic of whole numbers, and interval arithmetic: bounds of whole numbers
+ * and truths while the letters go over a box. They tell which tiles a predicate forbids, which
+ * indices can leave their axis, and whether 32 bits suffice. Saturation is monotone, so that bounds
+ * of saturated numbers are bounds, too. */
 #include "notation/whole.h"
 #include <string.h>
 
@@ -32,15 +33,18 @@ int64_t eg__whole(int code, int64_t a, int64_t b, int64_t c)
 }
 
 /* -- intervals -------------------------------------------------------------------------------- */
-static eg_interval span(eg_interval x, eg_interval y) /* the smallest that has both */
+/* Returns the smallest interval that contains x and y. */
+static eg_interval span(eg_interval x, eg_interval y)
 {
     return (eg_interval){ x.low < y.low ? x.low : y.low, x.high > y.high ? x.high : y.high };
 }
-static eg_interval common(eg_interval x, eg_interval y) /* x where the two have nothing in common */
+/* Returns the intersection of x and y; x if it is empty. */
+static eg_interval common(eg_interval x, eg_interval y)
 {
     const eg_interval both = { x.low > y.low ? x.low : y.low, x.high < y.high ? x.high : y.high };
     return both.low <= both.high ? both : x;
 }
+/* Returns the smallest interval that contains four numbers. */
 static eg_interval corners(int64_t a, int64_t b, int64_t c, int64_t d)
 {
     return span((eg_interval){ a < b ? a : b, a < b ? b : a },
@@ -60,7 +64,8 @@ static eg_interval interval_quotient(eg_interval x, eg_interval y)
                        eg__quotient(x.high, y.low), eg__quotient(x.high, y.high));
     return (eg_interval){ -eg__larger(x), eg__larger(x) };
 }
-static bool range_certain(eg_interval x, eg_interval y) /* each one number, and the same */
+/* True if x and y are certainly equal: both are the same single number. */
+static bool range_certain(eg_interval x, eg_interval y)
 {
     return x.low == x.high && y.low == y.high && x.low == y.low;
 }
@@ -98,13 +103,14 @@ eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z)
     case EG_X_SELECT: return x.low ? y : x.high ? span(y, z) : z;
     case EG_X_CLIP: {
         const eg_interval v = least_of(most_of(x, y), z);
-        return y.high > z.low ? span(v, y) : v; /* the low limit comes first */
+        return y.high > z.low ? span(v, y) : v; /* a low limit above the high one wins */
     }
     default: return (eg_interval){ x.low | y.low, x.high | y.high };
     }
 }
 
 /* -- nodes ------------------------------------------------------------------------------------ */
+/* Returns the bounds of node k in a box, where v has those of its operands. */
 static eg_interval of_node(const eg_expression *e, int k, const eg_box *box, const eg_interval *v)
 {
     const eg_node *n = &e->node[k];
@@ -122,7 +128,7 @@ static eg_interval of_node(const eg_expression *e, int k, const eg_box *box, con
                               eg__clamped(box->most[n->tensor]) };
     default: break;
     }
-    /* a comparison of floats */
+    /* floats have no bounds: a comparison of them is unknown */
     if (n->kind == EG_IS_TRUTH && e->node[n->in[0]].kind == EG_IS_FLOAT) return unknown;
     return eg__interval(n->code, v[n->in[0]], v[n->in[n->count > 1]],
                         v[n->in[n->count > 2 ? 2 : 0]]);
@@ -140,21 +146,24 @@ eg_cover eg__expression_cover(const eg_expression *e, const eg_box *box)
     return v[e->root].low ? EG_COVER_ALL : v[e->root].high ? EG_COVER_SOME : EG_COVER_NONE;
 }
 
-/* -- indices: what a condition says narrows the values of its branches ------------------------- */
+/* -- indices: the condition of c ? a : b, c & a, c | a narrows the bounds in its branches ------ */
+/* The bounds of nodes within a branch. */
 typedef struct frame {
-    bool known[EG_NODES_MAX]; /* range is that of the node, which has been looked at */
-    bool held[EG_NODES_MAX];  /* limit holds for the node here */
+    bool known[EG_NODES_MAX]; /* range[k] is set, and the indices below node k are checked */
+    bool held[EG_NODES_MAX];  /* limit[k] is set: the conditions imply that node k lies there */
     eg_interval range[EG_NODES_MAX], limit[EG_NODES_MAX];
 } frame;
+/* A check that no index leaves its axis. */
 typedef struct check {
     eg_ctx *cx;
     const eg_expression_source *s;
     const eg_expression *e;
     const eg_box *box;
-    int frames; /* so far */
+    int frames; /* that were made so far, at most FRAMES */
 } check;
 enum { FRAMES = 4096 };
 
+/* Notes in f that node k lies in `to`, and what follows for x if k is |x|, −x or x ± a constant. */
 static void limit_node(const check *c, frame *f, int k, eg_interval to)
 {
     const eg_node *n = &c->e->node[k];
@@ -171,7 +180,7 @@ static void limit_node(const check *c, frame *f, int k, eg_interval to)
                (eg_interval){ to.low == -INT64_MAX ? to.low : eg__sum(to.low, back),
                               to.high == INT64_MAX ? to.high : eg__sum(to.high, back) });
 }
-/* Notes in f that truth k is `is`, where its operands lie in `from`. */
+/* Notes in f what follows if truth k is `is`, where `from` has the bounds of its operands. */
 static void assume(const check *c, frame *f, const frame *from, int k, bool is)
 {
     static const uint8_t denial[] = { EG_X_NE, EG_X_EQ, EG_X_GE, EG_X_GT, EG_X_LE, EG_X_LT };
@@ -193,7 +202,7 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
     if (code == EG_X_GE) left.low = y.low, right.high = x.high;
     limit_node(c, f, a, left);
     limit_node(c, f, b, right);
-    for (int m = 0; m < c->e->nodes; m++) { /* i >= j: what i − j and j − i are */
+    for (int m = 0; m < c->e->nodes; m++) { /* i >= j limits i − j and j − i, too */
         const eg_node *d = &c->e->node[m];
         const bool same = d->in[0] == a && d->in[1] == b, other = d->in[0] == b && d->in[1] == a;
         if (d->code != EG_X_SUB || d->kind != EG_IS_WHOLE || !(same || other)) continue;
@@ -204,8 +213,8 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
         limit_node(c, f, m, same ? to : (eg_interval){ -to.high, -to.low });
     }
 }
-/* False after a message: index r of a read, which lies in v, can leave its axis; the message names
- * the sizes of the letters that it depends on. */
+/* True if index r of a read, which lies in v, stays within its axis; else records an error that
+ * names the sizes of the letters that the index depends on. */
 static bool stays_inside(const check *c, int read, int r, eg_interval v)
 {
     const eg_readable *x = &c->s->readable[c->e->node[read].tensor];
@@ -226,7 +235,8 @@ static bool stays_inside(const check *c, int read, int r, eg_interval v)
     return false;
 }
 static bool look_at(check *c, frame *f, int k);
-/* Operand i of node k, which counts only where operand 0 `is`: its range into *v. */
+/* Checks operand i of node k under the assumption that operand 0 is `is`, and writes its bounds to
+ * *v. False after an error. */
 static bool look_where(check *c, frame *f, int k, int i, bool is, eg_interval *v)
 {
     const eg_node *n = &c->e->node[k];
@@ -244,8 +254,8 @@ static bool look_where(check *c, frame *f, int k, int i, bool is, eg_interval *v
     *v = inner->range[n->in[i]];
     return true;
 }
-/* Looks at node k and what it is made of, under the limits of f; false after a message. c & x asks
- * x where c holds, c | x where it does not. */
+/* Checks the indices in node k and its operands under the limits in f, and sets f->range[k]. In
+ * c & x, x counts only if c holds, in c | x only if it does not. False after an error. */
 static bool look_at(check *c, frame *f, int k)
 {
     const eg_node *n = &c->e->node[k];
@@ -254,7 +264,7 @@ static bool look_at(check *c, frame *f, int k)
     if (f->known[k]) return true;
     for (int i = 0; i < n->count; i++) {
         const bool is = n->code == EG_X_SELECT ? i == 1 : n->code == EG_X_AND;
-        if (chooses && i && (is ? !v[0].high : v[0].low)) continue; /* never asked */
+        if (chooses && i && (is ? !v[0].high : v[0].low)) continue; /* this branch is never taken */
         if (chooses && i && !v[0].low && v[0].high) {
             if (!look_where(c, f, k, i, is, &v[i])) return false;
             continue;
@@ -278,7 +288,7 @@ bool eg__expression_fits(eg_ctx *cx, const eg_expression_source *s, eg_expressio
     check c = { .cx = cx, .s = s, .e = e, .box = box };
     e->narrow = true;
     for (int l = 0; l < e->letters; l++)
-        if (box->low[l] >= box->high[l]) return true; /* no element: nothing is read */
+        if (box->low[l] >= box->high[l]) return true; /* no element, so nothing is read */
     frame *outer = eg__alloc(cx, sizeof *outer);
     if (!outer) return false;
     memset(outer->known, 0, sizeof outer->known);

@@ -1,13 +1,13 @@
-/* expression_rows.h: what expressions compute with floats: one line a function.
+/* expression_rows.h: the functions of floats in expressions, with their derivatives.
  *
  *   EG_FUNCTIONS_1(X)   X(CODE, name, y from x, cotangent from g, x and y,
- *                         the same two composed of operations of tensors)
+ *                         the same two as operations of tensors)
  *   EG_FUNCTIONS_2(X)   X(CODE, name, y from a and b, cotangents of a and of b,
- *                         the same three composed)
+ *                         the same three as operations of tensors)
  *
- * expression.c reads the names, expression_loops.c the loops, lib/expression/expr.c the composed
- * columns.
- * F(exp) is exp or expf, T the type. Signs of ties and borders are those of the rows of lib/ops. */
+ * expression.c uses the names, expression_loops.c the formulas for elements, and
+ * lib/expression/expr.c those for tensors. F(exp) is exp or expf, and T is the type. Derivatives at
+ * kinks and of ties are those of the operations in lib/ops. */
 #ifndef EG_EXPRESSION_ROWS_H
 #define EG_EXPRESSION_ROWS_H
 

@@ -391,7 +391,7 @@ static bool slip(const char *a, int n, const char *b, int m)
                !((unsigned)(a[i] - '0') < 10 && (unsigned)(b[i] - '0') < 10);
     return i + j == n - 2 && a[i] == b[i + 1] && a[i + 1] == b[i];
 }
-/* Axis a of the output is in no operand; is it another one with a slip? */
+/* Records that axis a of the output is in no operand, with the one that may be meant. */
 const eg_bound *eg__bad_out(const bind *B, int a, int at)
 {
     const eg_parsed *p = B->p;

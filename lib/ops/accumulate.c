@@ -1,14 +1,16 @@
 /* accumulate.c: y = Σ_k L_kᵀ g_k, where L_k reads a tensor of y's shape through a chain of views,
  * the last of which may be eg_at.
  *
- * The adjoint of a view adds into the same view of the sum, so that a chain needs nothing between:
- * the sum is seen through its views, and g_k is added there. A loop over the slices of x so costs
- * one buffer for x's cotangent, not one for each slice. The sum is linear, and dg_k = L_k dy: the
- * views again, of the cotangent. */
+ * The adjoint of a view adds to the places that the view reads. A chain of views therefore needs no
+ * intermediate tensors: the views are applied to y itself, and g_k is added to what they select. A
+ * loop over the slices of x thus needs one buffer for the cotangent of x instead of one for each
+ * slice. The operation is linear; its gradient dg_k = L_k dy applies the same views to the
+ * cotangent. */
 #include "ops/ops.h"
 
-/* t lies in the scope of the sum or around it, as the tape does that led to the sum. index: the
- * operand that eg_at's index is. */
+/* An addend: it has the shape of t, and is added through the `depth` views that lead to t. If the
+ * last of these is eg_at, its index is operand number `index` of the node, else −1. t is part of
+ * the tape that led to the sum and lives at least as long. */
 typedef struct piece {
     eg_tensor *t;
     int depth, index;
@@ -16,19 +18,21 @@ typedef struct piece {
 
 static const eg_op accumulate_op;
 
-/* Room for what is seen through a chain: sizes and strides of two tensors, in turns. */
+/* A tensor seen through a chain of views, with two sets of sizes and strides that are used in
+ * turns. */
 typedef struct seen {
     eg_tensor x;
     int64_t dim[2][EG_RANK_MAX], stride[2][EG_RANK_MAX];
 } seen;
 
+/* Returns the tensor that the `depth` views up to t read. */
 static const eg_tensor *base_of(const eg_tensor *t, int depth)
 {
     while (depth-- > 0) t = t->in[0];
     return t;
 }
-/* s->x, of the shape of the tensor `depth` operands before t, seen through the views from there to
- * t; t itself only if it is a view. */
+/* Applies to s->x, which has the shape of base_of(t, depth), the views from there up to t. If t is
+ * made by eg_at, that is left out. False if one of them is no view or the chain is too long. */
 static bool accumulate_look(seen *s, const eg_tensor *t, int depth)
 {
     const eg_tensor *chain[EG_ADDEND_DEPTH] = { NULL };
@@ -49,7 +53,7 @@ bool eg__addend_fits(const eg_tensor *t, int depth)
     s.x.stride = stride;
     eg__row_major(base->rank, base->dim, stride);
     if (!accumulate_look(&s, t, depth)) return false;
-    /* a sum: expand's own rule */
+    /* places that coincide, as after expand, would need a sum: left to expand's own rule */
     for (int r = 0; r < s.x.rank; r++)
         if (s.x.dim[r] > 1 && s.x.stride[r] == 0) return false;
     return true;
@@ -63,6 +67,8 @@ static bool accumulate_shape(eg_tensor *y)
     const eg_tensor *base = base_of(p->t, p->depth);
     return eg__shape(y, (eg_dtype)y->in[0]->dtype, base->rank, base->dim);
 }
+/* Starts from the first addend, or from zeros if that is seen through views, and adds each other
+ * one to the part of y that its views select. */
 static bool accumulate_forward(eg_tensor *y)
 {
     const piece *p = y->attr;
@@ -97,12 +103,12 @@ static eg_tensor *accumulate_rule(eg_tensor *y, eg_tensor *g, int i)
     return p->index >= 0 ? eg__at_again(chain[views], g, y->in[p->index]) : g;
 }
 
-/* Operands: the cotangents, then the indices. */
+/* The operands of the node are the cotangents, then the indices of eg_at. */
 eg_tensor *eg__accumulate(eg_ctx *cx, int count, const eg__addend *first)
 {
     int indices = 0;
     for (const eg__addend *p = first; p; p = p->next) indices += p->depth && eg__at_made(p->t);
-    /* eg_apply copies both */
+    /* scratch memory suffices: eg_apply copies both arrays */
     piece *each = eg__scratch(cx, EG_SCRATCH_PIECES, (size_t)count * sizeof *each);
     eg_tensor **in = eg__scratch(cx, EG_SCRATCH_OPERANDS, (size_t)(count + indices) * sizeof *in);
     if (!each || !in) return eg__poison(cx);
@@ -116,8 +122,8 @@ eg_tensor *eg__accumulate(eg_ctx *cx, int count, const eg__addend *first)
     return eg_apply(&accumulate_op, each, (size_t)count * sizeof *each, index, in);
 }
 
-/* For the table test: rows of a matrix that overlap, its diagonal, a column, the whole, and rows
- * that indices name. */
+/* The sampled call adds to the whole of a matrix, to rows that overlap, to its diagonal, to a
+ * column, and to rows that indices name. */
 static eg_tensor *accumulate_call(eg_tensor *const *x)
 {
     eg_ctx *cx = x[0]->cx;

@@ -1,8 +1,11 @@
-/* binary.c: y = f(a, b), element by element. Shapes broadcast by NumPy's rule: sizes 1 stretch,
- * missing axes come in on the left. The stretching is a recorded view (eg_expand_n), so that its
- * gradient, a sum, is its own business: a row sees equal shapes. */
+/* binary.c: operations y = f(a, b), element by element, and where. Shapes broadcast by NumPy's
+ * rule: axes that are missing on the left and axes of size 1 are expanded. The expansion is a view
+ * of its own on the tape (eg_expand_n), which has its own gradient, a sum; the rows here see
+ * operands of equal shapes. */
 #include "ops/gauss.h"
 
+/* Records that the operands do not broadcast, with the first two that disagree on the axis that
+ * is number `axis` from the right. Returns poison. */
 static eg_tensor *misfit(const eg_op *op, int count, eg_tensor *const *x, int axis)
 {
     char text[512];
@@ -59,6 +62,7 @@ eg_tensor *eg__broadcast(const eg_op *op, int count, eg_tensor *const *given)
     return eg_apply(op, NULL, 0, count, x);
 }
 
+/* The kernel for each dtype; NULL: the operation does not take that dtype. */
 typedef struct kernels {
     eg_lanes_fn *of[EG_DTYPES];
 } kernels;
@@ -74,17 +78,17 @@ static bool binary_shape(eg_tensor *y, const kernels *k)
 }
 static eg_tensor *binary_zero(const eg_tensor *x) { return eg_full_n(x->cx, x->dtype, 0, 0, NULL); }
 
-/* g where a wins, half of it where a and b are equal: wins is eg_gt for the maximum, eg_lt for the
- * minimum */
+/* Returns the cotangent of a in max(a, b), or min(a, b): g where a is the result, g/2 where a and b
+ * are equal, else 0. `wins` is eg_gt for the maximum and eg_lt for the minimum. */
 static eg_tensor *binary_share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor *a,
                                eg_tensor *b, eg_tensor *g)
 {
     return eg_where(eg_eq(a, b), eg_scale(g, .5), eg_where(wins(a, b), g, binary_zero(g)));
 }
 
-/* -- X(function, name, value of floats, value of integers (U: unsigned), da, db, what they read,
- * dtypes, equation, gradient). Samples: equal shapes, and each operand stretched. A NaN operand
- * makes the larger and the smaller NaN. */
+/* -- the rows: X(function, name, value of floats, value of integers (U: the unsigned type), da, db,
+ * what these read, dtypes, equation, gradient). The samples have equal shapes, and shapes in which
+ * either operand is expanded. The maximum and the minimum are NaN if an operand is. */
 /* clang-format off */
 #define ROWS(X)                                                                      \
     X(eg_sub, sub, a - b, (U)a - (U)b,                                               \
@@ -103,7 +107,8 @@ static eg_tensor *binary_share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_
         "da = g / b, db = −g y / b")
 /* clang-format on */
 
-/* Of floats, by functions: only whole groups of lanes. `value` sets y from a and b. */
+/* Functions of floats, whose kernels compute whole groups of EG_LANES elements. `value` sets y from
+ * a and b. */
 #define R(number) EG_RE(number)
 /* clang-format off */
 #define FUNCTIONS(X)                                                                              \
@@ -116,9 +121,10 @@ static eg_tensor *binary_share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_
       eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS, \
       "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
 /* clang-format on */
-/* Slopes at b times a cotangent a, in one pass, for pointwise.c. They read the operand b of tanh
- * and sigmoid and not the result y: 1 − y would lose what is left of a saturated y. Products only:
- * σ′ = σ(b) σ(−b), and where ∞ meets a factor that vanishes, 0. */
+/* y = a f′(b) in one pass: the gradients of the functions f in pointwise.c, with the cotangent a.
+ * They are computed from the operand b of f and not from its result, because 1 − f(b) cancels where
+ * tanh or σ is close to 1; σ′ = σ(b) σ(−b) is a product and does not. Where an infinite b would be
+ * multiplied by a factor that vanishes, the product is 0. */
 /* clang-format off */
 #define SLOPES(X)                                                                            \
     X(eg__tanh_slope, tanh_slope,                                                            \
@@ -211,8 +217,8 @@ ROWS(KERNEL_I32)
 ROWS(KERNEL_I64)
 #undef U
 
-/* -- second derivatives times a cotangent c. 1 − 2σ(v) is −tanh(v/2), to the last digit near 0
-   too; beyond ±1000 all are 0. */
+/* -- second derivatives times a cotangent c. 1 − 2σ(v) is computed as −tanh(v/2), which does not
+ * cancel near 0. x is limited to ±1000, beyond which all of them are 0. */
 static eg_tensor *bounded(eg_tensor *x) { return eg_clip(x, -1000, 1000); }
 static eg_tensor *silu_curve(eg_tensor *c, eg_tensor *x) /* σ′ (2 − x tanh(x/2)) */
 {
@@ -277,8 +283,8 @@ FLOAT_ROWS(DEFINE_EXACT)
 FUNCTIONS(DEFINE_FUNCTION)
 SLOPES(DEFINE_FUNCTION)
 
-/* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. At a = 0: 0^0 has da = 0 (not 0 · ∞), and 0^b
- * with b > 0 has db = 0 */
+/* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. At a = 0, da is 0 for b = 0 (instead of 0 · ∞),
+ * and db is 0 for b > 0. */
 static const kernels pow_kernels = { { FLOATS(pow) } };
 static bool pow_shape(eg_tensor *y) { return binary_shape(y, &pow_kernels); }
 static bool pow_forward(eg_tensor *y) { return eg__lanes_run(y, pow_kernels.of[y->dtype], false); }

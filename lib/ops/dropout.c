@@ -1,8 +1,11 @@
-/* dropout.c: y = x m/(1 − p), m = 0 with probability p. The mask is a function of seed, draw and
- * logical index (Philox), so that neither threads nor layout nor recomputation change it; the
- * attribute keeps the draw, and the gradient is the same dropout of g. */
+/* dropout.c: y = x m/(1 − p), where m is 0 with probability p, else 1.
+ *
+ * The mask m is a function of the context's seed, the number of the draw and the logical index of
+ * an element (Philox), so that it does not depend on threads, layout or recomputation. The node's
+ * attribute keeps seed and draw; the gradient applies the same dropout to g. */
 #include "ops/ops.h"
 
+/* A dropout as drop_row applies it to each row of y and x. */
 typedef struct drop_job {
     eg_drop d;
     eg_strip y, x;
@@ -10,7 +13,7 @@ typedef struct drop_job {
 
 void eg__drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
 {
-    for (int64_t k = 0, take; k < n; k += take) { /* four share a call */
+    for (int64_t k = 0, take; k < n; k += take) { /* one call makes four draws */
         const int skip = (int)((first + (uint64_t)k) % 4);
         uint32_t bits[4];
         eg__philox(d->seed, d->draw, (first + (uint64_t)k) / 4, bits);
@@ -19,6 +22,7 @@ void eg__drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
     }
 }
 
+/* Applies dropout to one row. A draw belongs to the logical index of its element, row · n + k. */
 static void drop_row(const void *user, int64_t row, char *const *p)
 {
     const drop_job *j = user;
@@ -28,7 +32,6 @@ static void drop_row(const void *user, int64_t row, char *const *p)
         n = j->y.n - k < EG_CHUNK ? j->y.n - k : EG_CHUNK;
         const void *x = eg__strip_read(&j->x, p[1], k, n, in);
         void *y = eg__strip_room(&j->y, p[0], k, out);
-        /* by the logical index */
         eg__drop_stays(&j->d, (uint64_t)(row * j->y.n + k), n, stays);
 #define DROP(T, REAL)               \
     for (int64_t i = 0; i < n; i++) \
@@ -64,7 +67,7 @@ static eg_tensor *drop_rule(eg_tensor *y, eg_tensor *g, int i)
     (void)i;
     return eg__drop(y->attr, g);
 }
-/* For the table test: a draw that is the same at every call. */
+/* The sampled call, with a draw that is the same each time. */
 static eg_tensor *drop_fixed(eg_tensor *const *x)
 {
     return eg__drop(&(eg_drop){ .seed = 7, .draw = 1, .below = 1u << 30, .factor = 4 / 3. }, x[0]);

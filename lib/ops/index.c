@@ -1,20 +1,21 @@
-/* index.c: reading and adding at places that a tensor of integers names: gather (embedding),
- * scatter, one-hot.
+/* index.c: eg_at (gather, embedding), eg_scatter_add and eg_one_hot, which read or add at places
+ * that a tensor of integers gives.
  *
- * at and scatter_add are each other's adjoint. Both see three tensors over one set of axes, those
- * of the gathered values u: x without its indexed axis v, the index, and u; an axis that x or the
- * index lacks has stride 0 there. */
+ * at and scatter_add are each other's adjoint. Both run over the axes of the gathered values u, and
+ * x without its indexed axis v, the index and u are all viewed with these axes; an axis that x or
+ * the index does not have gets stride 0. */
 #include "ops/ops.h"
 #include <string.h>
 
+/* How the axes of x, index and u belong together: the attribute of at and scatter_add. */
 typedef struct places {
-    int n, v; /* axes of u; the indexed axis of x */
-    /* axis of u → axis of x, of the index; −1: lacking */
+    int n, v; /* the number of u's axes; the indexed axis of x */
+    /* for each axis of u, that of x and that of the index which it is; −1: there is none */
     signed char x[EG_RANK_MAX], index[EG_RANK_MAX];
-    char name[32]; /* of v, for messages */
+    char name[32]; /* the letter of v, for messages */
 } places;
 
-/* t over the axes of u. */
+/* Returns t viewed with the axes of u, whose sizes are dim; `stride` receives the strides. */
 static eg_tensor over(const places *p, const signed char *axis, const eg_tensor *t, int64_t *dim,
                       int64_t *stride)
 {
@@ -25,13 +26,14 @@ static eg_tensor over(const places *p, const signed char *axis, const eg_tensor 
     s.stride = stride;
     return s;
 }
+/* Sets the sizes of u. */
 static void index_sizes(const places *p, const eg_tensor *x, const eg_tensor *index, int64_t *dim)
 {
     for (int k = 0; k < p->n; k++)
         dim[k] = p->x[k] >= 0 ? x->dim[p->x[k]] : index->dim[p->index[k]];
 }
 
-/* -- is every index in 0 … size − 1? ---------------------------------------------------------- */
+/* -- a check that each index lies in 0 … size − 1 --------------------------------------------- */
 typedef struct range {
     int64_t size;
     bool *outside;
@@ -55,7 +57,8 @@ static bool index_integer(const char *who, const eg_tensor *index, int operand)
                operand, eg_type_name(index->dtype));
     return false;
 }
-/* `what` ends the sentence, as in "'v' has size". */
+/* True if each index lies in 0 … size − 1; else records an error that names the first one that does
+ * not. `what` stands before the size in the message, as in "'v' has size". */
 static bool index_in_range(const char *who, const eg_tensor *index, int64_t size, const char *what)
 {
     bool out = false;
@@ -66,7 +69,7 @@ static bool index_in_range(const char *who, const eg_tensor *index, int64_t size
     char at[256] = "";
     size_t w = 0;
     int64_t i[EG_RANK_MAX] = { 0 }, value;
-    for (;;) { /* the first one in logical order */
+    for (;;) { /* find the first one in logical order */
         const char *p = index->data;
         for (int k = 0; k < index->rank; k++)
             p += i[k] * index->stride[k] * eg__width[index->dtype];
@@ -95,7 +98,8 @@ static bool place_ok(const eg_tensor *y, const eg_tensor *x, const eg_tensor *in
 }
 
 /* -- at: u[…] = x[…, index[…], …],  dx = 0; dx[…, index[…], …] += g --------------------------- */
-/* bytes from one v to the next; scatter: only these v */
+/* What the loops over u know of the indexed axis: `step` bytes from one element to the next; a
+ * scatter adds only where low ≤ index < high. */
 typedef struct pick {
     int64_t step, low, high;
 } pick;
@@ -183,7 +187,8 @@ static const eg_op at_op = { "at",
                              .jvp = eg_jvp_linear,
                              .forward_c128 = at_forward };
 
-/* Which axis of u each item of the terms is, from the letters of u (axis numbers of b). */
+/* Sets *p from the bound spec; letter[0 … n) are the axes of u, as numbers of b's axes. False after
+ * an error: other than one bracket in x, brackets in the index, letters that repeat. */
 static bool index_placed(places *p, const eg_bound *b, int n, const uint16_t *letter)
 {
     const eg_bound_term *x = &b->term[0], *index = &b->term[1];
@@ -221,7 +226,8 @@ static bool index_placed(places *p, const eg_bound *b, int n, const uint16_t *le
     }
     return eg__no_repeats(b, 0) && eg__no_repeats(b, 1);
 }
-/* Every letter but v must be an axis of u, which is term `t`. */
+/* True if the axes of u, which is term t, are all those of x and of the index but v; else records
+ * an error. */
 static bool complete(const places *p, const eg_bound *b, int t)
 {
     const eg_bound_term *u = t == b->terms ? &b->out : &b->term[t];
@@ -249,8 +255,9 @@ static bool complete(const places *p, const eg_bound *b, int t)
     return eg__no_repeats(b, t);
 }
 
-/* Without an output: x's axes with v replaced by the index's own. dim: the result's sizes as the
- * operands group them. */
+/* Sets the axes of u for a spec without an output: those of x, with the axes that only the index
+ * has in place of v. dim[0 … rank) are the result's sizes, with groups as in the operands. False
+ * after an error. */
 static bool index_in_place(const eg_bound *b, uint16_t *letter, int *n, int64_t *dim, int *rank)
 {
     const eg_bound_term *x = &b->term[0], *index = &b->term[1];
@@ -326,8 +333,8 @@ eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index)
 }
 
 /* -- scatter_add: y = x; y[…, index[…], …] += u[…],  dx = g, du = at(g, index)
- * What goes to one place is added in the row-major order of u; threads share the values of v, so
- * their number changes nothing. */
+ * Values for the same place are added in the row-major order of u. Each thread goes over all of u
+ * and adds where v lies in its own range: the sums do not depend on the number of threads. */
 #define SCATTER(T, I)                                                                          \
     static void scatter_##T##_##I(int64_t n, char *const *p, const int64_t *step,              \
                                   const void *user)                                            \
@@ -357,7 +364,7 @@ eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index)
 SCATTERS(float)
 SCATTERS(double)
 SCATTERS(eg_complex128)
-SCATTERS(uint32_t) /* as unsigned: a sum that is too large wraps */
+SCATTERS(uint32_t) /* integers, as unsigned so that overflow wraps */
 SCATTERS(uint64_t)
 static eg_inner *const scatter[][2] = {
     [EG_F32] = { scatter_float_int32_t, scatter_float_int64_t },
@@ -380,6 +387,7 @@ static bool scatter_shape(eg_tensor *y)
         return eg__shape_like(y, x->dtype, x);
     return false;
 }
+/* A scatter over tensors x, whose indexed axis has `size` elements, cut into `parts` ranges. */
 typedef struct scattering {
     eg_ctx *cx;
     const eg_tensor *const *x;
@@ -394,7 +402,7 @@ static void scatter_part(void *user, int64_t part, int thread)
     pick v = { s->step, s->size * part / s->parts, s->size * (part + 1) / s->parts };
     eg__loop_work(s->cx, 3, s->x, s->inner, &v, 0);
 }
-/* sum[…, index[…], …] += u[…]; indices are checked. */
+/* sum[…, index[…], …] += u[…], where the caller has checked the indices. False after an error. */
 static bool scatter_into(const places *p, eg_tensor *sum, const eg_tensor *index, eg_tensor *u)
 {
     int64_t ys[EG_RANK_MAX], is[EG_RANK_MAX];
@@ -498,6 +506,8 @@ HOT(double, int64_t)
 static eg_inner *const hot[][2] = { [EG_F32] = { hot_float_int32_t, hot_float_int64_t },
                                     [EG_F64] = { hot_double_int32_t, hot_double_int64_t } };
 
+/* Sets the shape of one_hot: that of the index with an axis of `depth` behind it. False after an
+ * error. */
 static bool hot_shape(eg_tensor *y)
 {
     const eg_tensor *index = y->in[0];

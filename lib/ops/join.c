@@ -20,6 +20,8 @@ static int concat_along(const eg_tensor *y)
     const int axis = *(const int *)y->attr;
     return axis < 0 ? axis + y->in[0]->rank : axis;
 }
+/* Sets the shape of a concatenation: the first operand's, with the sizes along the axis added.
+ * False after an error: dtypes, ranks or other sizes that differ. */
 static bool concat_shape(eg_tensor *y)
 {
     const eg_tensor *first = y->in[0];

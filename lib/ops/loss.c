@@ -66,6 +66,8 @@ static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const v
         }
     }
 }
+/* The complex form of the cross-entropy, with max Re x subtracted from the logits:
+ * y = (1 − s)(ln Σ e^x − x_target) + s (ln Σ e^x − mean x). */
 static void xent_rows_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const xent_job *j = user;
@@ -253,8 +255,8 @@ static const eg_op xent_op = {
 };
 const eg_op *const eg__loss_rows[] = { &xent_op, &slope_op, NULL };
 
-/* The targets as contiguous i64 over x's outer axes, every one a class or ignored, and how many
- * count. NULL after a message. */
+/* Returns the targets as contiguous i64 over x's outer axes, and sets *counted to the number of
+ * those that are not ignored. NULL after an error, such as a target that is no class. */
 static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, int64_t *counted)
 {
     eg_ctx *cx = f->x->cx;

@@ -1,4 +1,5 @@
-/* masks.c: masks as others write them, and ALiBi's slopes. Made of public operations. */
+/* masks.c: turns masks in the conventions of other libraries (true = ignore, or 0 and −inf to be
+ * added) into masks of this one (true = may be attended to); and the slopes of ALiBi. */
 #include "ops/ops.h"
 #include <eingrad/attention.h>
 #include <math.h>

@@ -13,7 +13,7 @@
 typedef struct norm {
     int inner;       /* how many of the last axes are normalised together */
     bool center;     /* the mean is subtracted: layer norm */
-    bool gain, bias; /* is there such an operand? */
+    bool gain, bias; /* there is such an operand */
     double eps;      /* added to the variance */
 } norm;
 static const norm sampled = { 1, true, false, false, 1e-5 },
@@ -198,6 +198,8 @@ static bool norm_gradient_shape(eg_tensor *d)
                   outer = eg__count(d->in[0]->rank - a->inner, d->in[0]->dim);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 2, (int64_t[]){ outer + a->gain + a->bias, n });
 }
+/* Writes dx, and behind its rows those of d gain and d bias. Each block of rows sums the latter
+ * for itself; the sums are then added as a tree, whose form depends on the sizes alone. */
 static bool norm_gradient_forward(eg_tensor *d)
 {
     const norm *a = d->attr;
@@ -227,6 +229,8 @@ static bool norm_gradient_forward(eg_tensor *d)
     if (a->bias) memcpy(d->data + (rows + a->gain) * bytes, j.sums + bytes, (size_t)bytes);
     return true;
 }
+/* The complex form of norm_gradient_forward: d gain = Σ g (x − mean) r, d bias = Σ g, where r is
+ * the reciprocal of the root of the row's variance + eps. */
 static bool norm_gradient_c128(eg_tensor *d)
 {
     const norm *a = d->attr;
@@ -411,7 +415,7 @@ static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_te
 const eg_op *const eg__norm_rows[] = { &rstd_op, &slope_op, &gradient_op, &normalise_op, NULL };
 
 /* -- layer norm: y = x̂ gain + bias; RMS norm: y = x̂ gain ------------------------------------ */
-/* Gain and bias have the bracketed shape: nothing else is stretched to it. NULL after a message. */
+/* Returns gain or bias, which must have exactly the bracketed shape; poison after an error. */
 static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
 {
     int64_t dim[EG_RANK_MAX];
@@ -427,6 +431,7 @@ static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
                       name, eg__dims_text(w, have, sizeof have),
                       eg__sizes_text(rank, dim, want, sizeof want));
 }
+/* Checks the arguments of eg_layernorm (center) or eg_rmsnorm and applies the row. */
 static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool center)
 {
     eg_norm_args o = { .size = sizeof o };

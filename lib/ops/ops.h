@@ -164,34 +164,38 @@ bool eg__masks_fit(const eg_masking *, eg_dtype scores);
 /* Compiles o->where over the scores' axes into *where (NULL if there is none). *moved: the place in
  * o->axis of the index that .offset moves, −1 if none. False after an error. */
 bool eg__masks_where(const eg_masking *, const eg_predicate **where, int *moved);
-/* bool; NULL after a message */
+/* Returns the predicate as a bool tensor of these sizes, expanded along the axes that it does not
+ * use; NULL after an error. */
 eg_tensor *eg__where_tensor(eg_ctx *, const eg_predicate *, int rank, const int64_t *size,
                             int moved, int64_t offset);
-/* of scale x[0], 0 where one of x[1] … x[masks] is false; scale > 0 */
+/* Returns the softmax of scale · x[0], and 0 where one of x[1] … x[masks] is false; scale > 0. */
 eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner, double scale);
-/* A string with the letters of the masks as further terms: "b h i [j]" → "b h i [j],bj,hij", before
- * its arrow, and at last those of `names` if it is not NULL. Appends to xs, sets the terms (−1: no
- * such mask); NULL after a message. */
+/* An option of a call that is a mask: its name, such as ".keep", its value, and its term in the
+ * string; −1: it is not given. */
 typedef struct eg_mask_option {
     const char *option;
     eg_masked mask;
     int term;
 } eg_mask_option;
-/* called: the operands' names in messages; those of the masks are filled in */
+/* Returns a string with the letters of the masks as further terms before its arrow, as in
+ * "b h i [j]" → "b h i [j],bj,hij", and last those of `names` if it is not NULL. Appends the masks
+ * to xs and their names for messages to called, and sets their terms. NULL after an error. */
 const char *eg__masks_spec(eg_ctx *, const char *who, const char *spec, int count, eg_mask_option *,
                            const char *names, eg_tensor **xs, const char **called, int *n);
 
 /* -- dropout.c -------------------------------------------------------------------------------- */
-/* an element goes if its 32 bits are < below */
+/* A dropout: an element is dropped if the 32 bits drawn for it are < below; the others are
+ * multiplied by factor. */
 typedef struct eg_drop {
     uint64_t seed, draw, below;
     double factor;
 } eg_drop;
-/* a new draw; false, and none is drawn, where dropout is the identity */
+/* Takes a new draw. False, without a draw, if dropout is the identity: p is 0, or no training. */
 bool eg__drop_draw(eg_ctx *, double p, eg_drop *);
-/* of the logical indices first … first + n */
+/* Sets stay[k] to whether the element with logical index first + k is kept, for k < n. */
 void eg__drop_stays(const eg_drop *, uint64_t first, int64_t n, uint8_t *stay);
-eg_tensor *eg__drop(const eg_drop *, eg_tensor *x); /* x m factor */
+/* Returns x with the dropout applied: x m factor. */
+eg_tensor *eg__drop(const eg_drop *, eg_tensor *x);
 
 /* -- memo: the cotangents of several operands, made in one pass. A rule is asked for one operand
  * at a time; what one call made for the others waits here. It serves only the cotangent g that it

@@ -1,10 +1,11 @@
-/* pointwise.c: y = f(x), element by element: same shape, dtype and layout. */
+/* pointwise.c: operations y = f(x) element by element; y has the shape, dtype and layout of x. */
 #include "ops/gauss.h"
 
-/* one per dtype; NULL: refused */
+/* The kernel for each dtype; NULL: the operation does not take that dtype. */
 typedef struct kernels {
     eg_lanes_fn *of[EG_DTYPES];
 } kernels;
+/* The attribute of an operation with constants a and b. */
 typedef struct constants {
     double c[2];
 } constants;
@@ -31,8 +32,8 @@ static eg_tensor *number_like(const eg_tensor *x, double value)
 }
 static eg_tensor *zero_like(const eg_tensor *x) { return number_like(x, 0); }
 
-/* -- where the table test samples: away from kinks and jumps, at 0 (abs, sign, relu …), ±1 (clip),
- * integers (floor), halves (round) -- */
+/* -- ranges of sampled operands: they avoid kinks and jumps, which lie at 0 (abs, sign, relu …), ±1
+ * (clip), integers (floor), halves (round) */
 #define EVERYWHERE(CALL)   \
     {                      \
         CALL, "3x4", -2, 2 \
@@ -58,12 +59,14 @@ static eg_tensor *zero_like(const eg_tensor *x) { return number_like(x, 0); }
         CALL, "3x4", 1.2, 3 \
     }
 
-/* -- the rows: X(function, name, value, cotangent dx from x, y and g, what it reads, sampled,
- * dtypes, equation, gradient). `value` sets y from x, in type T; F(exp) is exp, expf or cexp; what
- * decides is R(…), the real part (tensor/complex.h), and where the function is smooth both branches
- * are, at the border too. No large argument overflows into a NaN: exponentials have arguments below
- * 0, and where x multiplies a factor that vanishes, ∞ is kept out: the factor is 0 from |x| = 1000
- * on. */
+/* -- the rows: X(function, name, value, cotangent dx from x, y and g, what dx reads, range of the
+ * samples, dtypes, equation, gradient).
+ *
+ * `value` sets y from x, both of type T; F(exp) is exp, expf or cexp. Conditions compare R(…), the
+ * real part (tensor/complex.h); where the function is smooth, both branches agree at the border.
+ * Large arguments do not give NaN by overflow: exponentials have arguments ≤ 0, and where x is
+ * multiplied by a factor that vanishes towards −∞, as in gelu, x is limited to −1000, where the
+ * factor is 0 already, so that 0 · ∞ does not occur. */
 #define R(number) EG_RE(number)
 /* clang-format off */
 #define ROWS(X)                                                                                    \
@@ -152,7 +155,8 @@ static eg_tensor *zero_like(const eg_tensor *x) { return number_like(x, 0); }
       eg_mul(g, eg_sigmoid(x)), OPERANDS, EVERYWHERE, FLOATS, "y = ln(1 + e^x)", "dx = g σ(x)")
 /* clang-format on */
 
-/* Piecewise constant: the gradient is 0 by definition. */
+/* Functions that are piecewise constant: the gradient is 0 by definition. X(function, name, value,
+ * range of the samples, dtypes, equation). */
 /* clang-format off */
 #define JUMPS(X)                                                                                 \
     X(eg_sign, sign, y = x != x ? x : (T)((R(x) > 0) - (R(x) < 0)), BOTH_SIDES, NUMBERS,         \
@@ -165,7 +169,8 @@ static eg_tensor *zero_like(const eg_tensor *x) { return number_like(x, 0); }
       "y = the nearest whole number, halves to even")
 /* clang-format on */
 
-/* With constants a and b; last the sampled call. The constructors are written out below. */
+/* Functions with constants a and b: as ROWS, with the sampled call behind. Their constructors are
+ * written out below. */
 /* clang-format off */
 #define WITH_CONSTANTS(X)                                                                        \
     X(eg_scale, scale, y = a * x,                                                                \
@@ -223,8 +228,8 @@ KERNEL(eg_powc, powc, y = F(pow)(x, a), )
 #undef T
 #undef KERNEL
 
-/* -- kernels of integers: modulo 2^32 or 2^64 (U is the unsigned type); limits saturate, so that ±∞
- * limits nothing */
+/* -- kernels of integers: they compute modulo 2^32 or 2^64 (U is the unsigned type). Constants are
+ * limited to what the type can hold, so that a limit of ±∞ in clip has no effect. */
 /* clang-format off */
 #define INTEGERS(X)                            \
     X(neg,      y = (T)(0 - (U)x))             \
@@ -269,7 +274,7 @@ INTEGERS(KERNEL)
 #undef U
 #undef KERNEL
 
-/* -- from a line of a table to a row: shape, forward, rule, samples, row, constructor --------- */
+/* -- what each line of a table becomes: shape, forward, rule, samples, row, constructor -------- */
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
 #define RULE(NAME, DX)                                               \
@@ -313,8 +318,8 @@ ROWS(DEFINE)
 JUMPS(DEFINE_JUMP)
 WITH_CONSTANTS(DEFINE_WITH_CONSTANTS)
 
-/* An integer operand takes whole constants that it can hold; a limit of clip may be anything whole,
- * or ±∞. */
+/* Applies a row with constants a and b. An integer operand takes only whole constants that its type
+ * can hold; limits of clip may be larger, and ±∞. */
 static eg_tensor *with_constants(const eg_op *op, eg_tensor *x, double a, double b)
 {
     if (!eg__check(op->name, x)) return eg__poison(x ? x->cx : NULL);

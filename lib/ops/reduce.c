@@ -160,6 +160,8 @@ typedef struct search_job {
     bool index;
 } search_job;
 
+/* Writes the largest or smallest number of one row or, with j->index, the first index at which it
+ * stands. */
 static void search_row(const void *user, int64_t row, char *const *p)
 {
     const search_job *j = user;
@@ -273,6 +275,7 @@ typedef struct lse_job {
     eg_batch b;
     int width;
 } lse_job;
+/* Writes ln Σ e^x of each row, which the kernel gives as two addends in f64. */
 static void lse_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const lse_job *j = user;
@@ -367,6 +370,8 @@ typedef struct pnorm_job {
     eg_strip x;
     double p;
 } pnorm_job;
+/* Writes (Σ |x|^p)^(1/p) of one row. The row is divided by its largest |x| first, so that no
+ * power overflows or vanishes. */
 static void pnorm_row(const void *user, int64_t row, char *const *p)
 {
     const pnorm_job *j = user;

@@ -152,7 +152,7 @@ double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
     return (double complex *)(void *)(row + at);
 }
 
-/* -- is every number tame? */
+/* -- a check that every number is tame */
 typedef struct taming {
     const eg_arithmetic *m;
     int width;
@@ -253,6 +253,8 @@ typedef struct shared {
     const gathering *g; /* NULL: the rows are read where they are */
     int64_t rows, pieces;
 } shared;
+/* Runs one thread's share of the rows. If rows are gathered first, the thread gathers into
+ * buffers of its own. */
 static void piece_of_rows(void *user, int64_t piece, int thread)
 {
     const shared *s = user;

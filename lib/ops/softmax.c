@@ -23,6 +23,9 @@ static bool allowed_c128(const eg_batch *b, int64_t row, int64_t k, char *const 
     for (int m = 0; m < b->masks; m++) all = all && EG_ROW(uint8_t, 2 + m, row)[k];
     return all;
 }
+/* The complex form of softmax or log softmax of one row: e^(c (x − m)) / Σ e^(c (x − m)), where m
+ * is the largest real part that is allowed and c is b->c. If all is forbidden, the weights are 0.
+ */
 static void softmax_row_c128(const eg_batch *b, int64_t row, char *const *p, const int64_t *step)
 {
     double complex *y = EG_ROW(double complex, 0, row), total = 0;
@@ -471,6 +474,8 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
     return out;
 }
 
+/* Checks the arguments of eg_softmax or eg_log_softmax (log), binds the spec with the masks, and
+ * applies the row that the masks ask for. */
 static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool log)
 {
     eg_softmax_args o = { .size = sizeof o };
