@@ -40,7 +40,7 @@ floor() {
     case $1 in
         notation) echo 900 ;;
         predicate) echo 500 ;;
-        expression) echo 1500 ;;
+        expression) echo 4000 ;;
         npy) echo 500 ;;
         safetensors) echo 700 ;;
         checkpoint) echo 4000 ;;
