@@ -267,12 +267,16 @@ static void divergence(progress *g, const eg_progress *p)
 /* Heads whose mean largest weight is above 0.95 when the model is evaluated: all go to the log, the
  * first to the screen, once. */
 static const double SATURATED = 0.95;
-/* Logs each saturated head, and shows the first one once. False after an error of the library. */
+/* Logs each saturated head, and shows the first one once. False after an error, which the context
+ * has. */
 static bool saturation(progress *g, eg_trainer *t, const eg_progress *p)
 {
     int heads = (int)eg_trainer_config(t)->heads, count = eg_trainer_attentions(t) * heads,
         first = -1, found = 0;
     double *largest = calloc((size_t)count, sizeof *largest);
+    if (!largest)
+        eg_fail_as(eg_params_context(eg_trainer_params(t)), EG_ERROR_MEMORY,
+                   "out of memory: no room for the weights of %d heads", count);
     if (!largest || eg_trainer_saturation(t, largest)) {
         free(largest);
         return false;
