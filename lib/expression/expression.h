@@ -1,5 +1,8 @@
-/* expression.h: formulas (notation/expression.h) composed of operations of tensors. expr.c defines
- * the functions. */
+/* expression.h: formulas (notation/expression.h) over tensors. The files of this folder:
+ *
+ *   expr.c       eg_expr: its rows and the call
+ *   loop.c       the loop over the result, which computes values and cotangents in blocks
+ *   composed.c   the composed form, in which each node is an operation of tensors */
 #ifndef EG_FORMULA_H
 #define EG_FORMULA_H
 #include "ops/ops.h"

@@ -1,0 +1,277 @@
+/* composed.c: the composed form of formulas, in which each node is an operation of tensors: it
+ * defines the result, and computes derivatives of higher order and c128. */
+#include "expression/loop.h"
+#include <string.h>
+
+/* -- cotangents of functions, named in notation/expression_rows.h ----------------------------- */
+/* Returns the cotangent of a in min(a, b) or max(a, b): g where wins(a, b), g/2 where a and b are
+ * equal, else 0. */
+static eg_tensor *tie(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor *a, eg_tensor *b,
+                      eg_tensor *g)
+{
+    eg_tensor *zero = eg_full_n(g->cx, eg_type(g), 0, 0, NULL);
+    return eg_where(eg_eq(a, b), eg_scale(g, .5), eg_where(wins(a, b), g, zero));
+}
+/* The cotangents of a and b in a^b, as pow's rule in binary.c: at a = 0, da is 0 for b = 0, and db
+ * is 0 for b > 0. */
+static eg_tensor *power_base(eg_tensor *a, eg_tensor *b, eg_tensor *g)
+{
+    eg_tensor *zero = eg_full_n(g->cx, eg_type(g), 0, 0, NULL), *one = eg_shift(zero, 1);
+    eg_tensor *flat = eg_and(eg_eq(a, zero), eg_eq(b, zero));
+    return eg_mul(g, eg_mul(b, eg_pow(a, eg_where(flat, one, eg_shift(b, -1)))));
+}
+static eg_tensor *power_exponent(eg_tensor *a, eg_tensor *b, eg_tensor *y, eg_tensor *g)
+{
+    eg_tensor *zero = eg_full_n(g->cx, eg_type(g), 0, 0, NULL), *one = eg_shift(zero, 1);
+    eg_tensor *flat = eg_and(eg_eq(a, zero), eg_gt(b, zero));
+    return eg_mul(g, eg_mul(y, eg_log(eg_where(flat, one, a))));
+}
+
+/* -- the value -------------------------------------------------------------------------------- */
+/* Sets the sizes of node k as a tensor: those of the letters, 1 if the value does not depend on the
+ * letter. */
+static void node_sizes(const eg_composed *c, int k, int64_t *dim)
+{
+    for (int l = 0; l < c->letters; l++) dim[l] = c->e->node[k].letters >> l & 1 ? c->size[l] : 1;
+}
+/* Returns the values of node k, whole numbers or truths. They have no derivative, so they are
+ * computed by the loop, from the real parts of complex operands. Poison after an error. */
+static eg_tensor *plain_values(eg_composed *c, int k)
+{
+    int64_t dim[EG_RANK_MAX];
+    eg_tensor *x[EG_GIVEN_MAX];
+    eg_result_loop o;
+    if (c->value[k]) return c->value[k];
+    node_sizes(c, k, dim);
+    for (int t = 0; t < c->count; t++)
+        x[t] = eg_type(c->x[t]) == EG_C128 ? eg_real(c->x[t]) : c->x[t];
+    for (int t = 0; t < c->count; t++)
+        if (!eg_ok(x[t])) return x[t];
+    const bool truth = c->e->node[k].kind == EG_IS_TRUTH;
+    eg_tensor *y = eg__new(c->cx, truth ? EG_BOOL : EG_I64, c->letters, dim);
+    if (!y ||
+        !eg__result_loop(&o, c->cx, c->e, k, c->letters, dim, x, c->count, c->floats != EG_F32, 0))
+        return eg__poison(c->cx);
+    o.out = y->data;
+    return c->value[k] = eg__result_loop_run(&o) ? y : eg__poison(c->cx);
+}
+/* True if read k is a view of its tensor: each index is another letter, whose size is that of the
+ * axis. letter[r] is then the letter of axis r. */
+static bool read_is_view(const eg_composed *c, int k, int *letter)
+{
+    const eg_node *n = &c->e->node[k];
+    uint32_t seen = 0;
+    for (int r = 0; r < n->count; r++) {
+        const eg_node *i = &c->e->node[n->in[r]];
+        if (i->code != EG_X_LETTER || seen >> i->in[0] & 1 ||
+            c->x[n->tensor]->dim[r] != c->size[i->in[0]])
+            return false;
+        seen |= 1u << (letter[r] = i->in[0]);
+    }
+    return true;
+}
+/* Sets order[] to the n axes of a tensor, sorted by their letters; returns n. */
+static int order_of(int n, const int *letter, int *order)
+{
+    int m = 0;
+    for (int l = 0; l < EG_EXPRESSION_LETTERS; l++)
+        for (int r = 0; r < n; r++)
+            if (letter[r] == l) order[m++] = r;
+    return m;
+}
+/* Returns the places of read k in its tensor, as row-major indices in i64 with an axis for each
+ * letter. */
+static eg_tensor *read_places(eg_composed *c, int k)
+{
+    const eg_node *n = &c->e->node[k];
+    const eg_tensor *x = c->x[n->tensor];
+    eg_tensor *sum = NULL;
+    int64_t step = 1;
+    for (int r = n->count; r-- > 0; step *= x->dim[r]) {
+        eg_tensor *i = plain_values(c, n->in[r]);
+        if (n->guard) i = eg_clip(i, 0, (double)(x->dim[r] - 1));
+        i = eg_scale(i, (double)step);
+        sum = sum ? eg_add(sum, i) : i;
+    }
+    return sum;
+}
+/* Returns the values of read k: a view of the tensor if that is possible, else a gather from the
+ * flattened tensor. */
+static eg_tensor *read_composed(eg_composed *c, int k)
+{
+    const eg_node *n = &c->e->node[k];
+    eg_tensor *x = c->x[n->tensor];
+    int64_t dim[EG_RANK_MAX], all = eg_size(x), count;
+    int letter[EG_READ_MAX], order[EG_READ_MAX];
+    node_sizes(c, k, dim);
+    if (read_is_view(c, k, letter)) {
+        order_of(n->count, letter, order);
+        return eg_reshape_n(n->count ? eg_permute_n(x, n->count, order) : x, c->letters, dim);
+    }
+    if (!all) return eg_full_n(c->cx, eg_type(x), 0, c->letters, dim);
+    eg_tensor *place = read_places(c, k);
+    if (!eg_ok(place)) return place;
+    count = eg_size(place);
+    eg_tensor *y = eg_at("[v], l -> l", eg_reshape_n(x, 1, &all), eg_reshape_n(place, 1, &count));
+    return eg_reshape_n(y, c->letters, dim);
+}
+static eg_tensor *scalar_of(eg_composed *c, double value)
+{
+    return eg_full_n(c->cx, c->floats, value, 0, NULL);
+}
+/* Returns the value of float node k, computed from the tensors of its operands. */
+static eg_tensor *node_composed(eg_composed *c, int k)
+{
+    const eg_node *n = &c->e->node[k];
+    eg_tensor *a = n->count ? c->value[n->in[0]] : NULL,
+              *b = n->count > 1 ? c->value[n->in[1]] : NULL,
+              *low = n->count > 2 ? c->value[n->in[2]] : NULL, *x = a;
+    switch (n->code) {
+    case EG_X_FLOAT: return scalar_of(c, n->real);
+    case EG_X_SCORE: return c->score;
+    case EG_X_READ: return read_composed(c, k);
+    case EG_X_TO_FLOAT: {
+        eg_tensor *whole =
+            eg_cast(plain_values(c, n->in[0]), c->floats == EG_F32 ? EG_F32 : EG_F64);
+        return c->floats == EG_C128 ? eg_cast(whole, EG_C128) : whole;
+    }
+    case EG_X_SELECT: return eg_where(plain_values(c, n->in[0]), b, low);
+    case EG_X_CLIP: return eg_where(eg_lt(a, b), b, eg_where(eg_gt(a, low), low, a));
+#define VALUE_1(CODE, NAME, Y, D, COMPOSED, SLOPE) \
+    case EG_X_##CODE:                              \
+        return COMPOSED;
+#define VALUE_2(CODE, NAME, Y, DA, DB, COMPOSED, SLOPE_A, SLOPE_B) \
+    case EG_X_##CODE: return COMPOSED;
+        EG_FUNCTIONS_1(VALUE_1)
+        EG_FUNCTIONS_2(VALUE_2)
+#undef VALUE_1
+#undef VALUE_2
+    default: return eg_fail_as(c->cx, EG_ERROR_MISUSE, "expr: node %d is of no known kind", k);
+    }
+}
+eg_tensor *eg__composed(eg_composed *c)
+{
+    bool used[EG_NODES_MAX] = { false };
+    memset(c->value, 0, sizeof c->value);
+    used[c->e->root] = true;
+    for (int k = c->e->root; k >= 0; k--)
+        for (int i = 0; used[k] && c->e->node[k].kind == EG_IS_FLOAT && i < c->e->node[k].count;
+             i++)
+            used[c->e->node[k].in[i]] = true;
+    for (int k = 0; k <= c->e->root; k++) {
+        if (!used[k]) continue;
+        eg_tensor *y = c->e->node[k].kind == EG_IS_FLOAT ? node_composed(c, k)
+                       : k == c->e->root                 ? plain_values(c, k)
+                                                         : NULL;
+        if (y && !eg_ok(y)) return y;
+        if (y) c->value[k] = y;
+    }
+    return eg_expand_n(c->value[c->e->root], c->letters, c->size);
+}
+
+/* -- its cotangents ---------------------------------------------------------------------------- */
+/* Returns t summed over the letters that node j does not depend on. */
+static eg_tensor *folded(eg_composed *c, eg_tensor *t, int j)
+{
+    int64_t dim[EG_RANK_MAX];
+    int order[EG_RANK_MAX], n = 0, inner = 0;
+    node_sizes(c, j, dim);
+    if (!eg_ok(t)) return t;
+    for (int l = 0; l < c->letters; l++)
+        if (t->dim[l] == dim[l]) order[n++] = l;
+    for (int l = 0; l < c->letters; l++)
+        if (t->dim[l] != dim[l]) order[n++] = l, inner++;
+    if (!inner) return t;
+    return eg_reshape_n(eg__sum_last(eg_permute_n(t, n, order), inner), c->letters, dim);
+}
+/* Returns the cotangent of operand i of node k, before it is summed, from the cotangent g of k. */
+static eg_tensor *operand_slope(eg_composed *c, int k, int i, eg_tensor *g)
+{
+    const eg_node *n = &c->e->node[k];
+    eg_tensor *y = c->value[k], *a = c->value[n->in[0]],
+              *b = n->count > 1 ? c->value[n->in[1]] : NULL,
+              *high = n->count > 2 ? c->value[n->in[2]] : NULL, *x = a, *zero = scalar_of(c, 0);
+    (void)x, (void)y;
+    switch (n->code) {
+    case EG_X_SELECT:
+        return i == 1 ? eg_where(plain_values(c, n->in[0]), g, zero)
+                      : eg_where(plain_values(c, n->in[0]), zero, g);
+    case EG_X_CLIP: {
+        eg_tensor *under = eg_lt(a, b), *over = eg_gt(a, high);
+        return i == 1   ? eg_where(under, g, zero)
+               : i == 2 ? eg_where(under, zero, eg_where(over, g, zero))
+                        : eg_where(eg_or(under, over), zero, g);
+    }
+#define SLOPE_1(CODE, NAME, Y, D, COMPOSED, SLOPE) \
+    case EG_X_##CODE:                              \
+        return SLOPE;
+#define SLOPE_2(CODE, NAME, Y, DA, DB, COMPOSED, SLOPE_A, SLOPE_B) \
+    case EG_X_##CODE: return i == 0 ? SLOPE_A : SLOPE_B;
+        EG_FUNCTIONS_1(SLOPE_1)
+        EG_FUNCTIONS_2(SLOPE_2)
+#undef SLOPE_1
+#undef SLOPE_2
+    default: return NULL;
+    }
+}
+/* Returns the cotangent of the tensor of read k from d, that of the values read. */
+static eg_tensor *read_slope(eg_composed *c, int k, eg_tensor *d)
+{
+    const eg_node *n = &c->e->node[k];
+    eg_tensor *x = c->x[n->tensor];
+    int letter[EG_READ_MAX], order[EG_READ_MAX], back[EG_READ_MAX];
+    int64_t dim[EG_READ_MAX], all = eg_size(x), count;
+    if (read_is_view(c, k, letter)) {
+        order_of(n->count, letter, order);
+        for (int r = 0; r < n->count; r++) {
+            dim[r] = x->dim[order[r]];
+            back[order[r]] = r;
+        }
+        d = eg_reshape_n(d, n->count, dim);
+        return n->count ? eg_permute_n(d, n->count, back) : d;
+    }
+    eg_tensor *zero = eg_full_n(c->cx, c->floats, 0, 1, &all);
+    if (!all) return eg_reshape_n(zero, x->rank, x->dim);
+    eg_tensor *place = read_places(c, k);
+    if (!eg_ok(place)) return place;
+    int64_t full[EG_RANK_MAX];
+    for (int l = 0; l < c->letters; l++) full[l] = place->dim[l];
+    d = eg_expand_n(d, c->letters, full);
+    count = eg_size(place);
+    d = eg_scatter_add("[v], l, l", zero, eg_reshape_n(place, 1, &count),
+                       eg_reshape_n(d, 1, &count));
+    return eg_reshape_n(d, x->rank, x->dim);
+}
+bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx, eg_tensor **dscore)
+{
+    eg_tensor *slope[EG_NODES_MAX] = { NULL };
+    bool moved[EG_NODES_MAX];
+    for (int k = 0; k <= c->e->root; k++) {
+        const eg_node *n = &c->e->node[k];
+        moved[k] = n->kind == EG_IS_FLOAT && (n->code == EG_X_READ || n->code == EG_X_SCORE);
+        for (int i = 0; n->kind == EG_IS_FLOAT && n->code > EG_X_READ && i < n->count; i++)
+            moved[k] |= n->code != EG_X_FLOOR && moved[n->in[i]];
+    }
+    for (int t = 0; t < c->count; t++) dx[t] = NULL;
+    if (dscore) *dscore = NULL;
+    if (moved[c->e->root]) slope[c->e->root] = folded(c, g, c->e->root);
+    for (int k = c->e->root; k >= 0; k--) {
+        const eg_node *n = &c->e->node[k];
+        if (!slope[k]) continue;
+        if (!eg_ok(slope[k])) return false;
+        if (n->code == EG_X_SCORE && dscore) *dscore = slope[k];
+        if (n->code == EG_X_READ) {
+            eg_tensor *d = read_slope(c, k, slope[k]), **to = &dx[n->tensor];
+            *to = *to ? eg_add(*to, d) : d;
+        }
+        for (int i = 0; n->code > EG_X_READ && i < n->count; i++) {
+            const int j = n->in[i];
+            if (!moved[j]) continue;
+            eg_tensor *d = folded(c, operand_slope(c, k, i, slope[k]), j);
+            slope[j] = slope[j] ? eg_add(slope[j], d) : d;
+        }
+    }
+    for (int t = 0; t < c->count; t++)
+        if (dx[t] ? !eg_ok(dx[t]) : false) return false;
+    return !eg__failed(c->cx);
+}

@@ -1,0 +1,171 @@
+/* loop.c: the loop of a formula over its result: its axes, its blocks, and the threads that run it.
+ *
+ * Neighbouring letters that occur only as indices of neighbouring axes are joined to one axis of
+ * the loop, so that a formula without brackets runs along a single axis. The last axis of the loop
+ * is cut into lanes, the one before into rows (notation/expression.h). How sums are cut depends on
+ * sizes alone. */
+#include "expression/loop.h"
+#include <string.h>
+
+/* The most elements of a block, lanes of a block with several rows, lanes of one with a single row;
+ * the work for which another thread is worth its while. */
+enum { ELEMENTS = 4096, LANES = 512, RUN = 2048, GRAIN = 1 << 18 };
+
+/* Sets joined[l] if letters l and l + 1 can be one axis of the loop: each read has both, at axes r
+ * and r + 1 of the letters' sizes, or neither, and nothing else depends on them. */
+static void find_joined(const eg_result_loop *o, const int64_t *size, eg_tensor *const *x,
+                        bool *joined)
+{
+    const eg_expression *e = o->e;
+    for (int l = 0; l + 1 < o->letters; l++) joined[l] = size[l] < INT32_MAX / (size[l + 1] + 1);
+    for (int k = 0; k <= o->root; k++) {
+        const eg_node *n = &e->node[k];
+        int axis[EG_EXPRESSION_LETTERS];
+        bool apart[EG_EXPRESSION_LETTERS] = { false };
+        memset(axis, -1, sizeof axis);
+        if (k == o->root && n->code == EG_X_LETTER) apart[n->in[0]] = true;
+        for (int r = 0; r < n->count; r++) {
+            const eg_node *i = &e->node[n->in[r]];
+            if (i->code != EG_X_LETTER) continue;
+            apart[i->in[0]] |= n->code != EG_X_READ || n->guard || axis[i->in[0]] >= 0;
+            axis[i->in[0]] = r;
+        }
+        for (int l = 0; l + 1 < o->letters; l++) {
+            const int a = axis[l], b = axis[l + 1];
+            if (apart[l] || apart[l + 1]) joined[l] = false;
+            if (a < 0 && b < 0) continue;
+            if (a < 0 || b != a + 1 || x[n->tensor]->dim[b] != size[l + 1]) joined[l] = false;
+        }
+    }
+}
+/* Sets the axes of the loop: runs of letters that are joined, with the position in the run as the
+ * position of its last letter. */
+static void form_groups(eg_result_loop *o, const int64_t *size, eg_tensor *const *x)
+{
+    bool joined[EG_EXPRESSION_LETTERS] = { false };
+    find_joined(o, size, x, joined);
+    o->groups = 0;
+    for (int l = 0; l < o->letters; l++) {
+        const bool on = l && joined[l - 1];
+        if (!on) o->count[o->groups++] = 1;
+        o->last[o->groups - 1] = l;
+        o->count[o->groups - 1] *= size[l];
+        if (o->count[o->groups - 1] > INT32_MAX && on) { /* a position must fit in 32 bits */
+            o->count[o->groups - 1] /= size[l];
+            o->last[o->groups - 1] = l - 1;
+            o->last[o->groups] = l;
+            o->count[o->groups++] = size[l];
+        }
+    }
+    o->elements = 1;
+    for (int k = o->groups; k-- > 0;) {
+        o->step[k] = o->elements;
+        o->elements *= o->count[k];
+    }
+}
+/* Sets the sources of the loop: the tensors, or row-major copies of those in which the axes of
+ * joined letters cannot be walked with one stride. False after an error. */
+static bool give_sources(eg_result_loop *o, const int64_t *size, eg_tensor *const *x, int count)
+{
+    bool whole[EG_GIVEN_MAX];
+    uint32_t inside = 0; /* bits: letters that are joined with the next one */
+    for (int g = 0; g < o->groups; g++)
+        for (int l = g ? o->last[g - 1] + 1 : 0; l < o->last[g]; l++) inside |= 1u << l;
+    for (int t = 0; t < count; t++) whole[t] = true;
+    for (int k = 0; k <= o->root; k++) {
+        const eg_node *n = &o->e->node[k];
+        for (int r = 0; n->code == EG_X_READ && r + 1 < n->count; r++) {
+            const eg_node *i = &o->e->node[n->in[r]];
+            const eg_tensor *t = x[n->tensor];
+            if (i->code == EG_X_LETTER && inside >> i->in[0] & 1 && t->dim[r] > 1 &&
+                t->stride[r] != t->stride[r + 1] * size[i->in[0] + 1])
+                whole[n->tensor] = false;
+        }
+    }
+    for (int t = 0; t < count; t++) {
+        const eg_tensor *s = x[t];
+        if (!whole[t]) {
+            eg_tensor *copy = eg__new(o->cx, (eg_dtype)s->dtype, s->rank, s->dim);
+            if (!copy) return false;
+            eg__copy(copy, s);
+            s = copy;
+        }
+        for (int r = 0; r < s->rank && r < EG_READ_MAX; r++) o->strides[t][r] = s->stride[r];
+        o->source[t] = (eg_source){ s->data, o->strides[t], (eg_dtype)s->dtype, s->dim };
+    }
+    return true;
+}
+bool eg__result_loop(eg_result_loop *o, eg_ctx *cx, const eg_expression *e, int root, int letters,
+                     const int64_t *size, eg_tensor *const *x, int count, bool f64, uint32_t wanted)
+{
+    *o = (eg_result_loop){ .cx = cx, .e = e, .root = root, .letters = letters };
+    form_groups(o, size, x);
+    if (!o->elements) return true;
+    if (!give_sources(o, size, x, count)) return false;
+    const int g = o->groups;
+    const int64_t lanes = g ? o->count[g - 1] : 1, rows = g > 1 ? o->count[g - 2] : 1;
+    const int64_t wide = eg__min64(lanes, rows > 1 ? LANES : RUN),
+                  tall = eg__min64(rows, ELEMENTS / eg__round_up(wide, EG_LANES));
+    o->lane_blocks = (lanes + wide - 1) / wide;
+    o->row_blocks = (rows + tall - 1) / tall;
+    o->blocks = o->elements / (lanes * rows) * o->lane_blocks * o->row_blocks;
+    eg__block_plan(&o->plan, e, root, f64, (int)tall, (int)wide, g > 1 ? 1u << o->last[g - 2] : 0,
+                   g ? 1u << o->last[g - 1] : 0, wanted);
+    return true;
+}
+/* Computes block `number`: its values, and its cotangents if o->g is set. Blocks are numbered along
+ * lanes first, then along rows. */
+static void one_block(const eg_result_loop *o, int64_t number, char *workspace, const eg_sink *sink)
+{
+    eg_place place[EG_EXPRESSION_LETTERS] = { { 0 } };
+    const int g = o->groups, width = o->plan.f64 ? 8 : 4;
+    const int kind = o->e->node[o->root].kind, out = kind == EG_IS_TRUTH   ? 1
+                                                     : kind == EG_IS_WHOLE ? 8
+                                                                           : width;
+    const int64_t lane = number % o->lane_blocks * o->plan.lanes,
+                  row = number / o->lane_blocks % o->row_blocks * o->plan.rows;
+    int64_t rest = number / o->lane_blocks / o->row_blocks, at = 0;
+    for (int k = g - 2; k-- > 0; rest /= o->count[k]) {
+        place[o->last[k]].first = rest % o->count[k];
+        at += rest % o->count[k] * o->step[k];
+    }
+    if (g) place[o->last[g - 1]].first = lane, at += lane;
+    if (g > 1) place[o->last[g - 2]].first = row, at += row * o->step[g - 2];
+    eg_block_data b = {
+        .rows = (int)(g > 1 ? eg__min64(o->plan.rows, o->count[g - 2] - row) : 1),
+        .lanes = (int)(g ? eg__min64(o->plan.lanes, o->count[g - 1] - lane) : 1),
+        .place = place,
+        .source = o->source,
+        .out = o->out ? (char *)o->out + at * out : NULL,
+        .out_step = g > 1 ? o->step[g - 2] : 0,
+        .g = o->g ? (const char *)o->g + at * width : NULL,
+        .g_step = g > 1 ? o->step[g - 2] : 0,
+        .sink = sink,
+    };
+    eg__block_values(&o->plan, &b, workspace);
+    if (o->g) eg__block_slopes(&o->plan, &b, workspace);
+}
+static void some_blocks(void *user, int64_t piece, int thread)
+{
+    const eg_result_loop *o = user;
+    eg_sink sink[EG_GIVEN_MAX];
+    memcpy(sink, o->sink, sizeof sink);
+    for (int t = 0; t < EG_GIVEN_MAX && o->sums; t++)
+        if (sink[t].data && !sink[t].direct)
+            sink[t].data = (double *)sink[t].data + piece * o->summed;
+    const int64_t from = o->blocks * piece / o->pieces, to = o->blocks * (piece + 1) / o->pieces;
+    for (int64_t k = from; k < to; k++)
+        one_block(o, k, o->workspace + (size_t)thread * o->plan.bytes, sink);
+}
+bool eg__result_loop_run(eg_result_loop *o)
+{
+    if (!o->elements) return true;
+    const int64_t work = o->elements * (o->e->nodes + 1);
+    int team = eg__team(o->cx, work, GRAIN);
+    if (team > o->blocks) team = (int)o->blocks;
+    if (!o->pieces) o->pieces = eg__min64(o->blocks, 4 * team);
+    o->workspace = eg__scratch(o->cx, EG_SCRATCH_BLOCKS, (size_t)team * o->plan.bytes);
+    if (!o->workspace) return false;
+    eg__parallel(o->cx, team, o->pieces, some_blocks, o);
+    return true;
+}
