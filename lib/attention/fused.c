@@ -67,17 +67,11 @@ static void fused_place(eg_flash *f, const eg_attention_plan *a, eg_tensor *cons
 
 /* -- the composed form, made of views of the operands that nothing else was made of, so that
  * derivatives by them end there */
-static eg_tensor *detached_view(eg_tensor *x)
-{
-    int order[EG_RANK_MAX];
-    for (int r = 0; r < x->rank; r++) order[r] = r;
-    return eg_permute_n(x, x->rank, order);
-}
 static void detached_terms(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **x)
 {
     terms_of(a, operand, x);
     for (int t = 0; t < EG_TERMS; t++)
-        if (x[t] && eg__is_float(x[t]->dtype)) x[t] = detached_view(x[t]);
+        if (x[t]) x[t] = eg__fresh_view(x[t]);
 }
 /* The value of the composed form: c128 has no tiles. */
 static bool forward_c128(eg_tensor *y)
@@ -104,9 +98,7 @@ static const eg_op attention_op, gradient_op;
 static int parts_in(const eg_attention_plan *a) { return a->rank[EG_TERM_V] < 0 ? 2 : 3; }
 static bool fused_gradient_shape(eg_tensor *d)
 {
-    int64_t n = 0;
-    const eg_attention_plan *a = d->attr;
-    for (int k = 0; k < parts_in(a); k++) n += eg_size(d->in[k]);
+    const int64_t n = eg__gradient_size(parts_in(d->attr), d->in);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 1, &n);
 }
 /* Writes dq, dk and dv one after the other into d. The row statistics are those
@@ -132,53 +124,30 @@ static bool fused_gradient_forward(eg_tensor *d)
     }
     return eg__flash_back(d->cx, &f, &s->stats);
 }
-static void parts_of(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
-{
-    int64_t at = 0;
-    for (int k = 0; k < parts_in(d->attr); k++) {
-        const int64_t n = eg_size(d->in[k]);
-        part[k] = eg_reshape_n(eg_slice_axis(x, 0, at, at + n, 1), d->in[k]->rank, d->in[k]->dim);
-        at += n;
-    }
-}
 static bool fused_gradient_c128(eg_tensor *d)
 {
     const eg_attention_plan *a = d->attr;
     eg_tensor *x[EG_TERMS], *first[EG_TERM_KEEP];
-    int64_t at = 0;
     terms_of(a, d->in, x);
     eg__attend_gradient(a, x, d->in[d->count - 1], first);
-    for (int k = 0; k < parts_in(a); at += eg_size(d->in[k++])) {
-        if (!eg_ok(first[k])) return false;
-        int64_t step[EG_RANK_MAX];
-        eg__row_major(first[k]->rank, first[k]->dim, step);
-        eg_tensor *part = eg__alias(d, first[k]->rank, first[k]->dim, step, at);
-        if (!eg_ok(part)) return false;
-        eg__copy(part, first[k]);
-    }
-    return true;
+    return eg__gradient_fill(d, parts_in(a), first);
 }
 /* ⟨c, d⟩ of the composed gradient, differentiated by its operands and by g */
 static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
 {
     const eg_attention_plan *a = d->attr;
     eg_memo *memo = &((fused_saved *)d->saved)->memo;
-    const int last = d->count - 1, parts = parts_in(a);
+    const int last = d->count - 1;
     if (i == last - 1) return NULL; /* the result: a function of the operands */
     if (!eg__remembered(memo, c)) {
-        eg_tensor *x[EG_TERMS], *g, *first[EG_TERM_KEEP], *part[3], *all = NULL, *by[EG_TERMS + 1],
-                                                                    *dx[EG_TERMS + 1];
+        eg_tensor *x[EG_TERMS], *g, *first[EG_TERM_KEEP], *by[EG_TERMS + 1], *dx[EG_TERMS + 1];
         int at[EG_TERMS + 1], n = 0;
         /* ⟨c, d⟩ needs a history, also where the caller wants none of the derivatives */
         const bool quiet = eg_nograd(d->cx, false);
-        g = detached_view(d->in[last]);
+        g = eg__fresh_view(d->in[last]);
         detached_terms(a, d->in, x);
         eg__attend_gradient(a, x, g, first);
-        parts_of(d, c, part);
-        for (int k = 0; k < parts; k++) {
-            eg_tensor *dot = eg_sum(NULL, eg_mul(part[k], first[k]));
-            all = all ? eg_add(all, dot) : dot;
-        }
+        eg_tensor *all = eg__gradient_dot(c, parts_in(a), d->in, first);
         for (int k = 0; k < last - 1; k++) {
             const int t = term_of(a, k);
             if (eg__is_float(x[t]->dtype)) {
@@ -248,7 +217,7 @@ static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
     if (!eg__remembered(memo, g)) {
         eg_tensor *d = gradient_of(y, y->in, y, g);
         if (!eg_ok(d)) return d;
-        parts_of(d, d, memo->d);
+        eg__gradient_parts(d, parts_in(a), y->in, memo->d);
         eg__remember(memo, g);
     }
     return memo->d[i];

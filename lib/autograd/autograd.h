@@ -3,7 +3,8 @@
  * The tape is the tensors themselves: each remembers its row and its operands. One walk (walk.c)
  * lists the nodes that a tensor was made of; everything else reads that list: the reverse sweep
  * (reverse.c), the forward one (forward.c), evaluation in c128 (replay.c), eg_checkpoint
- * (recompute.c), eg_path_to (path.c), graphs (graph.c), and the gradient check. */
+ * (recompute.c), eg_path_to (path.c), graphs (graph.c), and the gradient check. gradient_row.c is
+ * for rows that are themselves the gradient of a row. */
 #ifndef EG_AUTOGRAD_H
 #define EG_AUTOGRAD_H
 #include "ops/ops.h"
@@ -132,4 +133,21 @@ bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *
  * false. */
 eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs,
                              const eg_op **unsupported);
+
+/* -- gradient_row.c: rows whose result d is the cotangents of several operands of another row, one
+ * after the other in one axis. Their operands begin with those, x[0 … count); of these, integers
+ * and truths have no part in d. count is at most EG_MEMO. -------------------------------------- */
+/* Returns the elements of d. */
+int64_t eg__gradient_size(int count, eg_tensor *const *x);
+/* Sets part[k] to the view of d, or of a cotangent of d, that belongs to x[k] and has its shape;
+ * NULL if x[k] has no part. */
+void eg__gradient_parts(eg_tensor *d, int count, eg_tensor *const *x, eg_tensor **part);
+/* Copies the cotangents dx to their parts of d, unrecorded; NULL: zeros. False after an error. */
+bool eg__gradient_fill(eg_tensor *d, int count, eg_tensor *const *dx);
+/* Returns ⟨u, d⟩ for a cotangent u of d, with d made of operations anew as dx, so that it can be
+ * differentiated. NULL if every dx is NULL. */
+eg_tensor *eg__gradient_dot(eg_tensor *u, int count, eg_tensor *const *x, eg_tensor *const *dx);
+/* Returns a new recorded view of x, on which nothing else depends, so that derivatives by it are
+ * those of what is made of it. x itself if it is neither f32 nor f64. */
+eg_tensor *eg__fresh_view(eg_tensor *x);
 #endif

@@ -38,9 +38,7 @@ static eg_composed composed_of(const formula *f, eg_ctx *cx, eg_dtype floats, in
 static bool expr_saves(eg_tensor *y) { return eg_node_save(y, sizeof(eg_memo)); }
 static bool gradient_shape(eg_tensor *d)
 {
-    int64_t n = 0;
-    for (int k = 0; k + 1 < d->count; k++)
-        if (eg__is_inexact(d->in[k]->dtype)) n += eg_size(d->in[k]);
+    const int64_t n = eg__gradient_size(d->count - 1, d->in);
     return expr_saves(d) && eg__shape(d, (eg_dtype)d->in[d->count - 1]->dtype, 1, &n);
 }
 /* True if each element of the cotangent of tensor t is written once, without a sum: one node alone
@@ -122,19 +120,6 @@ static bool gradient_forward(eg_tensor *d)
             add_pieces(&o, d->data + at[k] * width, eg_size(x[k]), o.sums + room[k]);
     return true;
 }
-/* Sets part[k] to a view of x, which has the cotangents of all float operands one after the other,
- * as the cotangent of operand k; NULL if that has none. */
-static void gradient_parts(const eg_tensor *d, eg_tensor *x, eg_tensor **part)
-{
-    int64_t at = 0;
-    for (int k = 0; k + 1 < d->count; k++) {
-        part[k] = NULL;
-        if (!eg__is_inexact(d->in[k]->dtype)) continue;
-        const int64_t n = eg_size(d->in[k]);
-        part[k] = eg_reshape_n(eg_slice_axis(x, 0, at, at + n, 1), d->in[k]->rank, d->in[k]->dim);
-        at += n;
-    }
-}
 /* Computes d for complex operands, by copying the cotangents of the composed form to their parts of
  * it. */
 static bool gradient_c128(eg_tensor *d)
@@ -142,45 +127,17 @@ static bool gradient_c128(eg_tensor *d)
     const int count = d->count - 1;
     eg_tensor *dx[EG_GIVEN_MAX];
     eg_composed c = composed_of(d->attr, d->cx, EG_C128, count, d->in);
-    if (!eg_ok(eg__composed(&c)) || !eg__composed_slopes(&c, d->in[count], dx, NULL)) return false;
-    int64_t at = 0;
-    for (int k = 0; k < count; k++) {
-        int64_t step[EG_RANK_MAX];
-        if (!eg__is_inexact(d->in[k]->dtype)) continue;
-        eg__row_major(d->in[k]->rank, d->in[k]->dim, step);
-        eg_tensor *part = eg__alias(d, d->in[k]->rank, d->in[k]->dim, step, at);
-        if (!eg_ok(part)) return false;
-        if (dx[k])
-            eg__copy(part, dx[k]);
-        else
-            eg__fill(part, 0);
-        at += eg_size(d->in[k]);
-    }
-    return true;
-}
-/* Returns a new view of x. Nothing else depends on it, so that derivatives by it are those of the
- * formula alone. */
-static eg_tensor *expr_own(eg_tensor *x)
-{
-    int order[EG_RANK_MAX];
-    if (!eg__is_inexact(x->dtype)) return x;
-    for (int r = 0; r < x->rank; r++) order[r] = r;
-    return eg_permute_n(x, x->rank, order);
+    return eg_ok(eg__composed(&c)) && eg__composed_slopes(&c, d->in[count], dx, NULL) &&
+           eg__gradient_fill(d, count, dx);
 }
 /* Returns ⟨u, d⟩, with the cotangents d of the composed form computed from x and g, so that it can
  * be differentiated. NULL if no operand has a cotangent; poison after an error. */
 static eg_tensor *gradient_dot(eg_tensor *d, eg_tensor *u, eg_tensor *const *x, eg_tensor *g)
 {
-    eg_tensor *dx[EG_GIVEN_MAX], *part[EG_GIVEN_MAX], *all = NULL;
+    eg_tensor *dx[EG_GIVEN_MAX];
     eg_composed c = composed_of(d->attr, d->cx, (eg_dtype)d->dtype, d->count - 1, x);
     if (!eg_ok(eg__composed(&c)) || !eg__composed_slopes(&c, g, dx, NULL)) return eg__poison(d->cx);
-    gradient_parts(d, u, part);
-    for (int k = 0; k + 1 < d->count; k++) {
-        if (!dx[k]) continue;
-        eg_tensor *dot = eg_sum(NULL, eg_mul(part[k], dx[k]));
-        all = all ? eg_add(all, dot) : dot;
-    }
-    return all;
+    return eg__gradient_dot(u, d->count - 1, d->in, dx);
 }
 /* The second derivative: ⟨u, d⟩ is differentiated by the operands and by g in one sweep, recorded
  * whatever eg_nograd is. */
@@ -192,7 +149,7 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
         eg_tensor *x[EG_GIVEN_MAX + 1], *by[EG_GIVEN_MAX + 1], *du[EG_GIVEN_MAX + 1];
         int at[EG_GIVEN_MAX + 1], n = 0;
         const bool was = eg_nograd(d->cx, false);
-        for (int k = 0; k <= last; k++) x[k] = expr_own(d->in[k]);
+        for (int k = 0; k <= last; k++) x[k] = eg__fresh_view(d->in[k]);
         eg_tensor *all = gradient_dot(d, u, x, x[last]);
         eg_nograd(d->cx, was);
         for (int k = 0; k <= last; k++)
@@ -282,7 +239,7 @@ static eg_tensor *expr_rule(eg_tensor *y, eg_tensor *g, int i)
     if (!eg__remembered(memo, g)) {
         eg_tensor *d = expr_gradient_of(y, g);
         if (!eg_ok(d)) return d;
-        gradient_parts(d, d, memo->d);
+        eg__gradient_parts(d, y->count, y->in, memo->d);
         eg__remember(memo, g);
     }
     return memo->d[i];

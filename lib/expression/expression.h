@@ -5,7 +5,7 @@
  *   composed.c   the composed form, in which each node is an operation of tensors */
 #ifndef EG_FORMULA_H
 #define EG_FORMULA_H
-#include "ops/ops.h"
+#include "autograd/autograd.h"
 
 /* The composed form of a formula, in which each node is an operation of tensors. The caller sets
  * all but value. */
