@@ -2,7 +2,10 @@
  * "30 * tanh((score + r[h, clip(i - j, 0, 127)]) / 30)". A formula is parsed once to a list of
  * typed nodes, which is then evaluated and differentiated in blocks.
  *
- *   expression.c        parses the text; equal nodes are shared, constants are folded
+ *   expression.c        parses the text
+ *   expression_nodes.c  makes the nodes for it: equal ones are shared, constants are folded;
+ *                       expression_parser.h is between the two
+ *   expression_sizes.c  sizes of letters, from the tensors that they index
  *   expression_range.c  bounds of integers and truth values while the indices go over a box
  *   expression_block.c  values and cotangents of a block of rows × lanes
  *   expression_loops.c  the inner loops of expression_block.c, made from expression_rows.h
@@ -133,6 +136,7 @@ typedef struct eg_expression_source {
  * caret under the text. Does not read the sizes of the letters. */
 eg_expression *eg__expression_parse(eg_ctx *, const eg_expression_source *);
 size_t eg__expression_bytes(const eg_expression *);
+/* -- sizes ------------------------------------------------------------------------------------ */
 /* Sets size[k], if it is −1, to the size of an axis that letter k alone indexes: first of tensors
  * that are read without brackets, then of others. False after an error: sizes that disagree, a
  * letter for which there is none. */

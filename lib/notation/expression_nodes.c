@@ -1,0 +1,174 @@
+/* expression_nodes.c: makes the nodes of an expression for the parser: their kinds, one node for
+ * those that are equal, a constant for an operation of constants. x % y of floats, c ? a : b of
+ * truths and small powers are composed of several nodes. */
+#include "notation/expression_parser.h"
+#include "notation/whole.h"
+#include <math.h>
+#include <string.h>
+
+int eg__node_add(eg_parser *p, eg_node n)
+{
+    n.letters = n.code == EG_X_LETTER ? 1u << n.in[0] : n.code == EG_X_SCORE ? UINT32_MAX : 0;
+    for (int k = 0; k < n.count; k++) n.letters |= p->node[n.in[k]].letters;
+    for (int k = 0; k < p->nodes; k++) {
+        const eg_node *m = &p->node[k];
+        if (m->code == n.code && m->kind == n.kind && m->count == n.count &&
+            m->tensor == n.tensor && m->plain == n.plain && m->whole == n.whole &&
+            !memcmp(m->in, n.in, sizeof n.in))
+            return k;
+    }
+    if (p->nodes == EG_NODES_MAX)
+        return eg__expression_refuse(p, p->at, 1, NULL, "the %s is too long", p->s->noun);
+    p->node[p->nodes] = n;
+    return p->nodes++;
+}
+int eg__node_whole(eg_parser *p, int at, int64_t value)
+{
+    return eg__node_add(p, (eg_node){ .code = EG_X_WHOLE,
+                                      .kind = EG_IS_WHOLE,
+                                      .whole = value,
+                                      .at = (uint16_t)at,
+                                      .length = (uint16_t)(p->at - at) });
+}
+int eg__node_real(eg_parser *p, int at, double value)
+{
+    return eg__node_add(p, (eg_node){ .code = EG_X_FLOAT,
+                                      .kind = EG_IS_FLOAT,
+                                      .real = value,
+                                      .at = (uint16_t)at,
+                                      .length = (uint16_t)(p->at - at) });
+}
+int eg__node_letter(eg_parser *p, int code, int k, int at)
+{
+    if (k >= EG_EXPRESSION_LETTERS)
+        return eg__expression_refuse(p, at, p->at - at, NULL, "a %s reads the first %d axes only",
+                                     p->s->noun, EG_EXPRESSION_LETTERS);
+    return eg__node_add(p, (eg_node){ .code = (uint8_t)code,
+                                      .kind = EG_IS_WHOLE,
+                                      .in = { (uint8_t)k },
+                                      .at = (uint16_t)at,
+                                      .length = (uint16_t)(p->at - at) });
+}
+int eg__node_read(eg_parser *p, int tensor, int at, int count, const int *in, bool plain)
+{
+    const eg_readable *x = &p->s->readable[tensor];
+    eg_node n = { .code = EG_X_READ,
+                  .kind = x->dtype == EG_BOOL                        ? EG_IS_TRUTH
+                          : x->dtype == EG_I32 || x->dtype == EG_I64 ? EG_IS_WHOLE
+                                                                     : EG_IS_FLOAT,
+                  .count = (uint8_t)count,
+                  .tensor = (uint8_t)tensor,
+                  .plain = plain,
+                  .at = (uint16_t)at,
+                  .length = (uint16_t)(p->at - at) };
+    for (int k = 0; k < count; k++) n.in[k] = (uint8_t)in[k];
+    if (p->s->predicate && n.kind == EG_IS_FLOAT)
+        return eg__expression_refuse(p, at, n.length, NULL,
+                                     "'%s' is %s, and a predicate reads whole numbers and truths",
+                                     x->name, eg_type_name(x->dtype));
+    return eg__node_add(p, n);
+}
+int eg__node_float(eg_parser *p, int at, int k)
+{
+    if (k < 0 || eg__node_kind(p, k) == EG_IS_FLOAT) return k;
+    if (p->s->predicate)
+        return eg__expression_refuse(
+            p, at, p->at - at, NULL,
+            "a predicate is made of whole numbers and truths, not of floats");
+    if (eg__node_is_constant(p, k)) return eg__node_real(p, p->node[k].at, eg__node_constant(p, k));
+    return eg__node_add(p, (eg_node){ .code = EG_X_TO_FLOAT,
+                                      .kind = EG_IS_FLOAT,
+                                      .count = 1,
+                                      .in = { (uint8_t)k },
+                                      .at = p->node[k].at,
+                                      .length = p->node[k].length });
+}
+/* Adds operation `code` of nodes of one kind; if all are constants, whole numbers, and floats where
+ * + − * / are asked for, give a constant. */
+static int node_operation(eg_parser *p, int code, int kind, int at, int count, const int *in)
+{
+    eg_node n = { .code = (uint8_t)code,
+                  .kind = (uint8_t)kind,
+                  .count = (uint8_t)count,
+                  .at = (uint16_t)at,
+                  .length = (uint16_t)(p->at - at) };
+    bool constant = true;
+    for (int k = 0; k < count; k++) {
+        if (in[k] < 0) return -1;
+        n.in[k] = (uint8_t)in[k];
+        constant &= eg__node_is_constant(p, in[k]);
+    }
+    if (!constant) return eg__node_add(p, n);
+    if (kind == EG_IS_WHOLE && eg__node_kind(p, in[0]) == EG_IS_WHOLE) {
+        int64_t v[3];
+        for (int k = 0; k < count; k++) v[k] = p->node[in[k]].whole;
+        return eg__node_whole(p, at,
+                              eg__whole(code, v[0], count > 1 ? v[1] : 0, count > 2 ? v[2] : 0));
+    }
+    const double a = eg__node_constant(p, in[0]), b = count > 1 ? eg__node_constant(p, in[1]) : 0;
+    if (kind == EG_IS_FLOAT && code == EG_X_NEG) return eg__node_real(p, at, -a);
+    if (kind == EG_IS_FLOAT && code == EG_X_ADD) return eg__node_real(p, at, a + b);
+    if (kind == EG_IS_FLOAT && code == EG_X_SUB) return eg__node_real(p, at, a - b);
+    if (kind == EG_IS_FLOAT && code == EG_X_MUL) return eg__node_real(p, at, a * b);
+    if (kind == EG_IS_FLOAT && code == EG_X_DIV) return eg__node_real(p, at, a / b);
+    return eg__node_add(p, n);
+}
+int eg__node_1(eg_parser *p, int code, int at, int a)
+{
+    return a < 0 ? -1 : node_operation(p, code, eg__node_kind(p, a), at, 1, &a);
+}
+int eg__node_2(eg_parser *p, int code, int kind, int at, int a, int b)
+{
+    return node_operation(p, code, kind, at, 2, (const int[]){ a, b });
+}
+/* Of truths, c ? a : b is (c & a) | (!c & b). */
+int eg__node_select(eg_parser *p, int at, int c, int a, int b)
+{
+    if (eg__node_kind(p, a) != EG_IS_TRUTH) {
+        if (eg__node_kind(p, a) != eg__node_kind(p, b))
+            a = eg__node_float(p, at, a), b = a < 0 ? -1 : eg__node_float(p, at, b);
+        if (a < 0 || b < 0) return -1;
+        return node_operation(p, EG_X_SELECT, eg__node_kind(p, a), at, 3, (const int[]){ c, a, b });
+    }
+    const int yes = eg__node_2(p, EG_X_AND, EG_IS_TRUTH, at, c, a);
+    const int no = yes < 0 ? -1 : eg__node_1(p, EG_X_NOT, at, c);
+    const int other = no < 0 ? -1 : eg__node_2(p, EG_X_AND, EG_IS_TRUTH, at, no, b);
+    return other < 0 ? -1 : eg__node_2(p, EG_X_OR, EG_IS_TRUTH, at, yes, other);
+}
+/* Adds x % y of floats: r = x − |y| ⌊x / |y|⌋, plus |y| if rounding made r negative. */
+static int node_modulus(eg_parser *p, int at, int x, int y)
+{
+    const int m = eg__node_1(p, EG_X_ABS, at, y);
+    int q = m < 0 ? -1 : eg__node_2(p, EG_X_DIV, EG_IS_FLOAT, at, x, m);
+    q = eg__node_1(p, EG_X_FLOOR, at, q);
+    q = q < 0 ? -1 : eg__node_2(p, EG_X_MUL, EG_IS_FLOAT, at, m, q);
+    const int r = q < 0 ? -1 : eg__node_2(p, EG_X_SUB, EG_IS_FLOAT, at, x, q),
+              zero = eg__node_real(p, at, 0);
+    if (r < 0 || zero < 0) return -1;
+    const int low = eg__node_2(p, EG_X_LT, EG_IS_TRUTH, at, r, zero);
+    const int up = low < 0 ? -1 : eg__node_2(p, EG_X_ADD, EG_IS_FLOAT, at, r, m);
+    return up < 0 ? -1 : eg__node_select(p, at, low, up, r);
+}
+/* Adds a^b; for b = −1, 1, 2 and 3 without a call of pow. */
+static int node_power(eg_parser *p, int at, int a, int b)
+{
+    const double c = eg__node_is_constant(p, b) ? eg__node_constant(p, b) : NAN;
+    if (c == 1) return a;
+    if (c == -1) {
+        const int one = eg__node_real(p, at, 1);
+        return one < 0 ? -1 : eg__node_2(p, EG_X_DIV, EG_IS_FLOAT, at, one, a);
+    }
+    if (c != 2 && c != 3) return eg__node_2(p, EG_X_POW, EG_IS_FLOAT, at, a, b);
+    const int square = eg__node_2(p, EG_X_MUL, EG_IS_FLOAT, at, a, a);
+    return c == 2 || square < 0 ? square : eg__node_2(p, EG_X_MUL, EG_IS_FLOAT, at, square, a);
+}
+int eg__node_numbers(eg_parser *p, int code, bool whole, int at, int count, int *in)
+{
+    for (int k = 0; k < count; k++) whole &= eg__node_kind(p, in[k]) == EG_IS_WHOLE;
+    for (int k = 0; k < count && !whole; k++)
+        if ((in[k] = eg__node_float(p, at, in[k])) < 0) return -1;
+    if (whole) return node_operation(p, code, EG_IS_WHOLE, at, count, in);
+    if (code == EG_X_MOD) return node_modulus(p, at, in[0], in[1]);
+    if (code == EG_X_POW) return node_power(p, at, in[0], in[1]);
+    return node_operation(p, code, EG_IS_FLOAT, at, count, in);
+}

@@ -1,0 +1,54 @@
+/* expression_parser.h: an expression that is being read: what expression.c, which parses the text,
+ * and expression_nodes.c, which makes the nodes, share. */
+#ifndef EG_EXPRESSION_PARSER_H
+#define EG_EXPRESSION_PARSER_H
+#include "notation/expression.h"
+
+typedef struct eg_parser {
+    eg_ctx *cx;
+    const eg_expression_source *s;
+    const char *text;
+    int at, nesting, nodes; /* the byte that is read next; open brackets; nodes so far */
+    eg_node node[EG_NODES_MAX];
+} eg_parser;
+
+/* Records an error with a caret under `length` bytes of the text at `at`, and a hint if it is not
+ * NULL. Returns −1. */
+int eg__expression_refuse(eg_parser *, int at, int length, const char *hint, const char *format,
+                          ...) __attribute__((format(printf, 5, 6)));
+/* How many bytes of a name of `length` bytes a sentence shows. */
+static inline int eg__limited(int length) { return length < 40 ? length : 40; }
+
+/* -- expression_nodes.c: each returns the node's number, −1 after an error -------------------- */
+/* `at`: the byte where the text of the node begins; it ends where the parser stands. */
+static inline int eg__node_kind(const eg_parser *p, int k) { return p->node[k].kind; }
+static inline bool eg__node_is_constant(const eg_parser *p, int k)
+{
+    return p->node[k].code == EG_X_WHOLE || p->node[k].code == EG_X_FLOAT;
+}
+/* The number of a constant. */
+static inline double eg__node_constant(const eg_parser *p, int k)
+{
+    return p->node[k].code == EG_X_WHOLE ? (double)p->node[k].whole : p->node[k].real;
+}
+/* Adds a node, unless there is an equal one already. */
+int eg__node_add(eg_parser *, eg_node);
+int eg__node_whole(eg_parser *, int at, int64_t value);
+int eg__node_real(eg_parser *, int at, double value);
+/* Adds letter k as a position (EG_X_LETTER) or as a size (EG_X_SIZE). */
+int eg__node_letter(eg_parser *, int code, int k, int at);
+/* Adds the element of a tensor at `count` indices; its kind follows from the dtype. plain: the text
+ * has no brackets. */
+int eg__node_read(eg_parser *, int tensor, int at, int count, const int *in, bool plain);
+/* Returns node k converted to float; an error in a predicate. A negative k is returned as it is. */
+int eg__node_float(eg_parser *, int at, int k);
+/* Adds operation `code` of one node, whose kind the result has; −1 if the node is negative. */
+int eg__node_1(eg_parser *, int code, int at, int a);
+/* Adds operation `code` of two nodes of one kind; `kind` is that of the result. */
+int eg__node_2(eg_parser *, int code, int kind, int at, int a, int b);
+/* Adds c ? a : b, where c is a truth and a and b are two truths or two numbers. */
+int eg__node_select(eg_parser *, int at, int c, int a, int b);
+/* Adds a function of numbers, or + − * /. The result is a whole number if all operands are and
+ * `whole` is true; else they are converted to float, in in[] too. */
+int eg__node_numbers(eg_parser *, int code, bool whole, int at, int count, int *in);
+#endif
