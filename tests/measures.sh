@@ -51,8 +51,13 @@ line 'const attributes written to through a cast' \
     "$(sources | xargs grep -hE '\(uintptr_t\)[a-z]+->attr|\(void \*\)\(uintptr_t\)' | wc -l)" 0
 line 'walks of the tape (files that mark nodes with cx->sweep)' \
     "$(git ls-files 'lib/*.c' | xargs grep -lE '\+\+ *(cx|[a-z]+->cx)->sweep' | wc -l)" 1
-line 'tests that do not register themselves (tcase_add_test, not TEST)' \
-    "$(git ls-files 'tests/test_*.c' | xargs grep -hE '^ *tcase_add_(loop_)?test\(' | wc -l)" 1
+# A test that has to fail is no test of the suite: the test that sees it fail adds it to a runner of its own, and is not counted.
+line 'tests that do not register themselves (tcase_add_test, not TEST)' "$(git ls-files 'tests/test_*.c' | xargs awk '
+    FNR == 1 || /^\{$/ { added = own = 0 }
+    /^ *tcase_add_(loop_)?test\(/ { added++ }
+    /srunner_run/ { own = 1 }
+    /^\}/ { if (!own) n += added; added = own = 0 }
+    END { print n + 0 }')" 0
 code=$(sources | while read -r f; do
     gcc -fpreprocessed -dD -E -P -x c "$f" 2>/dev/null
 done | tr -d '[:space:]' | wc -m)

@@ -1,7 +1,7 @@
 /* blame.c: an entry is wrong: by whose fault? The rules of the user's rows are held against their
- * own forward element by element (contracts.c did so along one direction), hooks are called, and
- * checkpoints are named. Rows of the table are not accused: an entry may be wrong by the numbers,
- * and they are tested elsewhere. */
+ * own forward element by element (contract_derivatives.c did so along one direction), hooks are
+ * called, and checkpoints are named. Rows of the table are not accused: an entry may be wrong by
+ * the numbers, and they are tested elsewhere. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -50,7 +50,7 @@ static double blame_value(blame *b, const eg_tensor *t, int i, int64_t e, double
     }
     eg_tensor *y = in[i] ? eg_apply(t->op, t->attr, t->attr_size, t->count, in) : NULL;
     const double v = eg_ok(y) ? dot(u, y) : NAN;
-    eg__trial_refused(b->c);
+    eg__refused(b->c->cx);
     eg_pop(cx, m);
     return v;
 }
@@ -74,7 +74,7 @@ static bool blame_elements(blame *b, eg_tensor *t, int i)
     const double *a = g && eg_ok(g) && eg__same_shape(g, t->in[i]) ? eg_f64(g) : NULL;
     if (!a) {
         b->unclear |= g != NULL;
-        eg__trial_refused(b->c);
+        eg__refused(b->c->cx);
         return false;
     }
     for (int64_t e = 0, n = eg_size(g); e < n; e++) {
@@ -107,7 +107,7 @@ static void blame_hooks(blame *b, eg_tensor *t)
         bool changed = false;
         const double *x = g && eg_ok(g) ? eg_f64(g) : eg_f64(u), *y = eg_f64(kept);
         for (int64_t k = 0, n = x && y ? eg_size(t) : 0; k < n; k++) changed |= x[k] != y[k];
-        eg__trial_refused(b->c);
+        eg__refused(b->c->cx);
         if (!changed) continue;
         const eg__site at = t->op ? eg__site_of(t) : (eg__site){ .name = eg_name_of(t) };
         b->named++;

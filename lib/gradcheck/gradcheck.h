@@ -130,8 +130,9 @@ bool eg__trial_value(eg__trial *, double *y);
 bool eg__trial_go(eg__trial *, const double *point);
 /* Sets scale and tiny from outs gradients. */
 void eg__trial_scale(eg__trial *, const double *a);
-/* True if f refused a point, which is then forgotten; false of want of memory, which stays. */
-bool eg__trial_refused(eg__trial *);
+/* True if f or a row refused what it was given, which is then forgotten; false if nothing failed,
+ * and of want of memory, which stays. */
+bool eg__refused(eg_ctx *);
 /* Computes all gradients a[out · vars + var] by reverse mode; false after an error. */
 bool eg__trial_gradient(eg__trial *, double *a);
 /* Computes the gradient a[var] of ⟨seed, y⟩ by one sweep; false after an error. */

@@ -81,7 +81,7 @@ static bool noise_measure(eg__trial *c, double distance, spread *of)
         good = eg__trial_value(c, y + k * c->size);
     }
     noise_back(c);
-    if (!good) return eg__trial_refused(c); /* f has no value so near */
+    if (!good) return eg__refused(c->cx); /* f has no value so near */
     for (int64_t o = 0; o < c->size; o++) {
         for (int k = 0; k < AT; k++) v[k] = y[k * c->size + o];
         of[o] = noise_of(v, AT);
@@ -175,5 +175,5 @@ bool eg__gradient_noise(eg__trial *c, const double *a)
         }
     }
     eg_pop(cx, m);
-    return (good || eg__trial_refused(c)) && !cx->failed;
+    return (good || eg__refused(c->cx)) && !cx->failed;
 }

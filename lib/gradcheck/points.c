@@ -64,7 +64,7 @@ static bool points_go(points *p, int place, int input)
             eg__trial_scale(c, p->a);
             return true;
         }
-        if (c->cx->failed && !eg__trial_refused(c)) return false;
+        if (c->cx->failed && !eg__refused(c->cx)) return false;
     }
     return false;
 }
@@ -87,7 +87,7 @@ static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
     }
     *analytic = a;
     if (!eg__slopes(c, -1, p->direction, &a, s)) {
-        eg__trial_refused(c);
+        eg__refused(c->cx);
         return EG_NOISE;
     }
     double jitter = 0.25 * c->unit * size;
@@ -98,7 +98,7 @@ static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
             jitter += fabs(p->direction[c->var[k].cell]) * c->jitter[k];
         if (measured) v = eg__judge_again(c, -1, p->direction, jitter, 0, a, s, &covered);
         if (c->cx->failed) {
-            eg__trial_refused(c);
+            eg__refused(c->cx);
             return EG_NOISE;
         }
     }
@@ -150,7 +150,7 @@ static void locate(points *p, eg_entry *e, int input, const char *where, eg__slo
     for (int64_t k = 0; k < c->vars && best >= 0; k++)
         if (all[k] && seen++ == best) var = k;
     if (var >= 0) { /* along the entry itself */
-        if (!eg__slopes(c, c->var[var].cell, NULL, NULL, &s)) eg__trial_refused(c);
+        if (!eg__slopes(c, c->var[var].cell, NULL, NULL, &s)) eg__refused(c->cx);
         a = p->a[var];
     }
     *e = (eg_entry){ .input = input,

@@ -119,7 +119,7 @@ bool eg__precision(eg__shadow *s, eg_report *r)
     if (p.cast) cx->dtype = EG_F32;
     if (p.a && !cx->failed) precision_run(&p, x);
     /* f may insist on f64 */
-    if (cx->failed && eg_error_code(cx) != EG_ERROR_MEMORY) eg_clear(cx);
+    eg__refused(cx);
     cx->dtype = dtype;
     cx->draw = draw;
     cx->training = c->training;

@@ -18,7 +18,7 @@
 
 /* The number of step sizes: LEVELS; DEEPER if no step gave a finite value so far, as for a
  * logarithm near 0. */
-enum { LEVELS = 6, DEEPER = 8, POINTS = 6 };
+enum { LEVELS = 6, DEEPER = 8 };
 #define QUICK 0x1p-16 /* the step of the first two calls, relative to the inputs */
 
 /* Sets the inputs to the point plus t along one cell or, if cell < 0, along the direction. */
@@ -259,20 +259,28 @@ bool eg__slopes(eg__trial *c, int64_t cell, const double *direction, const doubl
     return eg__differences(c, cell, direction, a, 1, s);
 }
 
-/* True if the complex step and differences agree on the derivative of ⟨f, W⟩ along a random
- * direction. */
-static bool step_trusted(eg__trial *given)
+/* Makes *c the trial of ⟨f, W⟩ alone, whatever the outputs of `given`, and sets *s to the complex
+ * step along a random direction. Returns the direction; NULL if there is no complex step. */
+static double *step_along(const eg__trial *given, eg__trial *c, eg__slope *s)
 {
-    eg__trial t = *given, *c = &t;
-    eg__slope by_step, by_differences;
+    *c = *given;
     c->o.full = false;
     c->outs = 1;
     double *direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *direction);
-    if (!direction) return false;
+    if (!direction) return NULL;
     eg__direction(c, 80000, -1, direction);
-    if (!complex_step(c, -1, direction, &by_step)) return false;
+    return complex_step(c, -1, direction, s) ? direction : NULL;
+}
+/* True if the complex step and differences agree on the derivative of ⟨f, W⟩ along a random
+ * direction. */
+static bool step_trusted(const eg__trial *given)
+{
+    eg__trial c;
+    eg__slope by_step, by_differences;
+    const double *direction = step_along(given, &c, &by_step);
+    if (!direction) return false;
     for (int k = 0; k < 2; k++) {
-        if (!eg__differences(c, -1, direction, NULL, k ? EG_DEEP : 1, &by_differences))
+        if (!eg__differences(&c, -1, direction, NULL, k ? EG_DEEP : 1, &by_differences))
             return false;
         if (fabs(by_step.n - by_differences.n) <=
             1e-6 * fabs(by_differences.n) + 10 * by_differences.all)
@@ -309,16 +317,10 @@ bool eg__second_opinion(eg__trial *c, int64_t cell, const double *direction, eg_
 
 bool eg__off_tape(eg__trial *given, eg_report *r)
 {
-    eg__trial t = *given, *c = &t;
+    eg__trial c;
     eg__slope by_step, by_differences;
-    c->o.full = false;
-    c->outs = 1;
-    double *direction = eg__alloc(c->cx, (size_t)(c->cells + 1) * sizeof *direction);
-    if (!direction) return false;
-    eg__direction(c, 80000, -1, direction);
-    if (!complex_step(c, -1, direction, &by_step) ||
-        !eg__differences(c, -1, direction, NULL, 1, &by_differences))
-        return false;
+    const double *direction = step_along(given, &c, &by_step);
+    if (!direction || !eg__differences(&c, -1, direction, NULL, 1, &by_differences)) return false;
     if (fabs(by_step.n - by_differences.n) >
         1e-7 * fabs(by_differences.n) + 10 * by_differences.all)
         eg__report_note(given, r, EG_WRONG, -1,

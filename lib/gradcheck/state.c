@@ -38,7 +38,7 @@ static void call_elsewhere(eg__trial *c)
     const eg_mark m = eg_push(c->cx);
     state_move(c, 0.01);
     eg__trial_call(c);
-    eg__trial_refused(c);
+    eg__refused(c->cx);
     state_back(c);
     eg_pop(c->cx, m);
 }
@@ -122,7 +122,7 @@ static bool state_values(eg__trial *c, eg_report *r, double *y)
     c->unrecorded = true;
     const bool good = eg__trial_value(c, y);
     c->unrecorded = false;
-    if (!good && !eg__trial_refused(c)) return false;
+    if (!good && !eg__refused(c->cx)) return false;
     if (good && !state_alike(c->middle, y, 1, c->size, NULL))
         eg__report_note(c, r, EG_WRONG, -1,
                         "f has another value while nothing is recorded (eg_nograd)");

@@ -146,10 +146,10 @@ bool eg__trial_value(eg__trial *c, double *y)
     eg_pop(c->cx, m);
     return v != NULL && !c->cx->failed;
 }
-bool eg__trial_refused(eg__trial *c)
+bool eg__refused(eg_ctx *cx)
 {
-    if (!c->cx->failed || eg_error_code(c->cx) == EG_ERROR_MEMORY) return false;
-    eg_clear(c->cx);
+    if (!cx->failed || eg_error_code(cx) == EG_ERROR_MEMORY) return false;
+    eg_clear(cx);
     return true;
 }
 void eg__trial_scale(eg__trial *c, const double *a)

@@ -1,0 +1,275 @@
+/* contract_derivatives.c: contracts about derivatives: the cotangent is linear in g, agrees with
+ * jvp, is the derivative of the row's own forward, and where it has a gradient of its own, that is
+ * its derivative. */
+#include "gradcheck/contracts.h"
+#include <math.h>
+#include <string.h>
+
+enum { LARGEST = 1 << 16 }; /* elements of an operand at another size */
+
+/* -- linear in g ------------------------------------------------------------------------------ */
+/* The rule is asked with g2 and with g + g2. */
+static bool linear_in(eg__asked *k, int i, eg_tensor *g2, const char *words)
+{
+    eg_tensor *both = eg__leaf_copy(k->g), *d, *e;
+    if (!both || !g2) return eg__breaks(k, i, "out of memory");
+    eg__add_to(both, g2);
+    if (!eg__contract_ask(k->y, g2, i, &d) || !eg__contract_ask(k->y, both, i, &e))
+        return eg__breaks(k, i, words);
+    eg_tensor *sum = eg__leaf_copy(k->r[i]), *part = d ? eg__leaf_copy(d) : NULL;
+    if (sum && part) eg__add_to(sum, part);
+    if (!eg__contract_alike(e, sum, 1, 1e-10)) return eg__breaks(k, i, words);
+    return true;
+}
+bool eg__linear(eg__asked *k)
+{
+    static const double factor[] = { -1, 0x1p-100, 0x1p100, 0 };
+    static const char *const words[] = {
+        "is not linear in g: of -g it is not the negative",
+        "is not linear in g: a tiny g gives no tiny cotangent in proportion",
+        "is not linear in g: a huge g gives no huge cotangent in proportion",
+        "is not linear in g: of g = 0 it is not 0"
+    };
+    const int64_t n = eg_size(k->g), step = n > 3 ? (n - 1) / 2 : 1;
+    for (int i = 0; i < k->t->count; i++) {
+        eg_tensor *d;
+        if (!k->r[i]) continue;
+        for (int f = 0; f < 4; f++) {
+            eg_tensor *g = eg__leaf_copy(k->g);
+            for (int64_t j = 0; g && j < n; j++) eg__contract_numbers(g)[j] *= factor[f];
+            if (!eg__contract_ask(k->y, g, i, &d) ||
+                !eg__contract_alike(d, k->r[i], factor[f], 1e-10))
+                return eg__breaks(k, i, words[f]);
+        }
+        if (!linear_in(k, i, eg__contract_noise(k->g, 4),
+                       "is not linear in g: of g + h it is not the sum"))
+            return false;
+        for (int64_t at = 0; at < n; at += step) {
+            eg_tensor *g = eg__zeros(k->cx, EG_F64, k->g->rank, k->g->dim);
+            if (g) eg__contract_numbers(g)[at] = 1;
+            if (!linear_in(k, i, g,
+                           "is not linear in g: of a g that is 0 but for one element it "
+                           "is not what that element adds"))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* -- jvp -------------------------------------------------------------------------------------- */
+/* Returns ⟨a, b⟩ and adds the sizes of its terms to *size. */
+static double contract_dot(eg_tensor *a, eg_tensor *b, double *size)
+{
+    const double *x = eg_f64(a), *y = eg_f64(b);
+    double sum = 0;
+    for (int64_t k = 0, n = x && y ? eg_size(a) : 0; k < n; k++) {
+        sum += x[k] * y[k];
+        *size += fabs(x[k] * y[k]);
+    }
+    return sum;
+}
+bool eg__jvp_adjoint(eg__asked *k)
+{
+    if (!k->t->op->jvp) return true;
+    for (int only = -1; only < k->t->count; only++) {
+        eg_tensor *dx[EG_ASKED_OPERANDS] = { NULL };
+        double size = 0, right = 0;
+        char words[160];
+        if (only >= 0 && !k->r[only]) continue;
+        for (int i = 0; i < k->t->count; i++) {
+            if (!k->r[i] || (only >= 0 && i != only)) continue;
+            if (!(dx[i] = eg__contract_noise(k->x[i], 7 + (uint64_t)i))) return true;
+            right += contract_dot(k->r[i], dx[i], &size);
+        }
+        eg_tensor *d = k->t->op->jvp(k->y, dx);
+        const double left = d && eg_ok(d) ? contract_dot(d, k->g, &size) : 0;
+        if (!k->cx->failed && fabs(left - right) <= 1e-9 * size) continue;
+        if (only < 0)
+            snprintf(words, sizeof words,
+                     "and its jvp disagree where all operands move: %.6g, %.6g", right, left);
+        else
+            snprintf(words, sizeof words,
+                     "and its jvp disagree where operand %d moves alone: %.6g, %.6g", only + 1,
+                     right, left);
+        return eg__breaks(k, only, words);
+    }
+    return true;
+}
+
+/* -- the derivative --------------------------------------------------------------------------- */
+/* An operand of the row on x, which moves along v. */
+typedef struct moved {
+    const eg__asked *k;
+    eg_tensor *const *x, *g, *v;
+    int i, of;        /* operand that moves; what is looked at: the rule's answer for operand of,
+                       * −1: the result */
+    eg_tensor *along; /* in what direction the rule's answer is looked at */
+} moved;
+/* ⟨g, result⟩ or ⟨rule(g, of), along⟩ where the operand has moved t along v; false: it has no
+ * value. */
+static bool moved_value(const moved *m, double t, double *value)
+{
+    eg_ctx *cx = m->k->cx;
+    const eg_mark scope = eg_push(cx);
+    eg_tensor *x[EG_ASKED_OPERANDS], *d, *y;
+    double size = 0;
+    memcpy(x, m->x, (size_t)m->k->t->count * sizeof *x);
+    x[m->i] = eg__leaf_copy(m->x[m->i]);
+    for (int64_t j = 0, n = x[m->i] ? eg_size(x[m->i]) : 0; j < n; j++)
+        eg__contract_numbers(x[m->i])[j] += t * eg__contract_numbers(m->v)[j];
+    y = x[m->i] ? eg__contract_apply(m->k, x) : NULL;
+    bool good = y != NULL;
+    if (good && m->of >= 0) {
+        good = eg__contract_ask(y, m->g, m->of, &d) && d;
+        *value = good ? contract_dot(d, m->along, &size) : 0;
+    } else if (good)
+        *value = contract_dot(y, m->g, &size);
+    eg__refused(cx);
+    eg_pop(cx, scope);
+    return good;
+}
+/* The derivative at 0 of moved_value(m, t), with its error; false: no value there. */
+static bool contract_slope(const moved *m, double size, double *n, double *err)
+{
+    double d[3];
+    for (int k = 0; k < 3; k++) {
+        const double h = ldexp(0x1p-9, -k);
+        double up, down;
+        if (!moved_value(m, h, &up) || !moved_value(m, -h, &down)) return false;
+        d[k] = (up - down) / (2 * h);
+    }
+    const double r0 = (4 * d[1] - d[0]) / 3, r1 = (4 * d[2] - d[1]) / 3;
+    const double first = d[0] - d[1], second = d[1] - d[2], ratio = first / second;
+    *n = (16 * r1 - r0) / 15;
+    *err = fabs(*n - r1) + 1e-11 * size;
+    if (fabs(second) > 1e-11 * size && !(ratio > 2.8 && ratio < 20))
+        *err = fmax(fabs(first), fabs(second)) * 4 + 1e-11 * size;
+    return isfinite(*n) && isfinite(*err);
+}
+/* The rule against the row's own forward, at x. */
+static bool derivative_at(eg__asked *k, eg_tensor *const *x, const char *where)
+{
+    eg_tensor *y = eg__contract_apply(k, x), *g = y ? eg__contract_noise(y, 8) : NULL, *d;
+    eg__refused(k->cx);
+    if (!g || y->dtype != EG_F64 || !eg__all_finite(y)) return true;
+    for (int i = 0; i < k->t->count; i++) {
+        double size = 0, n, err;
+        char words[200];
+        if (!k->r[i] || !eg_size(x[i])) continue;
+        eg_tensor *v = eg__contract_noise(x[i], 9);
+        if (!v) return true;
+        if (!eg__contract_ask(y, g, i, &d)) return eg__breaks(k, i, where);
+        const double a = d ? contract_dot(d, v, &size) : 0;
+        contract_dot(y, g, &size);
+        moved m = { .k = k, .x = x, .g = g, .v = v, .i = i, .of = -1 };
+        if (!isfinite(a) || !contract_slope(&m, size, &n, &err)) continue;
+        if (fabs(a - n) <= 1e-6 * fmax(fabs(a), fabs(n)) + 10 * err) continue;
+        snprintf(words, sizeof words,
+                 "disagrees with its own forward%s: %.6g, not %.6g along a "
+                 "random direction",
+                 where, a, n);
+        return eg__breaks(k, i, words);
+    }
+    return true;
+}
+bool eg__derivative_here(eg__asked *k) { return derivative_at(k, k->x, ""); }
+bool eg__derivative_moved(eg__asked *k)
+{
+    eg_tensor *x[EG_ASKED_OPERANDS];
+    for (int i = 0; i < k->t->count; i++) {
+        x[i] = k->x[i];
+        if (x[i]->dtype != EG_F64) continue;
+        if (!(x[i] = eg__leaf_copy(k->x[i]))) return true;
+        double *v = eg__contract_numbers(x[i]);
+        for (int64_t j = 0, n = eg_size(x[i]); j < n; j++) {
+            const double u = 0.2 * eg__drawn(21 + (uint64_t)i, j);
+            v[j] = v[j] != 0 ? v[j] * (1 + u) : u;
+        }
+    }
+    return derivative_at(k, x, " with its operands moved");
+}
+
+/* Operands in which each axis of length `from` has length `to`, filled with the values that there
+ * are. */
+static bool resized(const eg__asked *k, int64_t from, int64_t to, eg_tensor **x)
+{
+    for (int i = 0; i < k->t->count; i++) {
+        eg_tensor *o = k->x[i];
+        int64_t dim[EG_RANK_MAX], size = 1;
+        for (int r = 0; r < o->rank; r++) size *= dim[r] = o->dim[r] == from ? to : o->dim[r];
+        x[i] = o;
+        if (size == eg_size(o)) continue;
+        if (size > LARGEST || !(x[i] = eg__new(k->cx, (eg_dtype)o->dtype, o->rank, dim)))
+            return false;
+        const int64_t n = eg_size(o), width = eg__width[o->dtype];
+        for (int64_t j = 0; j < size; j++) {
+            memcpy(x[i]->data + j * width, o->data + j % n * width, (size_t)width);
+            if (o->dtype == EG_F64) eg__contract_numbers(x[i])[j] *= 1 + 0.05 * eg__drawn(10, j);
+        }
+    }
+    return true;
+}
+/* The sizes that one call has may all be multiples of a block, or all smaller than one. A row with
+ * attributes may have its sizes in them, and is left alone. */
+bool eg__derivative_at_sizes(eg__asked *k)
+{
+    int64_t from[8];
+    int n = 0;
+    if (k->t->attr_size) return true;
+    for (int i = 0; i < k->t->count; i++)
+        for (int r = 0; r < k->x[i]->rank && eg_size(k->x[i]); r++) {
+            bool seen = k->x[i]->dim[r] < 2 || n == 8;
+            for (int j = 0; j < n; j++) seen |= from[j] == k->x[i]->dim[r];
+            if (!seen) from[n++] = k->x[i]->dim[r];
+        }
+    for (int j = 0; j < n; j++) {
+        const int64_t to[] = { from[j] + 1, from[j] + 7, 128 + from[j] % 8, 64, 16 };
+        for (int s = 0; s < 5; s++) {
+            eg_tensor *x[EG_ASKED_OPERANDS];
+            char where[64];
+            const eg_mark m = eg_push(k->cx);
+            snprintf(where, sizeof where, " at an axis of %lld elements", (long long)to[s]);
+            const bool good =
+                to[s] <= from[j] || !resized(k, from[j], to[s], x) || derivative_at(k, x, where);
+            eg_pop(k->cx, m);
+            if (!good) return false;
+        }
+    }
+    return true;
+}
+
+/* -- the derivative of the cotangent ---------------------------------------------------------- */
+/* The gradient of the cotangent for operand i, by each operand. */
+static bool second_of(eg__asked *k, int i)
+{
+    eg_tensor *along = eg__contract_noise(k->r[i], 14), *cut;
+    if (!along || k->r[i]->unrecorded || !k->r[i]->op) return true; /* no gradient is claimed */
+    bool any = false;
+    for (int j = 0; j < k->t->count; j++)
+        any |= k->r[j] && eg_path_to(k->r[i], k->x[j], &cut) != EG_NO_PATH;
+    for (int j = 0; j < k->t->count && any; j++) {
+        eg_tensor *dj, *v = k->r[j] ? eg__contract_noise(k->x[j], 15) : NULL;
+        double size = 0, n, err;
+        char words[200];
+        if (!v || eg_grad(k->r[i], along, 1, &k->x[j], &dj) || !eg__all_finite(dj)) {
+            eg__refused(k->cx);
+            continue;
+        }
+        const double a = contract_dot(dj, v, &size);
+        contract_dot(k->r[i], along, &size);
+        moved m = { .k = k, .x = k->x, .g = k->g, .v = v, .i = j, .of = i, .along = along };
+        if (!contract_slope(&m, size, &n, &err)) continue;
+        if (fabs(a - n) <= 1e-5 * fmax(fabs(a), fabs(n)) + 10 * err) continue;
+        snprintf(words, sizeof words,
+                 "has a wrong gradient of its own (second order) by operand %d: %.6g, not %.6g",
+                 j + 1, a, n);
+        return eg__breaks(k, i, words);
+    }
+    return true;
+}
+bool eg__second_order(eg__asked *k)
+{
+    for (int i = 0; i < k->t->count; i++)
+        if (k->r[i] && !second_of(k, i)) return false;
+    return true;
+}

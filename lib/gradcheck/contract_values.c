@@ -1,0 +1,207 @@
+/* contract_values.c: contracts about values: a row gives the same answer whenever it is asked,
+ * writes to nothing, reads what it says, and does not depend on the layout of g or of operands, nor
+ * on one tensor given twice. */
+#include "gradcheck/contracts.h"
+#include <math.h>
+#include <string.h>
+
+/* -- the same answer -------------------------------------------------------------------------- */
+bool eg__same_again(eg__asked *k)
+{
+    eg_tensor *d, *other[EG_ASKED_OPERANDS], *z;
+    for (int i = 0; i < k->t->count; i++)
+        if (k->r[i] &&
+            (!eg__contract_ask(k->y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            return eg__breaks(k, i, "gives another cotangent when it is asked again");
+    eg_tensor *fresh = eg__contract_apply(k, k->x);
+    for (int i = k->t->count; i-- > 0;)
+        if (k->r[i] &&
+            (!eg__contract_ask(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            return eg__breaks(k, i,
+                              "depends on what the rules of other operands left behind: asked in "
+                              "another order it gives another cotangent");
+    for (int i = 0; i < k->t->count; i++) {
+        other[i] = k->x[i];
+        if (k->x[i]->dtype != EG_F64 || !(other[i] = eg__leaf_copy(k->x[i]))) continue;
+        for (int64_t j = 0, n = eg_size(other[i]); j < n; j++)
+            eg__contract_numbers(other[i])[j] *= 1 + 0.01 * eg__drawn(3, j);
+    }
+    fresh = eg__contract_apply(k, k->x);
+    z = k->cx->failed ? NULL : eg__contract_apply(k, other);
+    eg__refused(k->cx);
+    for (int i = 0; z && i < k->t->count; i++) {
+        if (k->r[i]) eg__contract_ask(z, k->g, i, &d);
+        if (k->r[i] &&
+            (!eg__contract_ask(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            return eg__breaks(k, i,
+                              "depends on what was called in between: state outlives the call");
+    }
+    const bool was = eg_nograd(k->cx, true);
+    bool good = true;
+    int at = 0;
+    for (int i = 0; i < k->t->count && good; i++)
+        if (k->r[i]) {
+            at = i;
+            good = eg__contract_ask(k->y, k->g, i, &d) && eg__contract_alike(d, k->r[i], 1, 1e-12);
+        }
+    z = good ? eg__contract_apply(k, k->x) : NULL;
+    const bool value = !good || eg__contract_alike(z, k->y, 1, 1e-12);
+    eg_nograd(k->cx, was);
+    if (!good)
+        return eg__breaks(k, at, "gives another cotangent while nothing is recorded (eg_nograd)");
+    return value || eg__breaks(k, -1, "has another value while nothing is recorded (eg_nograd)");
+}
+
+/* -- writes to nothing, reads what it says ---------------------------------------------------- */
+bool eg__writes_nothing(eg__asked *k)
+{
+    eg_tensor *before[EG_ASKED_OPERANDS], *d, *y = eg__leaf_copy(k->y), *g = eg__leaf_copy(k->g);
+    for (int i = 0; i < k->t->count; i++)
+        if (!(before[i] = eg__leaf_copy(k->x[i]))) return true;
+    for (int i = 0; i < k->t->count; i++) {
+        if (!k->r[i]) continue;
+        eg__contract_ask(k->y, k->g, i, &d);
+        if (!eg__contract_alike(k->g, g, 1, 0))
+            return eg__breaks(k, i, "writes to the cotangent that it is given");
+        if (!eg__contract_alike(k->y, y, 1, 0)) return eg__breaks(k, i, "writes to the result");
+        for (int j = 0; j < k->t->count; j++)
+            if (k->x[j]->dtype == EG_F64 && !eg__contract_alike(k->x[j], before[j], 1, 0))
+                return eg__breaks(k, i, "writes to an operand");
+    }
+    return true;
+}
+/* Makes all elements of x NaN. */
+static void poisoned(eg_tensor *x)
+{
+    for (int64_t k = 0, n = eg_size(x); k < n; k++) eg__contract_numbers(x)[k] = NAN;
+}
+bool eg__uses_honest(eg__asked *k)
+{
+    const eg_uses uses = k->t->op->uses;
+    const bool result = uses == EG_USES_ALL || uses == EG_USES_RESULT;
+    if (uses == EG_USES_ALL) return true;
+    for (int i = 0; i < k->t->count; i++) {
+        eg_tensor *x[EG_ASKED_OPERANDS], *d;
+        if (!k->r[i]) continue;
+        for (int j = 0; j < k->t->count; j++)
+            if (!(x[j] = k->x[j]->dtype == EG_F64 ? eg__leaf_copy(k->x[j]) : k->x[j])) return true;
+        eg_tensor *y = eg__contract_apply(k, x);
+        if (!y || y->st != &y->own) return true;
+        if (!result) poisoned(y);
+        for (int j = 0; j < k->t->count; j++) {
+            const bool reads = uses == EG_USES_OPERANDS || (uses == EG_USES_OTHERS && j != i);
+            if (x[j]->dtype == EG_F64 && !reads) poisoned(x[j]);
+        }
+        if (!eg__contract_ask(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12))
+            return eg__breaks(k, i, "reads what .uses says that it does not read");
+    }
+    return true;
+}
+
+/* -- of any layout ---------------------------------------------------------------------------- */
+/* The values of v, laid out otherwise. */
+typedef enum layout { PERMUTED, SLICED, REVERSED, LAYOUTS } layout;
+static const char *const layout_name[] = { "permuted", "sliced", "reversed" };
+/* Returns a view with the shape and values of v inside a longer array, whose other elements are
+ * 1e30, so that a row that ignores strides is noticed. NULL after an error. */
+static eg_tensor *laid_out(eg_tensor *v, layout how)
+{
+    const int64_t n = eg_size(v);
+    int64_t stride[EG_RANK_MAX], offset = 0, step = how == SLICED ? 2 : how == REVERSED ? -1 : 1;
+    eg_tensor *room = eg__new(v->cx, EG_F64, 1, (int64_t[]){ 2 * n + 1 });
+    if (!room) return NULL;
+    for (int64_t k = 0; k < 2 * n + 1; k++) eg__contract_numbers(room)[k] = 1e30;
+    for (int r = 0; r < v->rank; r++) {
+        const int axis = how == PERMUTED ? r : v->rank - 1 - r;
+        stride[axis] = step;
+        step *= v->dim[axis];
+    }
+    if (how == SLICED) offset = 1;
+    if (how == REVERSED && n) offset = n - 1;
+    eg_tensor *x = eg__alias(room, v->rank, v->dim, stride, offset);
+    if (x) eg__copy(x, v);
+    return x;
+}
+/* The first row of v for every row, each in the same place of memory; NULL: v has no two rows. */
+static eg_tensor *repeated(eg_tensor *v)
+{
+    int64_t stride[EG_RANK_MAX];
+    if (v->rank == 0 || v->dim[0] < 2 || !eg_size(v)) return NULL;
+    eg__row_major(v->rank, v->dim, stride);
+    stride[0] = 0;
+    return eg__alias(v, v->rank, v->dim, stride, 0);
+}
+bool eg__layouts_of_g(eg__asked *k)
+{
+    char words[96];
+    eg_tensor *d, *e, *wide = repeated(k->g), *flat = wide ? eg__leaf_copy(wide) : NULL;
+    for (int i = 0; i < k->t->count; i++) {
+        if (!k->r[i]) continue;
+        for (int how = 0; how < LAYOUTS; how++) {
+            snprintf(words, sizeof words, "depends on the layout of g: of a %s g it is another one",
+                     layout_name[how]);
+            if (!eg__contract_ask(k->y, laid_out(k->g, (layout)how), i, &d) ||
+                !eg__contract_alike(d, k->r[i], 1, 1e-10))
+                return eg__breaks(k, i, words);
+        }
+        if (wide && flat &&
+            (!eg__contract_ask(k->y, flat, i, &e) || !eg__contract_ask(k->y, wide, i, &d) ||
+             !eg__contract_alike(d, e, 1, 1e-10)))
+            return eg__breaks(k, i,
+                              "depends on the layout of g: of an expanded g it is another one");
+    }
+    return true;
+}
+/* The row on x and on row-major copies of x: the same result, the same cotangents. A row may refuse
+ * x. */
+static bool same_on(eg__asked *k, eg_tensor *const *x, const char *words)
+{
+    eg_tensor *flat[EG_ASKED_OPERANDS], *d, *e;
+    for (int i = 0; i < k->t->count; i++)
+        if (!(flat[i] = x[i]->dtype == EG_F64 ? eg__leaf_copy(x[i]) : x[i])) return true;
+    eg_tensor *y = eg__contract_apply(k, x), *z = y ? eg__contract_apply(k, flat) : NULL;
+    if (!y || !z) {
+        eg__refused(k->cx);
+        return true;
+    }
+    if (!eg__all_finite(z)) return true;
+    if (!eg__contract_alike(y, z, 1, 1e-10)) {
+        char said[128];
+        snprintf(said, sizeof said, "has another value where %s", words);
+        return eg__breaks(k, -1, said);
+    }
+    eg_tensor *g = eg__contract_noise(z, 5);
+    for (int i = 0; g && i < k->t->count; i++) {
+        if (!k->r[i]) continue;
+        if (!eg__contract_ask(z, g, i, &e)) return true;
+        if (e && !eg__all_finite(e)) continue;
+        char said[128];
+        snprintf(said, sizeof said, "gives another cotangent where %s", words);
+        if (!eg__contract_ask(y, g, i, &d) || !eg__contract_alike(d, e, 1, 1e-9))
+            return eg__breaks(k, i, said);
+    }
+    return true;
+}
+bool eg__layouts_of_operands(eg__asked *k)
+{
+    char words[64];
+    eg_tensor *x[EG_ASKED_OPERANDS];
+    for (int i = 0; i < k->t->count; i++) {
+        if (k->x[i]->dtype != EG_F64 || !eg_size(k->x[i])) continue;
+        memcpy(x, k->x, sizeof x);
+        for (int how = 0; how <= LAYOUTS; how++) {
+            x[i] = how < LAYOUTS ? laid_out(k->x[i], (layout)how) : repeated(k->x[i]);
+            snprintf(words, sizeof words, "operand %d is %s", i + 1,
+                     how < LAYOUTS ? layout_name[how] : "expanded");
+            if (x[i] && !same_on(k, x, words)) return false;
+        }
+        for (int j = i + 1; j < k->t->count; j++) {
+            if (k->x[j]->dtype != EG_F64 || !eg__same_shape(k->x[i], k->x[j])) continue;
+            memcpy(x, k->x, sizeof x);
+            x[j] = x[i];
+            snprintf(words, sizeof words, "operands %d and %d are the same tensor", i + 1, j + 1);
+            if (!same_on(k, x, words)) return false;
+        }
+    }
+    return true;
+}
