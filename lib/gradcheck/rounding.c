@@ -20,9 +20,10 @@ static uint64_t scrambled(uint64_t z)
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
 }
-/* What was read: a table of 16 bits for each element, in which that of its magnitude is set. */
+/* What was read: a table of 16 bits for each element, in which that of its magnitude is set; salt:
+ * which one that is differs from sample to sample, since two elements may share it. */
 typedef struct seen {
-    uint64_t mask;
+    uint64_t mask, salt;
     uint8_t *bit;
 } seen;
 static uint64_t seen_at(const seen *s, double x)
@@ -30,7 +31,7 @@ static uint64_t seen_at(const seen *s, double x)
     uint64_t z;
     x = fabs(x);
     memcpy(&z, &x, sizeof z);
-    return scrambled(z) & s->mask;
+    return scrambled(z ^ s->salt) & s->mask;
 }
 static void seen_add(seen *s, const eg_tensor *x)
 {
@@ -64,7 +65,7 @@ static bool seen_of(const eg_tensor *y, seen *s)
 static bool rounded_at_random(const eg_tensor *y)
 {
     eg__probe *p = y->cx->probe;
-    seen s;
+    seen s = { .salt = p->rounding };
     if (y->dtype != EG_F64 || y->st != &y->own || !y->data) return true;
     const eg_mark m = eg_push(y->cx);
     const bool good = seen_of(y, &s);

@@ -13,7 +13,7 @@ static bool state_alike(const double *a, const double *b, double factor, int64_t
     for (int64_t k = 0; k < n; k++)
         if (isfinite(a[k])) most = fmax(most, fabs(a[k]));
     for (int64_t k = 0; k < n; k++)
-        if (b[k] != factor * a[k] && !(isnan(a[k]) && isnan(b[k])) &&
+        if (b[k] != factor * a[k] && (isfinite(a[k]) || isfinite(b[k])) &&
             !(jitter && isinf(jitter[k])) &&
             !(fabs(b[k] - factor * a[k]) <=
               fabs(factor) * (1e-9 * most + (jitter ? 64 * jitter[k] : 0))))
