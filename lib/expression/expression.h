@@ -28,6 +28,32 @@ eg_tensor *eg__composed(eg_composed *c);
  * NULL where there is none. eg__composed must have been called before; dscore may be NULL. False
  * after an error. */
 bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx, eg_tensor **dscore);
+/* -- for expressions of other folders -- */
+/* The row of eg_expr applied to a parsed expression: its attribute and its operands. */
+typedef struct eg_expr_call {
+    eg_ctx *cx;
+    void *attr;
+    size_t bytes;
+    int count, tensors; /* operands; those of them that the expression reads */
+    eg_tensor *operand[EG_TENSORS_MAX + 1];
+} eg_expr_call;
+/* Prepares an expression over `letters` of these sizes, at most EG_READ_MAX, which reads x. score,
+ * with an axis for each letter, is its score, and the last of the tensors (NULL: it reads none).
+ * Elements where the bool tensor `allow` (NULL: none) is false have no influence on cotangents of
+ * the first order, whatever derivatives they have. False after an error. */
+bool eg__expr_call(eg_expr_call *, eg_ctx *, const eg_expression *, int letters,
+                   const int64_t *size, int count, eg_tensor *const *x, eg_tensor *score,
+                   eg_tensor *allow);
+eg_tensor *eg__expr_value(const eg_expr_call *);
+/* Computes the cotangents of the tensors from that of the value, in one pass; NULL for tensors that
+ * are no floats. They have derivatives. False after an error. */
+bool eg__expr_slopes(const eg_expr_call *, eg_tensor *g, eg_tensor **dx);
+/* True if each element of the cotangent of tensor t, of sizes dim, is written once, without a sum:
+ * one node alone reads t, and every letter of a size other than 1 is the index of an axis. */
+bool eg__written_once(const eg_expression *, int letters, const int64_t *size, int t,
+                      const int64_t *dim);
+/* Writes n sums to `to`: of each, what `sets` sets of doubles, `apart` from each other, have. */
+void eg__sums_add(bool f64, void *to, int64_t n, int64_t sets, int64_t apart, const double *sum);
 /* Finds the least and the largest element of a tensor of integers; 0 and 0 if it is empty. */
 void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most);
 #endif

@@ -15,14 +15,15 @@ typedef struct eg_result_loop {
         step[EG_EXPRESSION_LETTERS]; /* of each group: positions, and the stride in the result */
     int64_t row_blocks, lane_blocks, blocks, elements;
     eg_block_plan plan;
-    eg_source source[EG_GIVEN_MAX];
-    int64_t strides[EG_GIVEN_MAX][EG_READ_MAX];
-    eg_sink sink[EG_GIVEN_MAX];
+    eg_source source[EG_TENSORS_MAX];
+    int64_t strides[EG_TENSORS_MAX][EG_READ_MAX];
+    eg_sink sink[EG_TENSORS_MAX];
     void *out;
     const void *g;
-    char *workspace; /* plan.bytes for each thread */
-    double *sums;    /* of cotangents that are added: a set for each piece */
-    int64_t summed;  /* doubles in a set */
+    const uint8_t *allow; /* over the result: eg_block_data.allow; NULL: all count */
+    char *workspace;      /* plan.bytes for each thread */
+    double *sums;         /* of cotangents that are added: a set for each piece */
+    int64_t summed;       /* doubles in a set */
     int64_t pieces;
 } eg_result_loop;
 /* Prepares the loop for the value of node `root` over letters of these sizes; wanted: bits of the

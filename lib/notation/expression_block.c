@@ -569,6 +569,12 @@ static void take_in(block *x)
     if (!block_wide) fold_end(x, &f);
     x->fresh[k] = false;
 }
+/* Sets to 0 what row r of a cotangent, one number for each lane, has of elements that do not count:
+ * where the cotangent is 0 and the derivative infinite, it is NaN. */
+static void clear_row(const block *x, int64_t r, void *row)
+{
+    if (x->b->allow) x->floats->clear(x->b->lanes, row, x->b->allow + r * x->b->allow_step);
+}
 /* Adds to the cotangent of operand i of node k what it gets from that of k. */
 static void to_operand(block *x, int k, int i)
 {
@@ -587,6 +593,7 @@ static void to_operand(block *x, int k, int i)
         const unsigned still = block_operands(x, k, r, false, in);
         void *to = same && x->fresh[j] ? (void *)cotangent_at(x, j, r) : row_buffer(x, 0);
         loop(length, to, cotangent_at(x, k, r), x->v[k].p + r * x->v[k].step, in, still);
+        if (!same && p->extent[k] == EG_EXTENT_BLOCK) clear_row(x, r, to);
         if (!same)
             fold_row(x, &f, r, to);
         else if (!x->fresh[j])
@@ -605,7 +612,8 @@ static void to_tensor(const block *x, int k)
     if (!s->data || is_empty(x, n)) return;
     for (int64_t r = 0; r < rows; r++) {
         const reach at = reach_of(x, k, r, s->stride);
-        const char *d = cotangent_at(x, k, r);
+        char *d = cotangent_at(x, k, r);
+        if (x->p->extent[k] == EG_EXTENT_BLOCK) clear_row(x, r, d);
         const int width = x->p->f64 ? 8 : 4;
         if (s->direct && at.step == 1)
             memcpy((char *)s->data + at.base * width, d, (size_t)(count * width));
@@ -620,9 +628,11 @@ static void to_tensor(const block *x, int k)
 static void to_score(const block *x, int k)
 {
     const int64_t width = x->p->f64 ? 8 : 4;
-    for (int64_t r = 0; r < x->b->rows; r++)
-        memcpy((char *)x->b->dscore + r * x->b->dscore_step * width, cotangent_at(x, k, r),
-               (size_t)(x->b->lanes * width));
+    for (int64_t r = 0; r < x->b->rows; r++) {
+        char *to = (char *)x->b->dscore + r * x->b->dscore_step * width;
+        memcpy(to, cotangent_at(x, k, r), (size_t)(x->b->lanes * width));
+        clear_row(x, r, to);
+    }
 }
 void eg__block_slopes(const eg_block_plan *p, const eg_block_data *b, void *workspace)
 {

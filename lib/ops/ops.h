@@ -161,6 +161,10 @@ typedef struct eg_masking {
 bool eg__masks_letters(const eg_masking *, int term, const char *which);
 /* False after an error: letters or types that do not fit. */
 bool eg__masks_fit(const eg_masking *, eg_dtype scores);
+/* The place in o->axis of the index that .offset moves in an expression, where the axes occur as
+ * positions and sizes (bits): the one that .offset_letter names, or the only one that is not
+ * attended over; −1 if there is none, −2 after an error. */
+int eg__masks_moved(const eg_masking *, uint32_t positions, uint32_t sizes);
 /* Compiles o->where over the scores' axes into *where (NULL if there is none). *moved: the place in
  * o->axis of the index that .offset moves, −1 if none. False after an error. */
 bool eg__masks_where(const eg_masking *, const eg_predicate **where, int *moved);
@@ -200,7 +204,7 @@ eg_tensor *eg__drop(const eg_drop *, eg_tensor *x);
 /* -- memo: the cotangents of several operands, made in one pass. A rule is asked for one operand
  * at a time; what one call made for the others waits here. It serves only the cotangent g that it
  * was made for: the same tensor with the same values, in the same scope. -------------------- */
-enum { EG_MEMO = 12 };
+enum { EG_MEMO = 24 };
 typedef struct eg_memo {
     const eg_tensor *g;    /* the cotangent; NULL: the memo is empty */
     uint64_t seq, version; /* its number, and that of its values */

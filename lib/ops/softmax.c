@@ -306,23 +306,19 @@ eg_tensor *eg__where_tensor(eg_ctx *cx, const eg_predicate *p, int rank, const i
     return eg__alias(m, rank, size, stride, 0);
 }
 
-/* The axis of the scores that .offset moves: the one that .offset_letter names, or the only one of
- * the predicate that is not attended over; −1 if there is none, −2 after an error. */
-static int moved_axis(const eg_masking *o, const eg_predicate *where)
+/* The axis that .offset moves, of those that occur as positions and sizes; −2 after an error. */
+static int moved_axis(const eg_masking *o, uint32_t positions, uint32_t sizes)
 {
     const eg_bound *b = o->bound;
     const int outer = o->rank - o->inner;
-    const unsigned others = outer < 32 ? (1u << outer) - 1 : ~0u,
-                   uses = where ? eg__where_uses(where) & others : 0,
-                   in = uses    ? uses
-                        : where ? eg__where_sizes(where) & others
-                                : 0;
+    const uint32_t others = outer < 32 ? (1u << outer) - 1 : ~0u, uses = positions & others,
+                   in = uses ? uses : sizes & others;
     if (o->offset_letter) {
         const size_t n = strlen(o->offset_letter);
         for (int r = 0; r < outer; r++) {
             const eg_axis_name *a = &b->axis[o->axis[r]];
             if ((size_t)a->length == n && !memcmp(a->text, o->offset_letter, n))
-                return (in | (where ? eg__where_sizes(where) : 0)) >> r & 1 ? r : -1;
+                return (in | sizes) >> r & 1 ? r : -1;
         }
         return eg_fail_as(b->cx, EG_ERROR_NOTATION,
                           "%s: .offset_letter is '%.40s', which is no index of the queries", b->who,
@@ -337,33 +333,39 @@ static int moved_axis(const eg_masking *o, const eg_predicate *where)
                -2;
     return in ? 31 - __builtin_clz(in) : -1;
 }
+int eg__masks_moved(const eg_masking *o, uint32_t positions, uint32_t sizes)
+{
+    const eg_bound *b = o->bound;
+    const int moved = moved_axis(o, positions, sizes);
+    int64_t last;
+    if (moved < -1) return moved;
+    if (moved >= 0 && __builtin_add_overflow(o->offset, b->axis[o->axis[moved]].size, &last))
+        eg_fail_as(b->cx, EG_ERROR_MISUSE,
+                   "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", b->who,
+                   (long long)o->offset, (long long)b->axis[o->axis[moved]].size);
+    else if (moved < 0 && o->offset && !o->elsewhere && o->where)
+        eg_fail_as(b->cx, EG_ERROR_NOTATION,
+                   "%s: .offset is %lld, but \"%s\" names no query index that it could move",
+                   b->who, (long long)o->offset, o->where);
+    else if (moved < 0 && o->offset && !o->elsewhere)
+        eg_fail_as(b->cx, EG_ERROR_MISUSE,
+                   "%s: .offset is %lld, but there is no .where that it could move", b->who,
+                   (long long)o->offset);
+    return eg__failed(b->cx) ? -2 : moved;
+}
 
 bool eg__masks_where(const eg_masking *o, const eg_predicate **where, int *moved)
 {
     const eg_bound *b = o->bound;
     const eg_axis_name *name[EG_RANK_MAX] = { NULL };
     eg_predicate *p = NULL;
-    int64_t last;
     *where = NULL;
     for (int r = 0; r < o->rank; r++) name[r] = &b->axis[o->axis[r]];
     if (o->where && !(p = eg__where_parse(b->cx, b->who, o->where, o->rank, name))) return false;
     *where = p;
-    *moved = moved_axis(o, p);
-    if (*moved < -1) return false;
-    if (*moved >= 0 && __builtin_add_overflow(o->offset, name[*moved]->size, &last))
-        eg_fail_as(b->cx, EG_ERROR_MISUSE,
-                   "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", b->who,
-                   (long long)o->offset, (long long)name[*moved]->size);
-    else if (*moved < 0 && o->offset && !o->elsewhere && o->where)
-        eg_fail_as(b->cx, EG_ERROR_NOTATION,
-                   "%s: .offset is %lld, but \"%s\" names no query index that it could move",
-                   b->who, (long long)o->offset, o->where);
-    else if (*moved < 0 && o->offset && !o->elsewhere)
-        eg_fail_as(b->cx, EG_ERROR_MISUSE,
-                   "%s: .offset is %lld, but there is no .where that it could move", b->who,
-                   (long long)o->offset);
+    *moved = eg__masks_moved(o, p ? eg__where_uses(p) : 0, p ? eg__where_sizes(p) : 0);
     if (*moved >= 0) eg__where_lengthen(p, *moved, o->offset);
-    return !eg__failed(b->cx);
+    return *moved >= -1;
 }
 
 bool eg__masks_letters(const eg_masking *o, int term, const char *which)
