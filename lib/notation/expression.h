@@ -7,6 +7,7 @@
  *                       expression_parser.h is between the two
  *   expression_sizes.c  sizes of letters, from the tensors that they index
  *   expression_range.c  bounds of integers and truth values while the indices go over a box
+ *   expression_bounds.c bounds of the integers and truths in blocks of a tensor, for such boxes
  *   expression_block.c  values and cotangents of a block of rows × lanes
  *   expression_loops.c  the inner loops of expression_block.c, made from expression_rows.h
  *
@@ -144,11 +145,11 @@ bool eg__expression_sizes(eg_ctx *, const eg_expression_source *, const eg_expre
                           int64_t *size);
 
 /* -- ranges ----------------------------------------------------------------------------------- */
-/* A box of positions: letter k, of size size[k], goes over low[k] ≤ i < high[k]. least, most:
- * bounds of the values of each tensor of integers. */
+/* A box of positions: letter k, of size size[k], goes over low[k] ≤ i < high[k]. */
 typedef struct eg_box {
     const int64_t *low, *high, *size;
-    int64_t least[EG_GIVEN_MAX], most[EG_GIVEN_MAX];
+    int64_t least[EG_GIVEN_MAX], most[EG_GIVEN_MAX]; /* bounds of each tensor of integers */
+    const struct eg_bounds *bounds; /* bounds of integers and truths by blocks; NULL: none */
 } eg_box;
 /* Bounds of a value: a whole number lies in [low, high]; a truth is [0, 0] if it never holds, [1,
  * 1] if it always holds, else [0, 1]. */
@@ -235,4 +236,31 @@ void eg__block_values(const eg_block_plan *, const eg_block_data *, void *worksp
 /* Computes the cotangents of a block. eg__block_values of the same block must have been called
  * before with the same workspace. */
 void eg__block_slopes(const eg_block_plan *, const eg_block_data *, void *workspace);
+
+/* -- bounds by blocks ------------------------------------------------------------------------- */
+/* A tensor that is cut into blocks along its axes; its part of the table begins at entry `at`. */
+typedef struct eg_bounded {
+    int rank;
+    int64_t at, dim[EG_READ_MAX], block[EG_READ_MAX], blocks[EG_READ_MAX];
+} eg_bounded;
+/* The least and the largest value in each block of the integer and bool tensors that an expression
+ * reads. */
+typedef struct eg_bounds {
+    uint32_t tensors; /* bits: those that are in the table */
+    int64_t entries;  /* of the table */
+    const eg_interval *table;
+    eg_bounded of[EG_GIVEN_MAX];
+} eg_bounds;
+/* Cuts the tensors: an axis that letter k alone indexes into blocks of block[k] > 0 positions; with
+ * several such letters the smallest block counts, and without one the axis is not cut. Reads
+ * source[…].dim only. */
+void eg__bounds_plan(eg_bounds *, const eg_expression *, const eg_source *source,
+                     const int64_t *block);
+/* Fills the table, b->entries of it, which belongs to the caller and must live as long as the
+ * bounds are used. The bounds then serve eg_box.bounds. Strides may be any. */
+void eg__bounds_fill(eg_bounds *b, const eg_source *source, eg_interval *table);
+/* Returns bounds of the elements of a tensor whose indices lie in index[0], index[1], …; `whole`,
+ * the bounds of all elements, if the table does not tell. */
+eg_interval eg__bounds_over(const eg_bounds *, int tensor, const eg_interval *index,
+                            eg_interval whole);
 #endif
