@@ -466,8 +466,8 @@ static bool made_there(const block *x)
 {
     const int k = x->p->root;
     const eg_node *n = &x->p->e->node[k];
-    return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes && n->kind == EG_IS_FLOAT &&
-           n->code > EG_X_READ && !x->p->slopes;
+    return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes && n->kind != EG_IS_WHOLE &&
+           n->code > EG_X_READ && !x->p->slopes && x->b->out;
 }
 void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *workspace)
 {

@@ -104,6 +104,20 @@ void eg__bounds_fill(eg_bounds *b, const eg_source *source, eg_interval *table)
         if (b->tensors >> k & 1) tensor_bounds(&b->of[k], &source[k], table + b->of[k].at);
 }
 
+void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most)
+{
+    eg_bounded t = { .rank = x->rank };
+    eg_interval v = { 0, 0 };
+    *least = *most = 0;
+    if (x->rank > EG_READ_MAX || !eg_size(x)) return;
+    for (int r = 0; r < x->rank; r++) {
+        t.dim[r] = t.block[r] = x->dim[r];
+        t.blocks[r] = 1;
+    }
+    tensor_bounds(&t, &(eg_source){ x->data, x->stride, (eg_dtype)x->dtype, x->dim }, &v);
+    *least = v.low, *most = v.high;
+}
+
 /* -- a box of indices ------------------------------------------------------------------------- */
 enum { LOOKED_AT = 64 }; /* the most blocks that one look-up reads */
 eg_interval eg__bounds_over(const eg_bounds *b, int tensor, const eg_interval *index,
