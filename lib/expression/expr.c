@@ -64,7 +64,7 @@ static bool is_direct(const formula *f, const eg_tensor *x, int t)
 }
 /* Writes the sums of n cotangents to `to`. Each piece of the loop has added to a set of doubles of
  * its own; the sets are added in order. */
-static void add_pieces(const eg_result_loop *o, char *to, int64_t n, const double *sum)
+static void add_pieces(const eg_block_loop *o, char *to, int64_t n, const double *sum)
 {
     for (int64_t k = 0; k < n; k++) {
         double all = 0;
@@ -86,14 +86,14 @@ static bool gradient_forward(eg_tensor *d)
     const int width = f64 ? 8 : 4;
     uint32_t wanted = 0;
     int64_t at[EG_GIVEN_MAX] = { 0 }, room[EG_GIVEN_MAX] = { 0 }, end = 0;
-    eg_result_loop o;
+    eg_block_loop o;
     memset(d->data, 0, d->st->bytes);
     for (int k = 0; k < count; k++) {
         x[k] = d->in[k];
         if (eg__is_float(x[k]->dtype)) wanted |= 1u << k;
     }
-    if (!eg__result_loop(&o, d->cx, expression_of(f), expression_of(f)->root, f->letters, f->size,
-                         NULL, x, count, f64, wanted))
+    if (!eg__block_loop(&o, d->cx, expression_of(f), expression_of(f)->root, f->letters, f->size,
+                        NULL, x, count, f64, wanted))
         return false;
     if (!o.elements) return true;
     if (!eg_ok(g = eg_contiguous(g))) return false;
@@ -114,7 +114,7 @@ static bool gradient_forward(eg_tensor *d)
     }
     for (int k = 0; k < count; k++)
         if (wanted >> k & 1 && !o.sink[k].direct) o.sink[k].data = o.sums + room[k];
-    if (!eg__result_loop_run(&o)) return false;
+    if (!eg__block_loop_run(&o)) return false;
     for (int k = 0; k < count; k++)
         if (wanted >> k & 1 && !o.sink[k].direct)
             add_pieces(&o, d->data + at[k] * width, eg_size(x[k]), o.sums + room[k]);
@@ -219,12 +219,12 @@ static bool expr_shape(eg_tensor *y)
 static bool expr_forward(eg_tensor *y)
 {
     const formula *f = y->attr;
-    eg_result_loop o;
-    if (!eg__result_loop(&o, y->cx, expression_of(f), expression_of(f)->root, f->letters, f->size,
-                         NULL, y->in, y->count, expr_floats(y) == EG_F64, 0))
+    eg_block_loop o;
+    if (!eg__block_loop(&o, y->cx, expression_of(f), expression_of(f)->root, f->letters, f->size,
+                        NULL, y->in, y->count, expr_floats(y) == EG_F64, 0))
         return false;
     o.out = y->data;
-    return eg__result_loop_run(&o);
+    return eg__block_loop_run(&o);
 }
 static bool expr_c128(eg_tensor *y)
 {

@@ -269,7 +269,7 @@ eg_interval eg__bounds_over(const eg_bounds *, int tensor, const eg_interval *in
 /* -- results ---------------------------------------------------------------------------------- */
 /* A loop over the elements of a result. Its axes are groups of letters that are joined; it is cut
  * into blocks. */
-typedef struct eg_result_loop {
+typedef struct eg_block_loop {
     eg_ctx *cx;
     const eg_expression *e;
     int root, letters, groups;
@@ -289,17 +289,17 @@ typedef struct eg_result_loop {
     double *sums;    /* of cotangents that are added: a set for each piece */
     int64_t summed;  /* doubles in a set */
     int64_t pieces;
-} eg_result_loop;
+} eg_block_loop;
 /* Prepares the loop for the value of node `root` over letters of these sizes, letter k from
  * position first[k] on (NULL: 0); wanted: bits of the tensors whose cotangents are wanted. False
  * after an error. */
-bool eg__result_loop(eg_result_loop *o, eg_ctx *cx, const eg_expression *e, int root, int letters,
-                     const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
-                     bool f64, uint32_t wanted);
+bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int root, int letters,
+                    const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
+                    bool f64, uint32_t wanted);
 /* Runs the loop: computes values to o->out if that is set, and cotangents to o->sink if o->g is,
- * which the caller sets after eg__result_loop. o->pieces: into how many pieces the blocks are
+ * which the caller sets after eg__block_loop. o->pieces: into how many pieces the blocks are
  * divided; 0: as many as suit the threads. False after an error. */
-bool eg__result_loop_run(eg_result_loop *o);
+bool eg__block_loop_run(eg_block_loop *o);
 
 /* -- the tensors of .with --------------------------------------------------------------------- */
 typedef struct eg_given_tensors {

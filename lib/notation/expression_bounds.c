@@ -78,6 +78,7 @@ static void row_bounds(const eg_bounded *t, const eg_source *s, int64_t offset, 
             extend_by_wide(n, (const int64_t *)s->data + at, stride, v);
     }
 }
+/* Fills the part of the table of one tensor, row by row. */
 static void tensor_bounds(const eg_bounded *t, const eg_source *s, eg_interval *table)
 {
     int64_t index[EG_READ_MAX] = { 0 }, rows = 1, entries = 1;

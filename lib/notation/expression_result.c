@@ -15,7 +15,7 @@ enum { ELEMENTS = 4096, LANES = 512, RUN = 2048, GRAIN = 1 << 18 };
 /* Sets joined[l] if letters l and l + 1 can be one axis of the loop: both begin at position 0, each
  * read has both, at axes r and r + 1 of the letters' sizes, or neither, and nothing else depends on
  * them. */
-static void find_joined(const eg_result_loop *o, const int64_t *size, eg_tensor *const *x,
+static void find_joined(const eg_block_loop *o, const int64_t *size, eg_tensor *const *x,
                         bool *joined)
 {
     const eg_expression *e = o->e;
@@ -37,13 +37,14 @@ static void find_joined(const eg_result_loop *o, const int64_t *size, eg_tensor 
             const int a = axis[l], b = axis[l + 1];
             if (apart[l] || apart[l + 1]) joined[l] = false;
             if (a < 0 && b < 0) continue;
-            if (a < 0 || b != a + 1 || x[n->tensor]->dim[b] != size[l + 1]) joined[l] = false;
+            if (a < 0 || b != a + 1 || n->code != EG_X_READ || x[n->tensor]->dim[b] != size[l + 1])
+                joined[l] = false;
         }
     }
 }
 /* Sets the axes of the loop: runs of letters that are joined, with the position in the run as the
  * position of its last letter. A letter of size 1 that is not joined needs no axis. */
-static void form_groups(eg_result_loop *o, const int64_t *size, eg_tensor *const *x)
+static void form_groups(eg_block_loop *o, const int64_t *size, eg_tensor *const *x)
 {
     bool joined[EG_EXPRESSION_LETTERS] = { false };
     find_joined(o, size, x, joined);
@@ -69,7 +70,7 @@ static void form_groups(eg_result_loop *o, const int64_t *size, eg_tensor *const
 }
 /* Sets the sources of the loop: the tensors, or row-major copies of those in which the axes of
  * joined letters cannot be walked with one stride. False after an error. */
-static bool give_sources(eg_result_loop *o, const int64_t *size, eg_tensor *const *x, int count)
+static bool give_sources(eg_block_loop *o, const int64_t *size, eg_tensor *const *x, int count)
 {
     bool whole[EG_GIVEN_MAX];
     uint32_t inside = 0; /* bits: letters that are joined with the next one */
@@ -99,11 +100,11 @@ static bool give_sources(eg_result_loop *o, const int64_t *size, eg_tensor *cons
     }
     return true;
 }
-bool eg__result_loop(eg_result_loop *o, eg_ctx *cx, const eg_expression *e, int root, int letters,
-                     const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
-                     bool f64, uint32_t wanted)
+bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int root, int letters,
+                    const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
+                    bool f64, uint32_t wanted)
 {
-    *o = (eg_result_loop){ .cx = cx, .e = e, .root = root, .letters = letters };
+    *o = (eg_block_loop){ .cx = cx, .e = e, .root = root, .letters = letters };
     if (first) memcpy(o->first, first, (size_t)letters * sizeof *first);
     form_groups(o, size, x);
     if (!o->elements) return true;
@@ -121,7 +122,7 @@ bool eg__result_loop(eg_result_loop *o, eg_ctx *cx, const eg_expression *e, int 
 }
 /* Computes block `number`: its values, and its cotangents if o->g is set. Blocks are numbered along
  * lanes first, then along rows. */
-static void one_block(const eg_result_loop *o, int64_t number, char *workspace, const eg_sink *sink)
+static void one_block(const eg_block_loop *o, int64_t number, char *workspace, const eg_sink *sink)
 {
     eg_place place[EG_EXPRESSION_LETTERS] = { { 0 } };
     const int g = o->groups, width = o->plan.f64 ? 8 : 4;
@@ -154,7 +155,7 @@ static void one_block(const eg_result_loop *o, int64_t number, char *workspace, 
 }
 static void some_blocks(void *user, int64_t piece, int thread)
 {
-    const eg_result_loop *o = user;
+    const eg_block_loop *o = user;
     eg_sink sink[EG_GIVEN_MAX];
     memcpy(sink, o->sink, sizeof sink);
     for (int t = 0; t < EG_GIVEN_MAX && o->sums; t++)
@@ -164,7 +165,7 @@ static void some_blocks(void *user, int64_t piece, int thread)
     for (int64_t k = from; k < to; k++)
         one_block(o, k, o->workspace + (size_t)thread * o->plan.bytes, sink);
 }
-bool eg__result_loop_run(eg_result_loop *o)
+bool eg__block_loop_run(eg_block_loop *o)
 {
     if (!o->elements) return true;
     const int64_t work = o->elements * (o->e->nodes + 1);
