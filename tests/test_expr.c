@@ -830,7 +830,7 @@ static void scoring_open(scoring *s, eg_ctx *cx, const char *text)
     s->e = eg__expression_parse(cx, &s->source);
     eg_assert_ok(cx);
     ck_assert(eg__expression_fits(cx, &s->source, s->e,
-                                  &(eg_box){ low, size, size, { 0 }, { 0 }, NULL }));
+                                  &(eg_box){ .low = low, .high = size, .size = size }));
 }
 GROUP("blocks")
 TEST(a_block_of_scores_and_its_cotangents)

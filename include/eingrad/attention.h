@@ -45,7 +45,7 @@ typedef struct eg_attention_args {
      * 2022 */
     eg_masked alibi;
     /* the scores become score(user, scores), of their shape, before the masks; never fused */
-    eg_tensor *(*score)(void *user, eg_tensor *scores);
+    eg_tensor *(*score_fn)(void *user, eg_tensor *scores);
     void *user;
 
     double dropout; /* probability of a weight to be dropped, after the softmax; 0 */
@@ -54,7 +54,7 @@ typedef struct eg_attention_args {
     /* what else is wanted */
     eg_tensor **weights; /* the weights before dropout */
     eg_tensor **dropped; /* … and after it */
-    eg_tensor **scores;  /* scale q·k + bias, after .score, before the masks */
+    eg_tensor **scores;  /* scale q·k + bias, after .score_fn, before the masks */
     eg_tensor **lse; /* ln Σ e^scores, letters of the weights without the keys; −inf of nothing */
     int64_t *empty;  /* how many rows have nothing to attend to */
     /* letters of the weights; NULL: those of the output without the value's own, the summed ones
