@@ -58,7 +58,7 @@ static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char 
     o.init = o.init ? o.init : a->init;
     if (!self) {
         o.kdim = o.vdim = a->memory_dim;
-        o.rotary = 0, o.alibi = false, o.where = NULL, o.core = NULL, o.score = NULL;
+        o.rotary = 0, o.alibi = false, o.where = NULL, o.core = NULL, o.score_fn = NULL;
     }
     return eg_mha_new_with(&o);
 }
