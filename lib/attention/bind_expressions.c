@@ -173,37 +173,48 @@ static bool find_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_so
     /* letters of the query alone go before those of batches and heads */
     if (positions & queries) positions &= queries;
     if (sizes & queries) sizes &= queries;
-    eg_masking said = *m;
-    said.where = where->text ? where->text : score->text;
-    said.elsewhere = alibi != NULL;
-    if ((*moved = eg__masks_moved(&said, positions, sizes)) < -1) return false;
+    eg_where_call w = { .cx = cx,
+                        .who = "attention",
+                        .text = where->text ? where->text : score->text,
+                        .rank = m->rank,
+                        .offset = m->offset,
+                        .offset_letter = m->offset_letter,
+                        .elsewhere = alibi != NULL };
+    for (int r = 0; r < m->rank; r++) {
+        w.name[r] = where->letter[r];
+        w.size[r] = w.name[r]->size;
+        w.keys |= (uint32_t)(r >= m->rank - m->inner) << r;
+    }
+    if (!eg__where_moved(&w, positions, sizes)) return false;
+    *moved = w.moved;
     if (!alibi || !m->offset) return true;
-    const eg_axis_name *query = &m->bound->axis[m->axis[alibi->i]];
+    const eg_axis_name *counts = &m->bound->axis[m->axis[alibi->i]];
     const char *letter = m->offset_letter;
-    const bool same = letter ? strlen(letter) == (size_t)query->length &&
-                                   !memcmp(letter, query->text, strlen(letter))
+    const bool same = letter ? strlen(letter) == (size_t)counts->length &&
+                                   !memcmp(letter, counts->text, strlen(letter))
                              : *moved < 0 || *moved == alibi->i;
     *moved = alibi->i;
     if (same) return true;
     return eg_fail_as(cx, EG_ERROR_NOTATION,
                       "attention: .offset is %lld, but .alibi counts from '%.*s' and \"%s\" has "
                       "another index that it could move; say .offset_letter = \"%.*s\"",
-                      (long long)m->offset, query->length, query->text,
-                      letter ? letter : said.where, query->length, query->text),
+                      (long long)m->offset, counts->length, counts->text, letter ? letter : w.text,
+                      counts->length, counts->text),
            false;
 }
 /* Sets the readables of all tensors of a call, with the bounds of those of integers. */
-static void readables_of(eg_attention_texts *t, const eg_attention_args *o, const eg_masking *m,
+static void readables_of(eg_attention_texts *t, const eg_given_tensors *given, const eg_masking *m,
                          const int *term, eg_readable *r)
 {
     for (int k = 0; k < t->tensors; k++) {
         const eg_tensor *x = t->x[k];
-        r[k] = (eg_readable){ .name = k < EG_GIVEN_MAX && o->with[k].name ? o->with[k].name : "",
-                              .dtype = (eg_dtype)x->dtype,
-                              .rank = x->rank,
-                              .dim = x->dim,
-                              .most = 1 };
-        if (eg__is_int(x->dtype)) eg__extremes(x, &r[k].least, &r[k].most);
+        r[k] = (eg_readable){
+            .name = "", .dtype = (eg_dtype)x->dtype, .rank = x->rank, .dim = x->dim, .most = 1
+        };
+        if (k < given->count)
+            r[k] = given->readable[k];
+        else if (eg__is_int(x->dtype))
+            eg__extremes(x, &r[k].least, &r[k].most);
         if (term[EG_MASK_LENGTHS] >= 0 && x == m->bound->term[term[EG_MASK_LENGTHS]].x)
             r[k].least = 0, r[k].most = m->bound->axis[m->axis[m->rank - 1]].size;
         t->least[k] = r[k].least, t->most[k] = r[k].most;
@@ -231,9 +242,10 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
     const eg_axis_name *letter[EG_RANK_MAX];
     int64_t size[EG_RANK_MAX];
     short_forms f;
-    int given = 0, moved;
+    int moved;
+    eg_given_tensors given;
     *t = (eg_attention_texts){ 0 };
-    while (given < EG_GIVEN_MAX && o->with[given].name) given++;
+    if (!eg__given_read(cx, "attention", o->with, &given)) return false;
     for (int k = 0; k < EG_MASKS; k++)
         mask[k] = term[k] >= 0 && option_of(o, k)->x ? m->bound->term[term[k]].x : NULL;
     t->tensors = eg__attention_tensors(o, mask, t->x);
@@ -241,14 +253,14 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
         letter[r] = &m->bound->axis[m->axis[r]];
         size[r] = letter[r]->size;
     }
-    if (!short_forms_of(&f, m, term, given, query)) return false;
-    readables_of(t, o, m, term, readable);
+    if (!short_forms_of(&f, m, term, given.count, query)) return false;
+    readables_of(t, &given, m, term, readable);
     eg_expression_source where = { .who = "attention",
                                    .text = o->where,
                                    .noun = "predicate",
                                    .letters = m->rank,
                                    .letter = letter,
-                                   .given = given,
+                                   .given = given.count,
                                    .readable = readable,
                                    .additions = f.where,
                                    .addition = f.of_where,
@@ -262,12 +274,5 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
     if (!parsed_text(cx, &where, size, t, &t->where) ||
         !parsed_text(cx, &score, size, t, &t->score))
         return false;
-    const uint32_t reads = (t->where ? t->where->reads : 0) | (t->score ? t->score->reads : 0);
-    for (int k = 0; k < given; k++)
-        if (!(reads >> k & 1))
-            return eg_fail_as(cx, EG_ERROR_NOTATION,
-                              "attention: '%.40s' of .with stands neither in .where nor in .score",
-                              o->with[k].name),
-                   false;
-    return true;
+    return eg__given_used(cx, "attention", &given, t->where, t->score, ".where or .score");
 }

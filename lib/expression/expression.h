@@ -1,7 +1,6 @@
 /* expression.h: formulas (notation/expression.h) over tensors. The files of this folder:
  *
- *   expr.c       eg_expr: its rows and the call
- *   loop.c       the loop over the result, which computes values and cotangents in blocks
+ *   expr.c       eg_expr: its rows and the call; the loop is notation/expression_result.c
  *   composed.c   the composed form, in which each node is an operation of tensors */
 #ifndef EG_FORMULA_H
 #define EG_FORMULA_H
@@ -13,8 +12,9 @@ typedef struct eg_composed {
     eg_ctx *cx;
     const eg_expression *e;
     int letters;
-    const int64_t *size; /* of each letter */
-    eg_dtype floats;     /* of float nodes */
+    const int64_t *size;  /* of each letter */
+    const int64_t *first; /* the position where each letter begins; NULL: 0 */
+    eg_dtype floats;      /* of float nodes */
     int count;
     eg_tensor *const *x;            /* the `count` tensors that it reads */
     eg_tensor *score;               /* with an axis for each letter; NULL if it is not read */
@@ -48,12 +48,4 @@ eg_tensor *eg__expr_value(const eg_expr_call *);
 /* Computes the cotangents of the tensors from that of the value, in one pass; NULL for tensors that
  * are no floats. They have derivatives. False after an error. */
 bool eg__expr_slopes(const eg_expr_call *, eg_tensor *g, eg_tensor **dx);
-/* True if each element of the cotangent of tensor t, of sizes dim, is written once, without a sum:
- * one node alone reads t, and every letter of a size other than 1 is the index of an axis. */
-bool eg__written_once(const eg_expression *, int letters, const int64_t *size, int t,
-                      const int64_t *dim);
-/* Writes n sums to `to`: of each, what `sets` sets of doubles, `apart` from each other, have. */
-void eg__sums_add(bool f64, void *to, int64_t n, int64_t sets, int64_t apart, const double *sum);
-/* Finds the least and the largest element of a tensor of integers; 0 and 0 if it is empty. */
-void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most);
 #endif

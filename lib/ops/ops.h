@@ -144,6 +144,35 @@ eg_tensor *eg__gelu_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__gelu_tanh_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__silu_slope(eg_tensor *a, eg_tensor *b);
 
+/* -- where.c: predicates over axes ------------------------------------------------------------ */
+/* A predicate over axes, as a call gives it. The caller sets the first members, eg__where_bind the
+ * others. */
+typedef struct eg_where_call {
+    eg_ctx *cx;
+    const char *who, *text; /* NULL: there is no predicate */
+    int rank;
+    const eg_axis_name *name[EG_RANK_MAX];
+    uint32_t keys; /* bits: axes that are attended over, whose index an offset cannot move */
+    int64_t offset;
+    const char *offset_letter;  /* which index it moves; NULL: the only one of the predicate */
+    bool elsewhere;             /* an offset that moves no index is no mistake */
+    const eg_given *with;       /* EG_GIVEN_MAX of them */
+    int64_t size[EG_RANK_MAX];  /* of each axis; −1: that of the tensors it indexes */
+    eg_expression *e;           /* NULL: there is no predicate */
+    int moved;                  /* the axis that the offset moves; −1: none */
+    int64_t first[EG_RANK_MAX]; /* the position of each axis where it begins */
+    eg_given_tensors given;
+} eg_where_call;
+/* Reads the predicate, whose text the context remembers, and the tensors of .with, and checks the
+ * indices. False after an error. */
+bool eg__where_bind(eg_where_call *);
+/* Sets w->moved to the axis that the offset moves in expressions where the axes occur as positions
+ * and sizes (bits); the members up to `elsewhere` and the sizes are set. False after an error. */
+bool eg__where_moved(eg_where_call *, uint32_t positions, uint32_t sizes);
+/* Returns the predicate as a bool tensor over the axes; NULL after an error. Unless it is to be
+ * whole, it is expanded along axes that the predicate does not use. */
+eg_tensor *eg__where_bools(const eg_where_call *, bool whole);
+
 /* -- masks by letters, shared by softmax and attention ---------------------------------------- */
 /* Scores over axis[0 … rank), axes of the bound string, the last `inner` of them those of the
  * softmax. */
@@ -152,7 +181,8 @@ typedef struct eg_masking {
     int rank, inner;
     const uint16_t *axis;
     const char *where; /* NULL: none */
-    int keep, bias;    /* terms of the bound string; −1: none */
+    const eg_given *with;
+    int keep, bias; /* terms of the bound string; −1: none */
     int64_t offset;
     const char *offset_letter; /* which index it moves; NULL: the only one of the predicate */
     bool elsewhere;            /* the offset moves something besides */
@@ -161,17 +191,6 @@ typedef struct eg_masking {
 bool eg__masks_letters(const eg_masking *, int term, const char *which);
 /* False after an error: letters or types that do not fit. */
 bool eg__masks_fit(const eg_masking *, eg_dtype scores);
-/* The place in o->axis of the index that .offset moves in an expression, where the axes occur as
- * positions and sizes (bits): the one that .offset_letter names, or the only one that is not
- * attended over; −1 if there is none, −2 after an error. */
-int eg__masks_moved(const eg_masking *, uint32_t positions, uint32_t sizes);
-/* Compiles o->where over the scores' axes into *where (NULL if there is none). *moved: the place in
- * o->axis of the index that .offset moves, −1 if none. False after an error. */
-bool eg__masks_where(const eg_masking *, const eg_predicate **where, int *moved);
-/* Returns the predicate as a bool tensor of these sizes, expanded along the axes that it does not
- * use; NULL after an error. */
-eg_tensor *eg__where_tensor(eg_ctx *, const eg_predicate *, int rank, const int64_t *size,
-                            int moved, int64_t offset);
 /* Returns the softmax of scale · x[0], and 0 where one of x[1] … x[masks] is false; scale > 0. */
 eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner, double scale);
 /* An option of a call that is a mask: its name, such as ".keep", its value, and its term in the

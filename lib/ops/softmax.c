@@ -280,94 +280,6 @@ static const eg_op log_softmax_op = {
 const eg_op *const eg__softmax_rows[] = { &softmax_op, &softmax_slope_op, &log_softmax_op,
                                           &log_softmax_slope_op, NULL };
 
-/* -- predicates as data: bool over the axes that occur in them, then aligned without copying */
-eg_tensor *eg__where_tensor(eg_ctx *cx, const eg_predicate *p, int rank, const int64_t *size,
-                            int moved, int64_t offset)
-{
-    const unsigned uses = eg__where_uses(p);
-    int64_t index[EG_RANK_MAX] = { 0 }, dim[EG_RANK_MAX], stride[EG_RANK_MAX];
-    int used[EG_RANK_MAX], n = 0;
-    for (int r = 0; r < rank; r++)
-        if (uses >> r & 1) {
-            dim[n] = size[r];
-            used[n++] = r;
-        }
-    eg_tensor *m = eg__new(cx, EG_BOOL, n, dim);
-    if (!m) return NULL;
-    const int run = n ? used[n - 1] : -1;
-    const int64_t count = n ? dim[n - 1] : 1, rows = count ? eg__count(n, dim) / count : 0;
-    for (int64_t row = 0; row < rows; row++) {
-        int64_t rest = row;
-        for (int r = 0; r < rank; r++) index[r] = r == moved ? offset : 0;
-        for (int k = n - 1; k-- > 0; rest /= dim[k]) index[used[k]] += rest % dim[k];
-        eg__where_row(p, run, count, index, size, (uint8_t *)m->data + row * count);
-    }
-    for (int r = 0, k = 0; r < rank; r++) stride[r] = uses >> r & 1 ? m->stride[k++] : 0;
-    return eg__alias(m, rank, size, stride, 0);
-}
-
-/* The axis that .offset moves, of those that occur as positions and sizes; −2 after an error. */
-static int moved_axis(const eg_masking *o, uint32_t positions, uint32_t sizes)
-{
-    const eg_bound *b = o->bound;
-    const int outer = o->rank - o->inner;
-    const uint32_t others = outer < 32 ? (1u << outer) - 1 : ~0u, uses = positions & others,
-                   in = uses ? uses : sizes & others;
-    if (o->offset_letter) {
-        const size_t n = strlen(o->offset_letter);
-        for (int r = 0; r < outer; r++) {
-            const eg_axis_name *a = &b->axis[o->axis[r]];
-            if ((size_t)a->length == n && !memcmp(a->text, o->offset_letter, n))
-                return (in | sizes) >> r & 1 ? r : -1;
-        }
-        return eg_fail_as(b->cx, EG_ERROR_NOTATION,
-                          "%s: .offset_letter is '%.40s', which is no index of the queries", b->who,
-                          o->offset_letter),
-               -2;
-    }
-    if (o->offset && in & (in - 1))
-        return eg_fail_as(b->cx, EG_ERROR_NOTATION,
-                          "%s: .offset is %lld, but \"%s\" has more than one index that it could "
-                          "move; say which with .offset_letter",
-                          b->who, (long long)o->offset, o->where),
-               -2;
-    return in ? 31 - __builtin_clz(in) : -1;
-}
-int eg__masks_moved(const eg_masking *o, uint32_t positions, uint32_t sizes)
-{
-    const eg_bound *b = o->bound;
-    const int moved = moved_axis(o, positions, sizes);
-    int64_t last;
-    if (moved < -1) return moved;
-    if (moved >= 0 && __builtin_add_overflow(o->offset, b->axis[o->axis[moved]].size, &last))
-        eg_fail_as(b->cx, EG_ERROR_MISUSE,
-                   "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", b->who,
-                   (long long)o->offset, (long long)b->axis[o->axis[moved]].size);
-    else if (moved < 0 && o->offset && !o->elsewhere && o->where)
-        eg_fail_as(b->cx, EG_ERROR_NOTATION,
-                   "%s: .offset is %lld, but \"%s\" names no query index that it could move",
-                   b->who, (long long)o->offset, o->where);
-    else if (moved < 0 && o->offset && !o->elsewhere)
-        eg_fail_as(b->cx, EG_ERROR_MISUSE,
-                   "%s: .offset is %lld, but there is no .where that it could move", b->who,
-                   (long long)o->offset);
-    return eg__failed(b->cx) ? -2 : moved;
-}
-
-bool eg__masks_where(const eg_masking *o, const eg_predicate **where, int *moved)
-{
-    const eg_bound *b = o->bound;
-    const eg_axis_name *name[EG_RANK_MAX] = { NULL };
-    eg_predicate *p = NULL;
-    *where = NULL;
-    for (int r = 0; r < o->rank; r++) name[r] = &b->axis[o->axis[r]];
-    if (o->where && !(p = eg__where_parse(b->cx, b->who, o->where, o->rank, name))) return false;
-    *where = p;
-    *moved = eg__masks_moved(o, p ? eg__where_uses(p) : 0, p ? eg__where_sizes(p) : 0);
-    if (*moved >= 0) eg__where_lengthen(p, *moved, o->offset);
-    return *moved >= -1;
-}
-
 bool eg__masks_letters(const eg_masking *o, int term, const char *which)
 {
     const eg_bound *b = o->bound;
@@ -408,17 +320,24 @@ static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
 {
     const eg_bound *b = o->bound;
     eg_tensor *operand[EG_ROW_OPERANDS - 1];
-    const eg_predicate *where;
-    int64_t size[EG_RANK_MAX];
-    int n = 1, moved;
-    if (!eg__masks_fit(o, (eg_dtype)x->dtype) || !eg__masks_where(o, &where, &moved))
-        return eg__poison(b->cx);
+    eg_where_call where = { .cx = b->cx,
+                            .who = b->who,
+                            .text = o->where,
+                            .with = o->with,
+                            .rank = o->rank,
+                            .keys = ~0u << (o->rank - o->inner),
+                            .offset = o->offset,
+                            .offset_letter = o->offset_letter };
+    int n = 1;
+    for (int r = 0; r < o->rank; r++) {
+        where.name[r] = &b->axis[o->axis[r]];
+        where.size[r] = where.name[r]->size;
+    }
+    if (!eg__masks_fit(o, (eg_dtype)x->dtype) || !eg__where_bind(&where)) return eg__poison(b->cx);
     eg_tensor *bias = o->bias >= 0 ? eg__align(b, o->bias, o->rank, o->axis) : NULL, *given = x;
     if (bias && !eg_ok(bias)) return bias;
     if (bias) x = eg_add(x, bias);
-    for (int r = 0; r < o->rank; r++) size[r] = b->axis[o->axis[r]].size;
-    if (where && !(operand[n++] = eg__where_tensor(b->cx, where, o->rank, size, moved, o->offset)))
-        return eg__poison(b->cx);
+    if (where.e && !(operand[n++] = eg__where_bools(&where, false))) return eg__poison(b->cx);
     if (o->keep >= 0) {
         eg_tensor *keep = b->term[o->keep].x;
         if (keep->dtype != EG_BOOL) keep = eg_cast(keep, EG_BOOL);
@@ -491,6 +410,7 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
     eg_mask_option masks[] = { { ".keep", o.keep, -1 }, { ".bias", o.bias, -1 } };
     const char *spec = eg__masks_spec(o.x->cx, who, o.spec, 2, masks, NULL, xs, called, &n);
     eg_masking m = { .where = o.where,
+                     .with = o.with,
                      .offset = o.offset,
                      .offset_letter = o.offset_letter,
                      .keep = masks[0].term,
