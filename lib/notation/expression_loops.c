@@ -9,7 +9,8 @@
 #define LOOP(NAME) EG_CLONES static void NAME(const eg_strip *s)
 #define ROWS       for (int64_t r = 0, n = s->n & -EG_LANES; r < s->rows; r++)
 #define OUT(T, p)  T *p = (T *)(void *)((char *)s->out + r * s->out_step)
-#define IN(T, p, FROM, STEP) const T *p = (const T *)(const void *)((const char *)(FROM) + r * (STEP))
+#define IN(T, p, FROM, STEP) \
+    const T *p = (const T *)(const void *)((const char *)(FROM) + r * (STEP))
 #define UNARY(NAME, TO, FROM, VALUE) LOOP(NAME)                                             \
     {                                                                                       \
         ROWS { OUT(TO, o); IN(FROM, p, s->in[0], s->step[0]);                               \
@@ -27,7 +28,8 @@
         ROWS { OUT(TO, o); IN(FIRST, p, s->in[0], s->step[0]);                              \
             IN(FROM, q, s->in[1], s->step[1]); IN(FROM, t, s->in[2], s->step[2]);           \
             const FROM q0 = *q, t0 = *t;                                                    \
-            if (s->still == 6) EACH(const FIRST a = p[k]; const FROM b = q0, c = t0; o[k] = (TO)(VALUE)) \
+            if (s->still == 6)                                                              \
+                EACH(const FIRST a = p[k]; const FROM b = q0, c = t0; o[k] = (TO)(VALUE))   \
             else EACH(const FIRST a = p[k]; const FROM b = q[k], c = t[k]; o[k] = (TO)(VALUE)) } }
 #define SLOPE_ROWS ROWS { OUT(T, d); IN(T, v, s->g, s->g_step); IN(T, w, s->y, s->y_step);
 #define UNARY_SLOPE(NAME, VALUE) LOOP(NAME)                                                 \
@@ -47,7 +49,8 @@
     {                                                                                       \
         SLOPE_ROWS IN(FIRST, p, s->in[0], s->step[0]);                                      \
             IN(T, q, s->in[1], s->step[1]); IN(T, t, s->in[2], s->step[2]); (void)w;        \
-            EACH(const T g = v[k], b = q[k], c = t[k]; const FIRST a = p[k]; (void)b, (void)c; d[k] = VALUE) } }
+            EACH(const T g = v[k], b = q[k], c = t[k]; const FIRST a = p[k];                \
+                 (void)b, (void)c; d[k] = VALUE) } }
 #define COMPARISONS(FROM, OF)                                                               \
     BINARY(NAME(OF##_eq), uint8_t, FROM, a == b) BINARY(NAME(OF##_ne), uint8_t, FROM, a != b) \
     BINARY(NAME(OF##_lt), uint8_t, FROM, a < b)  BINARY(NAME(OF##_le), uint8_t, FROM, a <= b) \
