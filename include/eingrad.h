@@ -11,7 +11,7 @@
 #include <eingrad/nn.h>         /* parameters and modules                                  */
 #include <eingrad/mha.h>        /* multi-head attention, its cache, rotary positions      */
 #include <eingrad/model.h>      /* transformer blocks, encoder, decoder, both             */
-#include <eingrad/pretrained.h> /* GPT-2, Llama, Qwen, BERT from their files */
+#include <eingrad/pretrained.h> /* GPT-2, Llama, Qwen, BERT from their files             */
 #include <eingrad/train.h>      /* optimisers, schedules, tasks, the training loop         */
 #include <eingrad/decode.h>     /* greedy, drawn and beam-searched sequences               */
 #include <eingrad/heads.h>      /* what heads look at, and how alike they are              */

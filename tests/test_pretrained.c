@@ -23,9 +23,8 @@ static const char *case_path(const char *name, const char *file)
     return path[k];
 }
 
-static const char *const decoders[] = {
-    "gpt2", "llama", "llama_bf16", "mistral", "qwen2", "qwen2_yarn", "qwen3"
-};
+static const char *const decoders[] = { "gpt2",  "llama",      "llama_bf16", "mistral",
+                                        "qwen2", "qwen2_yarn", "qwen3" };
 enum { DECODERS = sizeof decoders / sizeof *decoders, NEW = 8 };
 
 /* the largest difference, as a share of the largest entry */
@@ -310,4 +309,22 @@ TEST(tensors_refused)
     put_config("llama", "llama3", "default"); /* a model of another family */
     ck_assert_ptr_null(eg_pretrained_load(eg_params_open(cx), folder));
     eg_assert_error(cx, "no tensor \"model.embed_tokens.weight\", of which \"tokens.E\" needs");
+}
+
+/* a list whose values are read next draws nothing: of a start that is drawn 0 is left */
+TEST(undrawn_values)
+{
+    eg_params *p = eg_params_open(cx, .undrawn = true);
+    const uint64_t before = eg_draws(cx);
+    eg_transformer_new(p, "", .vocabulary = 7, .length = 5, .d_model = 8, .heads = 2, .layers = 1,
+                       .init = 0.02);
+    eg_mha_new(p, "more", .d_model = 8, .heads = 2, .form = EG_PACKED);
+    eg_mha_new(p, "each", .d_model = 8, .heads = 2, .form = EG_PER_HEAD, .bias_kv = true);
+    eg_assert_ok(cx);
+    ck_assert_uint_eq(eg_draws(cx), before);
+    for (int k = 0; k < eg_params_count(p); k++) {
+        const eg_named *one = eg_params_at(p, k);
+        ck_assert_msg(eg_item(eg_max(NULL, eg_abs(one->x))) == (strstr(one->name, "gain") != NULL),
+                      "%s", one->name);
+    }
 }

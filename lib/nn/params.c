@@ -137,6 +137,11 @@ eg_tensor *eg__nn_normal(const eg_params *p, eg_tensor *w, double deviation)
     return p->all->undrawn ? w : eg_init_normal(w, deviation);
 }
 
+eg_tensor *eg__nn_xavier(const eg_params *p, eg_tensor *w, int64_t fan_in, int64_t fan_out)
+{
+    return p->all->undrawn ? w : eg_init_xavier(w, fan_in, fan_out);
+}
+
 eg_tensor *eg_params_find(const eg_params *p, const char *name)
 {
     const eg_named *at = p && name ? params_find(p->all, p->prefix, name) : NULL;

@@ -216,7 +216,7 @@ static const struct {
 };
 
 /* The row of the model's type; −1 after recording which there are. */
-static int family_of(const eg__config *c)
+static int pretrained_family(const eg__config *c)
 {
     const char *type = eg__config_word(c, c->all, "model_type", "");
     for (int k = 0; k < FAMILIES; k++)
@@ -248,7 +248,7 @@ eg_pretrained *eg_pretrained_read(eg_ctx *cx, const char *folder)
     eg_pretrained *o = owner ? eg_owner_alloc(owner, sizeof *o) : NULL;
     char *path = o ? in_folder(owner, folder, "config.json") : NULL;
     const eg__config c = { cx, owner, path, path ? eg_json_load(cx, path) : NULL };
-    const int row = c.all ? family_of(&c) : -1;
+    const int row = c.all ? pretrained_family(&c) : -1;
     if (row >= 0) {
         *o = (eg_pretrained){ .family = families[row].family,
                               .names = eg_aliases(families[row].style),
