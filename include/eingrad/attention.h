@@ -66,11 +66,6 @@ typedef struct eg_attention_args {
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- masks ------------------------------------------------------------------------------------ */
-/* The predicate as bool over `axes`, "b i [j]" (brackets: the keys; where there are none, the last
- * axis). offset is added to the index of the predicate that has no brackets, and to its size; with
- * an offset there may be only one. */
-EG_API eg_tensor *eg_where_mask(eg_ctx *, const char *where, const char *axes, int64_t offset,
-                                const int64_t *sizes);
 /* true = ignore, as torch's nn.MultiheadAttention has bool masks, → a .keep. What torch's
  * scaled_dot_product_attention takes is a .keep (bool) or a .bias (float) as it is */
 EG_API eg_tensor *eg_mask_ignore(eg_tensor *ignore);

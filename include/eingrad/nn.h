@@ -81,6 +81,8 @@ EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path)
  *                                                    ('*', '#': any number)
  * { "*.scale", "", "" }                              a parameter that no tensor has: it keeps its
  *                                                    value, and is not written
+ * { "norm.gain", "model.?norm.weight", "m" }         what stands before '?' may be missing in a
+ *                                                    file; it is written
  * Parts that lead a group, "(c h d) m", follow each other in it, each as wide as its parameter:
  * query, key and value of 8, 2 and 2 heads are one matrix ((8 + 2 + 2) d, m). Elsewhere, "(h c d)
  * m", parts have one size. Of several rows for one parameter, reading takes the first whose tensor
@@ -96,7 +98,9 @@ typedef struct eg_alias {
  * (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder), "torch.decoder"
  * (TransformerDecoderLayer, TransformerDecoder), "torch.transformer" (Transformer: eg_seq2seq
  * without its ends), and linear layers called "W_q" (W_q W_k W_v W_o), "q_proj" (q_proj … o_proj),
- * "labml" (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …). */
+ * "labml" (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …).
+ * Of whole models, an eg_transformer as eingrad/pretrained.h makes it: "gpt2", "llama" (also
+ * Mistral, Qwen2, Qwen3), "bert". */
 EG_API const eg_alias *eg_aliases(const char *style);
 /* Reads every parameter of the list (of its names under …). Every tensor whose name begins with
  * `under` ("" or "encoder.") must be used. All is compared before a value changes. */
@@ -149,7 +153,7 @@ typedef struct eg_norm_new_args {
     int64_t d_model; /* needed */
     bool rms;
     bool no_bias;
-    double eps; /* 1e-5 */
+    double eps; /* ≥ 0: 1e-5; EG_OFF: 0 */
 } eg_norm_new_args;
 /* "gain" (m) of 1, "bias" (m) of 0 (not for rms) */
 EG_API eg_norm *eg_norm_new_with(const eg_norm_new_args *);
@@ -199,11 +203,13 @@ typedef struct eg_positions_run_args {
 EG_API eg_positions *eg_positions_new_with(const eg_positions_args *);
 EG_API eg_tensor *eg_positions_run_with(const eg_positions_run_args *);
 
-/* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂;  x (… m), inner width f ----------------- */
+/* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂;  x (… m), inner width f
+ * .gated           y = dropout(f(x W_g + b_g) ⊙ (x W₁ + b₁)) W₂ + b₂
+ * with f = eg_silu SwiGLU, eg_gelu GEGLU, eg_relu ReGLU, eg_sigmoid GLU. Shazeer 2020 */
 typedef eg_tensor *eg_activation(eg_tensor *);
 typedef struct eg_ffn {
     const char *name;
-    eg_linear *up, *down;
+    eg_linear *gate, *up, *down; /* gate NULL: not gated */
     eg_activation *activation;
     double dropout;
 } eg_ffn;
@@ -212,13 +218,15 @@ typedef struct eg_ffn_args {
     eg_params *params;
     const char *name;
     int64_t d_model;           /* needed */
-    int64_t width;             /* 4 d_model */
-    eg_activation *activation; /* eg_gelu */
-    double dropout;            /* in [0, 1): 0 */
+    int64_t width;             /* of gate and up each: 4 d_model; gated, 8/3 d_model has as many
+                                * numbers as 4 d_model without a gate */
+    eg_activation *activation; /* f: eg_gelu */
+    bool gated;
+    double dropout; /* in [0, 1): 0 */
     bool no_bias;
     double init; /* standard deviation of a normal draw; 0: Xavier */
 } eg_ffn_args;
-/* "up.W" (i o), "up.b", "down.W", "down.b" */
+/* "up.W" (i o), "up.b", "down.W", "down.b"; gated, "gate.W" and "gate.b" before them */
 EG_API eg_ffn *eg_ffn_new_with(const eg_ffn_args *);
 EG_API eg_tensor *eg_ffn_run(const eg_ffn *, eg_tensor *x);
 

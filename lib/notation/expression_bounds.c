@@ -78,6 +78,7 @@ static void row_bounds(const eg_bounded *t, const eg_source *s, int64_t offset, 
             extend_by_wide(n, (const int64_t *)s->data + at, stride, v);
     }
 }
+/* Fills the part of the table of one tensor, row by row. */
 static void tensor_bounds(const eg_bounded *t, const eg_source *s, eg_interval *table)
 {
     int64_t index[EG_READ_MAX] = { 0 }, rows = 1, entries = 1;
@@ -102,6 +103,20 @@ void eg__bounds_fill(eg_bounds *b, const eg_source *source, eg_interval *table)
     b->table = table;
     for (int k = 0; k < EG_GIVEN_MAX; k++)
         if (b->tensors >> k & 1) tensor_bounds(&b->of[k], &source[k], table + b->of[k].at);
+}
+
+void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most)
+{
+    eg_bounded t = { .rank = x->rank };
+    eg_interval v = { 0, 0 };
+    *least = *most = 0;
+    if (x->rank > EG_READ_MAX || !eg_size(x)) return;
+    for (int r = 0; r < x->rank; r++) {
+        t.dim[r] = t.block[r] = x->dim[r];
+        t.blocks[r] = 1;
+    }
+    tensor_bounds(&t, &(eg_source){ x->data, x->stride, (eg_dtype)x->dtype, x->dim }, &v);
+    *least = v.low, *most = v.high;
 }
 
 /* -- a box of indices ------------------------------------------------------------------------- */
