@@ -48,10 +48,10 @@ TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const 
 {
     enum { W = 2 * LANES };
     (void)kn;
-    for (int64_t j = 0; j < columns; j += PANEL)
-        NAME(tile)
-        (2, PANEL, true, W, depth, a, W, (const char *)b + j / PANEL * b_step, PANEL, 1,
-         (REAL *)c + j * W, W, add);
+    for (int64_t j = 0; j < columns; j += PANEL) {
+        const void *panel = (const char *)b + j / PANEL * b_step;
+        NAME(tile)(2, PANEL, true, W, depth, a, W, panel, PANEL, 1, (REAL *)c + j * W, W, add);
+    }
 }
 #endif
 
