@@ -107,11 +107,10 @@ static void NAME(whole_ratio)(const eg_strip *s, bool rest, eg_strip_loop *plain
         plain(s);
         return;
     }
-    for (int64_t r = 0; r < s->rows; r++)
-        NAME(whole_by)
-        (s->n, (W *)(void *)((char *)s->out + r * s->out_step),
-         (const W *)(const void *)((const char *)s->in[0] + r * s->step[0]),
-         *(const W *)(const void *)((const char *)s->in[1] + r * s->step[1]), rest);
+    for (int64_t r = 0; r < s->rows; r++) NAME(whole_by)
+    (s->n, (W *)(void *)((char *)s->out + r * s->out_step),
+     (const W *)(const void *)((const char *)s->in[0] + r * s->step[0]),
+     *(const W *)(const void *)((const char *)s->in[1] + r * s->step[1]), rest);
 }
 static void NAME(whole_div)(const eg_strip *s) { NAME(whole_ratio)(s, false, NAME(whole_divide)); }
 static void NAME(whole_mod)(const eg_strip *s) { NAME(whole_ratio)(s, true, NAME(whole_rest)); }
