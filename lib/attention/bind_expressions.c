@@ -152,6 +152,21 @@ static bool short_forms_of(short_forms *f, const eg_masking *m, const int *term,
 }
 
 /* -- the expressions -------------------------------------------------------------------------- */
+/* The letters that an offset could move in an expression: those of positions, but for letters of
+ * batches that are nothing but the index of an axis, as h in r[h, i − j]. */
+static uint32_t movable(const eg_expression *e, uint32_t queries)
+{
+    uint32_t letters = 0;
+    for (int k = 0; k < e->nodes; k++) {
+        const eg_node *n = &e->node[k];
+        for (int r = 0; r < n->count; r++) {
+            const eg_node *i = &e->node[n->in[r]];
+            const uint32_t bit = i->code == EG_X_LETTER ? 1u << i->in[0] : 0;
+            if (n->code != EG_X_READ || bit & queries) letters |= bit;
+        }
+    }
+    return letters & e->positions;
+}
 /* Finds the letter that .offset moves: that of the texts, or the query of .alibi; −1: none. False
  * after an error. */
 static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_source *score,
@@ -161,18 +176,15 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
     eg_expression_source *const both[] = { where, score };
     const eg_addition *alibi = f->score ? &f->of_score[f->score - 1] : NULL;
     if (alibi && alibi->kind != EG_ADD_DISTANCE) alibi = NULL;
+    for (int r = 0; r < m->rank; r++) queries |= (uint32_t)query[r] << r;
     for (int k = 0; k < 2 && m->offset; k++) {
         eg_expression_source bare = *both[k];
         bare.additions = 0;
         if (!bare.text) continue;
         const eg_expression *e = eg__expression_parse(cx, &bare);
         if (!e) return false;
-        positions |= e->positions, sizes |= e->sizes;
+        positions |= movable(e, queries), sizes |= e->sizes;
     }
-    for (int r = 0; r < m->rank; r++) queries |= (uint32_t)query[r] << r;
-    /* letters of the query alone go before those of batches and heads */
-    if (positions & queries) positions &= queries;
-    if (sizes & queries) sizes &= queries;
     eg_where_call w = { .cx = cx,
                         .who = "attention",
                         .text = where->text ? where->text : score->text,

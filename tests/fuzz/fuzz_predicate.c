@@ -9,6 +9,20 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static eg_ctx *cx;
 
+/* The values at `count` places along the last axis. */
+static void values(const eg_expression *p, const int64_t *at, int count, uint8_t *out)
+{
+    const eg_place place[] = { { at[0], NULL }, { at[1], NULL }, { at[2], NULL } };
+    eg_block_plan plan;
+    eg__block_plan(&plan, p, p->root, false, 1, count, 0, 4, 0);
+    void *room = aligned_alloc(64, (plan.bytes + 63) / 64 * 64);
+    if (!room) abort();
+    eg__block_values(&plan,
+                     &(eg_block_data){
+                         .rows = 1, .lanes = count, .place = place, .out = out, .out_step = count },
+                     room);
+    free(room);
+}
 static void where_bytes(const uint8_t *data, size_t size)
 {
     const int64_t sizes[3] = { 1 + (data[0] & 7), 1 + (data[0] >> 3 & 7), 1 + (data[0] >> 6) },
@@ -19,22 +33,31 @@ static void where_bytes(const uint8_t *data, size_t size)
     if (!text) return;
     memcpy(text, data + 1, size - 1);
     text[size - 1] = 0;
-    const eg_predicate *p =
-        eg__where_parse(cx, "fuzz", text, 3, (const eg_axis_name *const[]){ &i, &j, &key });
+    const eg_expression_source source = {
+        .who = "fuzz",
+        .text = text,
+        .noun = "predicate",
+        .letters = 3,
+        .letter = (const eg_axis_name *const[]){ &i, &j, &key },
+        .predicate = true,
+    };
+    eg_expression *p = eg__expression_parse(cx, &source);
+    const int64_t high[3] = { 4, 5, 3 };
+    const eg_box all_of_it = { .low = low, .high = high, .size = sizes };
+    const bool fits = p && eg__expression_fits(cx, &source, p, &all_of_it);
     free(text);
-    if (!p) {
+    if (!fits) {
         if (!eg_error(cx)) abort();
         return;
     }
-    const int64_t high[3] = { 4, 5, 3 };
-    const eg_cover three = eg__where_tile(p, low, high, sizes);
+    const eg_cover three = eg__expression_cover(p, &all_of_it);
     bool any = false, all = true;
     for (int64_t a = low[0]; a < high[0]; a++)
         for (int64_t b = low[1]; b < high[1]; b++) {
-            uint8_t row[3];
-            eg__where_row(p, 2, 3, (int64_t[]){ a, b, 0 }, sizes, row);
+            uint8_t row[3], is;
+            values(p, (int64_t[]){ a, b, 0 }, 3, row);
             for (int64_t c = 0; c < 3; c++) {
-                const bool is = eg__where_test(p, (int64_t[]){ a, b, c }, sizes);
+                values(p, (int64_t[]){ a, b, c }, 1, &is);
                 if (is != row[c]) abort();
                 any |= is, all &= is;
             }
