@@ -21,6 +21,8 @@
 #else
 #define EG_CLONES
 #endif
+/* A loop that is compiled into its caller, where functions and sizes that it is given are known. */
+#define EG_INLINE static inline __attribute__((always_inline))
 
 /* -- small arithmetic -------------------------------------------------------------------------- */
 static inline int64_t eg__min64(int64_t a, int64_t b) { return a < b ? a : b; }

@@ -19,8 +19,6 @@ typedef double wide_f64 __attribute__((vector_size(EG_LANES * sizeof(double))));
                       (BITS){ by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, by + 8, \
                               by + 9, by + 10, by + 11, by + 12, by + 13, by + 14, by + 15 })
 #endif
-#define LARGER(v, m) ((v) > (m) ? (v) : (m))
-#define PLUS(v, m)   ((m) + (v))
 
 EG_CLONES static void logs(double *v)
 {

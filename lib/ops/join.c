@@ -1,4 +1,4 @@
-/* join.c: tensors joined along an axis, by letter or number; margins; running sums. */
+/* join.c: tensors joined along an axis, by letter or number, and margins. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -299,86 +299,4 @@ eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after,
     return eg__merge(&f.bound->term[0], pad_along(&a, before, after, value));
 }
 
-/* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bool in i64, f32 adds up
- * in double */
-enum { LANES = 64 };
-typedef struct line {
-    int64_t n, y, x;
-} line; /* elements, steps in bytes */
-
-#define SCAN(TYPE, T, from, sum)                                                              \
-    static void scan_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user) \
-    {                                                                                         \
-        const line *l = user;                                                                 \
-        for (int64_t j = 0; j < n; j += LANES) {                                              \
-            sum run[LANES] = { 0 };                                                           \
-            int64_t m = n - j < LANES ? n - j : LANES;                                        \
-            char *y = p[0] + j * step[0];                                                     \
-            const char *x = p[1] + j * step[1];                                               \
-            for (int64_t i = 0; i < l->n; i++, y += l->y, x += l->x)                          \
-                for (int64_t k = 0; k < m; k++) {                                             \
-                    run[k] += (sum) * (const from *)(x + k * step[1]);                        \
-                    *(T *)(y + k * step[0]) = (T)run[k];                                      \
-                }                                                                             \
-        }                                                                                     \
-    }
-SCAN(F32, float, float, double)
-SCAN(F64, double, double, double)
-SCAN(I32, int64_t, int32_t, uint64_t) /* unsigned: a sum that is too large wraps */
-SCAN(I64, int64_t, int64_t, uint64_t)
-SCAN(BOOL, int64_t, bool, uint64_t)
-SCAN(C128, double complex, double complex, double complex)
-static eg_inner *const scan[] = {
-    [EG_F32] = scan_F32, [EG_F64] = scan_F64,   [EG_I32] = scan_I32,
-    [EG_I64] = scan_I64, [EG_BOOL] = scan_BOOL, [EG_C128] = scan_C128
-};
-
-static bool cumsum_shape(eg_tensor *y)
-{
-    const eg_tensor *x = y->in[0];
-    return eg__shape_like(y, eg__is_inexact(x->dtype) ? x->dtype : EG_I64, x);
-}
-static bool cumsum_forward(eg_tensor *y)
-{
-    eg_tensor out = *y, in = *y->in[0];
-    int last = y->rank - 1;
-    line l = { y->dim[last], y->stride[last] * eg__width[y->dtype],
-               in.stride[last] * eg__width[in.dtype] };
-    out.rank--;
-    in.rank--;
-    eg__loop_work(y->cx, 2, (const eg_tensor *[]){ &out, &in }, scan[in.dtype], &l, l.n ? l.n : 1);
-    return true;
-}
-static const eg_op cumsum_op;
-static eg_tensor *cumsum_last(eg_tensor *x) { return eg_apply(&cumsum_op, NULL, 0, 1, &x); }
-static eg_tensor *cumsum_rule(eg_tensor *y, eg_tensor *g, int i)
-{
-    (void)y;
-    (void)i;
-    return eg_flip_axis(cumsum_last(eg_flip_axis(g, -1)), -1);
-}
-static eg_tensor *cumsum_call(eg_tensor *const *x) { return eg_cumsum("b [l] d", x[0]); }
-static const eg_sample cumsum_samples[] = { { cumsum_call, "2x5x3", 0, 0 },
-                                            { cumsum_call, "2x5x3:i9", 0, 0 },
-                                            { cumsum_call, "2x5x3:b", 0, 0 },
-                                            { 0 } };
-static const eg_op cumsum_op = { "cumsum",
-                                 "y_l = sum over k <= l of x_k",
-                                 "flip(cumsum(flip g))",
-                                 1,
-                                 cumsum_shape,
-                                 cumsum_forward,
-                                 cumsum_rule,
-                                 EG_USES_NOTHING,
-                                 cumsum_samples,
-                                 .jvp = eg_jvp_linear,
-                                 .forward_c128 = cumsum_forward };
-eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
-{
-    eg_focus f;
-    if (!eg__focus(&f, "cumsum", spec, x) || !eg__focus_one(&f))
-        return x ? eg__poison(x->cx) : NULL;
-    return eg__focus_same(&f, cumsum_last(f.x));
-}
-
-const eg_op *const eg__join_rows[] = { &concat_op, &pad_op, &cumsum_op, NULL };
+const eg_op *const eg__join_rows[] = { &concat_op, &pad_op, NULL };

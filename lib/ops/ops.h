@@ -39,6 +39,11 @@ eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner);   /* reduce.c */
 eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index); /* index.c: x[…, index[…, l]] */
 /* softmax.c: y (g − Σ g y) */
 eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner);
+/* 0 as a number of x's dtype. */
+static inline eg_tensor *eg__zero_like(const eg_tensor *x)
+{
+    return eg_full_n(x->cx, (eg_dtype)x->dtype, 0, 0, NULL);
+}
 /* True if x is f32, f64 or c128; else records an error. */
 bool eg__floats(const char *who, const eg_tensor *x, int operand);
 
