@@ -25,7 +25,7 @@ static eg_tensor *run(model *m, eg_tensor *tokens)
     eg_tensor *q = eg_einsum("bim,md->bid", x, m->Wq), *k = eg_einsum("bjm,md->bjd", x, m->Wk),
               *v = eg_einsum("bjm,me->bje", x, m->Wv);
     eg_tensor *y =
-        eg_attention("bid,bjd,bje->bie", q, k, v, .where = "j <= i", .score = score, .user = m);
+        eg_attention("bid,bjd,bje->bie", q, k, v, .where = "j <= i", .score_fn = score, .user = m);
     return eg_einsum("bie,ev->biv", y, m->Wo);
 }
 

@@ -311,13 +311,13 @@ static eg_tensor *relative(void *table, eg_tensor *s)
 }
 static eg_tensor *capped(void *cap, eg_tensor *const *x)
 {
-    return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j <= i", .score = soft_cap,
+    return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j <= i", .score_fn = soft_cap,
                         .user = cap);
 }
 static eg_tensor *by_place(void *user, eg_tensor *const *x)
 {
     (void)user;
-    return eg_attention("ibhd,jbhd,jbhe->ibhe", x[0], x[1], x[2], .score = relative,
+    return eg_attention("ibhd,jbhd,jbhe->ibhe", x[0], x[1], x[2], .score_fn = relative,
                         .user = (void *)&x[3], .weights_axes = "b h i j");
 }
 TEST(a_score_function_of_the_users)
@@ -349,7 +349,7 @@ TEST(a_relative_score_is_trained)
     double loss = 1;
     for (int step = 0; step < 60; step++) {
         eg_mark m = eg_push(cx);
-        eg_tensor *y = eg_attention("ibhd,jbhd,jbhe->ibhe", zero, zero, x, .score = relative,
+        eg_tensor *y = eg_attention("ibhd,jbhd,jbhe->ibhe", zero, zero, x, .score_fn = relative,
                                     .user = &table, .weights_axes = "b h i j");
         eg_tensor *l = eg_mse(eg_slice_axis(y, 0, 1, EG_END, 1), eg_slice_axis(x, 0, 0, 7, 1));
         loss = eg_item(l);
@@ -426,11 +426,11 @@ TEST(options_refuse)
             .offset = (1ll << 53) + 1);
     REFUSED("attention: .form is 7; it is EG_FUSED or EG_UNFUSED, or not given",
             .form = (eg_form)7);
-    REFUSED("attention: .form is EG_FUSED, but .score works on scores in memory", .form = EG_FUSED,
-            .score = nothing);
-    REFUSED("attention: .score returned NULL", .score = nothing);
-    REFUSED("attention: .score returned f32 (2, 4, 4) for scores that are f32 (2, 5, 4)",
-            .score = shorter, .weights_axes = "bji");
+    REFUSED("attention: .form is EG_FUSED, but .score_fn works on scores in memory",
+            .form = EG_FUSED, .score_fn = nothing);
+    REFUSED("attention: .score_fn returned NULL", .score_fn = nothing);
+    REFUSED("attention: .score_fn returned f32 (2, 4, 4) for scores that are f32 (2, 5, 4)",
+            .score_fn = shorter, .weights_axes = "bji");
     eg_close(cx);
 }
 

@@ -457,7 +457,7 @@ LOOP_TEST(a_nan_cotangent_stays_with_its_query, 2)
     eg_close(cx);
 }
 
-/* .score may mask, too: a key whose scores it replaces may be NaN, and no gradient sees it. */
+/* .score_fn may mask, too: a key whose scores it replaces may be NaN, and no gradient sees it. */
 static eg_tensor *replaced(void *mask, eg_tensor *scores)
 {
     return eg_where(mask, scores, eg_full_n(eg_context(scores), eg_type(scores), -3, 0, NULL));
@@ -472,7 +472,7 @@ TEST(what_score_replaces_may_be_nan)
     for (int k = 0; k < 2; k++) {
         x[1] = eg_copy(x[1]);
         put(x[1], k ? NAN : 0, 5, 1);
-        y[k] = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .score = replaced, .user = mask);
+        y[k] = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .score_fn = replaced, .user = mask);
         ck_assert(!eg_grad(eg_sum(NULL, eg_square(y[k])), NULL, 3, x, d[k]));
     }
     eg_assert_ok(cx);

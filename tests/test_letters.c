@@ -53,6 +53,25 @@ static eg_tensor *split_n(eg_tensor *x, int r)
     eg_split_axis(x, r, 2, (int64_t[]){ parts_of[0], eg_dim(x, r) + parts_of[1] }, part);
     return part[1];
 }
+/* y = Σ_k (k + 1) x_k², of the parts */
+static eg_tensor *weighted(int bad, int64_t n, eg_tensor **part)
+{
+    if (bad) return NULL;
+    for (int64_t k = 0; k < n; k++) part[k] = eg_scale(eg_square(part[k]), (double)(k + 1));
+    for (int64_t k = 1; k < n; k++) part[0] = eg_add(part[0], part[k]);
+    return part[0];
+}
+static eg_tensor *unbind_l(const char *s, eg_tensor *x)
+{
+    const int64_t n = eg_dim(x, strchr(s, '[') == s ? 0 : s[2] == '[' ? 1 : 2);
+    eg_tensor *part[5];
+    return weighted(eg_unbind(s, x, (int)n, part), n, part);
+}
+static eg_tensor *unbind_n(eg_tensor *x, int r)
+{
+    eg_tensor *part[5];
+    return weighted(eg_unbind_axis(x, r, (int)eg_dim(x, r), part), eg_dim(x, r), part);
+}
 static eg_tensor *concat_l(const char *s, eg_tensor *x) { return eg_concat(s, x, eg_exp(x), x); }
 static eg_tensor *concat_n(eg_tensor *x, int r) { return eg_concat_axis(r, x, eg_exp(x), x); }
 static eg_tensor *stack_l(const char *s, eg_tensor *x) { return eg_stack(s, x, eg_exp(x)); }
@@ -93,6 +112,7 @@ static const form forms[] = {
     { "pad", EACH, pad_l, pad_n },
     { "pad names", NAMES, pad_l, pad_n },
     { "split", EACH, split_l, split_n },
+    { "unbind", EACH, unbind_l, unbind_n },
     { "concat", EACH, concat_l, concat_n },
     { "concat ...", DOTS, concat_l, concat_n },
     { "stack", NEW, stack_l, stack_n },
@@ -195,6 +215,10 @@ TEST(brackets_inside_groups_and_beside_ones)
          "unfold l");
     ck_assert_int_eq(eg_split("b ([h=2] d)", x, 2, NULL, part), 0);
     same(part[1], eg_slice_axis(x, 1, 3, 6, 1), "split h");
+    ck_assert_int_eq(eg_unbind("b ([h=2] d)", x, 2, part), 0);
+    same(part[1], eg_slice_axis(x, 1, 3, 6, 1), "unbind h");
+    ck_assert_int_eq(eg_unbind("b ([h] d=3) -> d b", x, 2, part), 0);
+    same(part[0], eg_transpose(eg_slice_axis(x, 1, 0, 3, 1), 0, 1), "unbind h, d in front");
     eg_tensor *one = eg_view(x, 2, 1, 6);
     same(eg_slice("b 1 [d]", one, 0, 2, 1), eg_slice_axis(one, 2, 0, 2, 1), "slice beside a one");
     same(eg_select("b 1 [d]", one, 0), eg_select_axis(one, 2, 0), "select beside a one");
@@ -269,6 +293,22 @@ TEST(refusals_name_the_letter)
     eg_assert_error(cx, "split: part 2 of size 9 does not fit into axis 'l' of size 5 after 2");
     ck_assert_int_eq(eg_split(NULL, x, 2, NULL, part), -1);
     eg_assert_error(cx, "split: no string was given");
+    ck_assert_int_eq(eg_unbind("b [l]", x, 2, part), -1);
+    eg_assert_error(cx, "unbind: axis 'l' of size 5 does not come apart into 2\n  b [l]\n     ^");
+    ck_assert(!eg_ok(part[0]) && !eg_ok(part[1]));
+    ck_assert_int_eq(eg_unbind_axis(x, 1, 2, part), -1);
+    eg_assert_error(cx, "unbind: axis 1 of (2, 5) does not come apart into 2");
+    ck_assert_int_eq(eg_unbind_axis(x, 2, 2, part), -1);
+    eg_assert_error(cx, "unbind: axis 2 is out of range");
+    ck_assert(!eg_ok(part[0]) && !eg_ok(part[1]));
+    ck_assert_int_eq(eg_unbind("b l", x, 2, part), -1);
+    eg_assert_error(cx, "unbind: no index stands in brackets");
+    ck_assert_int_eq(eg_unbind("[b l]", x, 2, part), -1);
+    eg_assert_error(cx, "unbind: ");
+    ck_assert_int_eq(eg_unbind(NULL, x, 2, part), -1);
+    eg_assert_error(cx, "unbind: no string was given");
+    ck_assert_int_eq(eg_unbind("[b] l", x, 2, NULL), -1);
+    eg_assert_error(cx, "unbind: there is no room for the parts: it is NULL");
     ck_assert_int_eq(eg_split("b [l]", x, 5, NULL, NULL), -1);
     ck_assert_int_eq(eg_error_code(cx), EG_ERROR_MISUSE);
     eg_clear(cx);
@@ -330,6 +370,9 @@ TEST(nothing_to_work_on_is_said)
     ck_assert_ptr_null(eg_unfold("[l] -> l w", NULL, 1, 1));
     eg_tensor *part[1];
     ck_assert_int_eq(eg_split("[l]", NULL, 1, NULL, part), -1);
+    ck_assert_ptr_null(part[0]);
+    ck_assert_int_eq(eg_unbind("[l]", NULL, 1, part), -1);
+    ck_assert_int_eq(eg_unbind_axis(NULL, 0, 1, part), -1);
     ck_assert_ptr_null(part[0]);
     ck_assert_int_eq(eg_align_n("l", 0, NULL, part), -1);
     eg_clear(NULL);

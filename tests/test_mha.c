@@ -319,31 +319,31 @@ static eg_tensor *sloped(void *user, eg_tensor *s)
 static eg_tensor *run_sloped(void *m, eg_tensor *const *x)
 {
     slopes t = { x[1] };
-    return eg_mha_run(m, x[0], .where = "j <= i", .score = sloped, .user = &t);
+    return eg_mha_run(m, x[0], .where = "j <= i", .score_fn = sloped, .user = &t);
 }
 
-/* .score and .bias of the run or of the module, grouped heads too; trained */
+/* .score_fn and .bias of the run or of the module, grouped heads too; trained */
 TEST(a_score_of_the_users)
 {
     double cap = 0.7;
     eg_params *p = eg_params_open(cx);
-    eg_mha *m =
-        eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2, .score = soft_cap, .user = &cap);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2, .score_fn = soft_cap,
+                           .user = &cap);
     randomise(p, 0.4);
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *slope = eg_normal(cx, 0, 1, 4), *w, *s;
     eg_mha_run(m, x, .weights = &w, .scores = &s);
     ck_assert(eg_item(eg_max(NULL, eg_abs(s))) < cap);
     eg_assert_close(eg_contiguous(w), eg_softmax("b h i [j]", eg_contiguous(s)), 1e-13);
-    m->score = NULL;
+    m->score_fn = NULL;
     eg_mha_run(m, x, .scores = &s);
     ck_assert(eg_item(eg_max(NULL, eg_abs(s))) > cap);
     slopes t = { slope };
-    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i", .score = sloped, .user = &t);
+    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i", .score_fn = sloped, .user = &t);
     eg_tensor *bias = eg_neg(eg_select_axis(sloped(&t, eg_zeros(cx, 1, 4, 5, 5)), 0, 0));
     eg_assert_close(y, eg_mha_run(m, x, .where = "j <= i", .bias = { "hij", eg_neg(bias) }), 1e-13);
     eg_assert_grad2(run_sloped, m, eg_normal(cx, 0, 1, 1, 3, 8), slope);
     eg_block *b = eg_block_new(p, "block", .d_model = 8, .heads = 4,
-                               .mha = &(eg_mha_args){ .score = soft_cap, .user = &cap });
+                               .mha = &(eg_mha_args){ .score_fn = soft_cap, .user = &cap });
     eg_assert_ok(cx);
     eg_tensor *one = eg_block_run(b, x);
     cap = 0.01;
@@ -442,7 +442,7 @@ LOOP_TEST(scores_and_sums_of_any_heads, 3)
                     eg_mha_run(m, x, .form = EG_UNFUSED, .where = "j <= i"), 1e-12);
     if (m->d_k_each) {
         ck_assert(!eg_ok(eg_mha_run(m, x, .fill = -1e9)));
-        eg_assert_error(cx, ".score, .fill and .alibi need heads of one width");
+        eg_assert_error(cx, ".score_fn, .fill and .alibi need heads of one width");
     }
 }
 

@@ -225,12 +225,150 @@ TEST(masks_add_up_and_names_work)
     eg_close(cx);
 }
 
+/* -- predicates that read tensors ------------------------------------------------------------- */
+/* The mask of `text`, element by element: h reads doc (b l) of whole numbers and pad (l) of bools,
+ * of which the query takes place i + offset. */
+static bool with_holds(int text, int64_t (*doc)[12], const uint8_t *pad, int b, int i, int j)
+{
+    const int64_t d = i - j < 0 ? 0 : i - j;
+    switch (text) {
+    case 0: return doc[b][i] == doc[b][j];
+    case 1: return j <= i && doc[b][i] == doc[b][j];
+    case 2: return pad[j] || (i == j && !pad[i]);
+    case 3: return (doc[1][d] + b) % 2 == 0;
+    default: return (pad[i] ? doc[0][j] : j) < doc[b][11 - i];
+    }
+}
+static const char *const with_texts[] = { "doc[b,i] == doc[b,j]", "j <= i & doc[b,i] == doc[b,j]",
+                                          "pad[j] | i == j & !pad[i]",
+                                          "(doc[1, clip(i - j, 0, 11)] + b) % 2 == 0",
+                                          "(pad[i] ? doc[0, j] : j) < doc[b, 11 - i]" };
+LOOP_TEST(where_reads_tensors, sizeof with_texts / sizeof *with_texts)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    int64_t doc[2][12];
+    uint8_t pad[12];
+    for (int k = 0; k < 24; k++) (&doc[0][0])[k] = k % 12 / 3 + k / 12;
+    for (int k = 0; k < 12; k++) pad[k] = k % 5 != 2;
+    eg_tensor *d = eg_from_n(cx, EG_I64, doc, 2, (int64_t[]){ 2, 12 }),
+              *p = eg_from_n(cx, EG_BOOL, pad, 1, (int64_t[]){ 12 });
+    /* in order, narrow and transposed, reversed twice, every second number */
+    eg_tensor *docs[] = { d, eg_transpose(eg_copy(eg_transpose(eg_cast(d, EG_I32), 0, 1)), 0, 1),
+                          eg_flip_axis(eg_copy(eg_flip_axis(d, 1)), 1),
+                          eg_slice_axis(eg_reshape(eg_stack_axis(-1, d, d), 2, 24), 1, 0, EG_END,
+                                        2) };
+    const bool reads[] = { strstr(with_texts[_i], "doc"), strstr(with_texts[_i], "pad") };
+    for (int way = 0; way < 4; way++)
+        for (int offset = 0; offset < 12; offset += 5) {
+            const int queries = 12 - offset;
+            eg_given with[8] = { { 0 } };
+            int n = 0;
+            if (reads[0]) with[n++] = (eg_given){ "doc", docs[way] };
+            if (reads[1]) with[n++] = (eg_given){ "pad", p };
+            eg_softmax_args o = { .size = sizeof o,
+                                  .spec = "b i [j]",
+                                  .x = wave(cx, way, 2, queries, 12),
+                                  .where = with_texts[_i],
+                                  .offset = offset,
+                                  .offset_letter = "i" };
+            eg_where_mask_args m = { .size = sizeof m,
+                                     .where = o.where,
+                                     .axes = "b i [j]",
+                                     .sizes = eg_dims(o.x),
+                                     .offset = offset,
+                                     .offset_letter = "i" };
+            memcpy(o.with, with, sizeof with), memcpy(m.with, with, sizeof with);
+            eg_tensor *mask = eg_where_mask_with(cx, &m);
+            eg_assert_ok(cx);
+            const bool *is = eg_bool(mask);
+            for (int k = 0; k < 2 * queries * 12; k++)
+                ck_assert_msg(is[k] == with_holds(_i, doc, pad, k / 12 / queries,
+                                                  k / 12 % queries + offset, k % 12),
+                              "'%s' from %d at %d", with_texts[_i], offset, k);
+            for (int again = 0; again < 2; again++) { /* the second time the text is known */
+                ck_assert(same_bits(eg_softmax_with(&o),
+                                    eg_softmax("b i [j]", o.x, .keep = { "bij", mask })));
+                ck_assert(same_bits(eg_log_softmax_with(&o),
+                                    eg_log_softmax("b i [j]", o.x, .keep = { "bij", mask })));
+            }
+        }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
+/* Values are looked at in each call, though text and shapes are those of the call before. */
+TEST(where_sees_new_values)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 4, 4), *doc = eg_cast(eg_zeros(cx, 4), EG_I64), *table;
+    for (int k = 0; k < 4; k++) {
+        eg_tensor *y =
+            eg_softmax("i [j]", x, .where = "doc[i] == doc[j]", .with = { { "doc", doc } });
+        eg_assert_ok(cx);
+        ck_assert_msg(eg_get(y, 0, 0) == 1.f / (float)(4 - k), "%g", eg_get(y, 0, 0));
+        if (k < 3) eg_mut_i64(doc)[3 - k] = k + 1;
+    }
+    /* an index that was inside may leave its axis now */
+    table = eg_cast(eg_ones(cx, 4), EG_BOOL);
+    for (int k = 0; k < 2; k++) {
+        eg_mut_i64(doc)[0] = k ? 4 : 3;
+        ck_assert(eg_ok(eg_softmax("i [j]", x, .where = "t[doc[i]] | i == j",
+                                   .with = { { "doc", doc }, { "t", table } })) == !k);
+    }
+    eg_assert_error(cx, "softmax: the index of axis 0 of 't' goes from 1 to 4, but that axis is 4: "
+                        "'i' is 4\n  t[doc[i]] | i == j\n    ^^^^^^");
+    eg_close(cx);
+}
+
+TEST(where_refuses_tensors)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 2, 3, 4), *doc = eg_cast(eg_ones(cx, 2, 4), EG_I64);
+    const struct {
+        const char *where;
+        eg_given with[2];
+        const char *says;
+    } all[] = {
+        { "doc[b,i] == doc[b,j]", { { "doc", x } }, "softmax: 'doc' has 3 axes, but 2 indices" },
+        { "doc[b,i,j] == 1",
+          { { "doc", x } },
+          "'doc' is f32, and a predicate reads whole numbers" },
+        { "doc[b,i] == dog[b,j]", { { "doc", doc } }, "is 'doc' meant?" },
+        { "doc == 1", { { "doc", doc } }, "'doc' is a tensor, and its indices are missing" },
+        { "doc[b,j]", { { "doc", doc } }, "the predicate is a number, not a truth" },
+        { "j <= i", { { "doc", doc } }, "'doc' of .with does not stand in the predicate" },
+        { "doc[b,j+i] > 0", { { "doc", doc } }, "the index of axis 1 of 'doc' goes from 0 to 5" },
+        { "i[b,j] > 0", { { "i", doc } }, "'i' is a letter and cannot be a tensor's name too" },
+        { "doc[b,j] > 0", { { "doc", NULL } }, "softmax: 'doc' of .with is NULL" },
+        { NULL, { { "doc", doc } }, "softmax: .with has 'doc', but there is no .where" },
+    };
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        ck_assert(!eg_ok(eg_softmax("b i [j]", x, .where = all[k].where,
+                                    .with = { all[k].with[0], all[k].with[1] })));
+        eg_assert_error(cx, all[k].says);
+    }
+    ck_assert(!eg_ok(eg_where_mask(cx, "t[i] & j < 2", "i j",
+                                   .with = { { "t", eg_cast(eg_ones(cx, 4), EG_BOOL) } })));
+    eg_assert_error(cx, "where_mask: letter 'j' has no size: no tensor has it as an axis");
+    eg_tensor *mask =
+        eg_where_mask(cx, "doc[b,i] == doc[b,j] & j <= i", "b i [j]", .with = { { "doc", doc } });
+    eg_assert_axes("b=2 i=4 j=4", mask);
+    eg_close(cx);
+}
+
 TEST(softmax_has_the_same_bits_for_any_threads)
 {
     eg_ctx *cx = eg_open(.threads = 1);
     eg_tensor *x = eg_normal_n(cx, EG_F32, 0, 3, 3, (int64_t[]){ 40, 50, 60 });
     eg_tensor *y = eg_softmax("b i [j]", x, .where = "j <= i"), *l = eg_log_softmax("b [i] j", x);
+    eg_tensor *doc = eg_cast(eg_uniform(cx, 0, 3, 40, 60), EG_I32),
+              *mask = eg_where_mask(cx, "doc[b,i] == doc[b,j] | (i + j) % 3 == 0", "b i j",
+                                    .with = { { "doc", doc } });
     eg_threads(cx, 6);
+    ck_assert(same_bits(eg_cast(mask, EG_F32),
+                        eg_cast(eg_where_mask(cx, "doc[b,i] == doc[b,j] | (i + j) % 3 == 0",
+                                              "b i j", .with = { { "doc", doc } }),
+                                EG_F32)));
     ck_assert(same_bits(y, eg_softmax("b i [j]", x, .where = "j <= i")));
     ck_assert(same_bits(l, eg_log_softmax("b [i] j", x)));
     eg_close(cx);

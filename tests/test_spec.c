@@ -302,7 +302,11 @@ TEST(offset_letters)
     ck_assert(eg_ok(eg_attention(spec_, q, k, k, .where = "j < 4 + h", .offset = 2,
                                  .offset_letter = "i", .alibi = { "h", m })));
     ck_assert(!eg_ok(eg_where_mask(cx, "j <= i + h", "h i [j]", 2, (int64_t[]){ 2, 3, 8 })));
-    eg_assert_error(cx, "where_mask: the offset 2 can move only one index of the predicate");
+    eg_assert_error(cx, "where_mask: .offset is 2, but \"j <= i + h\" has more than one index that "
+                        "it could move; say which with .offset_letter");
+    eg_tensor *first =
+        eg_where_mask(cx, "j <= i + h", "h i [j]", 2, (int64_t[]){ 2, 3, 8 }, .offset_letter = "h");
+    eg_assert_close(first, eg_where_mask(cx, "j <= i + h + 2", "h i [j]", 0, eg_dims(first)), 0);
     ck_assert(eg_ok(eg_where_mask(cx, "j <= i + h", "[h] i [j]", 2, (int64_t[]){ 2, 3, 8 })));
 }
 

@@ -395,14 +395,14 @@ TEST(values_and_the_gradients_are_einsums)
     eg_assert_close(dx[1], eg_einsum("ibhd,ijbh->jbhd", g, a), 1e-14);
 }
 
-/* .score is what other libraries have as a method get_scores to be overridden. */
+/* .score_fn is what other libraries have as a method get_scores to be overridden. */
 static eg_tensor *relative(void *user, eg_tensor *s) { return eg_on("ibhj, ij", eg_add, s, user); }
 TEST(the_scores_can_be_replaced)
 {
     eg_tensor *q = eg_normal(cx, 0, 1, 3, 2, 2, 4), *k = eg_normal(cx, 0, 1, 5, 2, 2, 4),
               *v = eg_normal(cx, 0, 1, 5, 2, 2, 4), *r = eg_normal(cx, 0, 1, 3, 5);
     const char *spec = "ibhd,jbhd,jbhe->ibhe";
-    eg_tensor *y = eg_attention(spec, q, k, v, .score = relative, .user = r), *dr;
+    eg_tensor *y = eg_attention(spec, q, k, v, .score_fn = relative, .user = r), *dr;
     eg_assert_close(y, eg_attention(spec, q, k, v, .bias = { "ij", r }), 1e-14);
     ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_square(y)), NULL, 1, &r, &dr), 0);
     ck_assert(eg_item(eg_max(NULL, eg_abs(dr))) > 0);

@@ -45,7 +45,7 @@ typedef struct eg_attention_args {
      * 2022 */
     eg_masked alibi;
     /* the scores become score(user, scores), of their shape, before the masks; never fused */
-    eg_tensor *(*score)(void *user, eg_tensor *scores);
+    eg_tensor *(*score_fn)(void *user, eg_tensor *scores);
     void *user;
 
     double dropout; /* probability of a weight to be dropped, after the softmax; 0 */
@@ -54,7 +54,7 @@ typedef struct eg_attention_args {
     /* what else is wanted */
     eg_tensor **weights; /* the weights before dropout */
     eg_tensor **dropped; /* … and after it */
-    eg_tensor **scores;  /* scale q·k + bias, after .score, before the masks */
+    eg_tensor **scores;  /* scale q·k + bias, after .score_fn, before the masks */
     eg_tensor **lse; /* ln Σ e^scores, letters of the weights without the keys; −inf of nothing */
     int64_t *empty;  /* how many rows have nothing to attend to */
     /* letters of the weights; NULL: those of the output without the value's own, the summed ones
@@ -66,11 +66,6 @@ typedef struct eg_attention_args {
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- masks ------------------------------------------------------------------------------------ */
-/* The predicate as bool over `axes`, "b i [j]" (brackets: the keys; where there are none, the last
- * axis). offset is added to the index of the predicate that has no brackets, and to its size; with
- * an offset there may be only one. */
-EG_API eg_tensor *eg_where_mask(eg_ctx *, const char *where, const char *axes, int64_t offset,
-                                const int64_t *sizes);
 /* true = ignore, as torch's nn.MultiheadAttention has bool masks, → a .keep. What torch's
  * scaled_dot_product_attention takes is a .keep (bool) or a .bias (float) as it is */
 EG_API eg_tensor *eg_mask_ignore(eg_tensor *ignore);

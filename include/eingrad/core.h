@@ -309,6 +309,11 @@ EG_API int eg_split(const char *spec, eg_tensor *x, int count, const int64_t *si
                     eg_tensor **parts);
 EG_API int eg_split_axis(eg_tensor *x, int axis, int count, const int64_t *sizes,
                          eg_tensor **parts);
+/* "b [c] d": every x[:, k, :], k = 0 … count − 1, into parts: as eg_select makes them, views one
+ * axis less; "b [c] d -> d b" orders the rest. count is the size of the axis; another is refused.
+ * 0, or −1 after an error (the parts are then poison). */
+EG_API int eg_unbind(const char *spec, eg_tensor *x, int count, eg_tensor **parts);
+EG_API int eg_unbind_axis(eg_tensor *x, int axis, int count, eg_tensor **parts);
 /* NumPy's broadcast_to; −1 keeps a size */
 EG_API eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims);
 /* drops an axis of size 1; by letters eg_rearrange("b 1 d -> b d", x) */

@@ -170,6 +170,13 @@ inline eg_tensor *eg_expr(const char *axes, const char *text, eg_expr_args o = e
 }
 EG_CXX_SPEC_(eg_tensor *, eg_softmax, eg_softmax_args)
 EG_CXX_SPEC_(eg_tensor *, eg_log_softmax, eg_softmax_args)
+inline eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_t offset = 0,
+                                const int64_t *sizes = nullptr,
+                                eg_where_mask_args o = eg_where_mask_args())
+{
+    o.size = sizeof o, o.where = where, o.axes = axes, o.offset = offset, o.sizes = sizes;
+    return eg_where_mask_with(cx, &o);
+}
 EG_CXX_SPEC_(eg_tensor *, eg_layernorm, eg_norm_args)
 EG_CXX_SPEC_(eg_tensor *, eg_rmsnorm, eg_norm_args)
 inline eg_tensor *eg_cross_entropy(const char *spec, eg_tensor *logits, eg_tensor *target,

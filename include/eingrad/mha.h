@@ -70,7 +70,7 @@ typedef struct eg_mha {
     const char *where;
     eg_core *core;
     eg_tensor *alibi; /* (h) slopes; NULL: none */
-    eg_tensor *(*score)(void *user, eg_tensor *scores);
+    eg_tensor *(*score_fn)(void *user, eg_tensor *scores);
     void *user;
     eg_tensor *W_q, *W_k, *W_v, *W_o;   /* NULL where the form has other tensors */
     eg_tensor *b_q, *b_k, *b_v, *b_o;   /* NULL: none */
@@ -103,8 +103,8 @@ typedef struct eg_mha_args {
     bool interleaved;   /* rotary pairs, as eg_rotary has them */
     bool alibi;         /* adds − m_h |i − j| to the scores, m of eg_alibi_slopes. Press et
                          * al. 2022 */
-    eg_tensor *(*score)(void *user, eg_tensor *scores); /* (b h i j) → the scores to use, before the
-                                                         * masks; NULL: none */
+    eg_tensor *(*score_fn)(void *user, eg_tensor *scores); /* (b h i j) → the scores to use, before
+                                                            * the masks; NULL: none */
     void *user;
     eg_core *core; /* eg_attention_with; eg_linear_attention_with */
     /* parameters */
@@ -140,7 +140,7 @@ typedef struct eg_mha_run_args {
     /* the attention */
     eg_tensor *gain; /* (h): factor of each head's result; 0 switches a head off. Michel et
                       * al. 2019 */
-    eg_tensor *(*score)(void *user, eg_tensor *scores); /* the module's */
+    eg_tensor *(*score_fn)(void *user, eg_tensor *scores); /* the module's */
     void *user;
     eg_form form; /* as eg_attention's */
     /* results beside y, whose numbers they do not change */

@@ -27,10 +27,12 @@ typedef struct eg_block_args {
     bool cross;             /* attends to a memory, too */
     int64_t memory_dim;     /* width of the memory: d_model */
     bool post_norm;
-    bool rms; /* norms are RMS norms */
+    bool rms;   /* norms are RMS norms */
+    double eps; /* of the norms, as eg_norm_new's: 1e-5 */
     bool no_bias;
     double dropout;            /* on the weights, inside F and on what A, C and F add: 0 */
     eg_activation *activation; /* eg_gelu */
+    bool gated;                /* F is a gated feed-forward, as eg_ffn_new's */
     const eg_mha_args *mha;    /* further options of the self attention:
                                 * &(eg_mha_args){ .rotary = 1e4, .kv_heads = 2 } */
     double init;               /* standard deviation of a normal draw; 0: Xavier */
@@ -82,7 +84,9 @@ typedef struct eg_transformer_args {
     bool no_positions;      /* for .mha with rotary positions */
     bool tied;              /* logits = x Eᵀ, no table of their own. Press, Wolf 2017 */
     bool post_norm, rms, no_bias;
+    double eps;                /* of every norm: 1e-5 */
     eg_activation *activation; /* eg_gelu */
+    bool gated;                /* as the block's */
     double deviation;          /* of embedding and positions: 0.5 */
     double init;               /* as the block's */
     const eg_mha_args *mha;    /* as the block's */
@@ -129,7 +133,9 @@ typedef struct eg_seq2seq_args {
     bool shared;               /* one embedding for source and target */
     double dropout;            /* the rest as the transformer's */
     bool sinusoid, no_positions, tied, post_norm, rms, no_bias;
+    double eps;
     eg_activation *activation;
+    bool gated;
     double deviation, init;
     const eg_mha_args *mha;
 } eg_seq2seq_args;

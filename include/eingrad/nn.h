@@ -149,7 +149,7 @@ typedef struct eg_norm_new_args {
     int64_t d_model; /* needed */
     bool rms;
     bool no_bias;
-    double eps; /* 1e-5 */
+    double eps; /* ≥ 0: 1e-5; EG_OFF: 0 */
 } eg_norm_new_args;
 /* "gain" (m) of 1, "bias" (m) of 0 (not for rms) */
 EG_API eg_norm *eg_norm_new_with(const eg_norm_new_args *);
@@ -199,11 +199,13 @@ typedef struct eg_positions_run_args {
 EG_API eg_positions *eg_positions_new_with(const eg_positions_args *);
 EG_API eg_tensor *eg_positions_run_with(const eg_positions_run_args *);
 
-/* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂;  x (… m), inner width f ----------------- */
+/* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂;  x (… m), inner width f
+ * .gated           y = dropout(f(x W_g + b_g) ⊙ (x W₁ + b₁)) W₂ + b₂
+ * with f = eg_silu SwiGLU, eg_gelu GEGLU, eg_relu ReGLU, eg_sigmoid GLU. Shazeer 2020 */
 typedef eg_tensor *eg_activation(eg_tensor *);
 typedef struct eg_ffn {
     const char *name;
-    eg_linear *up, *down;
+    eg_linear *gate, *up, *down; /* gate NULL: not gated */
     eg_activation *activation;
     double dropout;
 } eg_ffn;
@@ -212,13 +214,15 @@ typedef struct eg_ffn_args {
     eg_params *params;
     const char *name;
     int64_t d_model;           /* needed */
-    int64_t width;             /* 4 d_model */
-    eg_activation *activation; /* eg_gelu */
-    double dropout;            /* in [0, 1): 0 */
+    int64_t width;             /* of gate and up each: 4 d_model; gated, 8/3 d_model has as many
+                                * numbers as 4 d_model without a gate */
+    eg_activation *activation; /* f: eg_gelu */
+    bool gated;
+    double dropout; /* in [0, 1): 0 */
     bool no_bias;
     double init; /* standard deviation of a normal draw; 0: Xavier */
 } eg_ffn_args;
-/* "up.W" (i o), "up.b", "down.W", "down.b" */
+/* "up.W" (i o), "up.b", "down.W", "down.b"; gated, "gate.W" and "gate.b" before them */
 EG_API eg_ffn *eg_ffn_new_with(const eg_ffn_args *);
 EG_API eg_tensor *eg_ffn_run(const eg_ffn *, eg_tensor *x);
 

@@ -203,18 +203,33 @@ typedef struct eg_expr_args {
 EG_API eg_tensor *eg_expr_with(const eg_expr_args *);
 
 /* -- softmax; attention is in attention.h
- * A mask is index notation: .where = "j <= i" names letters of the spec, |i| is a size; .keep
- * carries data, bool or integer, non-zero = attend (a float is refused); .bias is added before the
- * softmax, differentiable. A row with nothing to attend to is 0, gradient 0. */
+ * A mask is index notation: .where = "j <= i" names letters of the spec, |i| is a size; it may read
+ * integer and bool tensors of .with, as in "doc[b,i] == doc[b,j]". .keep carries data, bool or
+ * integer, non-zero = attend (a float is refused); .bias is added before the softmax,
+ * differentiable. A row with nothing to attend to is 0, gradient 0. */
 typedef struct eg_masked {
     const char *axes;
     eg_tensor *x;
 } eg_masked; /* { "bj", pad } */
+typedef struct eg_where_mask_args {
+    size_t size;
+    const char *where; /* the predicate, "j <= i" */
+    const char
+        *axes;      /* "b i [j]": the keys in brackets; where none are, the last axis is the key */
+    int64_t offset; /* added to the query's index and to its size: 0 */
+    const int64_t *sizes; /* of the axes; NULL: those of the tensors that the predicate reads */
+    eg_given with[8];     /* what it reads, integers and bools; ends at a NULL name */
+    const char *offset_letter; /* which index the offset moves, if it could be more than one */
+} eg_where_mask_args;
+/* eg_where_mask(cx, "j <= i", "i [j]", 3, sizes): the predicate as bool over `axes`. An offset that
+ * no index of the predicate takes changes nothing. Refused: see .where of softmax. */
+EG_API eg_tensor *eg_where_mask_with(eg_ctx *, const eg_where_mask_args *);
 typedef struct eg_softmax_args {
     size_t size;
     const char *spec;
     eg_tensor *x;
     const char *where;
+    eg_given with[8]; /* what `where` reads: { "doc", doc }; ends at a NULL name */
     eg_masked keep, bias;
     /* the places before the first query, as in a cache: the query's index in `where` begins there,
      * and its size |i| counts them, too */
@@ -343,6 +358,8 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 #define eg_layernorm(...)         eg_layernorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
 #define eg_rmsnorm(...)           eg_rmsnorm_with(EG_ARGS_(eg_norm_args, __VA_ARGS__))
 /* clang-format off */
+#define eg_where_mask(cx, ...) \
+    eg_where_mask_with((cx), EG_ARGS_(eg_where_mask_args, __VA_ARGS__))
 #define eg_cross_entropy(...) \
     eg_cross_entropy_with(EG_ARGS_(eg_cross_entropy_args, __VA_ARGS__))
 /* clang-format on */

@@ -56,7 +56,7 @@ typedef struct eg_attention_plan {
     eg_drop drop;
     bool dropping;  /* dropout is on: drop is set */
     bool masked;    /* there is a predicate */
-    bool hooked;    /* .score changes the scores, and may mask some */
+    bool hooked;    /* .score_fn changes the scores, and may mask some */
     bool wants_lse; /* the log-sum-exp is asked for, too */
     bool careful;   /* what is forbidden may have numbers that are not finite: eg__attend_careful */
     uint64_t predicate[];

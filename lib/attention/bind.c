@@ -361,19 +361,19 @@ static eg_tensor *result(const roles *r, const eg_attention_plan *a, eg_tensor *
 }
 
 /* -- what else is asked for ------------------------------------------------------------------- */
-/* The scores as .score changes them, which sees their axes in the order of the weights. */
+/* The scores as .score_fn changes them, which sees their axes in the order of the weights. */
 static eg_tensor *scored(const eg_attention_args *o, eg_tensor *s, int rank, const int *order)
 {
     int back[EG_RANK_MAX];
     char have[256], want[256];
     if (!eg_ok(s)) return s;
     for (int k = 0; k < rank; k++) back[order[k]] = k;
-    eg_tensor *x = eg_permute_n(s, rank, order), *y = o->score(o->user, x);
-    if (!y) return eg_fail_as(s->cx, EG_ERROR_MISUSE, "attention: .score returned NULL");
-    if (!eg__check_all(s->cx, "attention: .score", 1, &y)) return eg__poison(s->cx);
+    eg_tensor *x = eg_permute_n(s, rank, order), *y = o->score_fn(o->user, x);
+    if (!y) return eg_fail_as(s->cx, EG_ERROR_MISUSE, "attention: .score_fn returned NULL");
+    if (!eg__check_all(s->cx, "attention: .score_fn", 1, &y)) return eg__poison(s->cx);
     if (!eg__same_shape(x, y) || y->dtype != x->dtype)
         return eg_fail_as(s->cx, y->dtype == x->dtype ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
-                          "attention: .score returned %s %s for scores that are %s %s",
+                          "attention: .score_fn returned %s %s for scores that are %s %s",
                           eg_type_name(y->dtype), eg__dims_text(y, have, sizeof have),
                           eg_type_name(x->dtype), eg__dims_text(x, want, sizeof want));
     return eg_permute_n(y, rank, back);
@@ -479,15 +479,15 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
 {
     const eg_dtype type = (eg_dtype)x[EG_TERM_Q]->dtype;
     const bool fused =
-        !o->score && (o->form == EG_FUSED ? eg__flash_possible(a, type)
-                                          : o->form != EG_UNFUSED && eg__flash_suits(a, type));
+        !o->score_fn && (o->form == EG_FUSED ? eg__flash_possible(a, type)
+                                             : o->form != EG_UNFUSED && eg__flash_suits(a, type));
     eg_tensor *s = NULL, *w = NULL, *d = NULL, *y;
     double left = 1;
     eg_attention_masks m = { 0 };
     const bool composed = !fused || o->weights || o->dropped || o->scores;
     if (composed && (m = eg__attend_masks(a, x)).n < 0) return eg__poison(x[0]->cx);
     if (composed) s = eg__attend_scores(a, &m, x, &left);
-    if (o->score) {
+    if (o->score_fn) {
         s = scored(o, eg_scale(s, left), a->scores, order);
         left = 1;
     }
@@ -565,9 +565,9 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given",
                           (int)o.form);
-    if (o.form == EG_FUSED && o.score)
+    if (o.form == EG_FUSED && o.score_fn)
         return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                          "attention: .form is EG_FUSED, but .score works on scores in memory, "
+                          "attention: .form is EG_FUSED, but .score_fn works on scores in memory, "
                           "which that form does not have");
     for (int k = 0; k < 3; k++) {
         if (!eg__floats("attention", xs[k], k + 1)) return eg__poison(cx);
@@ -608,7 +608,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
         return eg__poison(cx);
     a->dropping = eg__drop_draw(cx, dropout, &a->drop);
     a->wants_lse = o.lse != NULL;
-    a->hooked = o.score != NULL;
+    a->hooked = o.score_fn != NULL;
     a->careful = eg__attend_careful(a, x, NULL);
     return compute(&o, m ? NULL : &r, a, x, order);
 }

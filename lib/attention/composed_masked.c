@@ -7,7 +7,7 @@
  * operands in which such numbers are 0, and their pairs are added one by one. The usual case pays
  * for one look at q, k and v, and in the gradient at g.
  *
- * A function .score may mask as well, where nothing here can see it: a pair whose score has the
+ * A function .score_fn may mask as well, where nothing here can see it: a pair whose score has the
  * cotangent 0 then counts as forbidden in the gradients of q and k. */
 #include "attention/attention.h"
 #include <string.h>

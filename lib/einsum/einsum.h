@@ -19,6 +19,7 @@ typedef enum eg_key_kind {
     EG_KEY_SPEC_ONES, /* … with .broadcast */
     EG_KEY_AFFINE,    /* a call of affine: its string */
     EG_KEY_ATTENTION, /* a call of attention: its strings and options */
+    EG_KEY_WHERE,     /* a predicate: its text, letters, and the names of .with */
     EG_KEY_READ,      /* a string read: eg__labels_of_spec … */
     EG_KEY_READ_ONES, /* … with .broadcast */
     EG_KEY_PROGRAM,   /* labels of operands and result, order: an eg_program; the last operand

@@ -1,6 +1,6 @@
 /* composed.c: the composed form of formulas, in which each node is an operation of tensors: it
  * defines the result, and computes derivatives of higher order and c128. */
-#include "expression/loop.h"
+#include "expression/expression.h"
 #include <string.h>
 
 /* -- cotangents of functions, named in notation/expression_rows.h ----------------------------- */
@@ -40,7 +40,7 @@ static eg_tensor *plain_values(eg_composed *c, int k)
 {
     int64_t dim[EG_RANK_MAX];
     eg_tensor *x[EG_GIVEN_MAX];
-    eg_result_loop o;
+    eg_block_loop o;
     if (c->value[k]) return c->value[k];
     node_sizes(c, k, dim);
     for (int t = 0; t < c->count; t++)
@@ -49,14 +49,14 @@ static eg_tensor *plain_values(eg_composed *c, int k)
         if (!eg_ok(x[t])) return x[t];
     const bool truth = c->e->node[k].kind == EG_IS_TRUTH;
     eg_tensor *y = eg__new(c->cx, truth ? EG_BOOL : EG_I64, c->letters, dim);
-    if (!y ||
-        !eg__result_loop(&o, c->cx, c->e, k, c->letters, dim, x, c->count, c->floats != EG_F32, 0))
+    if (!y || !eg__block_loop(&o, c->cx, c->e, k, c->letters, dim, c->first, x, c->count,
+                              c->floats != EG_F32, 0))
         return eg__poison(c->cx);
     o.out = y->data;
-    return c->value[k] = eg__result_loop_run(&o) ? y : eg__poison(c->cx);
+    return c->value[k] = eg__block_loop_run(&o) ? y : eg__poison(c->cx);
 }
-/* True if read k is a view of its tensor: each index is another letter, whose size is that of the
- * axis. letter[r] is then the letter of axis r. */
+/* True if read k is a view of its tensor: each index is another letter, from position 0 on, whose
+ * size is that of the axis. letter[r] is then the letter of axis r. */
 static bool read_is_view(const eg_composed *c, int k, int *letter)
 {
     const eg_node *n = &c->e->node[k];
@@ -64,7 +64,7 @@ static bool read_is_view(const eg_composed *c, int k, int *letter)
     for (int r = 0; r < n->count; r++) {
         const eg_node *i = &c->e->node[n->in[r]];
         if (i->code != EG_X_LETTER || seen >> i->in[0] & 1 ||
-            c->x[n->tensor]->dim[r] != c->size[i->in[0]])
+            c->x[n->tensor]->dim[r] != c->size[i->in[0]] || (c->first && c->first[i->in[0]]))
             return false;
         seen |= 1u << (letter[r] = i->in[0]);
     }

@@ -1,6 +1,6 @@
 /* expr.c: eg_expr, which computes a formula of index notation over tensors, in one pass forward and
  * one pass for the gradient: the rows of both, and the call. */
-#include "expression/loop.h"
+#include "expression/expression.h"
 #include <string.h>
 
 enum { PIECES = 64 }; /* the most sets of sums */
@@ -64,7 +64,7 @@ static bool is_direct(const formula *f, const eg_tensor *x, int t)
 }
 /* Writes the sums of n cotangents to `to`. Each piece of the loop has added to a set of doubles of
  * its own; the sets are added in order. */
-static void add_pieces(const eg_result_loop *o, char *to, int64_t n, const double *sum)
+static void add_pieces(const eg_block_loop *o, char *to, int64_t n, const double *sum)
 {
     for (int64_t k = 0; k < n; k++) {
         double all = 0;
@@ -86,14 +86,14 @@ static bool gradient_forward(eg_tensor *d)
     const int width = f64 ? 8 : 4;
     uint32_t wanted = 0;
     int64_t at[EG_GIVEN_MAX] = { 0 }, room[EG_GIVEN_MAX] = { 0 }, end = 0;
-    eg_result_loop o;
+    eg_block_loop o;
     memset(d->data, 0, d->st->bytes);
     for (int k = 0; k < count; k++) {
         x[k] = d->in[k];
         if (eg__is_float(x[k]->dtype)) wanted |= 1u << k;
     }
-    if (!eg__result_loop(&o, d->cx, expression_of(f), expression_of(f)->root, f->letters, f->size,
-                         x, count, f64, wanted))
+    if (!eg__block_loop(&o, d->cx, expression_of(f), expression_of(f)->root, f->letters, f->size,
+                        NULL, x, count, f64, wanted))
         return false;
     if (!o.elements) return true;
     if (!eg_ok(g = eg_contiguous(g))) return false;
@@ -114,7 +114,7 @@ static bool gradient_forward(eg_tensor *d)
     }
     for (int k = 0; k < count; k++)
         if (wanted >> k & 1 && !o.sink[k].direct) o.sink[k].data = o.sums + room[k];
-    if (!eg__result_loop_run(&o)) return false;
+    if (!eg__block_loop_run(&o)) return false;
     for (int k = 0; k < count; k++)
         if (wanted >> k & 1 && !o.sink[k].direct)
             add_pieces(&o, d->data + at[k] * width, eg_size(x[k]), o.sums + room[k]);
@@ -219,12 +219,12 @@ static bool expr_shape(eg_tensor *y)
 static bool expr_forward(eg_tensor *y)
 {
     const formula *f = y->attr;
-    eg_result_loop o;
-    if (!eg__result_loop(&o, y->cx, expression_of(f), expression_of(f)->root, f->letters, f->size,
-                         y->in, y->count, expr_floats(y) == EG_F64, 0))
+    eg_block_loop o;
+    if (!eg__block_loop(&o, y->cx, expression_of(f), expression_of(f)->root, f->letters, f->size,
+                        NULL, y->in, y->count, expr_floats(y) == EG_F64, 0))
         return false;
     o.out = y->data;
-    return eg__result_loop_run(&o);
+    return eg__block_loop_run(&o);
 }
 static bool expr_c128(eg_tensor *y)
 {
@@ -278,27 +278,6 @@ static const eg_op expr_op = {
 const eg_op *const eg__expr_rows[] = { &expr_op, &expr_gradient_op, NULL };
 
 /* -- the call --------------------------------------------------------------------------------- */
-typedef struct extremes {
-    bool wide;
-    int64_t *least, *most;
-} extremes;
-static void extremes_of(int64_t n, char *const *p, const int64_t *step, const void *user)
-{
-    const extremes *e = user;
-    for (int64_t k = 0; k < n; k++) {
-        const void *at = p[0] + k * step[0];
-        const int64_t v = e->wide ? *(const int64_t *)at : *(const int32_t *)at;
-        if (v < *e->least) *e->least = v;
-        if (v > *e->most) *e->most = v;
-    }
-}
-void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most)
-{
-    *least = INT64_MAX, *most = -INT64_MAX;
-    eg__loop_work(x->cx, 1, &x, extremes_of, &(extremes){ x->dtype == EG_I64, least, most }, 0);
-    if (*least > *most) *least = *most = 0;
-}
-
 /* Reads the letters of `axes`, which must be one term without groups, with their sizes (−1 if none
  * is given). Returns how many; −1 after an error. */
 static int expr_letters(eg_ctx *cx, const char *who, const char *axes, eg_axis_name *name,
@@ -330,59 +309,24 @@ static int expr_letters(eg_ctx *cx, const char *who, const char *axes, eg_axis_n
     }
     return n;
 }
-/* Reads the tensors of .with to x and r; *floats becomes the type of those that are floats. Returns
- * how many; −1 after an error. */
-static int expr_given(eg_ctx *cx, const char *who, const eg_given *with, eg_readable *r,
-                      eg_tensor **x, eg_dtype *floats)
-{
-    int n = 0;
-    const char *first = NULL;
-    for (; n < EG_GIVEN_MAX && with[n].name; n++) {
-        x[n] = with[n].x;
-        if (!x[n])
-            return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: '%s' of .with is NULL", who, with[n].name),
-                   -1;
-    }
-    if (!eg__check_all(cx, who, n, x)) return -1;
-    for (int k = 0; k < n; k++) {
-        r[k] = (eg_readable){ .name = with[k].name,
-                              .dtype = (eg_dtype)x[k]->dtype,
-                              .rank = x[k]->rank,
-                              .dim = x[k]->dim,
-                              .most = 1 };
-        if (eg__is_int(x[k]->dtype)) eg__extremes(x[k], &r[k].least, &r[k].most);
-        if (!eg__is_inexact(x[k]->dtype)) continue;
-        if (first && *floats != (eg_dtype)x[k]->dtype)
-            return eg_fail_as(cx, EG_ERROR_DTYPE,
-                              "%s: '%s' is %s but '%s' is %s; eg_cast one of them first", who,
-                              first, eg_type_name(*floats), with[k].name,
-                              eg_type_name((eg_dtype)x[k]->dtype)),
-                   -1;
-        first = with[k].name;
-        *floats = (eg_dtype)x[k]->dtype;
-    }
-    return n;
-}
-
-eg_tensor *eg_expr_with(const eg_expr_args *given)
+eg_tensor *eg_expr_with(const eg_expr_args *args)
 {
     static const char who[] = "expr";
     eg_expr_args o = { .size = sizeof o };
-    eg_readable readable[EG_GIVEN_MAX];
+    eg_given_tensors given;
     eg_tensor *x[EG_GIVEN_MAX] = { NULL };
     eg_axis_name name[EG_RANK_MAX];
     const eg_axis_name *letter[EG_RANK_MAX];
     int64_t size[EG_RANK_MAX];
-    eg_options(&o, sizeof o, given);
+    eg_options(&o, sizeof o, args);
     for (int k = 0; k < EG_GIVEN_MAX && o.with[k].name; k++) x[k] = o.with[k].x;
     eg_ctx *cx = eg__context_of(who, EG_GIVEN_MAX, x);
     if (!cx || eg__failed(cx)) return eg__poison(cx);
     if (!o.axes || !o.text)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the %s NULL", who,
                           o.axes ? "formula is" : "axes are");
-    eg_dtype floats = eg_default_type(cx);
-    const int count = expr_given(cx, who, o.with, readable, x, &floats),
-              n = count < 0 ? -1 : expr_letters(cx, who, o.axes, name, size);
+    if (!eg__given_read(cx, who, o.with, &given)) return eg__poison(cx);
+    const int n = expr_letters(cx, who, o.axes, name, size);
     if (n < 0) return eg__poison(cx);
     for (int k = 0; k < n; k++) letter[k] = &name[k];
     const eg_expression_source source = { .who = who,
@@ -390,26 +334,23 @@ eg_tensor *eg_expr_with(const eg_expr_args *given)
                                           .noun = "expression",
                                           .letters = n,
                                           .letter = letter,
-                                          .given = count,
-                                          .readable = readable,
+                                          .given = given.count,
+                                          .readable = given.readable,
                                           .whole = true };
     eg_expression *e = eg__expression_parse(cx, &source);
-    if (!e || !eg__expression_sizes(cx, &source, e, size)) return eg__poison(cx);
-    for (int k = 0; k < count; k++)
-        if (!(e->reads >> k & 1))
-            return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: '%s' of .with does not stand in \"%s\"",
-                              who, readable[k].name, o.text);
+    if (!e || !eg__expression_sizes(cx, &source, e, size) ||
+        !eg__given_used(cx, who, &given, e, NULL, "the expression"))
+        return eg__poison(cx);
     static const int64_t none[EG_RANK_MAX];
-    eg_box box = { .low = none, .high = size, .size = size };
     for (int k = 0; k < n; k++) name[k].size = size[k];
-    for (int k = 0; k < count; k++)
-        box.least[k] = readable[k].least, box.most[k] = readable[k].most;
+    const eg_box box = eg__given_box(&given, none, size, size);
     if (!eg__expression_fits(cx, &source, e, &box)) return eg__poison(cx);
     const size_t bytes = sizeof(formula) + eg__expression_bytes(e);
     formula *f = eg__alloc(cx, bytes);
     if (!f) return eg__poison(cx);
-    *f = (formula){ .letters = n, .floats = floats };
+    *f = (formula){ .letters = n,
+                    .floats = given.floats == EG_DEFAULT ? eg_default_type(cx) : given.floats };
     memcpy(f->size, size, (size_t)n * sizeof *size);
     memcpy(f + 1, e, eg__expression_bytes(e));
-    return eg_apply(&expr_op, f, bytes, count, x);
+    return eg_apply(&expr_op, f, bytes, given.count, given.x);
 }

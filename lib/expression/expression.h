@@ -1,7 +1,6 @@
 /* expression.h: formulas (notation/expression.h) over tensors. The files of this folder:
  *
- *   expr.c       eg_expr: its rows and the call
- *   loop.c       the loop over the result, which computes values and cotangents in blocks
+ *   expr.c       eg_expr: its rows and the call; the loop is notation/expression_result.c
  *   composed.c   the composed form, in which each node is an operation of tensors */
 #ifndef EG_FORMULA_H
 #define EG_FORMULA_H
@@ -13,8 +12,9 @@ typedef struct eg_composed {
     eg_ctx *cx;
     const eg_expression *e;
     int letters;
-    const int64_t *size; /* of each letter */
-    eg_dtype floats;     /* of float nodes */
+    const int64_t *size;  /* of each letter */
+    const int64_t *first; /* the position where each letter begins; NULL: 0 */
+    eg_dtype floats;      /* of float nodes */
     int count;
     eg_tensor *const *x;            /* the `count` tensors that it reads */
     eg_tensor *score;               /* with an axis for each letter; NULL if it is not read */
@@ -28,6 +28,4 @@ eg_tensor *eg__composed(eg_composed *c);
  * NULL where there is none. eg__composed must have been called before; dscore may be NULL. False
  * after an error. */
 bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx, eg_tensor **dscore);
-/* Finds the least and the largest element of a tensor of integers; 0 and 0 if it is empty. */
-void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most);
 #endif

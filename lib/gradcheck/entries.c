@@ -81,6 +81,14 @@ static int entry_judge(eg__entries *e, int64_t k, int64_t o, double jitter)
     const double a = e->analytic[o];
     bool covered;
     eg_verdict v = eg__judge(c, a, jitter, s, &covered);
+    if (v != EG_RIGHT && c->o.full) {
+        const double *row = eg__row_rounding(c, e->a + o * c->vars, o);
+        if (!row) return -1;
+        if (!along) jitter = fmax(jitter, row[k]);
+        for (int64_t j = 0; along && j < c->vars; j++)
+            jitter += fabs(e->direction[c->var[j].cell]) * row[j];
+        v = eg__judge(c, a, jitter, s, &covered);
+    }
     if (v != EG_RIGHT)
         v = eg__judge_again(c, along ? -1 : c->var[k].cell, e->direction, jitter, o, a, s,
                             &covered);

@@ -344,6 +344,7 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     const uint64_t begun = eg__fpmode_exact();
     cx->probe = c.probe = &probe;
     cx->hooks.operand = eg__probe_operand;
+    if (probe.outer) cx->hooks.result = NULL; /* rounding.c's of the outer check */
     cx->hooks.cotangent = NULL;
     cx->hooks.recorded = NULL;
     cx->dtype = EG_F64;
@@ -352,6 +353,7 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     eg_report *r = eg__trial_open(&c) ? orders(&c) : NULL;
     eg__probe_end(cx);
     cx->hooks.operand = before.operand;
+    cx->hooks.result = before.result;
     cx->hooks.cotangent = before.cotangent;
     cx->hooks.recorded = before.recorded;
     eg__fpmode_end(begun);

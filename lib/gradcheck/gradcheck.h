@@ -46,6 +46,7 @@ typedef struct eg__probe {
     /* the operation whose rule gave that cotangent, and for which operand */
     eg__site at;
     int operand;
+    uint64_t rounding; /* of the elements that are rounded at random: rounding.c */
 } eg__probe;
 
 /* Moves x until the check ends: its elements are at data, in f64 with x's strides. *now is its
@@ -102,6 +103,7 @@ typedef struct eg__trial {
     double *noise, together, everything; /* everything: of ⟨f, W⟩ if they are independent */
     double least;   /* rounding of numbers as large as f's result or the inputs */
     double *jitter; /* the same of each variable's analytic derivative */
+    double **row;   /* with .full of those of each output, or NULL: not measured yet */
     double scale;   /* the largest analytic derivative */
     /* a derivative that the rounding of f's largest element over the largest input exceeds */
     double tiny;
@@ -168,6 +170,15 @@ bool eg__off_tape(eg__trial *, eg_report *);
 /* -- noise.c: rounding, measured: of f at the point, and of its gradient a (outs 1) ----------- */
 bool eg__noise(eg__trial *);
 bool eg__gradient_noise(eg__trial *, const double *a);
+
+/* -- rounding.c: what one rounding in each operation does, by random rounding -------------------
+ */
+/* Sets `of` to the standard deviations of the rounding of the gradient a of output `out`, −1: of
+ * ⟨f, W⟩; if a is NULL, of f's elements and, last, of ⟨f, W⟩. Infinite where rounding decides
+ * whether the number is finite. All 0 where f refuses to be rounded. False after an error. */
+bool eg__rounding(eg__trial *, int64_t out, const double *a, double *of);
+/* With .full: the same of output `out`, measured at the first call. NULL after an error. */
+const double *eg__row_rounding(eg__trial *, const double *a, int64_t out);
 
 /* -- judge.c: what an entry is ---------------------------------------------------------------- */
 double eg__allowed(const eg__trial *, const eg__slope *, double jitter);

@@ -21,6 +21,7 @@ eg_verdict eg__judge(const eg__trial *c, double a, double jitter, const eg__slop
     const double apart = fabs(a - s->n);
     const double lost = fmax(0, s->all - s->err); /* an element may not have moved by less */
     *covered = fabs(s->n) > slack + lost;
+    if (isinf(jitter)) return EG_NOISE; /* rounding decides whether a is finite */
     if (isnan(a)) return EG_WRONG;
     if (!isfinite(s->n) || !isfinite(s->err)) return EG_NOISE;
     const bool kink = s->bend > 0.6 && jump > 1e-4 * fmax(fabs(high), fabs(low)) &&
@@ -31,7 +32,12 @@ eg_verdict eg__judge(const eg__trial *c, double a, double jitter, const eg__slop
         return EG_UNTESTED;
     }
     if (apart <= fmax(slack + lost, c->doubt)) return EG_UNTESTED;
-    return c->again || apart < 4 * (s->err + SURE * jitter) ? EG_NOISE : EG_WRONG;
+    /* the slopes on the two sides do not meet as h shrinks, and a is one of those between */
+    const double least = fmin(low, s->n), most = fmax(high, s->n), wide = most - least;
+    const bool apart_still = s->bend > 0.35 || s->n < low - 0.5 * wide || s->n > high + 0.5 * wide;
+    const bool between = a >= least - 0.02 * wide && a <= most + 0.02 * wide;
+    return c->again || apart < 4 * (s->err + SURE * jitter) || (apart_still && between) ? EG_NOISE
+                                                                                        : EG_WRONG;
 }
 
 /* WRONG is confirmed with other steps, a little and much smaller. Where they agree with the
@@ -67,7 +73,7 @@ eg_verdict eg__judge_again(eg__trial *c, int64_t cell, const double *direction, 
 {
     eg_ctx *cx = c->cx;
     eg_verdict v = eg__judge(c, a, jitter, s, covered);
-    if (v == EG_RIGHT || c->again || isnan(a)) return v;
+    if (v == EG_RIGHT || c->again || isnan(a) || isinf(jitter)) return v;
     const eg_mark m = eg_push(cx);
     eg__slope *other = eg__alloc(cx, (size_t)(c->outs + 1) * sizeof *other), was = *s;
     if (other && v != EG_UNTESTED && c->o.oracle == EG_DIFFERENCES)

@@ -113,11 +113,13 @@ bool eg__noise(eg__trial *c)
             ask[2] |= s[0][o].flat;
         }
     }
-    double apart = 0, most = 0, x = 0;
+    double apart = 0, most = 0, x = 0, *rounding = eg__alloc(cx, (size_t)n * sizeof *rounding);
+    good = good && rounding && eg__rounding(c, -1, NULL, rounding);
     for (int64_t o = 0; o < n && good; o++) {
         spread t = s[0][o];
         if (t.wide) t.sigma = s[1][o].wide ? fmin(t.sigma, s[1][o].sigma) : s[1][o].sigma;
         if (t.flat && !s[2][o].wide) t.sigma = fmax(t.sigma, s[2][o].sigma);
+        t.sigma = fmax(t.sigma, rounding[o]);
         if (o == c->size) {
             c->together = apart > 0 ? fmin(fmax(1, t.sigma / sqrt(apart)), sqrt((double)n)) : 1;
             continue;
@@ -151,6 +153,10 @@ bool eg__gradient_noise(eg__trial *c, const double *a)
     const size_t bytes = (size_t)(c->o.full ? c->outs : c->vars) * sizeof *c->jitter;
     if (!c->jitter && !(c->jitter = eg__alloc(cx, bytes + 1))) return false;
     memset(c->jitter, 0, bytes);
+    if (c->o.full && !c->row) {
+        if (!(c->row = eg__alloc(cx, (size_t)(c->outs + 1) * sizeof *c->row))) return false;
+        memset(c->row, 0, (size_t)c->outs * sizeof *c->row);
+    }
     for (int64_t o = 0; o < c->outs && c->o.full; o++) { /* in proportion to the largest of a row */
         double most = 0;
         for (int64_t k = 0; k < c->vars; k++) most = fmax(most, fabs(a[o * c->vars + k]));
@@ -174,6 +180,8 @@ bool eg__gradient_noise(eg__trial *c, const double *a)
                 c->jitter[j] = fmax(c->jitter[j], s.sigma);
         }
     }
+    if (good && (good = eg__rounding(c, -1, a, g)))
+        for (int64_t j = 0; j < c->vars; j++) c->jitter[j] = fmax(c->jitter[j], g[j]);
     eg_pop(cx, m);
     return (good || eg__refused(c->cx)) && !cx->failed;
 }

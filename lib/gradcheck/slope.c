@@ -126,6 +126,9 @@ static eg__slope slope_fit(const step *p)
         f.err = 2 * fmax(fabs(first), fabs(second));
     }
     f.all = f.err + 1.5 * p[2].all;
+    /* what grows as h shrinks is not bounded by what it grew by: a bend much sharper than h */
+    if (fabs(second) > p[2].noise && !(fabs(ratio) > 1))
+        f.err = fmax(f.err, 0.5 * fabs(f.right - f.left));
     f.err += 1.5 * p[2].noise;
     f.bend = wide > 0 ? fabs(f.right - f.left) / wide : 0;
     if (isnan(f.err)) f.err = f.all = INFINITY;
@@ -359,6 +362,9 @@ bool eg__forward(eg__trial *c, eg_report *r, const double *a)
         double floor = 4 * c->doubt;
         for (int64_t k = 0; k < c->vars && !c->o.full; k++) floor += 8 * c->jitter[k];
         if (!isfinite(size) || fabs(forward - reverse) <= 1e-10 * size + floor) continue;
+        const double *row = c->o.full ? eg__row_rounding(c, a + o * c->vars, o) : NULL;
+        for (int64_t k = 0; k < c->vars && row; k++) floor += 8 * row[k];
+        if (fabs(forward - reverse) <= 1e-10 * size + floor) continue;
         eg__report_note(c, r, EG_WRONG, -1,
                         "along a random direction forward mode says %.9g and reverse mode %.9g: "
                         "a rule or a jvp on the way is wrong",

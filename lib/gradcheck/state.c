@@ -13,7 +13,8 @@ static bool state_alike(const double *a, const double *b, double factor, int64_t
     for (int64_t k = 0; k < n; k++)
         if (isfinite(a[k])) most = fmax(most, fabs(a[k]));
     for (int64_t k = 0; k < n; k++)
-        if (b[k] != factor * a[k] && !(isnan(a[k]) && isnan(b[k])) &&
+        if (b[k] != factor * a[k] && (isfinite(a[k]) || isfinite(b[k])) &&
+            !(jitter && isinf(jitter[k])) &&
             !(fabs(b[k] - factor * a[k]) <=
               fabs(factor) * (1e-9 * most + (jitter ? 64 * jitter[k] : 0))))
             return false;
@@ -60,8 +61,7 @@ static const char *seeds_break(eg__trial *c, eg_tensor *y, const state *s)
         for (int64_t k = 0; k < c->size; k++) v[k] = factor[f] * c->weight[k];
         s->seed->st->version++; /* what rules remember of it is of other values */
         if (!eg__trial_sweep(c, y, s->seed, s->b)) return NULL;
-        if (!state_alike(s->a, s->b, factor[f], c->vars, c->o.full ? NULL : c->jitter))
-            return words[f];
+        if (!state_alike(s->a, s->b, factor[f], c->vars, c->jitter)) return words[f];
     }
     double *sum = s->w;
     for (int64_t k = 0; k < c->vars; k++) sum[k] = 0;
@@ -74,9 +74,7 @@ static const char *seeds_break(eg__trial *c, eg_tensor *y, const state *s)
         if (!eg__trial_sweep(c, y, s->seed, s->b)) return NULL;
         for (int64_t k = 0; k < c->vars; k++) sum[k] += s->b[k];
     }
-    return state_alike(s->a, sum, 1, c->vars, c->o.full ? NULL : c->jitter)
-               ? NULL
-               : "of two seeds it is not the sum";
+    return state_alike(s->a, sum, 1, c->vars, c->jitter) ? NULL : "of two seeds it is not the sum";
 }
 
 /* The sweeps of one tape. */
@@ -91,11 +89,11 @@ static bool sweeps(eg__trial *c, eg_report *r, const double *a, const state *s)
     if (memcmp(c->memory, c->point, (size_t)c->cells * sizeof *c->point))
         eg__report_note(c, r, EG_WRONG, -1, "the sweep writes to an input");
     state_back(c);
-    if (!c->o.full && !state_alike(a, s->a, 1, c->vars, c->o.full ? NULL : c->jitter))
+    if (!state_alike(a, s->a, 1, c->vars, c->jitter))
         eg__report_note(c, r, EG_WRONG, -1,
                         "another call of f at the same point has another gradient");
     if (!eg__trial_sweep(c, y, c->w, s->b)) return false;
-    if (!state_alike(s->a, s->b, 1, c->vars, c->o.full ? NULL : c->jitter))
+    if (!state_alike(s->a, s->b, 1, c->vars, c->jitter))
         eg__report_note(c, r, EG_WRONG, -1,
                         "a second sweep over the same tape gives another gradient: "
                         "something is kept between sweeps");
@@ -110,7 +108,7 @@ static bool after_another_call(eg__trial *c, eg_report *r, const state *s)
     if (!y) return false;
     call_elsewhere(c);
     if (c->cx->failed || !eg__trial_sweep(c, y, c->w, s->b)) return false;
-    if (!state_alike(s->a, s->b, 1, c->vars, c->o.full ? NULL : c->jitter))
+    if (!state_alike(s->a, s->b, 1, c->vars, c->jitter))
         eg__report_note(c, r, EG_WRONG, -1,
                         "f was called at another point between its call and the sweep, and the "
                         "gradient is another one: state outlives a call");
@@ -136,12 +134,27 @@ static bool state_values(eg__trial *c, eg_report *r, double *y)
     return true;
 }
 
+/* Makes *c, whose outputs have the gradients a, the trial of ⟨f, W⟩, and returns the gradient of
+ * that; NULL after an error. */
+static const double *of_the_sum(eg__trial *c, const double *a)
+{
+    double *sum = eg__alloc(c->cx, (size_t)(c->vars + 1) * sizeof *sum);
+    for (int64_t k = 0; k < c->vars && sum; k++) {
+        sum[k] = 0;
+        for (int64_t o = 0; o < c->outs; o++) sum[k] += c->weight[o] * a[o * c->vars + k];
+    }
+    c->o.full = false;
+    c->outs = 1;
+    c->jitter = NULL;
+    return sum && eg__gradient_noise(c, sum) ? sum : NULL;
+}
 bool eg__state(eg__trial *given, eg_report *r, const double *a)
 {
     eg__trial t = *given, *c = &t; /* ⟨f, W⟩ */
     eg_ctx *cx = c->cx;
     const int64_t most = c->size > c->vars ? c->size : c->vars;
     const eg_mark m = eg_push(cx);
+    if (c->o.full && !(a = of_the_sum(c, a))) return false;
     state s = { .seed = eg__new(cx, EG_F64, c->rank, c->dim) };
     s.a = eg__alloc(cx, (size_t)(most + 1) * sizeof *s.a);
     s.b = eg__alloc(cx, (size_t)(most + 1) * sizeof *s.b);

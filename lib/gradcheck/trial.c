@@ -232,6 +232,7 @@ bool eg__trial_measure(eg__trial *c)
     c->middle = eg__alloc(cx, (size_t)(c->size + 1) * sizeof *c->middle);
     double *again = eg__alloc(cx, (size_t)(c->size + 1) * sizeof *again);
     c->noise = c->jitter = NULL;
+    c->row = NULL;
     c->opinions = 512;
     if (!c->middle || !again || !eg__trial_value(c, c->middle) || !eg__trial_value(c, again))
         return false;

@@ -2,7 +2,8 @@
 #include "nn.h"
 #include <limits.h>
 
-/* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂ ------------------------------------------ */
+/* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂; gated: dropout(f(x W_g + b_g) ⊙ (…)) W₂ + b₂
+ */
 eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
 {
     OPTIONS(eg_ffn_args, a, given);
@@ -17,19 +18,23 @@ eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
         .name = eg__nn_name(a->params, a->name),
         .activation = a->activation ? a->activation : eg_gelu,
         .dropout = a->dropout,
-        .up = eg_linear_new(p, "up", .in = a->d_model, .out = width, .no_bias = a->no_bias,
-                            .init = a->init),
-        .down = eg_linear_new(p, "down", .in = width, .out = a->d_model, .no_bias = a->no_bias,
-                              .init = a->init),
     };
+    if (a->gated)
+        m->gate = eg_linear_new(p, "gate", .in = a->d_model, .out = width, .no_bias = a->no_bias,
+                                .init = a->init);
+    m->up = eg_linear_new(p, "up", .in = a->d_model, .out = width, .no_bias = a->no_bias,
+                          .init = a->init);
+    m->down = eg_linear_new(p, "down", .in = width, .out = a->d_model, .no_bias = a->no_bias,
+                            .init = a->init);
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
 eg_tensor *eg_ffn_run(const eg_ffn *m, eg_tensor *x)
 {
     if (!m) return eg__nn_absent("ffn", x);
-    return eg_linear_run(m->down,
-                         eg__nn_dropped(m->activation(eg_linear_run(m->up, x)), m->dropout));
+    eg_tensor *y = eg_linear_run(m->up, x);
+    y = m->gate ? eg_mul(m->activation(eg_linear_run(m->gate, x)), y) : m->activation(y);
+    return eg_linear_run(m->down, eg__nn_dropped(y, m->dropout));
 }
 
 /* -- block ------------------------------------------------------------------------------------ */
@@ -46,9 +51,15 @@ static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char 
     o.init = o.init ? o.init : a->init;
     if (!self) {
         o.kdim = o.vdim = a->memory_dim;
-        o.rotary = 0, o.alibi = false, o.where = NULL, o.core = NULL, o.score = NULL;
+        o.rotary = 0, o.alibi = false, o.where = NULL, o.core = NULL, o.score_fn = NULL;
     }
     return eg_mha_new_with(&o);
+}
+
+static eg_norm *block_norm(const eg_block_args *a, eg_params *p, const char *name)
+{
+    return eg_norm_new(p, name, .d_model = a->d_model, .rms = a->rms, .eps = a->eps,
+                       .no_bias = a->no_bias);
 }
 
 eg_block *eg_block_new_with(const eg_block_args *given)
@@ -60,19 +71,16 @@ eg_block *eg_block_new_with(const eg_block_args *given)
     *m = (eg_block){ .name = eg__nn_name(a->params, a->name),
                      .post_norm = a->post_norm,
                      .dropout = a->dropout };
-    m->norm_self =
-        eg_norm_new(p, "norm_self", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
+    m->norm_self = block_norm(a, p, "norm_self");
     m->self = block_attention(a, p, "self", true);
     if (a->cross) {
-        m->norm_cross = eg_norm_new(p, "norm_cross", .d_model = a->d_model, .rms = a->rms,
-                                    .no_bias = a->no_bias);
+        m->norm_cross = block_norm(a, p, "norm_cross");
         m->cross = block_attention(a, p, "cross", false);
     }
-    m->norm_ffn =
-        eg_norm_new(p, "norm_ffn", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
-    m->ffn =
-        eg_ffn_new(p, "ffn", .d_model = a->d_model, .width = a->width, .activation = a->activation,
-                   .dropout = a->dropout, .no_bias = a->no_bias, .init = a->init);
+    m->norm_ffn = block_norm(a, p, "norm_ffn");
+    m->ffn = eg_ffn_new(p, "ffn", .d_model = a->d_model, .width = a->width,
+                        .activation = a->activation, .gated = a->gated, .dropout = a->dropout,
+                        .no_bias = a->no_bias, .init = a->init);
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 

@@ -180,10 +180,11 @@ static bool linear_refused(eg_ctx *cx, const eg_attention_args *o, const terms *
     else if (o->bias.x || o->bias.axes)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "linear_attention: there is no softmax that .bias could be added before");
-    else if (o->score || o->alibi.x || o->scores || o->lse || o->empty || o->form == EG_FUSED)
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "linear_attention: .score, .alibi, .scores, .lse, .empty and EG_FUSED speak of "
-                   "a softmax, which there is not");
+    else if (o->score_fn || o->alibi.x || o->scores || o->lse || o->empty || o->form == EG_FUSED)
+        eg_fail_as(
+            cx, EG_ERROR_UNSUPPORTED,
+            "linear_attention: .score_fn, .alibi, .scores, .lse, .empty and EG_FUSED speak of "
+            "a softmax, which there is not");
     else if (o->lengths.x || o->lengths.axes)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "linear_attention: .lengths is not known; .keep leaves out keys");

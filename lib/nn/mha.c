@@ -83,7 +83,7 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a)
         .rotary = eg_option(a->rotary, 0),
         .interleaved = a->interleaved,
         .core = a->core,
-        .score = a->score,
+        .score_fn = a->score_fn,
         .user = a->user,
     };
     if (!eg__nn_positive(p, "mha", "kv_heads", m->kv_heads) || !divides(m, a, eg_params_context(p)))

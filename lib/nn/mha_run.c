@@ -164,16 +164,16 @@ static eg_tensor *mha_run_fill(const hook *k, eg_tensor *s, const char *axes, eg
     return eg_on(spec, eg_add, eg_on(spec, scores_kept, s, m), rest);
 }
 
-/* Changes the scores before the softmax: calls the user's .score, then replaces scores that the
+/* Changes the scores before the softmax: calls the user's .score_fn, then replaces scores that the
  * predicate or .keep forbids by .fill. Grouped heads are one axis meanwhile. */
 static eg_tensor *hooked(void *user, eg_tensor *s)
 {
     const hook *k = user;
     const eg_mha *m = k->m;
     const bool groups = m->kv_heads != m->heads;
-    eg_tensor *(*score)(void *, eg_tensor *) = k->a->score ? k->a->score : m->score;
+    eg_tensor *(*score_fn)(void *, eg_tensor *) = k->a->score_fn ? k->a->score_fn : m->score_fn;
     s = groups ? regrouped(s, m->specs->batch, m->heads, 0) : s;
-    s = score ? score(k->a->score ? k->a->user : m->user, s) : s;
+    s = score_fn ? score_fn(k->a->score_fn ? k->a->user : m->user, s) : s;
     if (k->a->fill && k->where && eg_ok(s)) { /* the predicate over the letters that it has */
         char all[EG_RANK_MAX + 8], used[EG_RANK_MAX + 8], open[3 * EG_RANK_MAX + 8];
         int64_t sizes[EG_RANK_MAX];
@@ -228,7 +228,7 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
         o.alibi = grouped(cx, ".alibi", o.alibi);
     }
     o.where = where ? where->text : NULL;
-    if (a->score || m->score || a->fill) o.score = hooked, o.user = &k;
+    if (a->score_fn || m->score_fn || a->fill) o.score_fn = hooked, o.user = &k;
     if (a->fill) { /* a float is no mask: eg_attention says so */
         bool data = o.keep.x && eg_type(o.keep.x) != EG_F32 && eg_type(o.keep.x) != EG_F64;
         o.keep = data ? (eg_masked){ 0 } : o.keep;
@@ -236,7 +236,7 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
         o.offset = o.alibi.x ? o.offset : 0;
     }
     o.spec = s->core;
-    o.weights_axes = o.weights || o.dropped || o.scores || o.lse || o.score ? s->weights : NULL;
+    o.weights_axes = o.weights || o.dropped || o.scores || o.lse || o.score_fn ? s->weights : NULL;
     o.scale = m->scale;
     o.q = groups ? regrouped(o.q, s->batch + 1, m->kv_heads, m->heads / m->kv_heads) : o.q;
     eg_tensor *y = attended(m, &o);
@@ -250,9 +250,9 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
 static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
 {
     eg_ctx *cx = eg_context(o.q);
-    if (a->score || m->score || a->fill || o.alibi.x)
+    if (a->score_fn || m->score_fn || a->fill || o.alibi.x)
         return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                          ".score, .fill and .alibi need heads of one width");
+                          ".score_fn, .fill and .alibi need heads of one width");
     eg_owner *owner = eg_owner_open(cx);
     eg_tensor **room = owner ? eg_owner_alloc(owner, (size_t)((OUTS + 1) * m->heads) * sizeof *room)
                              : NULL,
@@ -360,14 +360,14 @@ static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           ".fill changes scores in memory, which the form EG_FUSED does not have; "
                           "leave one of them out");
-    if (a->score && a->form == EG_FUSED)
+    if (a->score_fn && a->form == EG_FUSED)
         return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                          ".score works on scores in memory, which the form EG_FUSED does not "
+                          ".score_fn works on scores in memory, which the form EG_FUSED does not "
                           "have; leave one of them out");
-    if (m->score && a->form == EG_FUSED)
-        return eg_fail_as(
-            cx, EG_ERROR_UNSUPPORTED,
-            "the module's .score works on scores in memory, which the form EG_FUSED does not have");
+    if (m->score_fn && a->form == EG_FUSED)
+        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                          "the module's .score_fn works on scores in memory, which the form "
+                          "EG_FUSED does not have");
     if (a->gain && (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
         return eg_fail_as(cx, EG_ERROR_SHAPE, "the gain has %lld numbers, but there are %lld heads",
                           (long long)eg_size(a->gain), (long long)m->heads);

@@ -86,14 +86,16 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
                                               .width = a->width,
                                               .dropout = a->dropout,
                                               .rms = a->rms,
+                                              .eps = a->eps,
                                               .activation = a->activation,
+                                              .gated = a->gated,
                                               .post_norm = a->post_norm,
                                               .no_bias = a->no_bias,
                                               .mha = a->mha,
                                               .init = a->init });
     if (!a->post_norm)
-        m->norm =
-            eg_norm_new(p, "norm", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
+        m->norm = eg_norm_new(p, "norm", .d_model = a->d_model, .rms = a->rms, .eps = a->eps,
+                              .no_bias = a->no_bias);
     if (!a->tied)
         m->logits =
             eg_linear_new(p, "logits", .in = a->d_model, .out = width_or(a->classes, a->vocabulary),
@@ -158,7 +160,9 @@ eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
                            .width = a->width,
                            .dropout = a->dropout,
                            .rms = a->rms,
+                           .eps = a->eps,
                            .activation = a->activation,
+                           .gated = a->gated,
                            .post_norm = a->post_norm,
                            .no_bias = a->no_bias,
                            .mha = a->mha,
@@ -168,9 +172,9 @@ eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
     m->decoder = model_blocks(eg_params_under(p, "decoder"), decoder_layers, &like);
     if (!a->post_norm) {
         m->source_norm = eg_norm_new(p, "source_norm", .d_model = a->d_model, .rms = a->rms,
-                                     .no_bias = a->no_bias);
-        m->norm =
-            eg_norm_new(p, "norm", .d_model = a->d_model, .rms = a->rms, .no_bias = a->no_bias);
+                                     .eps = a->eps, .no_bias = a->no_bias);
+        m->norm = eg_norm_new(p, "norm", .d_model = a->d_model, .rms = a->rms, .eps = a->eps,
+                              .no_bias = a->no_bias);
     }
     if (!a->tied)
         m->logits = eg_linear_new(p, "logits", .in = a->d_model, .out = a->vocabulary,

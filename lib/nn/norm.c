@@ -1,11 +1,17 @@
 /* norm.c: layer norm (Ba et al. 2016) and RMS norm (Zhang, Sennrich 2019) over the last axis. */
 #include "nn.h"
+#include <math.h>
 
 eg_norm *eg_norm_new_with(const eg_norm_new_args *given)
 {
     OPTIONS(eg_norm_new_args, a, given);
     eg_params *p = eg_params_under(a->params, a->name);
     if (!p || !eg__nn_positive(p, "norm", "d_model", a->d_model)) return NULL;
+    if (!(eg_option(a->eps, 1e-5) >= 0) || !isfinite(a->eps))
+        return eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE,
+                          "norm \"%s\": eps is %g; it must be finite and not negative",
+                          a->name ? a->name : "", a->eps),
+               NULL;
     eg_norm *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
     *m = (eg_norm){

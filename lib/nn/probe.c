@@ -43,10 +43,11 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
     p->o.weights = p->o.dropped = p->o.scores = p->o.lse = NULL;
     p->o.empty = NULL;
     p->o.dropout = 0; /* of the weights before dropout */
-    if (p->o.score) {
-        eg_fail_as(p->cx, EG_ERROR_UNSUPPORTED,
-                   "%s: a .score function has its scores in memory; ask eg_attention for .weights",
-                   who);
+    if (p->o.score_fn) {
+        eg_fail_as(
+            p->cx, EG_ERROR_UNSUPPORTED,
+            "%s: a .score_fn function has its scores in memory; ask eg_attention for .weights",
+            who);
         return false;
     }
     p->spec = eg_spec_parse(p->cx, who, p->o.spec);

@@ -94,12 +94,13 @@ static const char *nearest(const eg_parser *p, const char *word, int length, cha
     int best = length < 3 ? 0 : length < 4 ? 2 : 3;
     const char *found = NULL;
     hint[0] = 0;
-    for (size_t k = 0; k < sizeof functions / sizeof *functions; k++)
-        if (functions[k].name[0] && edits(word, length, functions[k].name) < best)
-            best = edits(word, length, found = functions[k].name);
     for (int k = 0; k < p->s->given; k++)
         if (edits(word, length, p->s->readable[k].name) < best)
             best = edits(word, length, found = p->s->readable[k].name);
+    for (size_t k = 0; k < sizeof functions / sizeof *functions; k++)
+        if (functions[k].name[0] && (functions[k].whole || !p->s->predicate) &&
+            edits(word, length, functions[k].name) < best)
+            best = edits(word, length, found = functions[k].name);
     if (p->s->score && edits(word, length, "score") < best) found = "score";
     if (found) snprintf(hint, room, "is '%s' meant?", found);
     return hint;

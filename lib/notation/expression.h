@@ -7,8 +7,11 @@
  *                       expression_parser.h is between the two
  *   expression_sizes.c  sizes of letters, from the tensors that they index
  *   expression_range.c  bounds of integers and truth values while the indices go over a box
+ *   expression_bounds.c bounds of the integers and truths in blocks of a tensor, for such boxes
  *   expression_block.c  values and cotangents of a block of rows × lanes
  *   expression_loops.c  the inner loops of expression_block.c, made from expression_rows.h
+ *   expression_result.c the loop over a result, cut into such blocks
+ *   given.c             the tensors of .with
  *
  * In these files a letter is an index of the formula, also one with a longer name; a whole number
  * is an integer of 64 bits that saturates; a truth is a boolean value. docs/expressions.md
@@ -144,11 +147,11 @@ bool eg__expression_sizes(eg_ctx *, const eg_expression_source *, const eg_expre
                           int64_t *size);
 
 /* -- ranges ----------------------------------------------------------------------------------- */
-/* A box of positions: letter k, of size size[k], goes over low[k] ≤ i < high[k]. least, most:
- * bounds of the values of each tensor of integers. */
+/* A box of positions: letter k, of size size[k], goes over low[k] ≤ i < high[k]. */
 typedef struct eg_box {
     const int64_t *low, *high, *size;
-    int64_t least[EG_GIVEN_MAX], most[EG_GIVEN_MAX];
+    int64_t least[EG_GIVEN_MAX], most[EG_GIVEN_MAX]; /* bounds of each tensor of integers */
+    const struct eg_bounds *bounds; /* bounds of integers and truths by blocks; NULL: none */
 } eg_box;
 /* Bounds of a value: a whole number lies in [low, high]; a truth is [0, 0] if it never holds, [1,
  * 1] if it always holds, else [0, 1]. */
@@ -235,4 +238,87 @@ void eg__block_values(const eg_block_plan *, const eg_block_data *, void *worksp
 /* Computes the cotangents of a block. eg__block_values of the same block must have been called
  * before with the same workspace. */
 void eg__block_slopes(const eg_block_plan *, const eg_block_data *, void *workspace);
+
+/* -- bounds by blocks ------------------------------------------------------------------------- */
+/* A tensor that is cut into blocks along its axes; its part of the table begins at entry `at`. */
+typedef struct eg_bounded {
+    int rank;
+    int64_t at, dim[EG_READ_MAX], block[EG_READ_MAX], blocks[EG_READ_MAX];
+} eg_bounded;
+/* The least and the largest value in each block of the integer and bool tensors that an expression
+ * reads. */
+typedef struct eg_bounds {
+    uint32_t tensors; /* bits: those that are in the table */
+    int64_t entries;  /* of the table */
+    const eg_interval *table;
+    eg_bounded of[EG_GIVEN_MAX];
+} eg_bounds;
+/* Cuts the tensors: an axis that letter k alone indexes into blocks of block[k] > 0 positions; with
+ * several such letters the smallest block counts, and without one the axis is not cut. Reads
+ * source[…].dim only. */
+void eg__bounds_plan(eg_bounds *, const eg_expression *, const eg_source *source,
+                     const int64_t *block);
+/* Fills the table, b->entries of it, which belongs to the caller and must live as long as the
+ * bounds are used. The bounds then serve eg_box.bounds. Strides may be any. */
+void eg__bounds_fill(eg_bounds *b, const eg_source *source, eg_interval *table);
+/* Returns bounds of the elements of a tensor whose indices lie in index[0], index[1], …; `whole`,
+ * the bounds of all elements, if the table does not tell. */
+eg_interval eg__bounds_over(const eg_bounds *, int tensor, const eg_interval *index,
+                            eg_interval whole);
+
+/* -- results ---------------------------------------------------------------------------------- */
+/* A loop over the elements of a result. Its axes are groups of letters that are joined; it is cut
+ * into blocks. */
+typedef struct eg_block_loop {
+    eg_ctx *cx;
+    const eg_expression *e;
+    int root, letters, groups;
+    int64_t first[EG_EXPRESSION_LETTERS]; /* the position of each letter where the loop begins */
+    /* of each group its first letter and its last, which stands for all of it */
+    int begin[EG_EXPRESSION_LETTERS], last[EG_EXPRESSION_LETTERS];
+    int64_t count[EG_EXPRESSION_LETTERS],
+        step[EG_EXPRESSION_LETTERS]; /* of each group: positions, and the stride in the result */
+    int64_t row_blocks, lane_blocks, blocks, elements;
+    eg_block_plan plan;
+    eg_source source[EG_GIVEN_MAX];
+    int64_t strides[EG_GIVEN_MAX][EG_READ_MAX];
+    eg_sink sink[EG_GIVEN_MAX];
+    void *out;
+    const void *g;
+    char *workspace; /* plan.bytes for each thread */
+    double *sums;    /* of cotangents that are added: a set for each piece */
+    int64_t summed;  /* doubles in a set */
+    int64_t pieces;
+} eg_block_loop;
+/* Prepares the loop for the value of node `root` over letters of these sizes, letter k from
+ * position first[k] on (NULL: 0); wanted: bits of the tensors whose cotangents are wanted. False
+ * after an error. */
+bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int root, int letters,
+                    const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
+                    bool f64, uint32_t wanted);
+/* Runs the loop: computes values to o->out if that is set, and cotangents to o->sink if o->g is,
+ * which the caller sets after eg__block_loop. o->pieces: into how many pieces the blocks are
+ * divided; 0: as many as suit the threads. False after an error. */
+bool eg__block_loop_run(eg_block_loop *o);
+
+/* -- the tensors of .with --------------------------------------------------------------------- */
+typedef struct eg_given_tensors {
+    int count;
+    eg_tensor *x[EG_GIVEN_MAX];
+    eg_readable readable[EG_GIVEN_MAX];
+    eg_dtype floats; /* of those that are floats; EG_DEFAULT: there are none */
+} eg_given_tensors;
+/* Reads the tensors of .with, up to the first name that is NULL, with the bounds of the integers
+ * among them. False after an error: a tensor that cannot be used, floats of different dtypes. */
+bool eg__given_read(eg_ctx *, const char *who, const struct eg_given *with, eg_given_tensors *);
+/* Returns the box low … high of letters of these sizes, with the bounds of the tensors. */
+eg_box eg__given_box(const eg_given_tensors *, const int64_t *low, const int64_t *high,
+                     const int64_t *size);
+/* True if one of the expressions reads each of the tensors; else records an error. what: the texts,
+ * as '"j <= i"' or ".where and .score". An expression may be NULL. */
+bool eg__given_used(eg_ctx *, const char *who, const eg_given_tensors *, const eg_expression *a,
+                    const eg_expression *b, const char *what);
+/* Finds the least and the largest element of a tensor of integers or bools with at most EG_READ_MAX
+ * axes; 0 and 0 if it is empty. */
+void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most);
 #endif

@@ -5,6 +5,7 @@
  * lanes alone as a number for each lane. Rows of a block are padded to whole groups of EG_LANES by
  * repeating the last value, so that the bits of an element do not depend on where it lies. Sums of
  * cotangents leave the padding out and are made in doubles. */
+#include "notation/expression_gather.h"
 #include "notation/expression_loops.h"
 #include <string.h>
 
@@ -347,6 +348,43 @@ static void read_row(const block *x, int k, int64_t r, char *to)
     if (convert) eg__whole_copy(count, width == 8, to, from == 8, raw);
     pad(width, count, all, to);
 }
+/* Sets *g to the places of read k in a block, for tensors with these strides, if exactly one of its
+ * indices varies along lanes; the last lanes of a row are `lanes` − 1. False if more of them do. */
+static bool gathered_by_one(const block *x, int k, const int64_t *stride, int64_t lanes,
+                            eg_gather *g)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const int64_t *dim = x->b->source[n->tensor].dim;
+    int64_t *base = (int64_t *)(void *)(x->work + x->p->offsets), start = 0;
+    int along = -1;
+    bool rows = false;
+    if (x->p->extent[k] != EG_EXTENT_BLOCK) return false;
+    for (int i = 0; i < n->count; i++) {
+        const int extent = x->p->extent[n->in[i]];
+        if (extent & EG_EXTENT_LANES && along >= 0) return false;
+        if (extent & EG_EXTENT_LANES) along = i;
+        if (extent == EG_EXTENT_ROWS) rows = true;
+        if (extent == EG_EXTENT_ONE)
+            start += kept(whole_at(x, n->in[i], 0), n->guard ? dim[i] - 1 : -1) * stride[i];
+    }
+    if (along < 0) return false;
+    for (int64_t r = 0; r < (rows || start ? x->b->rows : 0); r++) base[r] = start;
+    for (int i = 0; i < n->count && rows; i++)
+        for (int64_t r = 0; r < x->b->rows && x->p->extent[n->in[i]] == EG_EXTENT_ROWS; r++)
+            base[r] += kept(whole_at(x, n->in[i], r), n->guard ? dim[i] - 1 : -1) * stride[i];
+    const lying *v = &x->v[n->in[along]];
+    *g = (eg_gather){ .rows = x->b->rows,
+                      .lanes = lanes,
+                      .base = rows || start ? base : NULL,
+                      .index = v->p,
+                      .narrow = x->p->narrow,
+                      .index_step = x->p->extent[n->in[along]] == EG_EXTENT_BLOCK
+                                        ? v->step / (x->p->narrow ? 4 : 8)
+                                        : 0,
+                      .stride = stride[along],
+                      .limit = n->guard ? dim[along] - 1 : -1 };
+    return true;
+}
 /* Sets the values of read k: in place if they lie in the tensor as the block needs them, else they
  * are gathered row by row. */
 static void read_values(const block *x, int k)
@@ -374,7 +412,11 @@ static void read_values(const block *x, int k)
         *v = (lying){ (char *)(uintptr_t)s->data + at.base * width, row_step * width };
         return;
     }
-    for (int64_t r = 0; r < rows; r++) read_row(x, k, r, v->p + r * v->step);
+    eg_gather g;
+    if (gathered_by_one(x, k, s->stride, x->wide, &g))
+        eg__gather_rows(&g, s->dtype, s->data, width, v->p, v->step / width);
+    else
+        for (int64_t r = 0; r < rows; r++) read_row(x, k, r, v->p + r * v->step);
 }
 
 /* -- operations ------------------------------------------------------------------------------- */
@@ -466,8 +508,8 @@ static bool made_there(const block *x)
 {
     const int k = x->p->root;
     const eg_node *n = &x->p->e->node[k];
-    return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes && n->kind == EG_IS_FLOAT &&
-           n->code > EG_X_READ && !x->p->slopes;
+    return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes && n->kind != EG_IS_WHOLE &&
+           n->code > EG_X_READ && !x->p->slopes && x->b->out;
 }
 void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *workspace)
 {
@@ -603,10 +645,15 @@ static void to_tensor(const block *x, int k)
     const int64_t count = counting(x, k),
                   rows = x->p->extent[k] == EG_EXTENT_BLOCK ? x->b->rows : 1;
     if (!s->data || is_empty(x, n)) return;
+    const int width = x->p->f64 ? 8 : 4;
+    eg_gather g;
+    if (!s->direct && gathered_by_one(x, k, s->stride, count, &g)) {
+        eg__scatter_rows(&g, width, cotangent_at(x, k, 0), x->wide, s->data);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++) {
         const reach at = reach_of(x, k, r, s->stride);
         const char *d = cotangent_at(x, k, r);
-        const int width = x->p->f64 ? 8 : 4;
         if (s->direct && at.step == 1)
             memcpy((char *)s->data + at.base * width, d, (size_t)(count * width));
         else if (s->direct)

@@ -68,28 +68,34 @@ BINARY(NAME(whole_rest), W, W, eg__modulus(a, b))
 /* clang-format on */
 
 /* x / m, or x % m (rest), for a single m: a shift or a mask if m is a power of two; otherwise, in
- * 32 bits, a division of doubles, which is exact enough: x / m is rounded by less than 2^−21 / m,
- * and the next whole number is at least 1 / m away. */
+ * 32 bits, x times the double nearest to 1 / m, which is truncated to a quotient that is right or
+ * one off, as the rest then tells. */
 EG_CLONES static void NAME(whole_by)(int64_t n, W *out, const W *x, W m, bool rest)
 {
-    const W by = rest && m < 0 ? -m : m;
+    const W by = m < 0 ? -m : m, turn = rest || m > 0 ? 1 : -1;
     n &= -EG_LANES;
-    if (by > 0 && (by & (by - 1)) == 0) {
+    if ((by & (by - 1)) == 0) {
         const int shift = __builtin_ctzll((uint64_t)by);
         if (rest)
             EACH(out[k] = x[k] & (by - 1))
         else
-            EACH(out[k] = x[k] >= 0 ? x[k] >> shift : ~(~x[k] >> shift))
+            EACH(const W v = x[k] * turn; out[k] = v >= 0 ? v >> shift : ~(~v >> shift))
         return;
     }
     if (WIDE) {
         for (int64_t k = 0; k < n; k++)
-            out[k] = (W)(rest ? eg__modulus(x[k], by) : eg__quotient(x[k], by));
+            out[k] = (W)(rest ? eg__modulus(x[k], by) : eg__quotient(x[k] * turn, by));
         return;
     }
-    const double d = (double)by;
-    EACH(const W q = (W)((double)x[k] / d); const W r = (W)(x[k] - q * by);
-         const W off = -(W)(r != 0 && (r ^ by) < 0); out[k] = rest ? r + (by & off) : q + off)
+    const double d = 1 / (double)by;
+    if (rest)
+        EACH(const W q = (W)((double)x[k] * d);
+             const W r = (W)((uint32_t)x[k] - (uint32_t)q * (uint32_t)by);
+             const W s = r + (by & -(W)(r < 0)); out[k] = s - (by & -(W)(s >= by)))
+    else
+        EACH(const W v = x[k] * turn; const W q = (W)((double)v * d);
+             const W r = (W)((uint32_t)v - (uint32_t)q * (uint32_t)by);
+             out[k] = q - (W)(r < 0) + (W)(r >= by))
 }
 static void NAME(whole_div)(int64_t n, void *out, const void *const *in, unsigned still)
 {

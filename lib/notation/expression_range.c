@@ -110,6 +110,17 @@ eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z)
 }
 
 /* -- nodes ------------------------------------------------------------------------------------ */
+/* Returns the bounds of a read of integers or truths in a box, where v has those of its indices. */
+static eg_interval of_read(const eg_node *n, const eg_box *box, const eg_interval *v)
+{
+    eg_interval whole = { 0, 1 }, index[EG_READ_MAX];
+    if (n->kind == EG_IS_WHOLE)
+        whole =
+            (eg_interval){ eg__clamped(box->least[n->tensor]), eg__clamped(box->most[n->tensor]) };
+    if (!box->bounds) return whole;
+    for (int r = 0; r < n->count; r++) index[r] = v[n->in[r]];
+    return eg__bounds_over(box->bounds, n->tensor, index, whole);
+}
 /* Returns the bounds of node k in a box, where v has those of its operands. */
 static eg_interval of_node(const eg_expression *e, int k, const eg_box *box, const eg_interval *v)
 {
@@ -122,10 +133,7 @@ static eg_interval of_node(const eg_expression *e, int k, const eg_box *box, con
     case EG_X_LETTER:
         return (eg_interval){ eg__clamped(box->low[n->in[0]]),
                               eg__clamped(box->high[n->in[0]] - 1) };
-    case EG_X_READ:
-        if (n->kind == EG_IS_TRUTH) return unknown;
-        return (eg_interval){ eg__clamped(box->least[n->tensor]),
-                              eg__clamped(box->most[n->tensor]) };
+    case EG_X_READ: return of_read(n, box, v);
     default: break;
     }
     /* floats have no bounds: a comparison of them is unknown */

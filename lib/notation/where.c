@@ -1,8 +1,6 @@
 /* where.c: predicates, truths about indices: an expression of whole numbers and truths
- * (expression.c) as postfix steps (where.h), which where_value.c evaluates; and a predicate as a
- * tensor. */
+ * (expression.c) as postfix steps (where.h), which where_value.c evaluates. */
 #include "notation/where.h"
-#include <eingrad/attention.h>
 #include <string.h>
 
 /* -- making ----------------------------------------------------------------------------------- */
@@ -66,75 +64,4 @@ void eg__where_lengthen(eg_predicate *p, int axis, int64_t offset)
 size_t eg__where_bytes(const eg_predicate *p)
 {
     return sizeof *p + (size_t)p->steps * sizeof(step);
-}
-
-/* -- eg_where_mask: the predicate as a tensor ------------------------------------------------- */
-eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes, int64_t offset,
-                         const int64_t *sizes)
-{
-    static const char who[] = "where_mask";
-    eg_parse_room room;
-    eg_axis_name name_of[EG_RANK_MAX];
-    const eg_axis_name *names[EG_RANK_MAX];
-    if (!cx || eg__failed(cx)) return eg__poison(cx);
-    if (!axes) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no axes were given", who);
-    const eg_parsed *p = eg__parse(cx, who, axes, EG_READ_BY_BLANKS, &room);
-    if (!p) return eg__poison(cx);
-    const int n = p->term[0].slots;
-    if (p->terms != 1 || p->arrow)
-        return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
-                         "the axes are one term, without comma or arrow");
-    if (p->axes != n || p->items != n || p->term[0].dots)
-        return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
-                         "the axes are different letters or names, without groups, 1 and '...'");
-    if (n && !sizes) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no sizes were given", who);
-    if (offset > INT64_MAX / 2 || offset < -INT64_MAX / 2)
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the offset %lld is too large", who,
-                          (long long)offset);
-    for (int k = 0; k < n; k++) {
-        const eg_parsed_axis *a = &p->axis[p->item[k].axis];
-        if (sizes[k] < 0 || (a->size >= 0 && a->size != sizes[k]))
-            return eg__caret(cx, who, axes, 1, &(eg_caret){ a->at, a->length }, NULL, NULL,
-                             a->size >= 0
-                                 ? "index '%.*s' is %lld, which is not the size in the string"
-                                 : "index '%.*s' is given the size %lld",
-                             a->length < 40 ? a->length : 40, axes + a->at, (long long)sizes[k]);
-        name_of[k] = (eg_axis_name){
-            .text = axes + a->at, .length = a->length, .size = sizes[k], .from = -1
-        };
-        names[k] = &name_of[k];
-    }
-    eg_predicate *w = eg__where_parse(cx, who, where, n, names);
-    if (!w) return eg__poison(cx);
-    eg_tensor *y = eg__new(cx, EG_BOOL, n, sizes);
-    if (!eg_ok(y)) return eg__poison(cx);
-    int64_t index[EG_RANK_MAX] = { 0 }, count[EG_RANK_MAX] = { 0 };
-    unsigned keys = 0; /* the bracketed axes; where none is, the last */
-    for (int k = 0; k < n; k++) keys |= (unsigned)p->item[k].bracket << k;
-    if (!keys && n) keys = 1u << (n - 1);
-    const unsigned queries = (w->uses & ~keys ? w->uses : w->sizes) & ~keys;
-    if (offset && queries & (queries - 1))
-        return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
-                         "the offset %lld can move only one index of the predicate: put all "
-                         "others in brackets",
-                         (long long)offset);
-    if (offset && queries) {
-        const int query = __builtin_ctz(queries);
-        index[query] = offset;
-        eg__where_lengthen(w, query, offset);
-    }
-    const int64_t width = n ? sizes[n - 1] : 1, rows = width ? eg_size(y) / width : 0;
-    uint8_t *out = (uint8_t *)y->data;
-    for (int64_t r = 0; r < rows; r++, out += width) {
-        if (n)
-            eg__where_row(w, n - 1, width, index, sizes, out);
-        else
-            *out = eg__where_test(w, index, sizes);
-        /* the next row */
-        for (int k = n - 2; k >= 0; index[k] -= count[k], count[k] = 0, k--) {
-            index[k]++;
-            if (++count[k] < sizes[k]) break;
-        }
-    }
-    return y;
 }

@@ -53,6 +53,17 @@ eg_tensor *eg_select(const char *spec, eg_tensor *x, int64_t index)
     return eg__focus_outer(&f, eg__select(&a, index));
 }
 
+int eg_unbind(const char *spec, eg_tensor *x, int count, eg_tensor **parts)
+{
+    eg_focus f;
+    for (int k = 0; parts && k < count; k++) parts[k] = axis_poison(x);
+    if (!eg__focus_in_place(&f, "unbind", spec, x, NULL) || !eg__focus_axis(&f)) return -1;
+    const eg_named_axis a = eg__focus_named(&f, 0);
+    if (eg__unbind(&a, count, parts)) return -1;
+    for (int k = 0; k < count; k++) parts[k] = eg__focus_outer(&f, parts[k]);
+    return eg__failed(x->cx) ? -1 : 0;
+}
+
 /* -- unfold: the place in the window is a new axis, where the output has it ------------------- */
 /* The index of the output that the operand lacks; length 0: there is none, or the string cannot be
  * read. */

@@ -149,6 +149,32 @@ eg_tensor *eg__gelu_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__gelu_tanh_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__silu_slope(eg_tensor *a, eg_tensor *b);
 
+/* -- where.c: predicates over axes ------------------------------------------------------------ */
+/* A predicate over axes, as a call gives it. The caller sets the first members, eg__where_bind the
+ * others. */
+typedef struct eg_where_call {
+    eg_ctx *cx;
+    const char *who, *text; /* NULL: there is no predicate */
+    int rank;
+    const eg_axis_name *name[EG_RANK_MAX];
+    uint32_t keys; /* bits: axes that are attended over, whose index an offset cannot move */
+    int64_t offset;
+    const char *offset_letter;  /* which index it moves; NULL: the only one of the predicate */
+    bool elsewhere;             /* an offset that moves no index is no mistake */
+    const eg_given *with;       /* EG_GIVEN_MAX of them */
+    int64_t size[EG_RANK_MAX];  /* of each axis; −1: that of the tensors it indexes */
+    eg_expression *e;           /* NULL: there is no predicate */
+    int moved;                  /* the axis that the offset moves; −1: none */
+    int64_t first[EG_RANK_MAX]; /* the position of each axis where it begins */
+    eg_given_tensors given;
+} eg_where_call;
+/* Reads the predicate, whose text the context remembers, and the tensors of .with, and checks the
+ * indices. False after an error. */
+bool eg__where_bind(eg_where_call *);
+/* Returns the predicate as a bool tensor over the axes; NULL after an error. Unless it is to be
+ * whole, it is expanded along axes that the predicate does not use. */
+eg_tensor *eg__where_bools(const eg_where_call *, bool whole);
+
 /* -- masks by letters, shared by softmax and attention ---------------------------------------- */
 /* Scores over axis[0 … rank), axes of the bound string, the last `inner` of them those of the
  * softmax. */
@@ -157,7 +183,8 @@ typedef struct eg_masking {
     int rank, inner;
     const uint16_t *axis;
     const char *where; /* NULL: none */
-    int keep, bias;    /* terms of the bound string; −1: none */
+    const eg_given *with;
+    int keep, bias; /* terms of the bound string; −1: none */
     int64_t offset;
     const char *offset_letter; /* which index it moves; NULL: the only one of the predicate */
     bool elsewhere;            /* the offset moves something besides */

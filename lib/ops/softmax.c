@@ -406,17 +406,24 @@ static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
 {
     const eg_bound *b = o->bound;
     eg_tensor *operand[EG_ROW_OPERANDS - 1];
-    const eg_predicate *where;
-    int64_t size[EG_RANK_MAX];
-    int n = 1, moved;
-    if (!eg__masks_fit(o, (eg_dtype)x->dtype) || !eg__masks_where(o, &where, &moved))
-        return eg__poison(b->cx);
+    eg_where_call where = { .cx = b->cx,
+                            .who = b->who,
+                            .text = o->where,
+                            .with = o->with,
+                            .rank = o->rank,
+                            .keys = ~0u << (o->rank - o->inner),
+                            .offset = o->offset,
+                            .offset_letter = o->offset_letter };
+    int n = 1;
+    for (int r = 0; r < o->rank; r++) {
+        where.name[r] = &b->axis[o->axis[r]];
+        where.size[r] = where.name[r]->size;
+    }
+    if (!eg__masks_fit(o, (eg_dtype)x->dtype) || !eg__where_bind(&where)) return eg__poison(b->cx);
     eg_tensor *bias = o->bias >= 0 ? eg__align(b, o->bias, o->rank, o->axis) : NULL, *given = x;
     if (bias && !eg_ok(bias)) return bias;
     if (bias) x = eg_add(x, bias);
-    for (int r = 0; r < o->rank; r++) size[r] = b->axis[o->axis[r]].size;
-    if (where && !(operand[n++] = eg__where_tensor(b->cx, where, o->rank, size, moved, o->offset)))
-        return eg__poison(b->cx);
+    if (where.e && !(operand[n++] = eg__where_bools(&where, false))) return eg__poison(b->cx);
     if (o->keep >= 0) {
         eg_tensor *keep = b->term[o->keep].x;
         if (keep->dtype != EG_BOOL) keep = eg_cast(keep, EG_BOOL);
@@ -489,6 +496,7 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
     eg_mask_option masks[] = { { ".keep", o.keep, -1 }, { ".bias", o.bias, -1 } };
     const char *spec = eg__masks_spec(o.x->cx, who, o.spec, 2, masks, NULL, xs, called, &n);
     eg_masking m = { .where = o.where,
+                     .with = o.with,
                      .offset = o.offset,
                      .offset_letter = o.offset_letter,
                      .keep = masks[0].term,

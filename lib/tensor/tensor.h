@@ -132,6 +132,7 @@ eg_tensor *eg__refuse_axis(const eg_named_axis *, eg_code, const char *format, .
 eg_tensor *eg__select(const eg_named_axis *, int64_t index);
 eg_tensor *eg__slice(const eg_named_axis *, int64_t start, int64_t stop, int64_t step);
 int eg__split(const eg_named_axis *, int count, const int64_t *sizes, eg_tensor **parts);
+int eg__unbind(const eg_named_axis *, int count, eg_tensor **parts);
 eg_tensor *eg__unfold(const eg_named_axis *, int64_t size, int64_t step);
 /* True if t was made by a view that leaves elements of its operand out. */
 bool eg__view_selects(const eg_tensor *t);

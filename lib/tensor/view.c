@@ -461,6 +461,27 @@ eg_tensor *eg_select_axis(eg_tensor *x, int axis_k, int64_t index)
     eg_named_axis a;
     return eg__axis_numbered(&a, "select", x, axis_k) ? eg__select(&a, index) : view_poison_of(x);
 }
+int eg__unbind(const eg_named_axis *a, int count, eg_tensor **parts)
+{
+    char text[256];
+    if (!parts)
+        return eg__refuse_axis(a, EG_ERROR_MISUSE, "there is no room for the parts: it is NULL"),
+               -1;
+    for (int k = 0; k < count; k++) parts[k] = eg__poison(a->x->cx);
+    if (count != a->x->dim[a->axis])
+        return eg__refuse_axis(a, EG_ERROR_SHAPE, "%s does not come apart into %d",
+                               eg__axis_text(a, text, sizeof text), count),
+               -1;
+    for (int k = 0; k < count; k++) parts[k] = eg__select(a, k);
+    return eg__failed(a->x->cx) ? -1 : 0;
+}
+int eg_unbind_axis(eg_tensor *x, int axis_k, int count, eg_tensor **parts)
+{
+    eg_named_axis a;
+    if (eg__axis_numbered(&a, "unbind", x, axis_k)) return eg__unbind(&a, count, parts);
+    for (int i = 0; parts && i < count; i++) parts[i] = view_poison_of(x);
+    return -1;
+}
 static eg_tensor *select_call(eg_tensor *const *x) { return eg_select_axis(x[0], 1, -2); }
 static const eg_sample select_samples[] = { { select_call, "2x3x4", 0, 0 },
                                             { select_call, "2x3:b", 0, 0 },

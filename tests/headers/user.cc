@@ -25,11 +25,20 @@ int main()
     causal.where = "j <= i";
     causal.weights = &w;
     eg_tensor *z = eg_attention("bihd,bjhd,bjhe->bihe", q, q, q, causal);
+    eg_where_mask_args documents = {};
+    const int64_t number[] = { 0, 0, 1, 1, 1 };
+    documents.with[0] = { "doc", eg_from(cx, number, 5) };
+    eg_tensor *mask = eg_where_mask(cx, "doc[i] == doc[j]", "i j", 0, nullptr, documents);
+    eg_softmax_args packed = {};
+    packed.where = "doc[i] == doc[j]";
+    packed.with[0] = documents.with[0];
+    eg_tensor *s = eg_softmax("i [j]", eg_ones(cx, 5, 5), packed);
     eg_tensor *inputs[] = { a, b };
     const eg_report *r = eg_gradcheck(product, nullptr, 2, inputs);
 
     bool bad = eg_error(cx) || !r || !r->passed || eg_dim(c, 1) != 4 || eg_size(y) != 30;
     bad |= !(std::fabs(eg_get(z, 0, 0, 0, 0) - eg_get(x, 0, 0, 0)) < 1e-12);
+    bad |= eg_get(mask, 0, 1) != 1 || eg_get(mask, 1, 2) != 0 || eg_get(s, 1, 1) != 0.5;
     if (bad) std::fprintf(stderr, "user.cc: %s\n", eg_error(cx) ? eg_error(cx) : "wrong values");
     eg_close(cx);
     return bad;

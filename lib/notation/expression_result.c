@@ -1,23 +1,26 @@
-/* loop.c: the loop of a formula over its result: its axes, its blocks, and the threads that run it.
+/* expression_result.c: the loop of an expression over its result: its axes, its blocks, and the
+ * threads that run it.
  *
  * Neighbouring letters that occur only as indices of neighbouring axes are joined to one axis of
  * the loop, so that a formula without brackets runs along a single axis. The last axis of the loop
  * is cut into lanes, the one before into rows (notation/expression.h). How sums are cut depends on
  * sizes alone. */
-#include "expression/loop.h"
+#include "notation/expression.h"
 #include <string.h>
 
 /* The most elements of a block, lanes of a block with several rows, lanes of one with a single row;
  * the work for which another thread is worth its while. */
 enum { ELEMENTS = 4096, LANES = 512, RUN = 2048, GRAIN = 1 << 18 };
 
-/* Sets joined[l] if letters l and l + 1 can be one axis of the loop: each read has both, at axes r
- * and r + 1 of the letters' sizes, or neither, and nothing else depends on them. */
-static void find_joined(const eg_result_loop *o, const int64_t *size, eg_tensor *const *x,
+/* Sets joined[l] if letters l and l + 1 can be one axis of the loop: both begin at position 0, each
+ * read has both, at axes r and r + 1 of the letters' sizes, or neither, and nothing else depends on
+ * them. */
+static void find_joined(const eg_block_loop *o, const int64_t *size, eg_tensor *const *x,
                         bool *joined)
 {
     const eg_expression *e = o->e;
-    for (int l = 0; l + 1 < o->letters; l++) joined[l] = size[l] < INT32_MAX / (size[l + 1] + 1);
+    for (int l = 0; l + 1 < o->letters; l++)
+        joined[l] = size[l] < INT32_MAX / (size[l + 1] + 1) && !o->first[l] && !o->first[l + 1];
     for (int k = 0; k <= o->root; k++) {
         const eg_node *n = &e->node[k];
         int axis[EG_EXPRESSION_LETTERS];
@@ -34,26 +37,28 @@ static void find_joined(const eg_result_loop *o, const int64_t *size, eg_tensor 
             const int a = axis[l], b = axis[l + 1];
             if (apart[l] || apart[l + 1]) joined[l] = false;
             if (a < 0 && b < 0) continue;
-            if (a < 0 || b != a + 1 || x[n->tensor]->dim[b] != size[l + 1]) joined[l] = false;
+            if (a < 0 || b != a + 1 || n->code != EG_X_READ || x[n->tensor]->dim[b] != size[l + 1])
+                joined[l] = false;
         }
     }
 }
 /* Sets the axes of the loop: runs of letters that are joined, with the position in the run as the
- * position of its last letter. */
-static void form_groups(eg_result_loop *o, const int64_t *size, eg_tensor *const *x)
+ * position of its last letter. A letter of size 1 that is not joined needs no axis. */
+static void form_groups(eg_block_loop *o, const int64_t *size, eg_tensor *const *x)
 {
     bool joined[EG_EXPRESSION_LETTERS] = { false };
     find_joined(o, size, x, joined);
     o->groups = 0;
     for (int l = 0; l < o->letters; l++) {
         const bool on = l && joined[l - 1];
-        if (!on) o->count[o->groups++] = 1;
+        if (!on && size[l] == 1 && !joined[l]) continue;
+        if (!on) o->begin[o->groups] = l, o->count[o->groups++] = 1;
         o->last[o->groups - 1] = l;
         o->count[o->groups - 1] *= size[l];
         if (o->count[o->groups - 1] > INT32_MAX && on) { /* a position must fit in 32 bits */
             o->count[o->groups - 1] /= size[l];
             o->last[o->groups - 1] = l - 1;
-            o->last[o->groups] = l;
+            o->begin[o->groups] = o->last[o->groups] = l;
             o->count[o->groups++] = size[l];
         }
     }
@@ -65,12 +70,12 @@ static void form_groups(eg_result_loop *o, const int64_t *size, eg_tensor *const
 }
 /* Sets the sources of the loop: the tensors, or row-major copies of those in which the axes of
  * joined letters cannot be walked with one stride. False after an error. */
-static bool give_sources(eg_result_loop *o, const int64_t *size, eg_tensor *const *x, int count)
+static bool give_sources(eg_block_loop *o, const int64_t *size, eg_tensor *const *x, int count)
 {
     bool whole[EG_GIVEN_MAX];
     uint32_t inside = 0; /* bits: letters that are joined with the next one */
     for (int g = 0; g < o->groups; g++)
-        for (int l = g ? o->last[g - 1] + 1 : 0; l < o->last[g]; l++) inside |= 1u << l;
+        for (int l = o->begin[g]; l < o->last[g]; l++) inside |= 1u << l;
     for (int t = 0; t < count; t++) whole[t] = true;
     for (int k = 0; k <= o->root; k++) {
         const eg_node *n = &o->e->node[k];
@@ -95,10 +100,12 @@ static bool give_sources(eg_result_loop *o, const int64_t *size, eg_tensor *cons
     }
     return true;
 }
-bool eg__result_loop(eg_result_loop *o, eg_ctx *cx, const eg_expression *e, int root, int letters,
-                     const int64_t *size, eg_tensor *const *x, int count, bool f64, uint32_t wanted)
+bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int root, int letters,
+                    const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
+                    bool f64, uint32_t wanted)
 {
-    *o = (eg_result_loop){ .cx = cx, .e = e, .root = root, .letters = letters };
+    *o = (eg_block_loop){ .cx = cx, .e = e, .root = root, .letters = letters };
+    if (first) memcpy(o->first, first, (size_t)letters * sizeof *first);
     form_groups(o, size, x);
     if (!o->elements) return true;
     if (!give_sources(o, size, x, count)) return false;
@@ -115,7 +122,7 @@ bool eg__result_loop(eg_result_loop *o, eg_ctx *cx, const eg_expression *e, int 
 }
 /* Computes block `number`: its values, and its cotangents if o->g is set. Blocks are numbered along
  * lanes first, then along rows. */
-static void one_block(const eg_result_loop *o, int64_t number, char *workspace, const eg_sink *sink)
+static void one_block(const eg_block_loop *o, int64_t number, char *workspace, const eg_sink *sink)
 {
     eg_place place[EG_EXPRESSION_LETTERS] = { { 0 } };
     const int g = o->groups, width = o->plan.f64 ? 8 : 4;
@@ -125,12 +132,13 @@ static void one_block(const eg_result_loop *o, int64_t number, char *workspace, 
     const int64_t lane = number % o->lane_blocks * o->plan.lanes,
                   row = number / o->lane_blocks % o->row_blocks * o->plan.rows;
     int64_t rest = number / o->lane_blocks / o->row_blocks, at = 0;
+    for (int l = 0; l < o->letters; l++) place[l].first = o->first[l];
     for (int k = g - 2; k-- > 0; rest /= o->count[k]) {
-        place[o->last[k]].first = rest % o->count[k];
+        place[o->last[k]].first += rest % o->count[k];
         at += rest % o->count[k] * o->step[k];
     }
-    if (g) place[o->last[g - 1]].first = lane, at += lane;
-    if (g > 1) place[o->last[g - 2]].first = row, at += row * o->step[g - 2];
+    if (g) place[o->last[g - 1]].first += lane, at += lane;
+    if (g > 1) place[o->last[g - 2]].first += row, at += row * o->step[g - 2];
     eg_block_data b = {
         .rows = (int)(g > 1 ? eg__min64(o->plan.rows, o->count[g - 2] - row) : 1),
         .lanes = (int)(g ? eg__min64(o->plan.lanes, o->count[g - 1] - lane) : 1),
@@ -147,7 +155,7 @@ static void one_block(const eg_result_loop *o, int64_t number, char *workspace, 
 }
 static void some_blocks(void *user, int64_t piece, int thread)
 {
-    const eg_result_loop *o = user;
+    const eg_block_loop *o = user;
     eg_sink sink[EG_GIVEN_MAX];
     memcpy(sink, o->sink, sizeof sink);
     for (int t = 0; t < EG_GIVEN_MAX && o->sums; t++)
@@ -157,7 +165,7 @@ static void some_blocks(void *user, int64_t piece, int thread)
     for (int64_t k = from; k < to; k++)
         one_block(o, k, o->workspace + (size_t)thread * o->plan.bytes, sink);
 }
-bool eg__result_loop_run(eg_result_loop *o)
+bool eg__block_loop_run(eg_block_loop *o)
 {
     if (!o->elements) return true;
     const int64_t work = o->elements * (o->e->nodes + 1);

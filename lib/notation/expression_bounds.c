@@ -1,0 +1,150 @@
+/* expression_bounds.c: the least and the largest values of integer and bool tensors in blocks of
+ * positions. They are found once for a call, so that the bounds of a predicate over a box of
+ * positions (expression_range.c) follow the values that the box reads. */
+#include "notation/whole.h"
+
+/* -- the plan --------------------------------------------------------------------------------- */
+/* The block of axis r of a tensor: the smallest of the letters that index it alone; the whole axis
+ * if there is none. */
+static int64_t block_along(const eg_expression *e, int tensor, int r, const int64_t *block,
+                           int64_t dim)
+{
+    int64_t least = dim;
+    for (int k = 0; k < e->nodes; k++) {
+        const eg_node *n = &e->node[k];
+        if (n->code != EG_X_READ || n->tensor != tensor || r >= n->count) continue;
+        const eg_node *i = &e->node[n->in[r]];
+        if (i->code == EG_X_LETTER && block[i->in[0]] < least) least = block[i->in[0]];
+    }
+    return least > 0 ? least : 1;
+}
+void eg__bounds_plan(eg_bounds *b, const eg_expression *e, const eg_source *source,
+                     const int64_t *block)
+{
+    *b = (eg_bounds){ .tensors = 0 };
+    for (int k = 0; k < e->nodes; k++) {
+        const eg_node *n = &e->node[k];
+        if (n->code != EG_X_READ || n->kind == EG_IS_FLOAT || b->tensors >> n->tensor & 1) continue;
+        eg_bounded *t = &b->of[n->tensor];
+        b->tensors |= 1u << n->tensor;
+        t->rank = n->count;
+        t->at = b->entries;
+        int64_t entries = 1;
+        for (int r = 0; r < n->count; r++) {
+            const int64_t dim = source[n->tensor].dim[r];
+            t->dim[r] = dim;
+            t->block[r] = block_along(e, n->tensor, r, block, dim);
+            t->blocks[r] = (dim + t->block[r] - 1) / t->block[r];
+            entries *= t->blocks[r];
+        }
+        b->entries += entries;
+    }
+}
+
+/* -- the values ------------------------------------------------------------------------------- */
+/* Extends *v by n elements with a stride. */
+#define EXTEND(NAME, T)                                                               \
+    EG_CLONES static void NAME(int64_t n, const T *x, int64_t stride, eg_interval *v) \
+    {                                                                                 \
+        T low = x[0], high = x[0];                                                    \
+        if (stride == 1)                                                              \
+            for (int64_t k = 1; k < n; k++)                                           \
+                low = x[k] < low ? x[k] : low, high = x[k] > high ? x[k] : high;      \
+        else                                                                          \
+            for (int64_t k = 1; k < n; k++) {                                         \
+                const T y = x[k * stride];                                            \
+                low = y < low ? y : low, high = y > high ? y : high;                  \
+            }                                                                         \
+        if (low < v->low) v->low = low;                                               \
+        if (high > v->high) v->high = high;                                           \
+    }
+EXTEND(extend_by_bytes, uint8_t)
+EXTEND(extend_by_narrow, int32_t)
+EXTEND(extend_by_wide, int64_t)
+
+/* Extends the bounds of the blocks along the last axis by one row of a tensor. */
+static void row_bounds(const eg_bounded *t, const eg_source *s, int64_t offset, eg_interval *v)
+{
+    const int last = t->rank - 1;
+    const int64_t dim = last < 0 ? 1 : t->dim[last], block = last < 0 ? 1 : t->block[last],
+                  stride = last < 0 ? 1 : s->stride[last];
+    for (int64_t k = 0; k < dim; k += block, v++) {
+        const int64_t n = dim - k < block ? dim - k : block, at = offset + k * stride;
+        if (s->dtype == EG_BOOL)
+            extend_by_bytes(n, (const uint8_t *)s->data + at, stride, v);
+        else if (s->dtype == EG_I32)
+            extend_by_narrow(n, (const int32_t *)s->data + at, stride, v);
+        else
+            extend_by_wide(n, (const int64_t *)s->data + at, stride, v);
+    }
+}
+/* Fills the part of the table of one tensor, row by row. */
+static void tensor_bounds(const eg_bounded *t, const eg_source *s, eg_interval *table)
+{
+    int64_t index[EG_READ_MAX] = { 0 }, rows = 1, entries = 1;
+    for (int r = 0; r < t->rank; r++) {
+        entries *= t->blocks[r];
+        if (r + 1 < t->rank) rows *= t->dim[r];
+    }
+    for (int64_t k = 0; k < entries; k++) table[k] = (eg_interval){ INT64_MAX, -INT64_MAX };
+    for (int64_t row = 0; row < rows && entries; row++) {
+        int64_t offset = 0, at = 0;
+        for (int r = 0; r + 1 < t->rank; r++) {
+            offset += index[r] * s->stride[r];
+            at = (at + index[r] / t->block[r]) * t->blocks[r + 1];
+        }
+        row_bounds(t, s, offset, table + at);
+        for (int r = t->rank - 2; r >= 0 && ++index[r] == t->dim[r]; r--) index[r] = 0;
+    }
+    for (int64_t k = 0; k < entries; k++) table[k].low = eg__clamped(table[k].low);
+}
+void eg__bounds_fill(eg_bounds *b, const eg_source *source, eg_interval *table)
+{
+    b->table = table;
+    for (int k = 0; k < EG_GIVEN_MAX; k++)
+        if (b->tensors >> k & 1) tensor_bounds(&b->of[k], &source[k], table + b->of[k].at);
+}
+
+void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most)
+{
+    eg_bounded t = { .rank = x->rank };
+    eg_interval v = { 0, 0 };
+    *least = *most = 0;
+    if (x->rank > EG_READ_MAX || !eg_size(x)) return;
+    for (int r = 0; r < x->rank; r++) {
+        t.dim[r] = t.block[r] = x->dim[r];
+        t.blocks[r] = 1;
+    }
+    tensor_bounds(&t, &(eg_source){ x->data, x->stride, (eg_dtype)x->dtype, x->dim }, &v);
+    *least = v.low, *most = v.high;
+}
+
+/* -- a box of indices ------------------------------------------------------------------------- */
+enum { LOOKED_AT = 64 }; /* the most blocks that one look-up reads */
+eg_interval eg__bounds_over(const eg_bounds *b, int tensor, const eg_interval *index,
+                            eg_interval whole)
+{
+    const eg_bounded *t = &b->of[tensor];
+    int64_t from[EG_READ_MAX], to[EG_READ_MAX], at[EG_READ_MAX], blocks = 1;
+    if (!(b->tensors >> tensor & 1)) return whole;
+    for (int r = 0; r < t->rank; r++) {
+        const int64_t end = t->dim[r] - 1, low = index[r].low, high = index[r].high;
+        if (end < 0) return whole;
+        /* an index that leaves its axis reads the last element on that side (eg_node.guard) */
+        from[r] = (low < 0 ? 0 : low > end ? end : low) / t->block[r];
+        to[r] = (high < 0 ? 0 : high > end ? end : high) / t->block[r];
+        at[r] = from[r];
+        blocks *= to[r] - from[r] + 1;
+        if (blocks > LOOKED_AT) return whole;
+    }
+    eg_interval v = { INT64_MAX, -INT64_MAX };
+    for (int64_t k = 0; k < blocks; k++) {
+        int64_t entry = 0;
+        for (int r = 0; r < t->rank; r++) entry = entry * t->blocks[r] + at[r];
+        const eg_interval *x = &b->table[t->at + entry];
+        if (x->low < v.low) v.low = x->low;
+        if (x->high > v.high) v.high = x->high;
+        for (int r = t->rank - 1; r >= 0 && ++at[r] > to[r]; r--) at[r] = from[r];
+    }
+    return v;
+}

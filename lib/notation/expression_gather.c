@@ -1,0 +1,119 @@
+/* expression_gather.c: reads and sums at the indices of a block. Indices are looked at in groups of
+ * EG_LANES: where they rise or fall by one, as those of r[i - j] do, or are all the same, as beyond
+ * the limits of clip(…), the group is one run of memory or one element. */
+#include "notation/expression_gather.h"
+
+/* The difference of neighbours in a group of indices, 0, 1 or −1, if it is the same for all and no
+ * index must be clamped; else NO_RUN. */
+enum { NO_RUN = 2 };
+#define RUN(NAME, INDEX, BITS)                                                                   \
+    static inline __attribute__((always_inline)) int NAME(const INDEX *i, int64_t limit)         \
+    {                                                                                            \
+        const BITS first = (BITS)i[0], d = (BITS)i[1] - first;                                   \
+        const INDEX last = i[EG_LANES - 1];                                                      \
+        BITS off = 0;                                                                            \
+        if (d + 1 > 2 || (limit >= 0 && (i[0] < 0 || last < 0 || i[0] > limit || last > limit))) \
+            return NO_RUN;                                                                       \
+        EG_EVERY_LANE                                                                            \
+        for (int l = 0; l < EG_LANES; l++) off |= (BITS)i[l] ^ (first + d * (BITS)l);            \
+        return off ? NO_RUN : (int)(d + 1) - 1;                                                  \
+    }
+RUN(run_narrow, int32_t, uint32_t)
+RUN(run_wide, int64_t, uint64_t)
+/* The place of index v, clamped. */
+static inline int64_t gather_place(const eg_gather *g, int64_t v)
+{
+    return g->stride * (g->limit < 0 ? v : v < 0 ? 0 : v > g->limit ? g->limit : v);
+}
+
+#define TO     uint8_t
+#define FROM   uint8_t
+#define INDEX  int32_t
+#define RUN_OF run_narrow
+#define NAME   gather_bytes_narrow
+#include "notation/expression_gather_of.h"
+#define TO     uint8_t
+#define FROM   uint8_t
+#define INDEX  int64_t
+#define RUN_OF run_wide
+#define NAME   gather_bytes_wide
+#include "notation/expression_gather_of.h"
+#define TO     int32_t
+#define FROM   int32_t
+#define INDEX  int32_t
+#define RUN_OF run_narrow
+#define NAME   gather_fours_narrow
+#include "notation/expression_gather_of.h"
+#define TO     int32_t
+#define FROM   int32_t
+#define INDEX  int64_t
+#define RUN_OF run_wide
+#define NAME   gather_fours_wide
+#include "notation/expression_gather_of.h"
+#define TO     int64_t
+#define FROM   int64_t
+#define INDEX  int32_t
+#define RUN_OF run_narrow
+#define NAME   gather_eights_narrow
+#include "notation/expression_gather_of.h"
+#define TO     int64_t
+#define FROM   int64_t
+#define INDEX  int64_t
+#define RUN_OF run_wide
+#define NAME   gather_eights_wide
+#include "notation/expression_gather_of.h"
+#define TO     int32_t
+#define FROM   int64_t
+#define INDEX  int32_t
+#define RUN_OF run_narrow
+#define NAME   gather_shortened
+#include "notation/expression_gather_of.h"
+#define TO     int64_t
+#define FROM   int32_t
+#define INDEX  int64_t
+#define RUN_OF run_wide
+#define NAME   gather_widened
+#include "notation/expression_gather_of.h"
+
+void eg__gather_rows(const eg_gather *g, eg_dtype dtype, const void *from, int width, void *out,
+                     int64_t out_step)
+{
+    const int size = eg__width[dtype];
+    if (size == 1)
+        (g->narrow ? gather_bytes_narrow : gather_bytes_wide)(g, from, out, out_step);
+    else if (size == 4 && width == 4)
+        (g->narrow ? gather_fours_narrow : gather_fours_wide)(g, from, out, out_step);
+    else if (size == 8 && width == 8)
+        (g->narrow ? gather_eights_narrow : gather_eights_wide)(g, from, out, out_step);
+    else /* whole numbers, which are as wide as the index */
+        (g->narrow ? gather_shortened : gather_widened)(g, from, out, out_step);
+}
+
+#define FROM   float
+#define INDEX  int32_t
+#define RUN_OF run_narrow
+#define NAME   scatter_fours_narrow
+#include "notation/expression_scatter_of.h"
+#define FROM   float
+#define INDEX  int64_t
+#define RUN_OF run_wide
+#define NAME   scatter_fours_wide
+#include "notation/expression_scatter_of.h"
+#define FROM   double
+#define INDEX  int32_t
+#define RUN_OF run_narrow
+#define NAME   scatter_eights_narrow
+#include "notation/expression_scatter_of.h"
+#define FROM   double
+#define INDEX  int64_t
+#define RUN_OF run_wide
+#define NAME   scatter_eights_wide
+#include "notation/expression_scatter_of.h"
+
+void eg__scatter_rows(const eg_gather *g, int width, const void *x, int64_t x_step, double *to)
+{
+    if (width == 4)
+        (g->narrow ? scatter_fours_narrow : scatter_fours_wide)(g, x, x_step, to);
+    else
+        (g->narrow ? scatter_eights_narrow : scatter_eights_wide)(g, x, x_step, to);
+}

@@ -1,0 +1,37 @@
+/* expression_scatter_of.h: rows of sums for one set of types: expression_gather.c includes it after
+ * it has defined NAME, INDEX with its RUN_OF, and FROM, the type of the summands. */
+EG_CLONES static void NAME(const eg_gather *g, const void *from, int64_t from_step, double *sums)
+{
+    const int64_t stride = g->stride;
+    for (int64_t r = 0; r < g->rows; r++) {
+        const INDEX *index = (const INDEX *)g->index + r * g->index_step;
+        const FROM *x = (const FROM *)from + r * from_step;
+        double *y = sums + (g->base ? g->base[r] : 0);
+        int64_t left = g->lanes;
+        for (; left >= EG_LANES; left -= EG_LANES, index += EG_LANES, x += EG_LANES) {
+            const int d = RUN_OF(index, g->limit);
+            if (d == 0) {
+                double s[EG_LANES];
+                EG_EVERY_LANE
+                for (int l = 0; l < EG_LANES; l++) s[l] = (double)x[l];
+                for (int half = EG_LANES / 2; half; half /= 2)
+                    for (int l = 0; l < half; l++) s[l] += s[l + half];
+                y[gather_place(g, index[0])] += s[0];
+            } else if (d != NO_RUN && d * stride == 1) {
+                double *to = y + stride * index[0];
+                EG_EVERY_LANE
+                for (int l = 0; l < EG_LANES; l++) to[l] += (double)x[l];
+            } else if (d != NO_RUN && d * stride == -1) {
+                double *to = y + stride * index[EG_LANES - 1];
+                EG_EVERY_LANE
+                for (int l = 0; l < EG_LANES; l++) to[l] += (double)x[EG_LANES - 1 - l];
+            } else
+                for (int l = 0; l < EG_LANES; l++) y[gather_place(g, index[l])] += (double)x[l];
+        }
+        for (int64_t l = 0; l < left; l++) y[gather_place(g, index[l])] += (double)x[l];
+    }
+}
+#undef FROM
+#undef INDEX
+#undef RUN_OF
+#undef NAME

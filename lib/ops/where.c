@@ -1,0 +1,186 @@
+/* where.c: predicates such as "j <= i & doc[b,i] == doc[b,j]" over the axes of scores, as masks:
+ * which index an offset moves, the bool tensor of a predicate, and eg_where_mask. */
+#include "ops/ops.h"
+#include <string.h>
+
+/* Parses the predicate, or finds it among those that the context remembers. NULL after an error. */
+static eg_expression *where_parsed(const eg_where_call *w, const eg_expression_source *source)
+{
+    eg_key_text text = { .length = 0, .fits = true };
+    eg__key_put(&text, strlen(w->text) + 1, w->text);
+    for (int r = 0; r < w->rank; r++) {
+        eg__key_put(&text, (size_t)w->name[r]->length, w->name[r]->text);
+        eg__key_put(&text, 1, ",");
+    }
+    for (int k = 0; k < w->given.count; k++) {
+        const char *name = w->given.readable[k].name;
+        eg__key_put(&text, strlen(name) + 1, name);
+    }
+    const eg_plan_key key = { EG_KEY_WHERE, w->given.count, text.length, text.text, w->given.x };
+    const eg_expression *known = text.fits ? eg__plans_find(w->cx, &key) : NULL;
+    if (known) {
+        eg_expression *copy = eg__alloc(w->cx, eg__expression_bytes(known));
+        if (copy) memcpy(copy, known, eg__expression_bytes(known));
+        return copy;
+    }
+    eg_expression *e = eg__expression_parse(w->cx, source);
+    eg_expression *kept =
+        e && text.fits ? eg__plans_add(w->cx, &key, eg__expression_bytes(e)) : NULL;
+    if (kept) memcpy(kept, e, eg__expression_bytes(e));
+    return e;
+}
+/* Sets w->moved to the axis that the offset moves: the one that .offset_letter names, or the only
+ * one of the predicate that is not attended over; −1 if there is none. False after an error. */
+static bool find_moved(eg_where_call *w)
+{
+    const uint32_t others = ~w->keys, positions = w->e ? w->e->positions & others : 0,
+                   sizes = w->e ? w->e->sizes & others : 0, in = positions ? positions : sizes;
+    w->moved = in ? 31 - __builtin_clz(in) : -1;
+    if (w->offset_letter) {
+        const size_t n = strlen(w->offset_letter);
+        for (int r = 0; r < w->rank; r++) {
+            const eg_axis_name *a = w->name[r];
+            if (w->keys >> r & 1 || (size_t)a->length != n || memcmp(a->text, w->offset_letter, n))
+                continue;
+            w->moved = (positions | sizes) >> r & 1 ? r : -1;
+            return true;
+        }
+        return eg_fail_as(w->cx, EG_ERROR_NOTATION,
+                          "%s: .offset_letter is '%.40s', which is no index of the queries", w->who,
+                          w->offset_letter),
+               false;
+    }
+    if (w->offset && in & (in - 1))
+        return eg_fail_as(w->cx, EG_ERROR_NOTATION,
+                          "%s: .offset is %lld, but \"%s\" has more than one index that it could "
+                          "move; say which with .offset_letter",
+                          w->who, (long long)w->offset, w->text),
+               false;
+    return true;
+}
+/* False after an error: the offset moves nothing, or too far. */
+static bool offset_fits(const eg_where_call *w)
+{
+    int64_t last;
+    if (w->moved >= 0 && __builtin_add_overflow(w->offset, w->size[w->moved], &last))
+        eg_fail_as(w->cx, EG_ERROR_MISUSE,
+                   "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", w->who,
+                   (long long)w->offset, (long long)w->size[w->moved]);
+    else if (w->moved < 0 && w->offset && !w->elsewhere && w->text)
+        eg_fail_as(w->cx, EG_ERROR_NOTATION,
+                   "%s: .offset is %lld, but \"%s\" names no query index that it could move",
+                   w->who, (long long)w->offset, w->text);
+    else if (w->moved < 0 && w->offset && !w->elsewhere)
+        eg_fail_as(w->cx, EG_ERROR_MISUSE,
+                   "%s: .offset is %lld, but there is no .where that it could move", w->who,
+                   (long long)w->offset);
+    return !eg__failed(w->cx);
+}
+bool eg__where_bind(eg_where_call *w)
+{
+    int64_t low[EG_RANK_MAX], high[EG_RANK_MAX], size[EG_RANK_MAX];
+    if (!eg__given_read(w->cx, w->who, w->with, &w->given)) return false;
+    const eg_expression_source source = { .who = w->who,
+                                          .text = w->text,
+                                          .noun = "predicate",
+                                          .letters = w->rank,
+                                          .letter = w->name,
+                                          .given = w->given.count,
+                                          .readable = w->given.readable,
+                                          .predicate = true };
+    eg_expression *e = w->text ? where_parsed(w, &source) : NULL;
+    w->e = e;
+    if (w->text && !e) return false;
+    if (!e && w->given.count)
+        return eg_fail_as(w->cx, EG_ERROR_MISUSE,
+                          "%s: .with has '%s', but there is no .where that could read it", w->who,
+                          w->given.readable[0].name),
+               false;
+    if (e && (!eg__expression_sizes(w->cx, &source, e, w->size) ||
+              !eg__given_used(w->cx, w->who, &w->given, e, NULL, "the predicate")))
+        return false;
+    if (!find_moved(w) || !offset_fits(w)) return false;
+    for (int r = 0; r < w->rank; r++) {
+        low[r] = w->first[r] = r == w->moved ? w->offset : 0;
+        size[r] = high[r] = low[r] + w->size[r];
+    }
+    const eg_box box = eg__given_box(&w->given, low, high, size);
+    return !e || eg__expression_fits(w->cx, &source, e, &box);
+}
+eg_tensor *eg__where_bools(const eg_where_call *w, bool whole)
+{
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX], loop[EG_RANK_MAX];
+    int n = 0;
+    eg_block_loop o;
+    for (int r = 0; r < w->rank; r++) {
+        const bool used = whole || w->e->positions >> r & 1;
+        loop[r] = used ? w->size[r] : 1;
+        if (used) dim[n++] = w->size[r];
+    }
+    eg_tensor *y = eg__new(w->cx, EG_BOOL, n, dim);
+    if (!y || !eg__block_loop(&o, w->cx, w->e, w->e->root, w->rank, loop, w->first, w->given.x,
+                              w->given.count, false, 0))
+        return NULL;
+    o.out = y->data;
+    if (!eg__block_loop_run(&o)) return NULL;
+    if (n == w->rank) return y;
+    for (int r = 0, k = 0; r < w->rank; r++)
+        stride[r] = w->e->positions >> r & 1 ? y->stride[k++] : 0;
+    return eg__alias(y, w->rank, w->size, stride, 0);
+}
+
+/* -- eg_where_mask: the predicate as a tensor ------------------------------------------------- */
+/* Reads the axes of a mask, with the sizes that are given (−1: none is), to w and name. False after
+ * an error. */
+static bool mask_axes(eg_where_call *w, const char *axes, const int64_t *sizes, eg_axis_name *name)
+{
+    eg_parse_room room;
+    const eg_parsed *p = eg__parse(w->cx, w->who, axes, EG_READ_BY_BLANKS, &room);
+    if (!p) return false;
+    const int n = w->rank = p->term[0].slots;
+    if (p->terms != 1 || p->arrow)
+        return eg__caret(w->cx, w->who, axes, 0, NULL, NULL, NULL,
+                         "the axes are one term, without comma or arrow"),
+               false;
+    if (p->axes != n || p->items != n || p->term[0].dots)
+        return eg__caret(w->cx, w->who, axes, 0, NULL, NULL, NULL,
+                         "the axes are different letters or names, without groups, 1 and '...'"),
+               false;
+    for (int k = 0; k < n; k++) {
+        const eg_parsed_axis *a = &p->axis[p->item[k].axis];
+        if (sizes && (sizes[k] < 0 || (a->size >= 0 && a->size != sizes[k])))
+            return eg__caret(w->cx, w->who, axes, 1, &(eg_caret){ a->at, a->length }, NULL, NULL,
+                             a->size >= 0
+                                 ? "index '%.*s' is %lld, which is not the size in the string"
+                                 : "index '%.*s' is given the size %lld",
+                             a->length < 40 ? a->length : 40, axes + a->at, (long long)sizes[k]),
+                   false;
+        w->size[k] = sizes ? sizes[k] : a->size;
+        name[k] = (eg_axis_name){
+            .text = axes + a->at, .length = a->length, .size = w->size[k], .from = -1
+        };
+        w->name[k] = &name[k];
+        w->keys |= (uint32_t)p->item[k].bracket << k;
+    }
+    if (!w->keys && n) w->keys = 1u << (n - 1);
+    return true;
+}
+eg_tensor *eg_where_mask_with(eg_ctx *cx, const eg_where_mask_args *given)
+{
+    eg_where_mask_args o = { .size = sizeof o };
+    eg_axis_name name[EG_RANK_MAX];
+    eg_options(&o, sizeof o, given);
+    if (!cx || eg__failed(cx)) return eg__poison(cx);
+    eg_where_call w = { .cx = cx,
+                        .who = "where_mask",
+                        .text = o.where,
+                        .with = o.with,
+                        .offset = o.offset,
+                        .offset_letter = o.offset_letter,
+                        .elsewhere = true };
+    if (!o.axes) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no axes were given", w.who);
+    if (!o.where) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no predicate was given", w.who);
+    if (!mask_axes(&w, o.axes, o.sizes, name) || !eg__where_bind(&w)) return eg__poison(cx);
+    eg_tensor *y = eg__where_bools(&w, true);
+    return y ? y : eg__poison(cx);
+}
