@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
+#include <locale.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -980,6 +981,82 @@ TEST(pictures)
     fine();
 }
 
+/* -- JSON ---------------------------------------------------------------------------------------
+ */
+static const eg_json *json(const char *text) { return eg_json_read(cx, text, strlen(text)); }
+
+TEST(json_as_written)
+{
+    setlocale(LC_NUMERIC, "de_DE.UTF-8"); /* where there is one, its point is a comma */
+    const eg_json *x =
+        json(" {\"a\": [1, -2.5e-1, 1e-05, [], {}], \"b\\u00e9\": \"\\u20ac\\n\", \"c\": "
+             "{\"d\": null, \"e\": true}, \"f\":false, \"a2\":0, \"a2\": 9007199254740993}\n");
+    setlocale(LC_NUMERIC, "C");
+    fine();
+    ck_assert(x && x->kind == EG_JSON_OBJECT && !x->key && !x->next);
+    const eg_json *a = eg_json_find(x, "a"), *item = a->first;
+    ck_assert(a->kind == EG_JSON_ARRAY && !strcmp(a->key, "a") && item->number == 1);
+    ck_assert(!item->key && (item = item->next)->number == -0.25);
+    ck_assert((item = item->next)->number == 1e-5 && item->kind == EG_JSON_NUMBER);
+    ck_assert((item = item->next)->kind == EG_JSON_ARRAY && !item->first);
+    ck_assert((item = item->next)->kind == EG_JSON_OBJECT && !item->first && !item->next);
+    ck_assert_str_eq(eg_json_find(x, "b\xc3\xa9")->text, "\xe2\x82\xac\n");
+    const eg_json *c = eg_json_find(x, "c");
+    ck_assert(eg_json_find(c, "d")->kind == EG_JSON_NULL);
+    ck_assert(eg_json_find(c, "e")->kind == EG_JSON_BOOL && eg_json_find(c, "e")->number == 1);
+    ck_assert(eg_json_find(x, "f")->kind == EG_JSON_BOOL && eg_json_find(x, "f")->number == 0);
+    ck_assert(eg_json_find(x, "a2")->number == 9007199254740992.0); /* the last, rounded */
+    ck_assert(!eg_json_find(x, "g") && !eg_json_find(a, "a") && !eg_json_find(NULL, "a"));
+    ck_assert(!eg_json_find(x, NULL));
+}
+
+static const struct {
+    const char *text, *refusal;
+} bad_json[] = {
+    { "", "json: holds neither an object nor an array" },
+    { " 12", "json: holds neither an object nor an array" },
+    { "{\"a\": 1,}", "a key in quotes expected" },
+    { "[1 2]", "',' or ']' expected" },
+    { "[1, NaN]", "json: its text is not valid JSON at byte 4: a value expected" },
+    { "[Infinity]", "at byte 1: a value expected" },
+    { "[-1e999]", "at byte 1: a number that no double holds" },
+    { "[01]", "at byte 1: neither a number nor true, false or null" },
+    { "{} {}", "at byte 3: end of file expected" },
+    { "[\"\\u0000\"]", "an escape \\u of no character" },
+    { "[\"\xff\"]", "a string is not UTF-8" },
+    { "{\"a\": \"", "a string has no end" },
+};
+
+LOOP_TEST(json_refused, sizeof bad_json / sizeof *bad_json)
+{
+    ck_assert_ptr_null(json(bad_json[_i].text));
+    refused(bad_json[_i].refusal);
+}
+
+TEST(json_from_files)
+{
+    char deep[300];
+    memset(deep, '[', 129), memset(deep + 129, ']', 129), deep[258] = 0;
+    ck_assert_ptr_null(json(deep));
+    refused("nested deeper than 128 levels");
+    deep[257] = 0;
+    ck_assert_ptr_nonnull(json(deep + 1));
+    FILE *f = fopen(in_folder("config.json"), "w");
+    ck_assert(f && fputs("{\"hidden_size\": 16,\n", f) >= 0 && !fclose(f));
+    ck_assert_ptr_null(eg_json_load(cx, in_folder("config.json")));
+    refused("config.json: its text is not valid JSON at byte 20: a key in quotes expected");
+    f = fopen(in_folder("config.json"), "a");
+    ck_assert(f && fputs("\"n\": 2}\n", f) >= 0 && !fclose(f));
+    const eg_json *x = eg_json_load(cx, in_folder("config.json"));
+    fine();
+    ck_assert_double_eq(eg_json_find(x, "hidden_size")->number, 16);
+    ck_assert_ptr_null(eg_json_load(cx, in_folder("nothing.json")));
+    refused("nothing.json: cannot be opened");
+    ck_assert_ptr_null(eg_json_load(cx, NULL));
+    refused("json: the path is NULL");
+    ck_assert_ptr_null(eg_json_read(NULL, "1", 1));
+}
+
 /* -- every allocation of a context fails in turn ---------------------------------------------- */
 static long countdown;
 static void *fails_once(void *user, void *p, size_t old, size_t size)
@@ -1005,6 +1082,8 @@ TEST(no_memory)
         eg_safetensors_save(c, in_folder("m.safetensors"), 2, names, xs, meta);
         eg_tensor *y = eg_safetensors_get(eg_safetensors_open(c, in_folder("m.safetensors")), "x");
         eg_picture_save(in_folder("m.png"), y);
+        const eg_json *settings = eg_json_read(c, "{\"a\": [\"b\", 1]}", 15);
+        ck_assert(!settings == !!eg_error(c));
         done = !eg_error(c);
         if (done)
             ck_assert_int_eq(eg_dim(y, 0), 4);

@@ -300,6 +300,41 @@ TEST(tensors_that_nobody_wants)
     eg_assert_close(eg_safetensors_get(again, "h.0.w"), w, 0);
 }
 
+/* what stands before '?' may be missing, in what is read and in what is left out */
+TEST(names_with_and_without_a_beginning)
+{
+    static const char *const names[] = { "model.h.0.w", "model.h.0.mask", "model.norm" },
+                             *const bare[] = { "h.0.w", "h.0.mask", "norm" },
+                             *const some[] = { "h.0.w", "h.0.mask", "norms" };
+    static const eg_alias list[] = { { "*.W", "model.?h.*.w", "o i", 0, 0 },
+                                     { "norm", "model.?norm", "i", 0, 0 },
+                                     { "", "model.?h.*.mask", "", 0, 0 },
+                                     { NULL, NULL, NULL, 0, 0 } };
+    eg_tensor *w = eg_normal(cx, 0, 1, 2, 3), *xs[] = { w, eg_full(cx, 1, 2), eg_full(cx, 5, 3) };
+    put("full.safetensors", 3, names, xs);
+    put("bare.safetensors", 3, bare, xs);
+    put("some.safetensors", 3, some, xs);
+    for (int k = 0; k < 2; k++) {
+        eg_params *p = eg_params_open(cx);
+        eg_tensor *mine = eg_param(p, "0.W", "i o", 3, 2), *norm = eg_param(p, "norm", "i", 3);
+        ck_assert_msg(
+            !eg_params_load_as(p, in_folder(k ? "bare.safetensors" : "full.safetensors"), "", list),
+            "%s", eg_error(cx));
+        eg_assert_close(mine, eg_rearrange("o i -> i o", w), 0);
+        eg_assert_close(norm, xs[2], 0);
+        ck_assert_int_eq(eg_params_save_as(p, in_folder("again.safetensors"), "", list), 0);
+        eg_safetensors *again = eg_safetensors_open(cx, in_folder("again.safetensors"));
+        ck_assert(eg_safetensors_count(again) == 2 &&
+                  eg_safetensors_find(again, "model.h.0.w") >= 0 &&
+                  eg_safetensors_find(again, "model.norm") >= 0);
+    }
+    eg_params *p = eg_params_open(cx);
+    eg_param(p, "0.W", "i o", 3, 2), eg_param(p, "norm", "i", 3);
+    ck_assert_int_eq(eg_params_load_as(p, in_folder("some.safetensors"), "", list), -1);
+    eg_assert_error(cx, "no tensor \"norm\", of which \"norm\" needs (3,); the nearest name is "
+                        "\"norms\"");
+}
+
 /* 4 heads of queries, 2 of keys and values, in one matrix; b_k has no part of its own */
 TEST(parts_of_unequal_size)
 {

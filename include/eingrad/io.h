@@ -1,12 +1,11 @@
-/* eingrad/io.h: files: .npy (NumPy), safetensors, heat maps in the terminal and as PNG or SVG,
- * curves.
- * What is read is checked: a malformed file is refused with one sentence and nothing is made of it.
- * What is written under a path appears there whole or not at all: it is written to a file without a
- * name in the same folder (O_TMPFILE; else to a temporary one), flushed to the disk, named
- * .eingrad-K.tmp and renamed. A temporary name is locked (flock) while its writer lives; those of
- * killed writers are removed by whoever next writes into the folder. Links are followed, one to
- * nowhere is refused; devices and pipes are written to.
- * int results are 0, or −1 after recording the failure in the context. */
+/* eingrad/io.h: files: .npy (NumPy), safetensors, JSON, heat maps in the terminal and as PNG or
+ * SVG, curves. What is read is checked: a malformed file is refused with one sentence and nothing
+ * is made of it. What is written under a path appears there whole or not at all: it is written to a
+ * file without a name in the same folder (O_TMPFILE; else to a temporary one), flushed to the disk,
+ * named .eingrad-K.tmp and renamed. A temporary name is locked (flock) while its writer lives;
+ * those of killed writers are removed by whoever next writes into the folder. Links are followed,
+ * one to nowhere is refused; devices and pipes are written to. int results are 0, or −1 after
+ * recording the failure in the context. */
 #ifndef EINGRAD_IO_H
 #define EINGRAD_IO_H
 #include <eingrad/core.h>
@@ -83,6 +82,32 @@ EG_API const char *eg_safetensors_key(const eg_safetensors *, int k);
 /* metadata: key, value, key, value … NULL; or NULL. */
 EG_API int eg_safetensors_save(eg_ctx *, const char *path, int count, const char *const *names,
                                eg_tensor *const *xs, const char *const *metadata);
+
+/* -- JSON: what other programs write beside their tensors, such as config.json ----------------- */
+typedef enum eg_json_kind {
+    EG_JSON_NULL,
+    EG_JSON_BOOL,
+    EG_JSON_NUMBER,
+    EG_JSON_STRING,
+    EG_JSON_ARRAY,
+    EG_JSON_OBJECT
+} eg_json_kind;
+typedef struct eg_json { /* a value */
+    eg_json_kind kind;
+    const char *key;             /* of a member of an object; else NULL */
+    const char *text;            /* of a string: UTF-8 without 0; else NULL */
+    double number;               /* of a number; of true 1 */
+    const struct eg_json *first; /* of an array or object: its first value; NULL: it is empty */
+    const struct eg_json *next;  /* the value behind this one in the same array or object */
+} eg_json;
+/* Reads RFC 8259: an object or array, which lives in the open scope; NULL after an error. Refused:
+ * what is not JSON, with the byte; more than 128 levels or 100 MB; a number beyond double; \u0000.
+ */
+EG_API const eg_json *eg_json_load(eg_ctx *, const char *path);
+EG_API const eg_json *eg_json_read(eg_ctx *, const void *bytes, size_t count);
+/* The member of that key, the last of several; NULL if there is none or it is no object (no
+ * error). */
+EG_API const eg_json *eg_json_find(const eg_json *, const char *key);
 
 /* -- heat maps: rows are queries, columns are keys; a third axis in front gives one panel a head.
  * Values beyond the ends of the scale have its end's colour; NaN is grey ('?' without colour). */

@@ -30,6 +30,7 @@ typedef struct eg_block_args {
     bool rms;   /* norms are RMS norms */
     double eps; /* of the norms, as eg_norm_new's: 1e-5 */
     bool no_bias;
+    bool no_ffn_bias;          /* none in F alone; those of A are .mha's */
     double dropout;            /* on the weights, inside F and on what A, C and F add: 0 */
     eg_activation *activation; /* eg_gelu */
     bool gated;                /* F is a gated feed-forward, as eg_ffn_new's */
@@ -57,16 +58,19 @@ typedef struct eg_block_run_args {
 EG_API eg_block *eg_block_new_with(const eg_block_args *);
 EG_API eg_tensor *eg_block_run_with(const eg_block_run_args *);
 
-/* -- transformer: tokens (b l) → logits (b l v): embedding + positions, blocks, norm (not after
- * post-norm), linear */
+/* -- transformer: tokens (b l) → logits (b l v): embedding [+ types] + positions [, norm], blocks,
+ * norm (not after post-norm), linear */
 typedef struct eg_transformer {
     const char *name;
     eg_embedding *tokens;
+    eg_embedding *types;     /* NULL: none */
     eg_positions *positions; /* NULL: none */
+    eg_norm *embedding_norm; /* NULL: none */
     int64_t layers;
     eg_block **block;
     eg_norm *norm;     /* NULL after post-norm */
-    eg_linear *logits; /* NULL if tied */
+    eg_linear *logits; /* NULL if tied or no_logits */
+    bool no_logits;
     double dropout;
 } eg_transformer;
 typedef struct eg_transformer_args {
@@ -83,25 +87,33 @@ typedef struct eg_transformer_args {
     bool sinusoid;          /* positions without parameters */
     bool no_positions;      /* for .mha with rotary positions */
     bool tied;              /* logits = x Eᵀ, no table of their own. Press, Wolf 2017 */
+    bool no_logits;         /* a run returns what logits would be made of (b l m) */
+    int64_t types;       /* kinds of tokens, such as the segments of BERT, whose vectors are added
+                          * to the tokens': none. Devlin et al. 2019, fig. 2 */
+    bool embedding_norm; /* a norm of tokens + types + positions */
     bool post_norm, rms, no_bias;
-    double eps;                /* of every norm: 1e-5 */
-    eg_activation *activation; /* eg_gelu */
-    bool gated;                /* as the block's */
-    double deviation;          /* of embedding and positions: 0.5 */
-    double init;               /* as the block's */
-    const eg_mha_args *mha;    /* as the block's */
+    bool no_ffn_bias, no_logits_bias; /* none in these alone */
+    double eps;                       /* of every norm: 1e-5 */
+    eg_activation *activation;        /* eg_gelu */
+    bool gated;                       /* as the block's */
+    double deviation;                 /* of embedding and positions: 0.5 */
+    double init;                      /* as the block's */
+    const eg_mha_args *mha;           /* as the block's */
+    const char *const *where; /* one for each layer, in the place of .mha's .where: layers with a
+                               * window among layers without; NULL: none */
 } eg_transformer_args;
 typedef struct eg_transformer_run_args {
     size_t size;
     const eg_transformer *transformer;
     eg_tensor *index;    /* (b l) tokens */
+    eg_tensor *types;    /* (b l) their types: all 0 */
     const char *where;   /* "j <= i" makes a decoder */
     eg_masked keep;      /* {"bj", pad} */
     eg_cache *cache;     /* index holds the next tokens only; keep's j counts from the first */
     eg_tensor *gain;     /* (layers h): factors of the heads */
     eg_tensor **weights; /* out: one (b h i j) per layer */
 } eg_transformer_run_args;
-/* "tokens.E" "positions.P" "0.…" "1.…" "norm.…" "logits.…" */
+/* "tokens.E" "types.E" "positions.P" "embedding_norm.…" "0.…" "1.…" "norm.…" "logits.…" */
 EG_API eg_transformer *eg_transformer_new_with(const eg_transformer_args *);
 EG_API eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *);
 

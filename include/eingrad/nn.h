@@ -81,6 +81,8 @@ EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path)
  *                                                    ('*', '#': any number)
  * { "*.scale", "", "" }                              a parameter that no tensor has: it keeps its
  *                                                    value, and is not written
+ * { "norm.gain", "model.?norm.weight", "m" }         what stands before '?' may be missing in a
+ *                                                    file; it is written
  * Parts that lead a group, "(c h d) m", follow each other in it, each as wide as its parameter:
  * query, key and value of 8, 2 and 2 heads are one matrix ((8 + 2 + 2) d, m). Elsewhere, "(h c d)
  * m", parts have one size. Of several rows for one parameter, reading takes the first whose tensor
@@ -96,7 +98,9 @@ typedef struct eg_alias {
  * (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder), "torch.decoder"
  * (TransformerDecoderLayer, TransformerDecoder), "torch.transformer" (Transformer: eg_seq2seq
  * without its ends), and linear layers called "W_q" (W_q W_k W_v W_o), "q_proj" (q_proj … o_proj),
- * "labml" (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …). */
+ * "labml" (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …).
+ * Of whole models, an eg_transformer as eingrad/pretrained.h makes it: "gpt2", "llama" (also
+ * Mistral, Qwen2, Qwen3), "bert". */
 EG_API const eg_alias *eg_aliases(const char *style);
 /* Reads every parameter of the list (of its names under …). Every tensor whose name begins with
  * `under` ("" or "encoder.") must be used. All is compared before a value changes. */

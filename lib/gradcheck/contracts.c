@@ -9,8 +9,8 @@
  *     where the cotangent has a gradient of its own, that is its derivative.
  *
  * A node is applied again to copies of its operands, so that nothing of the tape is touched. Here
- * is the list of the contracts, and who is asked; contract_values.c and contract_derivatives.c have
- * the contracts, contract_tensors.c what they ask with. */
+ * is the list of the contracts, and who is asked; contract_values.c, contract_derivatives.c and
+ * contract_elsewhere.c have the contracts, contract_tensors.c what they ask with. */
 #include "gradcheck/contracts.h"
 #include <math.h>
 #include <string.h>
@@ -30,6 +30,7 @@ static const struct {
     { eg__derivative_here, false },
     { eg__derivative_moved, false },
     { eg__jvp_adjoint, false },
+    { eg__derivative_at_values, true },
     { eg__derivative_at_sizes, false },
     { eg__second_order, false },
     { eg__layouts_of_operands, true },

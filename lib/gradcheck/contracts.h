@@ -58,11 +58,19 @@ bool eg__layouts_of_operands(eg__asked *);
 bool eg__linear(eg__asked *);
 /* jvp is the adjoint of rule, each operand moving alone and all of them together. */
 bool eg__jvp_adjoint(eg__asked *);
-/* The rule is the derivative of the row's own forward: at these operands, at operands moved, as a
- * factor that is 0 or 1 at this point hides a rule, and at other sizes. */
-bool eg__derivative_here(eg__asked *);
-bool eg__derivative_moved(eg__asked *);
-bool eg__derivative_at_sizes(eg__asked *);
+/* The rule is the derivative of the row's own forward at x; words say where that is. refuses: the
+ * rule may have no answer there. */
+bool eg__derivative_at(eg__asked *, eg_tensor *const *x, const char *where, bool refuses);
 /* Where the cotangent has a gradient of its own, that is its derivative. */
 bool eg__second_order(eg__asked *);
+
+/* -- contract_elsewhere.c: the rule is the derivative of the row's own forward ------------------
+ */
+bool eg__derivative_here(eg__asked *);
+/* With operands moved: a factor that is 0 or 1 at this point hides a rule. */
+bool eg__derivative_moved(eg__asked *);
+/* Where one operand has values that a rule may take for special, within what samples allow. */
+bool eg__derivative_at_values(eg__asked *);
+/* At other sizes. */
+bool eg__derivative_at_sizes(eg__asked *);
 #endif

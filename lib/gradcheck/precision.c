@@ -1,7 +1,7 @@
 /* precision.c: f in f32, as it will run: is there a NaN or an infinity where f64 has none, or are
  * digits lost that f64 does not lose? What f64 loses to cancellation is known from the measured
  * noise of f, and f32 may lose as much in proportion. */
-#include "gradcheck/gradcheck.h"
+#include "gradcheck/contracts.h"
 #include <math.h>
 
 #define ROUNDED 6e-8
@@ -10,8 +10,9 @@
 typedef struct precision {
     eg__shadow *s;
     eg_report *r;
-    bool cast; /* no input is f32: copies are */
-    double *a; /* the gradient of ⟨f, W⟩ in f64, by variable */
+    bool cast;    /* no input is f32: copies are */
+    double *a;    /* the gradient of ⟨f, W⟩ in f64, by variable */
+    eg_tensor *y; /* f's result in f32 */
 } precision;
 
 static void precision_nonfinite(precision *p, eg_tensor *in, const char *what, double was)
@@ -27,11 +28,54 @@ static void precision_nonfinite(precision *p, eg_tensor *in, const char *what, d
     p->r->passed = false;
 }
 
+/* Returns x in another type, without history. */
+static eg_tensor *retyped(eg_tensor *x, eg_dtype dtype) { return eg_detach(eg_cast(x, dtype)); }
+/* True if t's rule for operand i gives another cotangent in f32 than in f64, of operands and g that
+ * have the same values in both. */
+static bool rule_differs(eg_tensor *t, int i)
+{
+    eg_tensor *x[EG_ASKED_OPERANDS], *d, *e;
+    eg_tensor *w = eg__contract_noise(t, 1), *g = w ? retyped(w, EG_F32) : NULL;
+    for (int k = 0; k < t->count; k++)
+        x[k] = eg__is_float(t->in[k]->dtype) ? retyped(t->in[k], EG_F64) : t->in[k];
+    eg_tensor *y = g ? eg_apply(t->op, t->attr, t->attr_size, t->count, x) : NULL;
+    if (!eg_ok(y) || y->dtype != EG_F64 || !eg__contract_ask(t, g, i, &d) || !d ||
+        !eg__contract_ask(y, retyped(g, EG_F64), i, &e) || !e)
+        return false;
+    d = retyped(d, EG_F64);
+    return eg_ok(d) && eg__all_finite(e) && !eg__contract_alike(d, e, 1, 1e-3);
+}
+/* Names the first of the user's rows whose rule differs, in words that follow; "" if there is none.
+ */
+static const char *precision_culprit(precision *p, eg_tensor *y, char *words, size_t room)
+{
+    eg_ctx *cx = p->s->c.cx;
+    eg_tensor **node;
+    int64_t n = 0;
+    char where[256];
+    words[0] = 0;
+    for (int64_t k = 0; eg_ok(y) && (k || eg__nodes(y, &n, &node)) && k < n && !words[0]; k++) {
+        eg_tensor *t = node[k];
+        if (!t->op || eg__in_table(t->op) || !t->op->rule || t->dtype != EG_F32 ||
+            t->count > EG_ASKED_OPERANDS)
+            continue;
+        const eg__site at = eg__site_of(t);
+        for (int i = 0; i < t->count && !words[0]; i++) {
+            if (t->in[i]->dtype == EG_F32 && rule_differs(t, i))
+                snprintf(words, room, "; the rule of %s for operand %d differs",
+                         eg__sites_text(&at, 1, where, sizeof where), i + 1);
+            eg__refused(cx);
+        }
+    }
+    return words;
+}
+
 /* Numbers of f32 against those of f64; false: something was said. */
 static bool precision_compare(precision *p, eg_tensor *in, const double *now, const double *was,
                               int64_t n, double lossy, const char *what)
 {
     double most = 0, apart = 0;
+    char words[320];
     for (int64_t k = 0; k < n; k++) {
         if (!(fabs(was[k]) < IN_F32)) return true;
         if (!isfinite(now[k])) {
@@ -43,8 +87,8 @@ static bool precision_compare(precision *p, eg_tensor *in, const double *now, co
     }
     if (p->cast || !(apart > 0.01 * most) || apart <= 300 * ROUNDED * lossy * most) return true;
     eg__report_note(&p->s->c, p->r, EG_PRECISION, -1,
-                    "%s is off by %.2g of its largest in f32, where f64 loses no such digits", what,
-                    apart / most);
+                    "%s is off by %.2g of its largest in f32, where f64 loses no such digits%s",
+                    what, apart / most, precision_culprit(p, p->y, words, sizeof words));
     p->r->passed = false;
     return false;
 }
@@ -72,6 +116,7 @@ static void precision_run(precision *p, eg_tensor *const *x)
     w = eg_cast(c->w, (eg_dtype)y->dtype);
     eg_tensor *all = eg_cast(y, EG_F64);
     const double lossy = precision_lossy(c), *now = eg_f64(all);
+    p->y = y;
     if (!now || !precision_compare(p, y, now, c->middle, c->size, lossy, "f")) return;
     double *sum = eg__alloc(cx, (size_t)(c->vars + 1) * sizeof *sum);
     for (int k = 0; k < c->o.count; k++)

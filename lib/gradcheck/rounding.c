@@ -33,6 +33,7 @@ static uint64_t seen_at(const seen *s, double x)
     memcpy(&z, &x, sizeof z);
     return scrambled(z ^ s->salt) & s->mask;
 }
+/* Sets the bits of x's elements. */
 static void seen_add(seen *s, const eg_tensor *x)
 {
     int64_t index[EG_RANK_MAX] = { 0 }, at = 0;

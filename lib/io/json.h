@@ -2,6 +2,7 @@
  * decoded in their own place. */
 #ifndef EG_IO_JSON_H
 #define EG_IO_JSON_H
+#include <eingrad/io.h>
 #include "file.h"
 
 typedef struct eg__json {
@@ -21,6 +22,9 @@ bool eg__json_array(eg__json *, bool (*item)(eg__json *, void *), void *user);
 char *eg__json_string(eg__json *);
 /* The next value as a whole number ≥ 0; −1 for any other value. Refused: beyond int64_t. */
 bool eg__json_natural(eg__json *, int64_t *);
+/* The next value, which is no string, array or object, with its kind; 0 and 1 for false and true, 0
+ * for null. Refused: a number beyond double. */
+bool eg__json_scalar(eg__json *, eg_json_kind *, double *);
 bool eg__json_skip(eg__json *); /* a value of any kind */
 bool eg__json_end(eg__json *);  /* True if only blanks follow; else recorded */
 

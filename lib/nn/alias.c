@@ -21,17 +21,20 @@ static bool alias_ours(const eg_alias *a, const char *ours, const char **digits,
 }
 
 /* theirs of a parameter: '*' in ours stands for a number, which '*' in theirs repeats; '#' is
- * `head`, if that is not negative */
-static bool named(const eg_alias *a, const char *ours, const char *under, int64_t head, char *out)
+ * `head`, if that is not negative; bare: without what stands before a '?' */
+static bool named(const eg_alias *a, const char *ours, const char *under, int64_t head, bool bare,
+                  char *out)
 {
-    const char *digits;
+    const char *digits, *mark = bare ? strchr(a->theirs, '?') : NULL;
     size_t count, n = strlen(under), stars = 0;
     if (!alias_ours(a, ours, &digits, &count)) return false;
     for (const char *c = a->theirs; *c; c++) stars += *c == '*' || *c == '#';
     if (n + strlen(a->theirs) + stars * (count + 24) >= NAME) return false;
     memcpy(out, under, n);
-    for (const char *c = a->theirs; *c; c++)
-        if (*c == '*') {
+    for (const char *c = mark ? mark : a->theirs; *c; c++)
+        if (*c == '?') {
+            continue;
+        } else if (*c == '*') {
             memcpy(out + n, digits, count);
             n += count;
         } else if (*c == '#' && head >= 0)
@@ -42,18 +45,28 @@ static bool named(const eg_alias *a, const char *ours, const char *under, int64_
     return true;
 }
 
+/* True if name is `theirs` up to its length, any number where that has '*' or '#'; *name then moves
+ * behind it. */
+static bool alias_matches(const char **name, const char *theirs, size_t length)
+{
+    const char *s = *name;
+    for (size_t k = 0; k < length; k++) {
+        size_t n = theirs[k] == '*' || theirs[k] == '#' ? alias_digits(s) : theirs[k] == *s;
+        if (!n) return false;
+        s += n;
+    }
+    *name = s;
+    return true;
+}
+
 /* True if a row { "", theirs } is about the tensor `name`, which is told without `under`. */
 static bool alias_leaves_out(const eg_alias *list, const char *name)
 {
     for (const eg_alias *a = list; a->ours; a++) {
-        const char *c = a->theirs, *s = name;
-        bool same = !*a->ours;
-        for (; same && *c; c++) {
-            size_t n = *c == '*' || *c == '#' ? alias_digits(s) : *c == *s;
-            same = n > 0;
-            s += n;
-        }
-        if (same && !*s) return true;
+        const char *s = name, *mark = strchr(a->theirs, '?'), *rest = mark ? mark + 1 : a->theirs;
+        if (*a->ours) continue;
+        if (mark) alias_matches(&s, a->theirs, (size_t)(mark - a->theirs));
+        if (alias_matches(&s, rest, strlen(rest)) && !*s) return true;
     }
     return false;
 }
@@ -176,6 +189,7 @@ typedef struct source { /* what is read from */
     const eg_alias *list;
     bool *used; /* tensors of the file */
     bool check; /* the first pass: everything is made and compared, nothing assigned */
+    bool bare;  /* the last tensor that was found lacks what stands before '?' */
 } source;
 
 /* Part a->part of a tensor in which parts follow each other on an axis: the sizes before it, and of
@@ -214,22 +228,38 @@ static int read_one(const source *s, const eg_named *one, const char *name, cons
     return s->check ? (eg_ok(in) && eg_ok(to) ? 0 : -1) : eg_assign(to, in);
 }
 
+/* True if the tensor of the row is in the file, with what stands before '?' or without; theirs: its
+ * name. */
+static bool alias_found(source *s, const eg_alias *a, const char *name, char *theirs)
+{
+    const int forms = strchr(a->theirs, '?') ? 2 : 1;
+    const int64_t head = strchr(a->theirs, '#') ? 0 : -1;
+    for (int k = 0; k < forms; k++) {
+        const bool bare = s->bare != (k > 0);
+        if (!named(a, name, s->under, head, bare, theirs)) return false;
+        if (eg_safetensors_find(s->file, theirs) < 0) continue;
+        s->bare = forms > 1 ? bare : s->bare;
+        return true;
+    }
+    return false;
+}
+
 /* the first of the list whose tensor is in the file */
-static int read_param(const source *s, const eg_named *one, const char *name)
+static int read_param(source *s, const eg_named *one, const char *name)
 {
     char theirs[NAME];
     const eg_alias *first = NULL;
     plan p;
     for (const eg_alias *a = s->list; a->ours; a++) {
         bool heads = strchr(a->theirs, '#') != NULL;
-        if (!named(a, name, s->under, heads ? 0 : -1, theirs)) continue;
+        if (!named(a, name, s->under, heads ? 0 : -1, s->bare, theirs)) continue;
         if (!*a->theirs) return 0;
         if (!alias_planned(one, a, &p)) continue;
         first = first ? first : a;
-        if (eg_safetensors_find(s->file, theirs) < 0) continue;
+        if (!alias_found(s, a, name, theirs)) continue;
         int bad = 0;
         for (int64_t h = 0, count = heads ? eg_dim(one->x, p.counted) : 1; h < count && !bad; h++)
-            bad = !named(a, name, s->under, heads ? h : -1, theirs) ||
+            bad = !named(a, name, s->under, heads ? h : -1, s->bare, theirs) ||
                           read_one(s, one, name, a, &p, h, theirs)
                       ? -1
                       : 0;
@@ -241,12 +271,12 @@ static int read_param(const source *s, const eg_named *one, const char *name)
         return -1;
     }
     alias_planned(one, first, &p);
-    named(first, name, s->under, p.heads ? 0 : -1, theirs);
+    named(first, name, s->under, p.heads ? 0 : -1, s->bare, theirs);
     return read_one(s, one, name, first, &p, 0, theirs); /* says which tensor is missing */
 }
 
 /* One pass over the parameters of the list. */
-static int read_params(const source *s)
+static int read_params(source *s)
 {
     int bad = 0;
     for (int k = 0; !bad && eg_params_at(s->p, k); k++) {
@@ -273,7 +303,7 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
     bool *used = owner ? eg_owner_alloc(owner, (size_t)eg_safetensors_count(file) + 1) : NULL,
          was = eg_nograd(cx, true);
     int bad = used ? 0 : -1;
-    source s = { cx, p, file, path ? path : "", under, list, used, true };
+    source s = { cx, p, file, path ? path : "", under, list, used, true, false };
     bad = bad ? bad : read_params(&s);
     for (int k = 0; !bad && k < eg_safetensors_count(file); k++) {
         const char *name = eg_safetensors_name(file, k);
@@ -373,7 +403,7 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
     for (const eg_alias *a = list; a->ours; a++) {
         plan q;
         eg_tensor *xs[PARTS] = { 0 };
-        if (a->parts > PARTS || !named(a, name, under, -1, theirs)) continue;
+        if (a->parts > PARTS || !named(a, name, under, -1, false, theirs)) continue;
         if (!*a->theirs) return 1;
         if (!alias_planned(one, a, &q)) continue;
         if (a->parts) {
@@ -389,7 +419,7 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
         bool good = q.heads || alias_emit(o, theirs, eg_rearrange(q.write, one->x));
         for (int64_t h = 0; good && q.heads && h < eg_dim(one->x, q.counted); h++)
             good =
-                named(a, name, under, h, theirs) &&
+                named(a, name, under, h, false, theirs) &&
                 alias_emit(o, theirs, eg_rearrange(q.write, eg_select_axis(one->x, q.counted, h)));
         return good ? 1 : -1;
     }

@@ -38,14 +38,21 @@ eg_tensor *eg_ffn_run(const eg_ffn *m, eg_tensor *x)
 }
 
 /* -- block ------------------------------------------------------------------------------------ */
+void eg__nn_template(eg_mha_args *o, const eg_mha_args *given)
+{
+    *o = (eg_mha_args){ .size = sizeof *o };
+    eg_options(o, sizeof *o, given);
+    if (given && !given->size) *o = *given; /* a template need not say its size */
+    o->size = sizeof *o;
+}
+
 /* An attention of the block: the template .mha with the block's own sizes and options. In cross
  * attention queries and keys are places of two sequences, so whatever compares them is left out. */
 static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char *name, bool self)
 {
-    eg_mha_args o = { .size = sizeof o };
-    eg_options(&o, sizeof o, a->mha);
-    if (a->mha && !a->mha->size) o = *a->mha; /* a template need not say its size */
-    o.size = sizeof o, o.params = p, o.name = name;
+    eg_mha_args o;
+    eg__nn_template(&o, a->mha);
+    o.params = p, o.name = name;
     o.d_model = a->d_model, o.heads = a->heads, o.dropout = a->dropout,
     o.no_bias = a->no_bias || o.no_bias;
     o.init = o.init ? o.init : a->init;
@@ -80,7 +87,7 @@ eg_block *eg_block_new_with(const eg_block_args *given)
     m->norm_ffn = block_norm(a, p, "norm_ffn");
     m->ffn = eg_ffn_new(p, "ffn", .d_model = a->d_model, .width = a->width,
                         .activation = a->activation, .gated = a->gated, .dropout = a->dropout,
-                        .no_bias = a->no_bias, .init = a->init);
+                        .no_bias = a->no_bias || a->no_ffn_bias, .init = a->init);
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 

@@ -3,24 +3,29 @@
 #include "nn.h"
 
 /* -- parts that the models share -------------------------------------------------------------- */
-static eg_block **model_blocks(eg_params *p, int64_t count, const eg_block_args *like)
+/* `count` blocks called "0", "1" …; where: a predicate of each one's self attention, or NULL. */
+static eg_block **model_blocks(eg_params *p, int64_t count, const eg_block_args *like,
+                               const char *const *where)
 {
     eg_block **block = eg_params_alloc(p, (size_t)count * sizeof *block);
     for (int64_t k = 0; block && k < count; k++) {
         eg_block_args o = *like;
+        eg_mha_args mha = { .size = sizeof mha };
         o.size = sizeof o, o.params = p, o.name = eg__nn_text(p, "%lld", (long long)k);
+        if (where) {
+            eg__nn_template(&mha, like->mha);
+            mha.where = where[k], o.mha = &mha;
+        }
         block[k] = eg_block_new_with(&o);
         if (!block[k]) return NULL;
     }
     return block;
 }
 
-/* Embedding and positions of tokens, the first of which stands at place `before`. */
-static eg_tensor *model_placed(const eg_embedding *e, const eg_positions *at, eg_tensor *index,
-                               int64_t before, double dropout)
+/* x and positions, the first of which is place `before`. */
+static eg_tensor *model_placed(const eg_positions *at, eg_tensor *x, int64_t before)
 {
-    eg_tensor *x = eg_embedding_run(e, index);
-    return eg__nn_dropped(at ? eg_positions_run(at, x, .offset = before) : x, dropout);
+    return at ? eg_positions_run(at, x, .offset = before) : x;
 }
 
 /* Norm and logits; with tied weights logits = x Eᵀ. */
@@ -74,12 +79,19 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
     if (!m) return NULL;
     *m = (eg_transformer){ .name = eg__nn_name(a->params, a->name),
                            .layers = a->layers,
+                           .no_logits = a->no_logits,
                            .dropout = a->dropout };
     m->tokens = eg_embedding_new(p, "tokens", .count = a->vocabulary, .d_model = a->d_model,
                                  .deviation = a->deviation);
+    if (a->types)
+        m->types = eg_embedding_new(p, "types", .count = a->types, .d_model = a->d_model,
+                                    .deviation = a->deviation);
     if (!a->no_positions)
         m->positions = eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model,
                                         .sinusoid = a->sinusoid, .deviation = a->deviation);
+    if (a->embedding_norm)
+        m->embedding_norm = eg_norm_new(p, "embedding_norm", .d_model = a->d_model, .rms = a->rms,
+                                        .eps = a->eps, .no_bias = a->no_bias);
     m->block = model_blocks(p, a->layers,
                             &(eg_block_args){ .d_model = a->d_model,
                                               .heads = a->heads,
@@ -91,16 +103,33 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
                                               .gated = a->gated,
                                               .post_norm = a->post_norm,
                                               .no_bias = a->no_bias,
+                                              .no_ffn_bias = a->no_ffn_bias,
                                               .mha = a->mha,
-                                              .init = a->init });
+                                              .init = a->init },
+                            a->where);
     if (!a->post_norm)
         m->norm = eg_norm_new(p, "norm", .d_model = a->d_model, .rms = a->rms, .eps = a->eps,
                               .no_bias = a->no_bias);
-    if (!a->tied)
+    if (!a->tied && !a->no_logits)
         m->logits =
             eg_linear_new(p, "logits", .in = a->d_model, .out = width_or(a->classes, a->vocabulary),
-                          .no_bias = a->no_bias, .init = a->init);
+                          .no_bias = a->no_bias || a->no_logits_bias, .init = a->init);
     return eg_error(eg_params_context(p)) ? NULL : m;
+}
+
+/* tokens + types + positions, normed. Without types, all tokens are of type 0. */
+static eg_tensor *transformer_embedded(const eg_transformer *m, const eg_transformer_run_args *a)
+{
+    eg_tensor *x = eg_embedding_run(m->tokens, a->index);
+    if (a->types && !m->types)
+        return eg_fail_as(eg_context(a->index), EG_ERROR_MISUSE,
+                          "transformer \"%s\": made without types, but run with some", m->name);
+    if (a->types)
+        x = eg_on("b l m, b l m", eg_add, x, eg_embedding_run(m->types, a->types));
+    else if (m->types)
+        x = eg_on("b l m, m", eg_add, x, eg_select_axis(m->types->table, 0, 0));
+    x = model_placed(m->positions, x, eg_cache_length(a->cache));
+    return eg__nn_dropped(m->embedding_norm ? eg_norm_run(m->embedding_norm, x) : x, m->dropout);
 }
 
 eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
@@ -111,12 +140,12 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     if (!gain_fits("transformer", m->name, a->gain, a->index, m->layers, m->block[0]->self->heads))
         return eg_fail_as(eg_context(a->index), EG_ERROR_SHAPE,
                           "transformer: the gain does not fit");
-    eg_tensor *x =
-        model_placed(m->tokens, m->positions, a->index, eg_cache_length(a->cache), m->dropout);
+    eg_tensor *x = transformer_embedded(m, a);
     for (int64_t k = 0; k < m->layers; k++)
         x = eg_block_run(m->block[k], x, .where = a->where, .keep = a->keep,
                          .weights = a->weights ? a->weights + k : NULL, .cache = a->cache,
                          .slot = (int)k, .gain = model_row(a->gain, k));
+    if (m->no_logits) return m->norm ? eg_norm_run(m->norm, x) : x;
     return model_logits(m->norm, m->logits, m->tokens, x);
 }
 
@@ -167,9 +196,9 @@ eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
                            .no_bias = a->no_bias,
                            .mha = a->mha,
                            .init = a->init };
-    m->encoder = model_blocks(eg_params_under(p, "encoder"), a->layers, &like);
+    m->encoder = model_blocks(eg_params_under(p, "encoder"), a->layers, &like, NULL);
     like.cross = true;
-    m->decoder = model_blocks(eg_params_under(p, "decoder"), decoder_layers, &like);
+    m->decoder = model_blocks(eg_params_under(p, "decoder"), decoder_layers, &like, NULL);
     if (!a->post_norm) {
         m->source_norm = eg_norm_new(p, "source_norm", .d_model = a->d_model, .rms = a->rms,
                                      .eps = a->eps, .no_bias = a->no_bias);
@@ -195,7 +224,8 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     if (!m) return eg__nn_absent("seq2seq", a->source);
     if (!seq2seq_gain(m, a->gain, a->source))
         return eg_fail_as(eg_context(a->source), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
-    eg_tensor *x = model_placed(m->source, m->source_positions, a->source, 0, m->dropout);
+    eg_tensor *x = model_placed(m->source_positions, eg_embedding_run(m->source, a->source), 0);
+    x = eg__nn_dropped(x, m->dropout);
     for (int64_t k = 0; k < m->layers; k++)
         x = eg_block_run(m->encoder[k], x, .keep = a->source_keep,
                          .weights = a->source_weights ? a->source_weights + k : NULL,
@@ -210,8 +240,9 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     if (!m) return eg__nn_absent("seq2seq", a->target);
     if (!seq2seq_gain(m, a->gain, a->target))
         return eg_fail_as(eg_context(a->target), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
-    eg_tensor *x =
-        model_placed(m->target, m->positions, a->target, eg_cache_length(a->cache), m->dropout);
+    eg_tensor *x = model_placed(m->positions, eg_embedding_run(m->target, a->target),
+                                eg_cache_length(a->cache));
+    x = eg__nn_dropped(x, m->dropout);
     for (int64_t k = 0; k < m->decoder_layers; k++)
         x = eg_block_run(
             m->decoder[k], x, .memory = a->memory, .where = "j <= i", .keep = a->keep,

@@ -63,6 +63,10 @@ const char *eg__mha_which(int part, bool bias); /* "W_q" … "b_o" */
 /* the logical weight or bias; NULL: none */
 eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias);
 
+/* -- block.c: *o is the template `given` of a block's .mha; NULL: all defaults ------------------
+ */
+void eg__nn_template(eg_mha_args *o, const eg_mha_args *given);
+
 /* -- cache.c ---------------------------------------------------------------------------------- */
 int64_t eg__cache_taken(const eg_cache *, int slot); /* places in a slot */
 bool eg__cache_filled(const eg_cache *, int slot);

@@ -1,0 +1,181 @@
+/* contract_elsewhere.c: the rule is the derivative of the row's own forward at its operands, and
+ * elsewhere: with operands moved, of values that a rule may take for special, and of other sizes.
+ * What one call shows may hide a rule: a factor that is 0 or 1, operands that are all positive or
+ * in order, a length that is a multiple of a block. */
+#include "gradcheck/contracts.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { LARGEST = 1 << 16 }; /* elements of an operand elsewhere */
+
+bool eg__derivative_here(eg__asked *k) { return eg__derivative_at(k, k->x, "", false); }
+bool eg__derivative_moved(eg__asked *k)
+{
+    eg_tensor *x[EG_ASKED_OPERANDS];
+    for (int i = 0; i < k->t->count; i++) {
+        x[i] = k->x[i];
+        if (x[i]->dtype != EG_F64) continue;
+        if (!(x[i] = eg__leaf_copy(k->x[i]))) return true;
+        double *v = eg__contract_numbers(x[i]);
+        for (int64_t j = 0, n = eg_size(x[i]); j < n; j++) {
+            const double u = 0.2 * eg__drawn(21 + (uint64_t)i, j);
+            v[j] = v[j] != 0 ? v[j] * (1 + u) : u;
+        }
+    }
+    return eg__derivative_at(k, x, " with its operands moved", false);
+}
+
+/* Values that the point may not have, and that a rule may take for special. */
+static const char *const value_name[] = {
+    "of the other sign",          "of both signs",         "10 times as large",
+    "100 times as large",         "100 times as small",    "0 in some elements",
+    "-0 in some elements",        "1 in some elements",    "whole numbers",
+    "subnormal in some elements", "equal in all elements", "equal in pairs",
+    "in ascending order",         "in descending order",
+};
+enum {
+    OTHER_SIGN,
+    BOTH_SIGNS,
+    TENFOLD,
+    HUNDREDFOLD,
+    HUNDREDTH,
+    ZEROS,
+    MINUS_ZEROS,
+    UNITS,
+    INTEGERS,
+    SUBNORMAL,
+    EQUAL,
+    PAIRS,
+    ASCENDING,
+    DESCENDING,
+    VALUES
+};
+/* Element j of the operand that has the values v, made special. */
+static double special_value(int how, const double *v, int64_t j)
+{
+    const bool some = j % 3 == 0;
+    switch (how) {
+    case OTHER_SIGN: return -v[j];
+    case BOTH_SIGNS: return j % 2 ? -v[j] : v[j];
+    case TENFOLD: return 10 * v[j];
+    case HUNDREDFOLD: return 100 * v[j];
+    case HUNDREDTH: return 0.01 * v[j];
+    case ZEROS: return some ? 0 : v[j];
+    case MINUS_ZEROS: return some ? -0.0 : v[j];
+    case UNITS: return some ? 1 : v[j];
+    case INTEGERS: return (double)(5 * j % 7 + 1);
+    case SUBNORMAL: return some ? 1e-310 : v[j];
+    case EQUAL: return v[0];
+    default: return v[j - j % 2];
+    }
+}
+static int rising(const void *p, const void *q)
+{
+    const double a = *(const double *)p, b = *(const double *)q;
+    return (a > b) - (a < b);
+}
+static int falling(const void *p, const void *q) { return rising(q, p); }
+/* What the row's samples allow: it is asked for nothing outside of them. */
+static bool sampled_there(const eg_op *op, const double *v, int64_t n)
+{
+    const eg_sample *s = op->samples;
+    if (!s || !s->call || (s->low == 0 && s->high == 0)) return true;
+    for (int64_t j = 0; j < n; j++)
+        if (v[j] < s->low || v[j] > s->high) return false;
+    return true;
+}
+bool eg__derivative_at_values(eg__asked *k)
+{
+    for (int i = 0; i < k->t->count; i++) {
+        const int64_t n = eg_size(k->x[i]);
+        if (k->x[i]->dtype != EG_F64 || !n || n > LARGEST) continue;
+        for (int how = 0; how < VALUES; how++) {
+            eg_tensor *x[EG_ASKED_OPERANDS];
+            char where[96];
+            const eg_mark m = eg_push(k->cx);
+            memcpy(x, k->x, (size_t)k->t->count * sizeof *x);
+            bool good = (x[i] = eg__leaf_copy(k->x[i])) != NULL;
+            double *v = good ? eg__contract_numbers(x[i]) : NULL;
+            const double *from = eg__contract_numbers(k->x[i]);
+            if (good && how >= ASCENDING)
+                qsort(v, (size_t)n, sizeof *v, how == ASCENDING ? rising : falling);
+            for (int64_t j = 0; good && how < ASCENDING && j < n; j++)
+                v[j] = special_value(how, from, j);
+            snprintf(where, sizeof where, " where operand %d is %s", i + 1, value_name[how]);
+            good = !good || !sampled_there(k->t->op, v, n) || eg__derivative_at(k, x, where, true);
+            eg_pop(k->cx, m);
+            if (!good) return false;
+        }
+    }
+    return true;
+}
+
+/* Lengths of axes and what becomes of them; an axis of another length stays. */
+typedef struct lengths {
+    int64_t from[8], to[8];
+    int n;
+} lengths;
+static int64_t length_now(const lengths *l, int64_t d)
+{
+    for (int j = 0; j < l->n; j++)
+        if (l->from[j] == d) return l->to[j];
+    return d;
+}
+/* Operands with axes of other lengths, filled with the values that there are. */
+static bool resized(const eg__asked *k, const lengths *l, eg_tensor **x)
+{
+    for (int i = 0; i < k->t->count; i++) {
+        eg_tensor *o = k->x[i];
+        int64_t dim[EG_RANK_MAX], size = 1;
+        for (int r = 0; r < o->rank; r++) size *= dim[r] = length_now(l, o->dim[r]);
+        x[i] = o;
+        if (eg__has_sizes(o, o->rank, dim)) continue;
+        if (size > LARGEST || !(x[i] = eg__new(k->cx, (eg_dtype)o->dtype, o->rank, dim)))
+            return false;
+        const int64_t n = eg_size(o), width = eg__width[o->dtype];
+        for (int64_t j = 0; j < size; j++) {
+            memcpy(x[i]->data + j * width, o->data + j % n * width, (size_t)width);
+            if (o->dtype == EG_F64) eg__contract_numbers(x[i])[j] *= 1 + 0.05 * eg__drawn(10, j);
+        }
+    }
+    return true;
+}
+static bool derivative_resized(eg__asked *k, const lengths *l, const char *where)
+{
+    eg_tensor *x[EG_ASKED_OPERANDS];
+    const eg_mark m = eg_push(k->cx);
+    const bool good = !resized(k, l, x) || eg__derivative_at(k, x, where, false);
+    eg_pop(k->cx, m);
+    return good;
+}
+/* The sizes that one call has may all be multiples of a block, or all smaller than one, or none of
+ * them 1. A row with attributes may have its sizes in them, and is left alone. */
+bool eg__derivative_at_sizes(eg__asked *k)
+{
+    static const int64_t odd[] = { 5, 3, 9, 17, 11, 13, 7, 15 };
+    lengths all = { .n = 0 };
+    if (k->t->attr_size) return true;
+    for (int i = 0; i < k->t->count; i++)
+        for (int r = 0; r < k->x[i]->rank && eg_size(k->x[i]); r++) {
+            const int64_t d = k->x[i]->dim[r];
+            if (d > 1 && all.n < 8 && length_now(&all, d) == d) {
+                all.from[all.n] = d;
+                all.to[all.n++] = 1;
+            }
+        }
+    for (int j = 0; j < all.n; j++) {
+        lengths l = { .n = 1, .from = { all.from[j] } };
+        const int64_t from = l.from[0],
+                      to[] = { 1, from + 1, from + 7, 128 + from % 8, 64, 16, 15 };
+        for (size_t s = 0; s < sizeof to / sizeof *to; s++) {
+            char where[64];
+            snprintf(where, sizeof where, " at an axis of %lld elements", (long long)to[s]);
+            l.to[0] = to[s];
+            if ((to[s] > from || s == 0) && !derivative_resized(k, &l, where)) return false;
+        }
+    }
+    if (all.n > 1 && !derivative_resized(k, &all, " where every axis has one element"))
+        return false;
+    for (int j = 0; j < all.n; j++) all.to[j] = odd[j];
+    return all.n < 2 || derivative_resized(k, &all, " where every axis has an odd length");
+}

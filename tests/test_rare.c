@@ -1,0 +1,379 @@
+/* test_rare.c: wrong gradients that show for some values, layouts, sizes and orders only, most of
+ * which are not those of the point that is checked; each must fail at the defaults with the row's
+ * name. Beside them rows and functions that are right and look as odd. */
+#include <eingrad.h>
+#include <math.h>
+#include <string.h>
+#include "tests.h"
+
+/* -- rows of one operand: y = sin(x) ⊙ 2, element by element; the rule is wrong on some condition
+ */
+typedef enum rare {
+    NONE,
+    /* by value: where the point has none such */
+    NEGATIVE,
+    NEGATIVE_ZERO,
+    ZERO_EXACT,
+    ONE_EXACT,
+    INTEGER,
+    ABOVE_FOUR,
+    ABOVE_FORTY,
+    BELOW_HUNDREDTH,
+    DENORMAL,
+    EQUAL_NEIGHBOURS,
+    ALL_EQUAL,
+    ASCENDING,
+    DESCENDING,
+    LARGEST_FIRST,
+    MEAN_NEGATIVE,
+    MIXED_SIGNS,
+    /* by size */
+    SIZE_ONE,
+    ODD_SIZE,
+    LAST_OF_FOUR,
+    LAST_ELEMENT_OF_SEVEN,
+    ABOVE_100,
+    ABOVE_FULL_BLOCK,
+    /* by layout of the operand or of g */
+    PADDED_ROWS,
+    FLIPPED_ROWS,
+    FLIPPED_COLUMNS,
+    PADDED_G,
+    FLIPPED_G,
+    G_ONES,
+    G_EQUAL,
+    G_NEGATIVE_ZERO,
+    G_INTEGER,
+    /* by history and time */
+    LEAF_ONLY,
+    THIRD_CALL,
+    DRAWS,
+    EVAL_MODE,
+    ADDRESS,
+    /* of the gradient of the gradient */
+    HALF_DETACHED_G,
+    SECOND_FACTOR,
+    SECOND_NOGRAD,
+    /* in f32 */
+    SINGLE
+} rare;
+static struct {
+    rare m;
+    int calls;
+} now;
+
+static bool like_first(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
+}
+/* y = 2 sin x, in f64 or f32 */
+static bool rare_forward(eg_tensor *y)
+{
+    return eg_assign(y, eg_scale(eg_sin(eg_operand(y, 0)), 2)) == 0;
+}
+/* What the elements of x say: the row-major values, a mean, whether they are in order. */
+typedef struct facts {
+    const double *v;
+    int64_t n;
+    double mean, most, least;
+    bool ascending, descending, equal, neighbours;
+    int64_t at;
+} facts;
+static facts facts_of(eg_tensor *x)
+{
+    facts f = { .v = eg_f64(eg_contiguous(eg_detach(eg_cast(x, EG_F64)))),
+                .n = eg_size(x),
+                .ascending = true,
+                .descending = true,
+                .equal = true,
+                .least = INFINITY,
+                .most = -INFINITY };
+    for (int64_t k = 0; f.v && k < f.n; k++) {
+        f.mean += f.v[k] / (double)f.n;
+        if (f.v[k] > f.most) f.most = f.v[k], f.at = k;
+        f.least = fmin(f.least, f.v[k]);
+        f.ascending &= k == 0 || f.v[k] >= f.v[k - 1];
+        f.descending &= k == 0 || f.v[k] <= f.v[k - 1];
+        f.equal &= f.v[k] == f.v[0];
+        f.neighbours |= k && f.v[k] == f.v[k - 1];
+    }
+    return f;
+}
+static bool value_is_wrong(rare m, double v)
+{
+    switch (m) {
+    case NEGATIVE: return v < 0;
+    case NEGATIVE_ZERO: return v == 0 && signbit(v);
+    case ZERO_EXACT: return v == 0;
+    case ONE_EXACT: return v == 1;
+    case INTEGER: return v == round(v) && v != 0;
+    case ABOVE_FOUR: return fabs(v) > 4;
+    case ABOVE_FORTY: return fabs(v) > 40;
+    case BELOW_HUNDREDTH: return fabs(v) < 0.01;
+    case DENORMAL: return v != 0 && fabs(v) < 2.3e-308;
+    default: return false;
+    }
+}
+/* Is the whole cotangent wrong? */
+static bool all_wrong(eg_tensor *y, eg_tensor *g, const facts *f)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    const int r = eg_rank(x);
+    int64_t s[8], sg[8];
+    const int64_t *d = eg_dims(x);
+    eg_raw(x, s), eg_raw(g, sg);
+    const facts of = now.m >= G_ONES && now.m <= G_INTEGER ? facts_of(g) : (facts){ 0 };
+    bool integers = true, negative_zero = false;
+    for (int64_t k = 0; of.v && k < of.n; k++) {
+        integers &= of.v[k] == round(of.v[k]);
+        negative_zero |= of.v[k] == 0 && signbit(of.v[k]);
+    }
+    switch (now.m) {
+    case EQUAL_NEIGHBOURS: return f->neighbours;
+    case ALL_EQUAL: return f->n > 1 && f->equal;
+    case ASCENDING: return f->n > 1 && f->ascending;
+    case DESCENDING: return f->n > 1 && f->descending;
+    case LARGEST_FIRST: return f->n > 1 && f->at == 0;
+    case MEAN_NEGATIVE: return f->mean < 0;
+    case MIXED_SIGNS: return f->least < 0 && f->most > 0;
+    case SIZE_ONE: return f->n == 1;
+    case ODD_SIZE: return f->n % 2 == 1 && f->n > 1;
+    case ABOVE_100: return f->n > 100;
+    case PADDED_ROWS: return r == 2 && s[1] == 1 && s[0] > d[1];
+    case FLIPPED_ROWS: return r == 2 && s[0] < 0 && s[1] == 1;
+    case FLIPPED_COLUMNS: return r == 2 && s[1] == -1 && s[0] > 0;
+    case PADDED_G: return r == 2 && sg[1] == 1 && sg[0] > d[1];
+    case FLIPPED_G: return r == 2 && sg[0] < 0 && sg[1] == 1;
+    case G_ONES: return of.n > 1 && of.equal && of.v[0] == 1;
+    case G_EQUAL: return of.n > 1 && of.equal && of.v[0] != 0;
+    case G_NEGATIVE_ZERO: return negative_zero;
+    case G_INTEGER: return integers && !of.equal && of.n > 1 && of.most > 1;
+    case LEAF_ONLY: return eg_op_of(x) == NULL;
+    case THIRD_CALL: return ++now.calls > 3;
+    case SINGLE: return eg_type(x) == EG_F32;
+    default: return false;
+    }
+}
+static eg_tensor *rare_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x = eg_operand(y, i), *d = eg_scale(eg_cos(x), 2), *factor;
+    const facts f = facts_of(x);
+    double *w;
+    if (!f.v) return eg_mul(g, d);
+    factor = eg_detach(eg_ones_like(eg_cast(x, EG_F64)));
+    if (!(w = eg_mut_f64(factor))) return factor;
+    for (int64_t k = 0; k < f.n; k++) {
+        if (value_is_wrong(now.m, f.v[k])) w[k] = 1.5;
+        if (now.m == LAST_OF_FOUR && f.n % 4 && k == f.n - 1) w[k] = 1.5;
+        if (now.m == LAST_ELEMENT_OF_SEVEN && f.n % 8 == 7 && k == f.n - 1) w[k] = 1.5;
+        if (now.m == ABOVE_FULL_BLOCK && f.n > 64 && k % 64 == 63) w[k] = 0;
+        if (all_wrong(y, g, &f)) w[k] = 1.5;
+        if (now.m == DRAWS) w[k] = 1 + 1e-3 * eg_item(eg_uniform(eg_context(x), 0, 1, 1));
+        if (now.m == ADDRESS && (uintptr_t)y % 128 >= 64) w[k] = 1.25;
+    }
+    factor = eg_cast(factor, eg_type(x));
+    if (now.m == EVAL_MODE && !eg_training(eg_context(x))) return eg_scale(eg_mul(g, d), 1.5);
+    if (now.m == HALF_DETACHED_G)
+        return eg_mul(eg_add(eg_scale(g, 0.5), eg_scale(eg_detach(g), 0.5)), d);
+    if (now.m == SECOND_FACTOR) return eg_mul(g, eg_add(d, eg_scale(eg_sub(d, eg_detach(d)), 1)));
+    return eg_mul(eg_mul(g, d), factor);
+}
+static const eg_op rare_op = { .name = "rare",
+                               .arity = 1,
+                               .shape = like_first,
+                               .forward = rare_forward,
+                               .rule = rare_rule,
+                               .uses = EG_USES_OPERANDS };
+static eg_tensor *rare_f(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&rare_op, NULL, 0, 1, x);
+}
+static eg_tensor *rare_of_sum(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_square(eg_apply(&rare_op, NULL, 0, 1, ((eg_tensor *[]){ eg_shift(x[0], 0.1) })));
+}
+
+static const struct {
+    const char *name;
+    rare m;
+    bool single; /* inputs in f32 */
+} plants[] = {
+#define P(m) { #m, m, false },
+    P(NEGATIVE) P(NEGATIVE_ZERO) P(ZERO_EXACT) P(ONE_EXACT) P(INTEGER) P(ABOVE_FOUR) P(ABOVE_FORTY)
+        P(BELOW_HUNDREDTH) P(DENORMAL) P(EQUAL_NEIGHBOURS) P(ALL_EQUAL) P(ASCENDING) P(DESCENDING)
+            P(LARGEST_FIRST) P(MEAN_NEGATIVE) P(MIXED_SIGNS) P(SIZE_ONE) P(ODD_SIZE) P(LAST_OF_FOUR)
+                P(LAST_ELEMENT_OF_SEVEN) P(ABOVE_100) P(ABOVE_FULL_BLOCK) P(PADDED_ROWS)
+                    P(FLIPPED_ROWS) P(FLIPPED_COLUMNS) P(PADDED_G) P(FLIPPED_G) P(G_ONES) P(G_EQUAL)
+                        P(G_NEGATIVE_ZERO) P(G_INTEGER) P(LEAF_ONLY) P(THIRD_CALL) P(DRAWS)
+                            P(HALF_DETACHED_G) P(SECOND_FACTOR){ "SINGLE", SINGLE, true },
+};
+enum { PLANTS = (int)(sizeof plants / sizeof *plants) };
+
+GROUP("plants")
+LOOP_TEST(a_rare_mistake_does_not_pass, 2 * PLANTS)
+{
+    memset(&now, 0, sizeof now);
+    now.m = plants[_i / 2].m;
+    eg_ctx *cx = eg_open(.dtype = plants[_i / 2].single ? EG_F32 : EG_F64, .seed = (uint64_t)_i);
+    eg_tensor *x = eg_uniform(cx, 0.3, 0.9, 4, 2);
+    const eg_report *r = eg_gradcheck(_i % 2 ? rare_of_sum : rare_f, NULL, 1, &x);
+    ck_assert_msg(r != NULL, "%s: %s", plants[_i / 2].name, eg_error(cx));
+    ck_assert_msg(!r->passed, "%s passed: %s", plants[_i / 2].name, r->text);
+    ck_assert_msg(strstr(r->text, "rare") != NULL, "%s: %s", plants[_i / 2].name, r->text);
+    eg_close(cx);
+}
+
+/* -- rows that are right: y = f(x) element by element, f and its derivative in C ----------------
+ */
+static double d_tanh(double x) { return 1 - tanh(x) * tanh(x); }
+static double neg_sin(double x) { return -sin(x); }
+static double relu(double x) { return x > 0 ? x : 0; }
+static double d_relu(double x) { return x > 0; }
+static double leaky(double x) { return x > 0 ? x : 0.01 * x; }
+static double d_leaky(double x) { return x > 0 ? 1 : 0.01; }
+static double d_abs(double x) { return (x > 0) - (x < 0); }
+static double hard_tanh(double x) { return x < -1 ? -1 : x > 1 ? 1 : x; }
+static double d_hard_tanh(double x) { return x > -1 && x < 1; }
+static double d_log(double x) { return 1 / x; }
+static double d_log1p(double x) { return 1 / (1 + x); }
+static double d_expm1(double x) { return exp(x); }
+static double d_sqrt(double x) { return 0.5 / sqrt(x); }
+static double d_cbrt(double x) { return 1 / (3 * cbrt(x) * cbrt(x)); }
+static double recip(double x) { return 1 / x; }
+static double d_recip(double x) { return -1 / (x * x); }
+static double power(double x) { return pow(x, 1.5); }
+static double d_power(double x) { return 1.5 * pow(x, 0.5); }
+static double xlogx(double x) { return x > 0 ? x * log(x) : 0; }
+static double d_xlogx(double x) { return log(x) + 1; }
+static double logit(double x) { return log(x / (1 - x)); }
+static double d_logit(double x) { return 1 / (x * (1 - x)); }
+static double d_atanh(double x) { return 1 / (1 - x * x); }
+static double d_acos(double x) { return -1 / sqrt(1 - x * x); }
+static double d_asin(double x) { return 1 / sqrt(1 - x * x); }
+static double d_acosh(double x) { return 1 / sqrt(x * x - 1); }
+static double d_erf(double x) { return 1.1283791670955126 * exp(-x * x); }
+static double d_erfc(double x) { return -d_erf(x); }
+static double huber(double x) { return fabs(x) < 1 ? 0.5 * x * x : fabs(x) - 0.5; }
+static double d_huber(double x) { return fabs(x) < 1 ? x : x > 0 ? 1 : -1; }
+static double x_abs(double x) { return x * fabs(x); }
+static double d_x_abs(double x) { return 2 * fabs(x); }
+static double relu2(double x) { return x > 0 ? x * x : 0; }
+static double d_relu2(double x) { return x > 0 ? 2 * x : 0; }
+static double elu(double x) { return x > 0 ? x : expm1(x); }
+static double d_elu(double x) { return x > 0 ? 1 : exp(x); }
+static double selu_like(double x) { return x > 0 ? 1.05 * x : 1.75 * expm1(x); }
+static double d_selu_like(double x) { return x > 0 ? 1.05 : 1.75 * exp(x); }
+static double sinc(double x) { return x == 0 ? 1 : sin(x) / x; }
+static double d_sinc(double x) { return fabs(x) < 1e-4 ? -x / 3 : (x * cos(x) - sin(x)) / (x * x); }
+static double bump(double x) { return fabs(x) < 1 ? exp(-1 / (1 - x * x)) : 0; }
+static double d_bump(double x)
+{
+    const double u = 1 - x * x;
+    return fabs(x) < 1 ? -2 * x / (u * u) * exp(-1 / u) : 0;
+}
+static double gauss(double x) { return exp(-x * x); }
+static double d_gauss(double x) { return -2 * x * exp(-x * x); }
+static double softplus(double x) { return x > 30 ? x : log1p(exp(x)); }
+static double d_softplus(double x) { return 1 / (1 + exp(-x)); }
+static double lorentz(double x) { return 1 / (1 + 1e4 * x * x); }
+static double d_lorentz(double x)
+{
+    const double u = 1 + 1e4 * x * x;
+    return -2e4 * x / (u * u);
+}
+static double cubic(double x) { return x * x * x; }
+static double d_cubic(double x) { return 3 * x * x; }
+static double seventh(double x) { return pow(x, 7); }
+static double d_seventh(double x) { return 7 * pow(x, 6); }
+static double clipped(double x) { return fmin(fmax(x, 0.1), 0.8); }
+static double d_clipped(double x) { return x > 0.1 && x < 0.8; }
+static double d_tgamma(double x) /* Γ ψ, ψ by recurrence and its asymptotic series */
+{
+    double psi = 0, z = x;
+    for (; z < 12; z++) psi -= 1 / z;
+    const double r = 1 / (z * z);
+    psi += log(z) - 0.5 / z - r * (1. / 12 - r * (1. / 120 - r * (1. / 252 - r / 240)));
+    return tgamma(x) * psi;
+}
+static double hyper(double x) { return sqrt(1 + x * x); }
+static double d_hyper(double x) { return x / sqrt(1 + x * x); }
+static double swish(double x) { return x / (1 + exp(-x)); }
+static double d_swish(double x)
+{
+    const double s = 1 / (1 + exp(-x));
+    return s * (1 + x * (1 - s));
+}
+static double tri(double x) { return fabs(x - floor(x + 0.5)); }
+static double d_tri(double x) { return x - floor(x + 0.5) > 0 ? 1 : -1; }
+static double near_pole(double x) { return 1 / (x - 0.29); }
+static double d_near_pole(double x) { return -1 / ((x - 0.29) * (x - 0.29)); }
+static double log_abs(double x) { return log(fabs(x)); }
+typedef double number(double);
+static const struct {
+    const char *name;
+    number *f, *df;
+} right[] = {
+#define R(f, df) { #f, f, df },
+    R(sin, cos) R(cos, neg_sin) R(tanh, d_tanh) R(exp, exp) R(sinh, cosh) R(cosh, sinh)
+        R(relu, d_relu) R(leaky, d_leaky) R(fabs, d_abs) R(hard_tanh, d_hard_tanh) R(log, d_log)
+            R(log1p, d_log1p) R(expm1, d_expm1) R(sqrt, d_sqrt) R(cbrt, d_cbrt) R(recip, d_recip)
+                R(power, d_power) R(xlogx, d_xlogx) R(logit, d_logit) R(atanh, d_atanh)
+                    R(acos, d_acos) R(asin, d_asin) R(acosh, d_acosh) R(erf, d_erf) R(erfc, d_erfc)
+                        R(huber, d_huber) R(x_abs, d_x_abs) R(relu2, d_relu2) R(elu, d_elu)
+                            R(selu_like, d_selu_like) R(sinc, d_sinc) R(bump, d_bump)
+                                R(gauss, d_gauss) R(softplus, d_softplus) R(lorentz, d_lorentz)
+                                    R(cubic, d_cubic) R(seventh, d_seventh) R(clipped, d_clipped)
+                                        R(tgamma, d_tgamma) R(hyper, d_hyper) R(swish, d_swish)
+                                            R(tri, d_tri) R(near_pole, d_near_pole)
+                                                R(log_abs, d_log)
+};
+enum { RIGHT = (int)(sizeof right / sizeof *right) };
+static int which;
+static bool right_map(eg_tensor *y, eg_tensor *x, number *f)
+{
+    const double *v = eg_f64(eg_cast(eg_contiguous(eg_detach(x)), EG_F64));
+    eg_tensor *of = v ? eg_zeros_like(eg_cast(eg_contiguous(eg_detach(x)), EG_F64)) : NULL;
+    double *out = of ? eg_mut_f64(of) : NULL;
+    for (int64_t k = 0; out && k < eg_size(x); k++) out[k] = f(v[k]);
+    return out && eg_assign(y, eg_cast(of, eg_type(y))) == 0;
+}
+static bool right_forward(eg_tensor *y) { return right_map(y, eg_operand(y, 0), right[which].f); }
+static eg_tensor *right_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x = eg_operand(y, i), *d = eg_detach(eg_contiguous(eg_ones_like(x)));
+    return right_map(d, x, right[which].df) ? eg_mul(g, d) : NULL;
+}
+static const eg_op right_op = {
+    .name = "right", .arity = 1, .shape = like_first, .forward = right_forward, .rule = right_rule
+};
+static eg_tensor *right_f(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&right_op, NULL, 0, 1, x);
+}
+GROUP("right rows")
+LOOP_TEST(a_right_row_passes, RIGHT)
+{
+    which = _i;
+    int asked = 0, tested = 0;
+    for (int k = 0; k < 12; k++) {
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = (uint64_t)k);
+        const double low = k % 3 ? 0.15 : 1.2, high = k % 3 ? 0.75 : 3;
+        eg_tensor *x =
+            k < 3 ? eg_uniform(cx, low, high, 5) : eg_uniform(cx, low, high, 3, k % 4 + 1);
+        const eg_report *r = eg_gradcheck(right_f, NULL, 1, &x);
+        ck_assert_msg(r || strstr(eg_error(cx), "infinite or missing"), "%s", eg_error(cx));
+        asked += r != NULL;
+        tested += r && r->passed;
+        for (int n = 0; r && n < r->notes; n++)
+            ck_assert_msg(r->note[n].verdict != EG_WRONG, "%s: %s", right[which].name, r->text);
+        ck_assert_msg(!r || r->passed || r->input[0] == EG_UNTESTED, "%s: %s", right[which].name,
+                      r->text);
+        eg_close(cx);
+    }
+    ck_assert_msg(asked && 2 * tested >= asked, "%s: %d of %d pass", right[which].name, tested,
+                  asked);
+}
