@@ -157,7 +157,7 @@ struct eg_ctx {
     struct eg__team *team; /* helper threads; NULL before the first loop that is worth dividing */
     /* what eg__team found worth dividing while the helpers slept, in pieces; enough wakes them */
     int64_t pending_work;
-    void *plan_cache;        /* einsum/plans.c; NULL before the first einsum */
+    void *plan_cache;        /* plans.c; NULL before the first string      */
     eg_hooks hooks;          /* all NULL in normal use */
     struct eg__probe *probe; /* the gradient check that runs: gradcheck/probe.c */
     eg__chunk *spare_data, *spare_scopes, *scratch[EG_SCRATCHES];
@@ -235,4 +235,5 @@ static inline eg_tensor *eg__tensor_in(eg__arena *a)
 void eg__text(uintptr_t *start, uintptr_t *size); /* core/caller.c */
 /* Returns the return address of the user's call; NULL where frames cannot be followed. */
 void *eg__caller(const eg_ctx *);
+#include "core/plans.h"
 #endif

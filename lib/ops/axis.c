@@ -65,19 +65,8 @@ int eg_unbind(const char *spec, eg_tensor *x, int count, eg_tensor **parts)
 }
 
 /* -- unfold: the place in the window is a new axis, where the output has it ------------------- */
-/* The index of the output that the operand lacks; length 0: there is none, or the string cannot be
- * read. */
-static eg_sized window_index(const char *spec, int64_t size)
-{
-    eg_parse_room room;
-    const eg_parsed *p = spec ? eg__parse(NULL, "unfold", spec, EG_READ_BY_BLANKS, &room) : NULL;
-    for (int k = 0; p && p->arrow && k < p->axes; k++)
-        if (!p->axis[k].inputs)
-            return (eg_sized){ spec + p->axis[k].at, p->axis[k].length, size > 0 ? size : 1 };
-    return (eg_sized){ .length = 0 };
-}
-
-/* y, which has the operand's axes and the place in the window behind them, as the output says. */
+/* Returns y, which has the operand's axes and behind them the place in the window, with its axes in
+ * the order of the output. Poison if the output does not have them all. */
 static eg_tensor *window_placed(const eg_focus *f, eg_tensor *y)
 {
     const eg_bound *b = f->bound;
@@ -102,9 +91,8 @@ eg_tensor *eg_unfold(const char *spec, eg_tensor *x, int64_t size, int64_t step)
 {
     eg_focus f;
     if (!eg__check("unfold", x)) return axis_poison(x);
-    const eg_sized window = window_index(spec, size);
     const eg_bound *b = eg__bind("unfold", spec, EG_NOTATION_BRACKETS | EG_NOTATION_NEW_OUT, 1, &x,
-                                 window.length > 0, &window);
+                                 1, &(eg_sized){ .name = NULL, .size = size > 0 ? size : 1 });
     if (!b || !eg__focus_items(&f, b, x) || !eg__focus_axis(&f)) return axis_poison(x);
     if (!b->arrow)
         return eg__refuse(b, 0, -1,

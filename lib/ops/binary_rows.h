@@ -37,6 +37,10 @@ FUNCTION(eg_atan2, atan2,
     eg_div(eg_mul(g, b), eg_add(eg_square(a), eg_square(b))), eg_neg(eg_div(eg_mul(g, a),
       eg_add(eg_square(a), eg_square(b)))), OPERANDS, FLOATS,
     "y = the angle of (b, a)", "da = g b / (a² + b²), db = −g a / (a² + b²)")
+FUNCTION(eg_hypot, hypot,
+    y = F(hypot)(a, b),
+    eg_mul(g, eg_div(a, y)), eg_mul(g, eg_div(b, y)), ALL, FLOATS,
+    "y = √(a² + b²)", "da = g a / y, db = g b / y")
 FUNCTION(eg_logaddexp, logaddexp,
     y = a == b ? a + (T)M_LN2 : (R(a) < R(b) ? b : a) + F(log1p)(F(exp)(-F(fabs)(a - b))),
     eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS,

@@ -211,7 +211,15 @@ eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x)
     eg_ctx *cx = eg__context_of("stack", count, x);
     if (!cx || !eg__check_all(cx, "stack", count, x)) return eg__poison(cx);
     if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "stack: no string was given");
-    if (!stack_place(cx, spec, count, x, &place)) return eg__poison(cx);
+    const eg_plan_key key = { EG_KEY_STACK, count, strlen(spec), spec, x };
+    const int *known = eg__plans_find(cx, &key);
+    if (known)
+        place = *known;
+    else {
+        if (!stack_place(cx, spec, count, x, &place)) return eg__poison(cx);
+        int *room = eg__plans_add(cx, &key, sizeof place);
+        if (room) *room = place;
+    }
     eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
     for (int k = 0; each && k < count; k++) each[k] = eg_unsqueeze(x[k], place);
     return each ? joined("stack", " with its new axis", spec, count, each) : eg__poison(cx);

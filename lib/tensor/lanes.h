@@ -50,6 +50,7 @@ EG_SIMD_1(acosh)
 EG_SIMD_1(atanh)
 EG_SIMD_2(pow)
 EG_SIMD_2(atan2)
+EG_SIMD_2(hypot)
 #undef EG_SIMD_1
 #undef EG_SIMD_2
 #undef EG_SIMD
