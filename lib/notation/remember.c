@@ -13,15 +13,15 @@ typedef struct remembered {
 } remembered;
 
 /* What pointed to p in the block at `from`, in its copy b. */
-static void *moved(eg_bound *b, const char *from, const void *p)
+static void *relocated(eg_bound *b, const char *from, const void *p)
 {
     return (char *)b + ((const char *)p - from);
 }
 static void move_term(eg_bound *b, const char *from, eg_bound_term *t)
 {
-    t->item = moved(b, from, t->item);
-    t->first = moved(b, from, t->first);
-    t->last = moved(b, from, t->last);
+    t->item = relocated(b, from, t->item);
+    t->first = relocated(b, from, t->first);
+    t->last = relocated(b, from, t->last);
 }
 /* The remembered string, bound to xs. NULL without memory. */
 static const eg_bound *bound_again(eg_ctx *cx, const remembered *m, const char *who,
@@ -32,14 +32,14 @@ static const eg_bound *bound_again(eg_ctx *cx, const remembered *m, const char *
     memcpy(b, &m->bound, m->bound.bytes);
     b->who = who;
     b->called = called;
-    b->spec = moved(b, m->from, b->spec);
-    b->axis = moved(b, m->from, b->axis);
+    b->spec = relocated(b, m->from, b->spec);
+    b->axis = relocated(b, m->from, b->axis);
     for (int a = 0; a < b->axes - b->dots; a++)
-        b->axis[a].text = moved(b, m->from, b->axis[a].text);
-    b->term = moved(b, m->from, b->term);
+        b->axis[a].text = relocated(b, m->from, b->axis[a].text);
+    b->term = relocated(b, m->from, b->term);
     if (b->arrow) {
         move_term(b, m->from, &b->out);
-        b->out.dim = moved(b, m->from, b->out.dim);
+        b->out.dim = relocated(b, m->from, b->out.dim);
     }
     for (int k = 0; k < b->terms; k++) {
         eg_bound_term *t = &b->term[k];
