@@ -200,16 +200,16 @@ eg_tensor *eg_pow(eg_tensor *a, eg_tensor *b) { return broadcast_pair(&pow_op.op
  * one dtype */
 #define T       uint8_t
 #define NAME(x) x##_1
-#include "ops/where_of.h"
+#include "ops/choice_of.h"
 #define T       uint32_t
 #define NAME(x) x##_4
-#include "ops/where_of.h"
+#include "ops/choice_of.h"
 #define T       uint64_t
 #define NAME(x) x##_8
-#include "ops/where_of.h"
+#include "ops/choice_of.h"
 #define T       double complex
 #define NAME(x) x##_16
-#include "ops/where_of.h"
+#include "ops/choice_of.h"
 static bool where_shape(eg_tensor *y)
 {
     if (y->in[0]->dtype == EG_BOOL) return eg__shape_pair(y, y->in[1]->dtype, 1);
