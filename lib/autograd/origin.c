@@ -136,7 +136,7 @@ const char *eg__line(const eg__lines *l, const void *caller, char *out, size_t r
     return out;
 }
 
-const char *eg__origin(const eg__lines *l, const eg_tensor *t, char *out, size_t room)
+static const char *origin(const eg__lines *l, const eg_tensor *t, char *out, size_t room)
 {
     char line[128], spec[128];
     const char *name = eg_name_of(t), *string = eg__einsum_text(t, spec, sizeof spec);
@@ -151,7 +151,7 @@ const char *eg__origin_once(const eg_tensor *t, char *out, size_t room)
 {
     eg__lines l;
     eg__lines_open(&l);
-    eg__origin(&l, t, out, room);
+    origin(&l, t, out, room);
     eg__lines_close(&l);
     return out;
 }
@@ -174,7 +174,7 @@ static eg__tag *tag_of(eg_tensor *x)
 }
 eg_tensor *eg_name(eg_tensor *x, const char *name)
 {
-    if (!eg__check("name", x)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__check("name", x)) return eg__poison_of(x);
     eg__tag *tag = tag_of(x);
     char *kept = tag && name ? eg__alloc_in(x->home, strlen(name) + 1) : NULL;
     if (!tag || (name && !kept)) return eg__poison(x->cx);

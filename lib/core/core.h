@@ -95,7 +95,9 @@ typedef enum eg_scratch {
 void *eg__scratch(eg_ctx *, eg_scratch which, size_t bytes);
 bool eg__failed(const eg_ctx *);
 eg_tensor *eg__poison(eg_ctx *); /* of a NULL context: NULL */
-uint64_t eg__draw(eg_ctx *);     /* the number of this random draw; counts up */
+/* the same of x's context; of a NULL tensor: NULL */
+static inline eg_tensor *eg__poison_of(const eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
+uint64_t eg__draw(eg_ctx *); /* the number of this random draw; counts up */
 uint64_t eg__seed_of(const eg_ctx *);
 bool eg__recording(const eg_ctx *);
 /* Returns how many threads are worth using for `work` items, of which `grain` take 15 µs. */

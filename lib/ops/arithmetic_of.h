@@ -218,7 +218,7 @@ EG_INLINE void NAME(softmax_long)(const eg_batch *b, int64_t row, char *const *p
         total += (double)NAME(sum_of)(m, b->log ? e : y + k);
     }
     double last = total == 0 ? 1 : total;
-    if (b->log) eg__logs(1, &last);
+    if (b->log) logs(1, &last);
     for (int64_t k = 0, m; k < b->n; k += m) {
         m = b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK;
         if (b->log) {
@@ -252,7 +252,7 @@ EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t 
             last[r] = (double)NAME(sum_of)(n, e + r * n);
             if (b->log && last[r] == 0) last[r] = 1; /* nothing to attend to: −inf stays */
         }
-        if (b->log) eg__logs(count, last);
+        if (b->log) logs(count, last);
         for (int64_t r = 0; r < count; r++) {
             T *y = EG_ROW(T, 0, first + r);
             if (b->log)
@@ -291,7 +291,7 @@ EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *
             NAME(exps_of_any)(count * n, e, 0, e);
             for (int64_t r = 0; r < count; r++) last[r] = (double)NAME(sum_of)(n, e + r * n);
         }
-        eg__logs(count, last);
+        logs(count, last);
         for (int64_t r = 0; r < count; r++) (EG_ROW(double, 0, first + r))[1] = last[r];
     }
 }

@@ -296,14 +296,13 @@ eg_tensor *eg_pad_axis(eg_tensor *x, int axis, int64_t before, int64_t after, do
 {
     eg_named_axis a;
     return eg__axis_numbered(&a, "pad", x, axis) ? pad_along(&a, before, after, value)
-           : x                                   ? eg__poison(x->cx)
-                                                 : NULL;
+                                                 : eg__poison_of(x);
 }
 eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after, double value)
 {
     eg_focus f;
     eg_named_axis a;
-    if (!eg__axis_lettered(&a, &f, "pad", spec, x)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__axis_lettered(&a, &f, "pad", spec, x)) return eg__poison_of(x);
     return eg__merge(&f.bound->term[0], pad_along(&a, before, after, value));
 }
 

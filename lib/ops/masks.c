@@ -7,7 +7,7 @@
 eg_tensor *eg_mask_ignore(eg_tensor *x)
 {
     static const char who[] = "mask_ignore";
-    if (!eg__check(who, x)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__check(who, x)) return eg__poison_of(x);
     if (eg_type(x) != EG_BOOL && !eg__is_int(x->dtype))
         return eg_fail_as(
             x->cx, EG_ERROR_DTYPE,
@@ -20,7 +20,7 @@ eg_tensor *eg_mask_ignore(eg_tensor *x)
 eg_tensor *eg_mask_additive(eg_tensor *x)
 {
     static const char who[] = "mask_additive";
-    if (!eg__check(who, x)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__check(who, x)) return eg__poison_of(x);
     if (!eg__is_float(x->dtype))
         return eg_fail_as(x->cx, EG_ERROR_DTYPE,
                           "%s: the mask is %s; what is added to scores is a float", who,

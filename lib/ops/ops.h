@@ -137,7 +137,6 @@ static inline const eg_arithmetic *eg__arithmetic(int dtype)
 }
 /* f32, f64: every number as eg_arithmetic's tame says; c128: true */
 bool eg__tame(const eg_tensor *x);
-void eg__logs(int64_t n, double *v); /* v = ln v, by the vector function */
 
 /* -- ops/binary.c ----------------------------------------------------------------------------- */
 /* up to three operands, stretched to one shape by recorded views, then eg_apply */

@@ -116,7 +116,7 @@ static int64_t saturated(double c, int64_t low, int64_t high)
  * can hold; limits of clip may be larger, and ±∞. */
 static eg_tensor *with_constants(const eg_op *op, eg_tensor *x, double a, double b)
 {
-    if (!eg__check(op->name, x)) return eg__poison(x ? x->cx : NULL);
+    if (!eg__check(op->name, x)) return eg__poison_of(x);
     if (eg__is_int(x->dtype)) {
         const double most = op == &clip_op.op ? INFINITY : x->dtype == EG_I32 ? 0x1p31 : 0x1p63;
         for (int k = 0; k < 2; k++) {
@@ -140,7 +140,7 @@ eg_tensor *eg_elu(eg_tensor *x, double alpha) { return with_constants(&elu_op.op
 eg_tensor *eg_clip(eg_tensor *x, double low, double high)
 {
     if (low <= high) return with_constants(&clip_op.op, x, low, high);
-    if (!eg__check("clip", x)) return eg__poison(x ? x->cx : NULL);
+    if (!eg__check("clip", x)) return eg__poison_of(x);
     return eg_fail_as(x->cx, EG_ERROR_MISUSE,
                       "clip: the low limit %g is not below the high limit %g", low, high);
 }

@@ -8,14 +8,12 @@ static bool shape_outer(eg_tensor *y, int inner, eg_dtype dtype)
 {
     return eg__shape(y, dtype, y->in[0]->rank - inner, y->in[0]->dim);
 }
-/* What a failed focus returns: the poison of the context, if there is one. */
-static eg_tensor *reduce_refused(const eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
 
 /* -- sum: y = Σ x, by einsum; mean: y = Σ x / n ----------------------------------------------- */
 eg_tensor *eg_sum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "sum", spec, x)) return reduce_refused(x);
+    if (!eg__focus(&f, "sum", spec, x)) return eg__poison_of(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
     return eg__focus_outer(&f, eg__sum_last(v, f.inner));
 }
@@ -40,7 +38,7 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "mean", spec, x) || !eg__floats("mean", x, 1) || !some(&f))
-        return reduce_refused(x);
+        return eg__poison_of(x);
     return eg__focus_outer(&f, mean_last(f.x, f.inner));
 }
 
@@ -62,7 +60,7 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
     eg_var_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     eg_focus f;
-    if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return reduce_refused(o.x);
+    if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return eg__poison_of(o.x);
     const double left = (double)eg__row_length(f.x, f.inner) - eg_option(o.correction, 1);
     if (!(left > 0))
         return eg_fail_as(o.x->cx, EG_ERROR_SHAPE,
@@ -81,7 +79,7 @@ eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, true); 
 eg_tensor *eg_prod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "prod", spec, x)) return reduce_refused(x);
+    if (!eg__focus(&f, "prod", spec, x)) return eg__poison_of(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64), *odd = NULL;
     int64_t n = eg__row_length(f.x, f.inner), dim[EG_RANK_MAX + 1];
     if (f.outer) memcpy(dim, f.x->dim, (size_t)f.outer * sizeof *dim);
@@ -221,7 +219,7 @@ static eg_tensor *extreme_of(const eg_op *op, const char *spec, eg_tensor *x, bo
                              bool index)
 {
     eg_focus f;
-    if (!eg__focus(&f, op->name, spec, x) || !some(&f)) return reduce_refused(x);
+    if (!eg__focus(&f, op->name, spec, x) || !some(&f)) return eg__poison_of(x);
     const extreme a = { f.inner, smallest, index };
     return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &f.x));
 }
@@ -245,7 +243,7 @@ eg_tensor *eg_argmin(const char *spec, eg_tensor *x)
 static eg_tensor *truth_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest)
 {
     eg_focus f;
-    if (!eg__focus(&f, op->name, spec, x)) return reduce_refused(x);
+    if (!eg__focus(&f, op->name, spec, x)) return eg__poison_of(x);
     eg_tensor *truth = x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL);
     const extreme a = { f.inner, smallest, false };
     return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &truth));
@@ -339,7 +337,7 @@ eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "logsumexp", spec, x) || !eg__floats("logsumexp", x, 1))
-        return reduce_refused(x);
+        return eg__poison_of(x);
     return eg__focus_outer(&f, eg__logsumexp_last(f.x, f.inner));
 }
 
@@ -451,7 +449,7 @@ static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p)
 eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
 {
     eg_focus f;
-    if (!eg__focus(&f, "pnorm", spec, x) || !eg__floats("pnorm", x, 1)) return reduce_refused(x);
+    if (!eg__focus(&f, "pnorm", spec, x) || !eg__floats("pnorm", x, 1)) return eg__poison_of(x);
     if (!(p > 0))
         return eg_fail_as(x->cx, EG_ERROR_MISUSE,
                           "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|", p);

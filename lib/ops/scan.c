@@ -87,8 +87,7 @@ static const eg_op cumsum_op = { "cumsum",
 eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "cumsum", spec, x) || !eg__focus_one(&f))
-        return x ? eg__poison(x->cx) : NULL;
+    if (!eg__focus(&f, "cumsum", spec, x) || !eg__focus_one(&f)) return eg__poison_of(x);
     return eg__focus_same(&f, cumsum_last(f.x));
 }
 
@@ -192,8 +191,7 @@ eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
 eg_tensor *eg_cumprod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "cumprod", spec, x) || !eg__focus_one(&f))
-        return x ? eg__poison(x->cx) : NULL;
+    if (!eg__focus(&f, "cumprod", spec, x) || !eg__focus_one(&f)) return eg__poison_of(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
     if (!eg_ok(v) || !eg_size(v)) return eg__focus_same(&f, v);
     return eg__focus_same(&f, recurrence(v, eg_pad_axis(eg_slice_axis(v, -1, 0, 1, 1), -1, 0,
