@@ -58,6 +58,9 @@ struct eg__mha_specs {
     int batch;                /* batch letters */
     bool last;                /* the query's width is its last axis */
     const char *project[3], *core, *weights, *out, *out_bias, *turn_q, *turn_k, *gain;
+    /* query by heads; query · a key of the heads; rows by heads; rows by values of the heads; a
+     * result by rows; weights by rows */
+    const char *per_head, *extra_score, *rows, *extra_value, *by_rows, *weights_by_rows;
 };
 const char *eg__mha_which(int part, bool bias); /* "W_q" … "b_o" */
 /* the logical weight or bias; NULL: none */

@@ -30,7 +30,9 @@
 #define TORCH_MHA(ours, theirs)                                                              \
     TORCH_IN(ours, theirs), TORCH_IN_EACH(ours, theirs), TORCH_IN_BIAS(ours, theirs),         \
     { ours "W_o", theirs "out_proj.weight", "m (h e)", 0, 0 },                                \
-    { ours "b_o", theirs "out_proj.bias", "m", 0, 0 }
+    { ours "b_o", theirs "out_proj.bias", "m", 0, 0 },                                        \
+    { ours "bias_k", theirs "bias_k", "1 1 (h d)", 0, 0 },                                    \
+    { ours "bias_v", theirs "bias_v", "1 1 (h e)", 0, 0 }
 
 /* layers */
 #define TORCH_NORM(ours, theirs)                                                             \
