@@ -34,10 +34,8 @@ seeds() {
     mkdir -p "$2"
     case $1 in
         npy) cp ../tests/data/*.npy "$2" ;;
-        safetensors) cp ../tests/data/exact.safetensors ../tests/data/wide.safetensors \
-            ../tests/data/f8.safetensors "$2" ;;
-        checkpoint) compile checkpoint fuzz/make_checkpoint -fsanitize=$checks -DFUZZ_MAIN &&
-            fuzz/make_checkpoint --seeds "$2" ;;
+        safetensors) cp ../tests/data/exact.safetensors ../tests/data/wide.safetensors ../tests/data/f8.safetensors "$2" ;;
+        checkpoint) compile checkpoint fuzz/make_checkpoint -fsanitize=$checks -DFUZZ_MAIN && fuzz/make_checkpoint --seeds "$2" ;;
         *) cp "../tests/fuzz/seeds/$1"/* "$2" ;;
     esac
 }

@@ -118,6 +118,8 @@ void eg__lines_close(eg__lines *);
 /* Writes "model.c:88", or "main+0x1a", or "" if nothing is known, and returns out. */
 const char *eg__line(const eg__lines *, const void *caller, char *out, size_t room);
 /* Writes the operation and its line, "mul (model.c:88)", and returns out. */
+const char *eg__origin(const eg__lines *, const eg_tensor *, char *out, size_t room);
+/* The same, opening and closing the debugging information. */
 const char *eg__origin_once(const eg_tensor *, char *out, size_t room);
 
 /* -- replay.c: what was recorded, evaluated again in c128 ------------------------------------- */

@@ -136,7 +136,7 @@ const char *eg__line(const eg__lines *l, const void *caller, char *out, size_t r
     return out;
 }
 
-static const char *origin(const eg__lines *l, const eg_tensor *t, char *out, size_t room)
+const char *eg__origin(const eg__lines *l, const eg_tensor *t, char *out, size_t room)
 {
     char line[128], spec[128];
     const char *name = eg_name_of(t), *string = eg__einsum_text(t, spec, sizeof spec);
@@ -151,7 +151,7 @@ const char *eg__origin_once(const eg_tensor *t, char *out, size_t room)
 {
     eg__lines l;
     eg__lines_open(&l);
-    origin(&l, t, out, room);
+    eg__origin(&l, t, out, room);
     eg__lines_close(&l);
     return out;
 }

@@ -1,5 +1,5 @@
-/* choice_of.h: y = condition ? a : b for elements of one width: T is a type of that width, NAME(x) a
- * name for it. */
+/* choice_of.h: y = condition ? a : b for elements of one width: T is a type of that width, NAME(x)
+ * a name for it. */
 EG_CLONES static void NAME(where)(int64_t n, char *const *p, const double *c)
 {
     T *y = (T *)p[0];
