@@ -167,6 +167,7 @@ typedef struct check {
     const eg_expression_source *s;
     const eg_expression *e;
     const eg_box *box;
+    bool quiet; /* nothing is recorded but a lack of memory */
     int frames; /* that were made so far, at most FRAMES */
 } check;
 enum { FRAMES = 4096 };
@@ -228,6 +229,7 @@ static bool stays_inside(const check *c, int read, int r, eg_interval v)
     const eg_readable *x = &c->s->readable[c->e->node[read].tensor];
     const eg_node *n = &c->e->node[read], *i = &c->e->node[n->in[r]];
     if (v.low >= 0 && v.high < x->dim[r]) return true;
+    if (c->quiet) return false;
     char letters[120] = "";
     size_t w = 0;
     for (uint32_t u = i->letters; u && w < sizeof letters; u &= u - 1) {
@@ -248,7 +250,8 @@ static bool look_at(check *c, frame *f, int k);
 static bool look_where(check *c, frame *f, int k, int i, bool is, eg_interval *v)
 {
     const eg_node *n = &c->e->node[k];
-    if (++c->frames > FRAMES)
+    if (++c->frames > FRAMES && c->quiet) return false;
+    if (c->frames > FRAMES)
         return eg_fail_as(c->cx, EG_ERROR_NOTATION, "%s: the %s has too many conditions", c->s->who,
                           c->s->noun),
                false;
@@ -289,19 +292,43 @@ static bool look_at(check *c, frame *f, int k)
     return true;
 }
 
-bool eg__expression_fits(eg_ctx *cx, const eg_expression_source *s, eg_expression *e,
-                         const eg_box *box)
+/* True if there is no element, so that nothing is read. */
+static bool box_is_empty(const eg_expression *e, const eg_box *box)
 {
-    eg_interval v[EG_NODES_MAX];
-    check c = { .cx = cx, .s = s, .e = e, .box = box };
-    e->narrow = true;
     for (int l = 0; l < e->letters; l++)
-        if (box->low[l] >= box->high[l]) return true; /* no element, so nothing is read */
-    frame *outer = eg__alloc(cx, sizeof *outer);
+        if (box->low[l] >= box->high[l]) return true;
+    return false;
+}
+/* True if no index can leave its axis; else an error is recorded, unless it is to be quiet. */
+static bool indices_inside(check *c)
+{
+    frame *outer = eg__alloc(c->cx, sizeof *outer);
     if (!outer) return false;
     memset(outer->known, 0, sizeof outer->known);
     memset(outer->held, 0, sizeof outer->held);
-    if (!look_at(&c, outer, e->strict)) return false;
+    return look_at(c, outer, c->e->strict);
+}
+bool eg__expression_inside(eg_ctx *cx, const eg_expression_source *s, const eg_expression *e,
+                           const eg_box *box)
+{
+    check c = { .cx = cx, .s = s, .e = e, .box = box, .quiet = true };
+    return box_is_empty(e, box) || indices_inside(&c);
+}
+bool eg__expression_fits(eg_ctx *cx, const eg_expression_source *s, eg_expression *e,
+                         const eg_box *box)
+{
+    check c = { .cx = cx, .s = s, .e = e, .box = box };
+    e->narrow = true;
+    if (box_is_empty(e, box)) return true;
+    if (!indices_inside(&c)) return false;
+    eg__expression_settle(s, e, box);
+    return true;
+}
+void eg__expression_settle(const eg_expression_source *s, eg_expression *e, const eg_box *box)
+{
+    eg_interval v[EG_NODES_MAX];
+    e->narrow = true;
+    if (box_is_empty(e, box)) return;
     eg__expression_ranges(e, box, v);
     for (int k = 0; k < e->nodes; k++) {
         eg_node *n = &e->node[k];
@@ -311,5 +338,4 @@ bool eg__expression_fits(eg_ctx *cx, const eg_expression_source *s, eg_expressio
         for (int r = 0; n->code == EG_X_READ && r < n->count; r++)
             n->guard |= v[n->in[r]].low < 0 || v[n->in[r]].high >= s->readable[n->tensor].dim[r];
     }
-    return true;
 }
