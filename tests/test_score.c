@@ -670,7 +670,7 @@ TEST(each_allocation_may_fail)
 /* Beyond operands and results nothing grows with queries × keys. */
 TEST(memory_grows_with_the_length_alone)
 {
-    static const int which[] = { 0, 1, 3, 4, 5, 6, 7, 13, 17 };
+    static const int which[] = { 0, 1, 4, 5, 6, 7, 13, 17 };
     for (size_t w = 0; w < sizeof which / sizeof *which; w++) {
         const text_case *c = &cases[which[w]];
         size_t peak[2];

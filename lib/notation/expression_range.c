@@ -189,6 +189,24 @@ static void limit_node(const check *c, frame *f, int k, eg_interval to)
                (eg_interval){ to.low == -INT64_MAX ? to.low : eg__sum(to.low, back),
                               to.high == INT64_MAX ? to.high : eg__sum(to.high, back) });
 }
+/* Returns v with `by` added; a bound that is none stays so. */
+static eg_interval moved_by(eg_interval v, int64_t by)
+{
+    return (eg_interval){ v.low == -INT64_MAX ? v.low : eg__sum(v.low, by),
+                          v.high == INT64_MAX ? v.high : eg__sum(v.high, by) };
+}
+/* Returns the node that x is in x ± constants, and adds these to *by. */
+static int without_constants(const eg_expression *e, int k, int64_t *by)
+{
+    for (;;) {
+        const eg_node *n = &e->node[k];
+        if ((n->code != EG_X_ADD && n->code != EG_X_SUB) || e->node[n->in[1]].code != EG_X_WHOLE)
+            return k;
+        const int64_t c = e->node[n->in[1]].whole;
+        *by = eg__sum(*by, n->code == EG_X_ADD ? c : -c);
+        k = n->in[0];
+    }
+}
 /* Notes in f what follows if truth k is `is`, where `from` has the bounds of its operands. */
 static void assume(const check *c, frame *f, const frame *from, int k, bool is)
 {
@@ -211,15 +229,25 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
     if (code == EG_X_GE) left.low = y.low, right.high = x.high;
     limit_node(c, f, a, left);
     limit_node(c, f, b, right);
-    for (int m = 0; m < c->e->nodes; m++) { /* i >= j limits i − j and j − i, too */
+    /* i >= j + 2 limits i − j and j − i, too: the relation is one of A − B and the constant `by` */
+    int64_t by = 0, of_b = 0;
+    const int left_base = without_constants(c->e, a, &by), base = without_constants(c->e, b, &of_b);
+    by = eg__sum(of_b, -by);
+    eg_interval to = all;
+    if (code == EG_X_EQ) to = (eg_interval){ by, by };
+    if (code == EG_X_GT || code == EG_X_GE) to.low = eg__sum(by, code == EG_X_GT);
+    if (code == EG_X_LT || code == EG_X_LE) to.high = eg__sum(by, -(code == EG_X_LT));
+    for (int m = 0; m < c->e->nodes && code != EG_X_NE; m++) {
         const eg_node *d = &c->e->node[m];
-        const bool same = d->in[0] == a && d->in[1] == b, other = d->in[0] == b && d->in[1] == a;
-        if (d->code != EG_X_SUB || d->kind != EG_IS_WHOLE || !(same || other)) continue;
-        eg_interval to = all;
-        if (code == EG_X_EQ) to = (eg_interval){ 0, 0 };
-        if (code == EG_X_GT || code == EG_X_GE) to.low = code == EG_X_GT;
-        if (code == EG_X_LT || code == EG_X_LE) to.high = code == EG_X_LT ? -1 : 0;
-        limit_node(c, f, m, same ? to : (eg_interval){ -to.high, -to.low });
+        int64_t more = 0, less = 0;
+        if (d->code != EG_X_SUB || d->kind != EG_IS_WHOLE) continue;
+        const int x0 = without_constants(c->e, d->in[0], &more),
+                  y0 = without_constants(c->e, d->in[1], &less);
+        more = eg__sum(more, -less);
+        if (x0 == left_base && y0 == base)
+            limit_node(c, f, m, moved_by(to, more));
+        else if (x0 == base && y0 == left_base)
+            limit_node(c, f, m, moved_by((eg_interval){ -to.high, -to.low }, more));
     }
 }
 /* True if index r of a read, which lies in v, stays within its axis; else records an error that
