@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy
 import torch
 from jax.test_util import check_grads
-from torch.autograd import Function, forward_ad, gradcheck, gradgradcheck
+from torch.autograd import Function, gradcheck, gradgradcheck
 
 warnings.simplefilter("ignore")
+torch.manual_seed(0)
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_platforms", "cpu")
 
