@@ -191,7 +191,7 @@ typedef struct eg_block_plan {
     uint32_t by_row, by_lane; /* letters that vary along rows, along lanes */
     uint32_t wanted;          /* tensors whose cotangents are wanted; bit 31: the score's */
     size_t bytes;             /* of the workspace, which is 64-byte aligned */
-    int64_t values, scratch, offsets, sums; /* where its parts begin, in bytes */
+    int64_t values, scratch, offsets, sums, spare; /* where its parts begin, in bytes */
     uint8_t extent[EG_NODES_MAX];
     /* of each node: the root depends on it; its cotangent is needed */
     bool used[EG_NODES_MAX], moved[EG_NODES_MAX];

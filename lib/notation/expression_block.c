@@ -141,6 +141,9 @@ void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64
     p->scratch = r.end, r.end += 4 * most;
     p->offsets = r.end, r.end += most;
     p->sums = r.end, r.end += most;
+    p->spare = r.end;
+    if (p->slopes)
+        r.end += eg__round_up(rows * block_padded(lanes) * (f64 ? 8 : 4), EG_ALIGN) + most;
     p->values = r.end;
     place_values(p, &r);
     place_slopes(p, &r);
@@ -185,18 +188,20 @@ static int64_t counting(const block *x, int k)
     const int extent = x->p->extent[k];
     return extent == EG_EXTENT_ONE ? 1 : extent == EG_EXTENT_ROWS ? x->b->rows : x->b->lanes;
 }
-/* Returns the numbers of node j that row r of node k reads. *still: they are a single number, which
- * all elements of the row share. */
-static const char *seen_by(const block *x, int k, int j, int64_t r, bool *still)
+/* Returns the numbers of node j that row r of node k reads, and the bytes to those of the next row.
+ * *still: they are a single number, which all elements of the row share. */
+static const char *seen_by(const block *x, int k, int j, int64_t r, int64_t *step, bool *still)
 {
     const lying *v = &x->v[j];
     const int extent = x->p->extent[j];
+    *step = 0;
     *still = extent == EG_EXTENT_ONE && x->p->extent[k] != EG_EXTENT_ONE;
     if (x->p->extent[k] != EG_EXTENT_BLOCK) return v->p;
     if (extent == EG_EXTENT_ROWS) *still = true;
-    return v->p + (extent == EG_EXTENT_BLOCK  ? r * v->step
-                   : extent == EG_EXTENT_ROWS ? r * block_width(x->p, j)
-                                              : 0);
+    *step = extent == EG_EXTENT_BLOCK  ? v->step
+            : extent == EG_EXTENT_ROWS ? block_width(x->p, j)
+                                       : 0;
+    return v->p + r * *step;
 }
 /* Writes n copies of the number `one`, of `width` bytes. */
 static void copies(int width, int64_t n, void *to, const void *one)
@@ -420,26 +425,46 @@ static void read_values(const block *x, int k)
 }
 
 /* -- operations ------------------------------------------------------------------------------- */
-/* Sets in[] to the operands of node k in row r and returns a bit for each that is a single number.
- * Loops of three operands have no form for single numbers, but for the last two together, and that
- * for values only; otherwise such operands are copied along the row. */
-static unsigned block_operands(const block *x, int k, int64_t r, bool values, const void **in)
+/* Sets the operands of node k, from row r on. False if loops have no form for those that are single
+ * numbers: of three operands only the last two may be, together, and for values alone. */
+static bool strip_operands(const block *x, int k, int64_t r, bool values, eg_strip *s)
 {
     const eg_node *n = &x->p->e->node[k];
-    unsigned still = 0;
+    s->still = 0;
     for (int i = 0; i < n->count; i++) {
         bool one;
-        in[i] = seen_by(x, k, n->in[i], r, &one);
-        still |= (unsigned)one << i;
+        s->in[i] = seen_by(x, k, n->in[i], r, &s->step[i], &one);
+        s->still |= (unsigned)one << i;
     }
-    if (n->count < 3 || (values && still == 6)) return still;
-    for (int i = 0; i < 3; i++) {
-        if (!(still >> i & 1)) continue;
-        void *room = row_buffer(x, 1 + i);
-        copies(block_width(x->p, n->in[i]), length_of(x, k), room, in[i]);
-        in[i] = room;
+    return n->count < 3 || !s->still || (values && s->still == 6);
+}
+/* Runs a loop over the rows of node k; if it has no form for the operands, row by row with single
+ * numbers copied along the row. */
+static void strip_run(const block *x, int k, bool values, eg_strip_loop *loop, eg_strip *s)
+{
+    const eg_node *n = &x->p->e->node[k];
+    if (strip_operands(x, k, 0, values, s)) {
+        loop(s);
+        return;
     }
-    return 0;
+    const int64_t rows = s->rows;
+    char *out = s->out;
+    const char *g = s->g, *y = s->y;
+    s->rows = 1;
+    for (int64_t r = 0; r < rows; r++) {
+        strip_operands(x, k, r, values, s);
+        s->out = out + r * s->out_step;
+        s->g = values ? NULL : g + r * s->g_step;
+        s->y = values ? NULL : y + r * s->y_step;
+        for (int i = 0; i < 3; i++) {
+            if (!(s->still >> i & 1)) continue;
+            void *room = row_buffer(x, 1 + i);
+            copies(block_width(x->p, n->in[i]), s->n, room, s->in[i]);
+            s->in[i] = room;
+        }
+        s->still = 0;
+        loop(s);
+    }
 }
 /* True if node k and its operands lie such that all rows can be computed as one long row. */
 static bool is_flat(const block *x, int k, bool values)
@@ -457,7 +482,7 @@ static bool is_flat(const block *x, int k, bool values)
     }
     return n->count < 3 || !one || (values && one == 6);
 }
-static eg_value_loop *loop_of(const block *x, const eg_node *n)
+static eg_strip_loop *loop_of(const block *x, const eg_node *n)
 {
     const eg_node *first = &x->p->e->node[n->in[0]];
     if (n->code == EG_X_TO_FLOAT) return x->floats->float_of[!x->p->narrow];
@@ -469,15 +494,12 @@ static eg_value_loop *loop_of(const block *x, const eg_node *n)
 }
 static void operation_values(const block *x, int k)
 {
-    const void *in[3];
-    eg_value_loop *loop = loop_of(x, &x->p->e->node[k]);
     const bool flat = is_flat(x, k, true);
-    const int64_t rows = x->p->extent[k] == EG_EXTENT_BLOCK && !flat ? x->b->rows : 1;
-    for (int64_t r = 0; r < rows; r++) {
-        const unsigned still = block_operands(x, k, r, true, in);
-        loop(flat ? x->b->rows * x->wide : length_of(x, k), x->v[k].p + r * x->v[k].step, in,
-             still);
-    }
+    eg_strip s = { .rows = x->p->extent[k] == EG_EXTENT_BLOCK && !flat ? x->b->rows : 1,
+                   .n = flat ? x->b->rows * x->wide : length_of(x, k),
+                   .out = x->v[k].p,
+                   .out_step = x->v[k].step };
+    strip_run(x, k, true, loop_of(x, &x->p->e->node[k]), &s);
 }
 
 /* Copies the value of the root, rows × lanes without padding, to the caller's result. */
@@ -553,63 +575,49 @@ static void put_float(const block *x, void *p, int64_t k, double value, bool fre
     else
         ((float *)p)[k] = fresh ? (float)value : ((float *)p)[k] + (float)value;
 }
-/* The sum of a cotangent over the rows, the lanes or both that node j does not vary with, while its
- * rows arrive one after another. */
-typedef struct fold {
-    int j;
-    int64_t n; /* the length of a row without padding */
-    bool rows;
-    double all; /* the sum, if j varies with neither */
-} fold;
-static void fold_begin(const block *x, fold *f)
+/* Adds rows of n cotangents, `step` bytes apart, to the cotangent of node j, summed over the rows,
+ * the lanes or both that j does not vary with. */
+static void fold(block *x, int j, int64_t rows, int64_t n, const void *from, int64_t step)
 {
-    if (x->p->extent[f->j] == EG_EXTENT_LANES) memset(x->work + x->p->sums, 0, (size_t)x->wide * 8);
-}
-static void fold_row(const block *x, fold *f, int64_t r, const void *row)
-{
-    const int extent = x->p->extent[f->j];
-    if (extent == EG_EXTENT_LANES)
-        x->floats->add_wide(f->n, (double *)(void *)(x->work + x->p->sums), row);
-    else if (extent == EG_EXTENT_ROWS)
-        put_float(x, cotangent_at(x, f->j, 0), r, x->floats->total(f->n, row), x->fresh[f->j]);
-    else
-        f->all += x->floats->total(f->n, row);
-}
-static void fold_end(block *x, fold *f)
-{
-    const int extent = x->p->extent[f->j];
-    char *to = cotangent_at(x, f->j, 0);
+    const int extent = x->p->extent[j];
+    double *sum = (double *)(void *)(x->work + x->p->sums), all = 0;
+    char *to = cotangent_at(x, j, 0);
     if (extent == EG_EXTENT_LANES) {
         void *row = row_buffer(x, 0);
-        x->floats->from_wide(x->wide, row, (const double *)(const void *)(x->work + x->p->sums));
-        if (x->fresh[f->j])
-            memcpy(to, row, (size_t)x->wide * (x->p->f64 ? 8 : 4));
-        else
-            x->floats->add(x->wide, to, row);
+        memset(sum, 0, (size_t)x->wide * 8);
+        x->floats->add_rows(rows, n, sum, from, step);
+        x->floats->from_wide(x->wide, x->fresh[j] ? to : row, sum);
+        if (!x->fresh[j]) x->floats->add(x->wide, to, row);
     } else if (extent == EG_EXTENT_ROWS) {
-        for (int64_t r = x->b->rows; r < x->tall; r++) put_float(x, to, r, 0, true);
-    } else
-        for (int k = 0; k < EG_LANES; k++) put_float(x, to, k, f->all, x->fresh[f->j]);
-    x->fresh[f->j] = false;
+        x->floats->totals(rows, n, sum, from, step);
+        for (int64_t r = 0; r < rows; r++) put_float(x, to, r, sum[r], x->fresh[j]);
+        for (int64_t r = rows; r < x->tall; r++) put_float(x, to, r, 0, true);
+    } else {
+        x->floats->totals(rows, n, sum, from, step);
+        for (int64_t r = 0; r < rows; r++) all += sum[r];
+        for (int k = 0; k < EG_LANES; k++) put_float(x, to, k, all, x->fresh[j]);
+    }
+    x->fresh[j] = false;
 }
 /* Sets the cotangent of the root from that of the caller. */
 static void take_in(block *x)
 {
     const int k = x->p->root, width = x->p->f64 ? 8 : 4;
-    const int64_t lanes = x->b->lanes;
-    fold f = { .j = k, .n = lanes };
-    const bool block_wide = x->p->extent[k] == EG_EXTENT_BLOCK;
-    if (!block_wide) fold_begin(x, &f);
-    for (int64_t r = 0; r < x->b->rows; r++) {
-        const char *row = (const char *)x->b->g + r * x->b->g_step * width;
-        if (block_wide) {
-            memcpy(cotangent_at(x, k, r), row, (size_t)(lanes * width));
-            memset(cotangent_at(x, k, r) + lanes * width, 0, (size_t)((x->wide - lanes) * width));
-        } else
-            fold_row(x, &f, r, row);
+    const int64_t lanes = x->b->lanes, step = x->b->g_step * width;
+    if (x->p->extent[k] != EG_EXTENT_BLOCK) {
+        fold(x, k, x->b->rows, lanes, x->b->g, step);
+        return;
     }
-    if (!block_wide) fold_end(x, &f);
     x->fresh[k] = false;
+    if (x->wide * width == step && x->wide == lanes) {
+        memcpy(cotangent_at(x, k, 0), x->b->g, (size_t)(x->b->rows * step));
+        return;
+    }
+    for (int64_t r = 0; r < x->b->rows; r++) {
+        char *to = cotangent_at(x, k, r);
+        memcpy(to, (const char *)x->b->g + r * step, (size_t)(lanes * width));
+        memset(to + lanes * width, 0, (size_t)((x->wide - lanes) * width));
+    }
 }
 /* Adds to the cotangent of operand i of node k what it gets from that of k. */
 static void to_operand(block *x, int k, int i)
@@ -617,24 +625,24 @@ static void to_operand(block *x, int k, int i)
     const eg_block_plan *p = x->p;
     const eg_node *n = &p->e->node[k];
     const int j = n->in[i];
-    const void *in[3];
-    eg_slope_loop *loop = x->floats->slope[n->code][i];
-    const bool same = p->extent[j] == p->extent[k];
-    const bool flat = same && x->fresh[j] && is_flat(x, k, false);
-    const int64_t rows = p->extent[k] == EG_EXTENT_BLOCK && !flat ? x->b->rows : 1,
-                  length = flat ? x->b->rows * x->wide : length_of(x, k);
-    fold f = { .j = j, .n = counting(x, k) };
-    if (!same) fold_begin(x, &f);
-    for (int64_t r = 0; r < rows; r++) {
-        const unsigned still = block_operands(x, k, r, false, in);
-        void *to = same && x->fresh[j] ? (void *)cotangent_at(x, j, r) : row_buffer(x, 0);
-        loop(length, to, cotangent_at(x, k, r), x->v[k].p + r * x->v[k].step, in, still);
-        if (!same)
-            fold_row(x, &f, r, to);
-        else if (!x->fresh[j])
-            x->floats->add(length, cotangent_at(x, j, r), to);
-    }
-    if (!same) fold_end(x, &f);
+    const bool same = p->extent[j] == p->extent[k], there = same && x->fresh[j],
+               flat = is_flat(x, k, false);
+    const int64_t rows = p->extent[k] == EG_EXTENT_BLOCK ? x->b->rows : 1, length = length_of(x, k),
+                  step = length * (p->f64 ? 8 : 4);
+    void *to = there ? cotangent_at(x, j, 0) : x->work + p->spare;
+    eg_strip s = { .rows = flat ? 1 : rows,
+                   .n = flat ? rows * length : length,
+                   .out = to,
+                   .out_step = step,
+                   .g = cotangent_at(x, k, 0),
+                   .g_step = step,
+                   .y = x->v[k].p,
+                   .y_step = x->v[k].step };
+    strip_run(x, k, false, x->floats->slope[n->code][i], &s);
+    if (!same)
+        fold(x, j, rows, counting(x, k), to, step);
+    else if (!there)
+        x->floats->add(rows * length, cotangent_at(x, j, 0), to);
     x->fresh[j] = false;
 }
 /* Adds the cotangent of read k to that of its tensor, or writes it if the sink is direct. */
@@ -667,6 +675,10 @@ static void to_tensor(const block *x, int k)
 static void to_score(const block *x, int k)
 {
     const int64_t width = x->p->f64 ? 8 : 4;
+    if (x->wide == x->b->lanes && x->wide == x->b->dscore_step) {
+        memcpy(x->b->dscore, cotangent_at(x, k, 0), (size_t)(x->b->rows * x->wide * width));
+        return;
+    }
     for (int64_t r = 0; r < x->b->rows; r++)
         memcpy((char *)x->b->dscore + r * x->b->dscore_step * width, cotangent_at(x, k, r),
                (size_t)(x->b->lanes * width));

@@ -6,47 +6,51 @@
 
 /* clang-format off */
 #define EACH(...) EG_EVERY_LANE for (int64_t k = 0; k < n; k++) { __VA_ARGS__; }
-#define LOOP(NAME) \
-    EG_CLONES static void NAME(int64_t n, void *out, const void *const *in, unsigned still)
-#define SLOPE(NAME) \
-    EG_CLONES static void NAME(int64_t n, void *out, const void *g_, const void *y_,     \
-                               const void *const *in, unsigned still)
+#define LOOP(NAME) EG_CLONES static void NAME(const eg_strip *s)
+#define ROWS       for (int64_t r = 0, n = s->n & -EG_LANES; r < s->rows; r++)
+#define OUT(T, p)  T *p = (T *)(void *)((char *)s->out + r * s->out_step)
+#define IN(T, p, FROM, STEP) \
+    const T *p = (const T *)(const void *)((const char *)(FROM) + r * (STEP))
 #define UNARY(NAME, TO, FROM, VALUE) LOOP(NAME)                                             \
     {                                                                                       \
-        TO *o = out; const FROM *p = in[0]; (void)still; n &= -EG_LANES;                    \
-        EACH(const FROM x = p[k]; o[k] = (TO)(VALUE))                                       \
+        ROWS { OUT(TO, o); IN(FROM, p, s->in[0], s->step[0]);                               \
+            EACH(const FROM x = p[k]; o[k] = (TO)(VALUE)) }                                 \
     }
 #define BINARY(NAME, TO, FROM, VALUE) LOOP(NAME)                                            \
     {                                                                                       \
-        TO *o = out; const FROM *p = in[0], *q = in[1], p0 = *p, q0 = *q; n &= -EG_LANES;   \
-        if (still == 1) EACH(const FROM a = p0, b = q[k]; o[k] = (TO)(VALUE))               \
-        else if (still == 2) EACH(const FROM a = p[k], b = q0; o[k] = (TO)(VALUE))          \
-        else EACH(const FROM a = p[k], b = q[k]; o[k] = (TO)(VALUE)) }
+        ROWS { OUT(TO, o); IN(FROM, p, s->in[0], s->step[0]); IN(FROM, q, s->in[1], s->step[1]); \
+            const FROM p0 = *p, q0 = *q;                                                    \
+            if (s->still == 1) EACH(const FROM a = p0, b = q[k]; o[k] = (TO)(VALUE))        \
+            else if (s->still == 2) EACH(const FROM a = p[k], b = q0; o[k] = (TO)(VALUE))   \
+            else EACH(const FROM a = p[k], b = q[k]; o[k] = (TO)(VALUE)) } }
 #define TERNARY(NAME, TO, FIRST, FROM, VALUE) LOOP(NAME)                                    \
     {                                                                                       \
-        TO *o = out; const FIRST *p = in[0]; const FROM *q = in[1], *r = in[2], q0 = *q, r0 = *r; \
-        if (still == 6) EACH(const FIRST a = p[k]; const FROM b = q0, c = r0; o[k] = (TO)(VALUE)) \
-        else EACH(const FIRST a = p[k]; const FROM b = q[k], c = r[k]; o[k] = (TO)(VALUE))  \
-    }
-#define UNARY_SLOPE(NAME, VALUE) SLOPE(NAME)                                                \
+        ROWS { OUT(TO, o); IN(FIRST, p, s->in[0], s->step[0]);                              \
+            IN(FROM, q, s->in[1], s->step[1]); IN(FROM, t, s->in[2], s->step[2]);           \
+            const FROM q0 = *q, t0 = *t;                                                    \
+            if (s->still == 6)                                                              \
+                EACH(const FIRST a = p[k]; const FROM b = q0, c = t0; o[k] = (TO)(VALUE))   \
+            else EACH(const FIRST a = p[k]; const FROM b = q[k], c = t[k]; o[k] = (TO)(VALUE)) } }
+#define SLOPE_ROWS ROWS { OUT(T, d); IN(T, v, s->g, s->g_step); IN(T, w, s->y, s->y_step);
+#define UNARY_SLOPE(NAME, VALUE) LOOP(NAME)                                                 \
     {                                                                                       \
-        T *d = out; const T *v = g_, *w = y_, *p = in[0]; (void)still; n &= -EG_LANES;      \
-        EACH(const T g = v[k], y = w[k], x = p[k]; (void)g, (void)y, (void)x; d[k] = VALUE) \
-    }
+        SLOPE_ROWS IN(T, p, s->in[0], s->step[0]);                                          \
+            EACH(const T g = v[k], y = w[k], x = p[k]; (void)g, (void)y, (void)x; d[k] = VALUE) } }
 #define OPERANDS_2(A, B, VALUE) \
     EACH(const T g = v[k], y = w[k], a = A, b = B; (void)g, (void)y, (void)a, (void)b; d[k] = VALUE)
-#define BINARY_SLOPE(NAME, VALUE) SLOPE(NAME)                                               \
+#define BINARY_SLOPE(NAME, VALUE) LOOP(NAME)                                                \
     {                                                                                       \
-        T *d = out; const T *v = g_, *w = y_, *p = in[0], *q = in[1], p0 = *p, q0 = *q;     \
-        if (still == 1) OPERANDS_2(p0, q[k], VALUE)                                         \
-        else if (still == 2) OPERANDS_2(p[k], q0, VALUE)                                    \
-        else OPERANDS_2(p[k], q[k], VALUE) }
-#define TERNARY_SLOPE(NAME, FIRST, VALUE) SLOPE(NAME)                                       \
+        SLOPE_ROWS IN(T, p, s->in[0], s->step[0]); IN(T, q, s->in[1], s->step[1]);          \
+            const T p0 = *p, q0 = *q;                                                       \
+            if (s->still == 1) OPERANDS_2(p0, q[k], VALUE)                                  \
+            else if (s->still == 2) OPERANDS_2(p[k], q0, VALUE)                             \
+            else OPERANDS_2(p[k], q[k], VALUE) } }
+#define TERNARY_SLOPE(NAME, FIRST, VALUE) LOOP(NAME)                                        \
     {                                                                                       \
-        T *d = out; const T *v = g_, *q = in[1], *r = in[2]; const FIRST *p = in[0];        \
-        EACH(const T g = v[k], b = q[k], c = r[k]; const FIRST a = p[k]; (void)b, (void)c;  \
-             (void)still, (void)y_; d[k] = VALUE)                                           \
-    }
+        SLOPE_ROWS IN(FIRST, p, s->in[0], s->step[0]);                                      \
+            IN(T, q, s->in[1], s->step[1]); IN(T, t, s->in[2], s->step[2]); (void)w;        \
+            EACH(const T g = v[k], b = q[k], c = t[k]; const FIRST a = p[k];                \
+                 (void)b, (void)c; d[k] = VALUE) } }
 #define COMPARISONS(FROM, OF)                                                               \
     BINARY(NAME(OF##_eq), uint8_t, FROM, a == b) BINARY(NAME(OF##_ne), uint8_t, FROM, a != b) \
     BINARY(NAME(OF##_lt), uint8_t, FROM, a < b)  BINARY(NAME(OF##_le), uint8_t, FROM, a <= b) \

@@ -4,25 +4,34 @@
 #define EG_EXPRESSION_LOOPS_H
 #include "notation/whole.h"
 
-/* Computes out[k] = f(in[0][k], …) for k < n. If bit j of still is set, operand j is the single
- * number in[j][0]; of three operands the last two are single numbers, or none is. n is a multiple
- * of EG_LANES; out may be an operand. */
-typedef void eg_value_loop(int64_t n, void *out, const void *const *in, unsigned still);
-/* Computes the cotangents d[k] of one operand of f from g[k] and y[k], the cotangent and the value
- * of f. */
-typedef void eg_slope_loop(int64_t n, void *d, const void *g, const void *y, const void *const *in,
-                           unsigned still);
+/* Rows of n numbers that a loop reads and writes; n is a multiple of EG_LANES, and a step is the
+ * bytes from row to row. */
+typedef struct eg_strip {
+    int64_t rows, n;
+    void *out;
+    int64_t out_step;
+    const void *in[3];
+    int64_t step[3];
+    unsigned still; /* bit j: in[j] has one number for each row; of three operands the last two */
+    /* for slopes: the cotangent and the value of the function */
+    const void *g, *y;
+    int64_t g_step, y_step;
+} eg_strip;
+/* Computes out[k] = f(in[0][k], …), or the cotangents out[k] of one operand of f; out may be an
+ * operand. */
+typedef void eg_strip_loop(const eg_strip *);
 
 /* The loops for one width, by eg_node_code; eg__loops[0] is for float and int32_t (narrow),
  * eg__loops[1] for double and int64_t (wide). */
 typedef struct eg_loops {
-    eg_value_loop *of_float[EG_X_CODES], *of_whole[EG_X_CODES], *of_truth[EG_X_CODES];
-    eg_slope_loop *slope[EG_X_CODES][3];
-    eg_value_loop *float_of[2]; /* convert whole numbers, narrow or wide, to float */
-    /* sum[k] += x[k], in floats and in doubles; Σ x[k]; x[k] = sum[k] */
+    eg_strip_loop *of_float[EG_X_CODES], *of_whole[EG_X_CODES], *of_truth[EG_X_CODES];
+    eg_strip_loop *slope[EG_X_CODES][3];
+    eg_strip_loop *float_of[2]; /* convert whole numbers, narrow or wide, to float */
+    /* sum[k] += x[k]; over rows r of x, which lie `step` bytes apart: sum[k] += Σ_r x[r][k] and
+     * sum[r] = Σ_k x[r][k]; x[k] = sum[k] */
     void (*add)(int64_t n, void *sum, const void *x);
-    void (*add_wide)(int64_t n, double *sum, const void *x);
-    double (*total)(int64_t n, const void *x);
+    void (*add_rows)(int64_t rows, int64_t n, double *sum, const void *x, int64_t step);
+    void (*totals)(int64_t rows, int64_t n, double *sum, const void *x, int64_t step);
     void (*from_wide)(int64_t n, void *x, const double *sum);
     /* to[offset[k]] += x[k] in the order of k; to[k · step] += x[k] if offset is NULL */
     void (*scatter)(int64_t n, double *to, const int64_t *offset, int64_t step, const void *x);

@@ -97,20 +97,23 @@ EG_CLONES static void NAME(whole_by)(int64_t n, W *out, const W *x, W m, bool re
              const W r = (W)((uint32_t)v - (uint32_t)q * (uint32_t)by);
              out[k] = q - (W)(r < 0) + (W)(r >= by))
 }
-static void NAME(whole_div)(int64_t n, void *out, const void *const *in, unsigned still)
+/* x / m or x % m, row by row. */
+static void NAME(whole_ratio)(const eg_strip *s, bool rest, eg_strip_loop *plain)
 {
-    if (still == 2 && *(const W *)in[1])
-        NAME(whole_by)(n, out, in[0], *(const W *)in[1], false);
-    else
-        NAME(whole_divide)(n, out, in, still);
+    bool one = s->still == 2;
+    for (int64_t r = 0; r < s->rows && one; r++)
+        one = *(const W *)(const void *)((const char *)s->in[1] + r * s->step[1]) != 0;
+    if (!one) {
+        plain(s);
+        return;
+    }
+    for (int64_t r = 0; r < s->rows; r++) NAME(whole_by)
+    (s->n, (W *)(void *)((char *)s->out + r * s->out_step),
+     (const W *)(const void *)((const char *)s->in[0] + r * s->step[0]),
+     *(const W *)(const void *)((const char *)s->in[1] + r * s->step[1]), rest);
 }
-static void NAME(whole_mod)(int64_t n, void *out, const void *const *in, unsigned still)
-{
-    if (still == 2 && *(const W *)in[1])
-        NAME(whole_by)(n, out, in[0], *(const W *)in[1], true);
-    else
-        NAME(whole_rest)(n, out, in, still);
-}
+static void NAME(whole_div)(const eg_strip *s) { NAME(whole_ratio)(s, false, NAME(whole_divide)); }
+static void NAME(whole_mod)(const eg_strip *s) { NAME(whole_ratio)(s, true, NAME(whole_rest)); }
 
 /* -- sums ------------------------------------------------------------------------------------- */
 EG_CLONES static void NAME(add)(int64_t n, void *sum, const void *x)
@@ -119,22 +122,29 @@ EG_CLONES static void NAME(add)(int64_t n, void *sum, const void *x)
     const T *v = x;
     EACH(s[k] += v[k])
 }
-EG_CLONES static void NAME(add_wide)(int64_t n, double *sum, const void *x)
+EG_CLONES static void NAME(add_rows)(int64_t rows, int64_t n, double *sum, const void *x,
+                                     int64_t step)
 {
-    const T *v = x;
-    EACH(sum[k] += (double)v[k])
+    for (int64_t r = 0; r < rows; r++) {
+        const T *v = (const T *)(const void *)((const char *)x + r * step);
+        EACH(sum[k] += (double)v[k])
+    }
 }
-/* Σ x[k] in EG_LANES partial sums: element k goes to sum k mod EG_LANES. */
-EG_CLONES static double NAME(total)(int64_t n, const void *x)
+/* Element k of a row goes to partial sum k mod EG_LANES; those are added pairwise. */
+EG_CLONES static void NAME(totals)(int64_t rows, int64_t n, double *sum, const void *x,
+                                   int64_t step)
 {
-    const T *v = x;
-    double part[EG_LANES] = { 0 }, sum = 0;
-    int64_t k = 0;
-    for (; k + EG_LANES <= n; k += EG_LANES)
-        for (int l = 0; l < EG_LANES; l++) part[l] += (double)v[k + l];
-    for (int l = 0; k < n; k++, l++) part[l] += (double)v[k];
-    for (int l = 0; l < EG_LANES; l++) sum += part[l];
-    return sum;
+    for (int64_t r = 0; r < rows; r++) {
+        const T *v = (const T *)(const void *)((const char *)x + r * step);
+        double part[EG_LANES] = { 0 };
+        int64_t k = 0;
+        for (; k + EG_LANES <= n; k += EG_LANES)
+            for (int l = 0; l < EG_LANES; l++) part[l] += (double)v[k + l];
+        for (int l = 0; k < n; k++, l++) part[l] += (double)v[k];
+        for (int half = EG_LANES / 2; half; half /= 2)
+            for (int l = 0; l < half; l++) part[l] += part[l + half];
+        sum[r] = part[0];
+    }
 }
 EG_CLONES static void NAME(from_wide)(int64_t n, void *x, const double *sum)
 {
@@ -167,7 +177,7 @@ static const eg_loops NAME(loops) = {
                [EG_X_CLIP] = { NAME(clip_slope_x), NAME(clip_slope_low), NAME(clip_slope_high) },
                EG_FUNCTIONS_1(TO_1) EG_FUNCTIONS_2(TO_2) },
     .float_of = { NAME(of_narrow), NAME(of_wide) },
-    .add = NAME(add), .add_wide = NAME(add_wide), .total = NAME(total),
+    .add = NAME(add), .add_rows = NAME(add_rows), .totals = NAME(totals),
     .from_wide = NAME(from_wide), .scatter = NAME(scatter),
 };
 /* clang-format on */
