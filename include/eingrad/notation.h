@@ -100,13 +100,15 @@ EG_API eg_tensor *eg_spec_fail(const eg_spec *, eg_code, int term, int item, con
     ;
 
 /* -- formulas: "j <= i & j > i - |h|", a predicate; "g*4 + r", a number ----------------------- */
-/* docs/expressions.md has the language; here every name that is not called as a function is an
- * index. */
+/* docs/expressions.md has the language. Here a name before brackets is a tensor, as in
+ * "doc[b,i] == doc[b,j]", and every other name that is not called as a function is an index. */
 typedef struct eg_formula {
     const char *text;
-    bool truth;  /* true or false; else a number                                */
+    bool truth;  /* true or false, or an element of a tensor; else a number     */
     int indices; /* names that occur, as i or as |i|, in order of appearance */
     const char *const *index;
+    int tensors; /* names that occur before brackets, in order of appearance */
+    const char *const *tensor;
     eg_ctx *cx;
     const char *who;
     int places; /* where they stand, for eg_formula_replace                     */

@@ -18,30 +18,32 @@ static const eg_formula *formula_of(eg_ctx *cx, const char *who, const char *tex
     size_t names = 0;
     for (size_t k = 0; k < n; k++) names += (size_t)at[k].length + 1;
     char *block =
-        eg__alloc(cx, sizeof(eg_formula) + n * (sizeof(eg__formula_place) + sizeof(char *)) +
+        eg__alloc(cx, sizeof(eg_formula) + n * (sizeof(eg__formula_place) + 2 * sizeof(char *)) +
                           names + length + whose);
     if (!block) return NULL;
     eg_formula *f = (void *)block;
     eg__formula_place *place = (void *)(f + 1);
-    const char **index = (void *)(place + n);
-    char *name = (char *)(index + n), *copy = name + names;
+    const char **index = (void *)(place + n), **tensor = index + n;
+    char *name = (char *)(tensor + n), *copy = name + names;
     *f = (eg_formula){ .text = memcpy(copy, text, length),
                        .truth = truth,
                        .index = index,
+                       .tensor = tensor,
                        .cx = cx,
                        .who = memcpy(copy + length, who, whose),
-                       .places = places,
                        .place = place };
     for (size_t k = 0; k < n; k++) {
         memcpy(name, text + at[k].name, (size_t)at[k].length);
         name[at[k].length] = 0;
-        int i = 0;
-        while (i < f->indices && strcmp(index[i], name)) i++;
-        if (i == f->indices) {
-            index[f->indices++] = name;
+        const char **of = at[k].tensor ? tensor : index;
+        int *count = at[k].tensor ? &f->tensors : &f->indices, i = 0;
+        while (i < *count && strcmp(of[i], name)) i++;
+        if (i == *count) {
+            of[(*count)++] = name;
             name += at[k].length + 1;
         }
-        place[k] = (eg__formula_place){ at[k].from, at[k].to, i, at[k].size };
+        if (!at[k].tensor)
+            place[f->places++] = (eg__formula_place){ at[k].from, at[k].to, i, at[k].size };
     }
     return f;
 }
@@ -59,7 +61,9 @@ static __attribute__((noinline)) const eg_formula *formula_read(eg_ctx *cx, cons
                                                                                .place = place,
                                                                                .places = &places });
     if (!e) return NULL;
-    return formula_of(cx, who, text, e->node[e->root].kind == EG_IS_TRUTH, places, place);
+    const eg_node *root = &e->node[e->root];
+    return formula_of(cx, who, text, root->kind == EG_IS_TRUTH || root->code == EG_X_READ, places,
+                      place);
 }
 const eg_formula *eg_formula_parse(eg_ctx *cx, const char *who, const char *text)
 {
