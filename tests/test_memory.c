@@ -174,6 +174,21 @@ static bool safetensors(void)
     eg_safetensors_close(file);
     return good;
 }
+static bool pretrained(void)
+{
+    static const char *const models[] = { "qwen2", "llama_bf16" };
+    const eg_mark m = eg_push(cx);
+    bool good = true;
+    for (int k = 0; k < 2 && good; k++) {
+        char path[512];
+        const char *top = getenv("EG_SRCDIR");
+        snprintf(path, sizeof path, "%s/tests/data/models/%s", top ? top : ".", models[k]);
+        eg_transformer *net = eg_pretrained_load(eg_params_open(cx), path);
+        good = net && eg_ok(eg_transformer_run(net, eg_from(cx, ((int32_t[]){ 3, 1 }), 1, 2)));
+    }
+    eg_pop(cx, m);
+    return good;
+}
 static bool pictures(void)
 {
     static const char *const rows[] = { "a", "b" };
@@ -260,11 +275,33 @@ static bool other_names(void) /* per head, as PyTorch calls it, packed */
 }
 static bool linear_attention(void)
 {
-    eg_tensor *x = eg_normal(cx, 0, 1, 1, 70, 1, 2), *w, *g;
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 70, 1, 2), *w, *s, *g;
     eg_tensor *y =
         eg_linear_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j <= i", .weights = &w);
-    return eg_grad(y, eg_ones_like(y), 1, &x, &g) == 0 && eg_ok(w) &&
+    eg_tensor *z =
+        eg_linear_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j <= i", .phi = "exp(x)",
+                            .no_norm = true, .next = &s, .decay = { "bjhd", eg_sigmoid(x) });
+    return eg_grad(eg_add(y, z), eg_ones_like(y), 1, &x, &g) == 0 && eg_ok(w) && eg_ok(s) &&
            isfinite(eg_item(eg_sum(NULL, g)));
+}
+static bool options_of_modules(void) /* gates, norms of query and key, further keys, places */
+{
+    eg_params *p = eg_params_open(cx);
+    const eg_mha_args o = { .kv_heads = 1,
+                            .qk_norm = EG_QK_RMS,
+                            .rotary = 100,
+                            .rotary_width = 2,
+                            .bias_kv = true,
+                            .zero_attn = true,
+                            .sink = true,
+                            .temperature = 2 };
+    eg_block *b = eg_block_new(p, "", .d_model = 6, .heads = 2, .width = 3, .gated = true,
+                               .rms = true, .eps = 1e-6, .mha = &o);
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 3, 6), *g, *part[3];
+    if (!b || eg_unbind("b [i] m", x, 3, part)) return false;
+    eg_tensor *y =
+        eg_block_run(b, x, .where = "j <= i", .positions = { "i", eg_arange(cx, EG_F32, 2, 5, 1) });
+    return eg_grad(y, eg_ones_like(y), 1, &x, &g) == 0 && isfinite(eg_item(eg_sum(NULL, g)));
 }
 
 /* -- each of its allocations ------------------------------------------------------------------ */
@@ -391,6 +428,7 @@ static const struct {
     { "loading it, one step", load_and_step, saved },
     { "npy", npy, NULL },
     { "safetensors", safetensors, NULL },
+    { "models of others", pretrained, NULL },
     { "heat maps", pictures, NULL },
     { "gradient check", gradcheck, NULL },
     { "forward and reverse", both_modes, NULL },
@@ -398,6 +436,7 @@ static const struct {
     { "decoding with a cache", step_by_step, NULL },
     { "other names and forms", other_names, NULL },
     { "linear attention", linear_attention, NULL },
+    { "options of modules", options_of_modules, NULL },
     { "a complex step", complex_step, NULL },
 };
 

@@ -876,7 +876,7 @@ TEST(linear_attention_in_the_module)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 4, .kv_heads = 2,
-                           .core = eg_linear_attention_with);
+                           .linear = &(eg_linear_attention_args){ 0 });
     randomise(p, 0.4);
     bool keep[2][6] = { { 0 }, { 1, 1, 1, 1, 1, 1 } };
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *w,
@@ -913,13 +913,13 @@ TEST(linear_attention_takes_linear_memory) /* 4096 places: all scores would be 1
                   eg_stats(cx).used_peak - before);
 }
 
-LOOP_TEST(linear_attention_refuses, 12)
+LOOP_TEST(linear_attention_refuses, 8)
 {
     eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *keys = eg_ones(cx, 2, 5, 3, 2),
               *bias = eg_ones(cx, 4, 4);
     const struct {
         const char *spec;
-        eg_attention_args o;
+        eg_linear_attention_args o;
         const char *why;
     } cases[] = {
         { "bihd,bjhd,bjhe->bihe",
@@ -928,12 +928,6 @@ LOOP_TEST(linear_attention_refuses, 12)
         { "bihd,bjhd,bjhe->bihe",
           { .where = "j <= i", .k = keys, .v = keys },
           "'j' is 5 and 'i' is 4 with 0 before" },
-        { "bihd,bjhd,bjhe->bihe",
-          { .bias = { "ij", bias } },
-          "there is no softmax that .bias could be added before" },
-        { "bihd,bjhd,bjhe->bihe", { .form = EG_FUSED }, "speak of a softmax, which there is not" },
-        { "bihd,bjhd,bjhe->bihe", { .lengths = { "b", bias } }, ".lengths is not known" },
-        { "bihd,bjhd,bjhe->bihe", { .dropout = 0.1 }, "there are no weights to drop" },
         { "bihd,bjhd,bjhe->bihe",
           { .keep = { "bj", bias } },
           ".keep is f64; it needs bool or integers" },
@@ -947,7 +941,7 @@ LOOP_TEST(linear_attention_refuses, 12)
         { "bid,bjd,bje->bie", { 0 }, "operand 1 has rank 4" },
         { "bihd,bjhd,bjhe->bihe", { .k = keys }, "index 'j' is 5 in operand 2 but 4 in operand 3" },
     };
-    eg_attention_args o = cases[_i].o;
+    eg_linear_attention_args o = cases[_i].o;
     o.size = sizeof o, o.spec = cases[_i].spec, o.q = x;
     o.k = o.k ? o.k : x, o.v = o.v ? o.v : x;
     ck_assert(!eg_ok(eg_linear_attention_with(&o)));
@@ -985,9 +979,10 @@ LOOP_TEST(local_and_block_sparse, 4) /* against all scores with the same mask */
 static eg_tensor *self(void *m, eg_tensor *const *x) { return eg_mha_run(m, x[0]); }
 LOOP_TEST(drop_in_modules_to_second_order, 3)
 {
+    static const eg_linear_attention_args linear;
     static const eg_mha_args kinds[] = { { .where = "i - 2 < j <= i" },
                                          { .where = "i/2 == j/2 | j < 1" },
-                                         { .core = eg_linear_attention_with } };
+                                         { .linear = &linear } };
     eg_mha_args a = kinds[_i];
     a.size = sizeof a, a.params = eg_params_open(cx), a.name = "", a.d_model = 4, a.heads = 2;
     eg_mha *m = eg_mha_new_with(&a);

@@ -302,9 +302,9 @@ inline eg_tensor *eg_positions_run(const eg_positions *m, eg_tensor *x,
 EG_CXX_SPEC_(eg_tensor *, eg_rotary, eg_rotary_args)
 EG_CXX_NEW_(eg_mha, eg_mha_args)
 inline eg_tensor *eg_linear_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v,
-                                      eg_attention_args o = eg_attention_args())
+                                      eg_linear_attention_args o = eg_linear_attention_args())
 {
-    o = eg_cxx_attention_(spec, q, k, v, o);
+    o.size = sizeof o, o.spec = spec, o.q = q, o.k = k, o.v = v;
     return eg_linear_attention_with(&o);
 }
 inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = eg_mha_run_args())

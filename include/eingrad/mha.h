@@ -25,25 +25,71 @@ EG_API int eg_cache_cut(eg_cache *, int64_t length);
 EG_API int eg_cache_pick(eg_cache *, eg_tensor *index);
 
 /* -- rotary positions: (x₁, x₂) → (x₁ cos θ − x₂ sin θ, x₁ sin θ + x₂ cos θ),
- *                      θ = (i + offset) base^(−2k/d), k the pair's number
- * Pairs are k and k + d/2 (GPT-NeoX, LLaMA), or with .interleaved 2k and 2k + 1 (RoFormer). Su et
- * al. 2021, eq. 34. Refused: an odd width, letters that x does not have. */
+ *                      θ = (i + offset)/factor · base^(−2k/d), k the pair's number
+ *
+ * Pairs are k and k + d/2 (GPT-NeoX, LLaMA), or with .interleaved 2k and 2k + 1 (RoFormer, GPT-J);
+ * d is .width, and numbers beyond it stay as they are. Gradients flow to x, and to positions and
+ * frequencies that are floats. Su et al. 2021, eq. 34. Refused: an odd width, letters that x does
+ * not have, places under the width's letter. */
 typedef struct eg_rotary_args {
     size_t size;
     const char *spec; /* "bihd, id": the letters of x, then those of place and width */
     eg_tensor *x;
-    double base;    /* 10000 */
-    int64_t offset; /* the place of the first: 0 */
-    bool interleaved;
+    /* the angles */
+    double base;            /* > 0: 10000 */
+    eg_tensor *frequencies; /* (d/2): in the place of base^(−2k/d); f32 or f64, may be learned */
+    int64_t offset;         /* the place of the first, or what is added to .positions: 0 */
+    eg_masked positions;    /* {"bi", t}: places instead of 0, 1, 2 …; integers or floats */
+    double factor; /* > 0; places are divided by it, to reach further than was trained: 1. Chen et
+                    * al. 2023, "position interpolation" */
+    /* the pairs */
+    int64_t width;    /* even; the first numbers of x, which are turned: all. GPT-NeoX: a quarter */
+    bool interleaved; /* pairs are neighbours */
 } eg_rotary_args;
 EG_API eg_tensor *eg_rotary_with(const eg_rotary_args *);
 
-/* -- linear attention: y_i = Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j),  φ(x) = elu(x) + 1
- * In time and memory O(length). The call of eg_attention: "bihd,bjhd,bjhe->bihe", .where NULL or
- * "j <= i" (then as many keys as queries and .offset), .keep of keys. No other mask, bias or
- * dropout. .weights costs O(length²). A row whose sum is 0 is 0. Katharopoulos et al. 2020, eq. 5,
- * 9, 10 */
-EG_API eg_tensor *eg_linear_attention_with(const eg_attention_args *);
+/* -- linear attention: y_i = Σ_j w_ij v_j / Σ_j w_ij,  w_ij = φ(q_i) · (Π_{j<s≤i} a_s) φ(k_j)
+ *
+ * In time and memory O(length). .phi is φ, .no_norm leaves the denominator out, .decay is a; all of
+ * them together are RetNet and gated linear attention (GLA). As a recurrence over the keys,
+ *     S_j = a_j S_{j−1} + φ(k_j) v_j,   y_i = φ(q_i) S_i [/ φ(q_i)·z_i,  z as S with v = 1]
+ * and by chunks of it, which is the same up to rounding and faster: what the places before a chunk
+ * give comes from their S, the rest from scores within the chunk. Katharopoulos et al. 2020, eq. 5,
+ * 9, 10; Sun et al. 2023; Yang et al. 2024 */
+typedef struct eg_linear_attention_args {
+    size_t size;
+    const char *spec; /* "bihd,bjhd,bjhe->bihe", as eg_attention's */
+    eg_tensor *q, *k, *v;
+
+    /* the weights */
+    const char *phi; /* a formula of x, as eg_expr's: "exp(x)", "x" (scores are q·k); NULL: "x > 0 ?
+                      * x + 1 : exp(x)", which is elu(x) + 1 */
+    double scale;    /* of q, before φ: 1 */
+    bool no_norm;    /* y_i = Σ_j w_ij v_j */
+    /* { "h", t } one number a head, { "bjh", t } a place and head, { "bjhd", t } one for each
+     * channel: numbers in [0, 1] by which what came before the key is multiplied. Letters of the
+     * key and the output but i and e; needs .where */
+    eg_masked decay;
+
+    /* what may be seen */
+    const char *where; /* NULL: all; "j <= i": then as many keys as queries and .offset */
+    int64_t offset;    /* keys before the first query's own: 0 */
+    eg_masked keep;    /* { "bj", t }: the keys where t is true; bool or integer */
+
+    /* how it is computed, with "j <= i" */
+    int64_t chunk; /* places of a chunk; 1: the recurrence, place by place. 64; 8 where .decay has
+                    * channels, of which each place keeps as many as a chunk has places */
+    /* S before the first key, and behind the last one: (letters of the key without j, those that
+     * only .decay has, e), along e one number more, z, but for .no_norm. A call with one place, and
+     * the state of the last call, is the next step of a decoder */
+    eg_tensor *state, **next;
+
+    /* what else is wanted */
+    eg_tensor **weights;      /* w, normalised as y is: O(length²) */
+    const char *weights_axes; /* as eg_attention's */
+} eg_linear_attention_args;
+/* A row whose sum is 0 is 0. Refused: other predicates, float .keep, letters that are not there. */
+EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
 
 /* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias
  * query (b i m), key (b j ·), value (b j ·) → (b i m); lengths of query and key are free:
@@ -57,6 +103,14 @@ EG_API eg_tensor *eg_linear_attention_with(const eg_attention_args *);
  * groups of heads/kv_heads neighbours; W_k, W_v, b_k, b_v then have kv_heads under h.  Shazeer
  * 2019; Ainslie et al. 2023 */
 typedef enum eg_mha_form { EG_SEPARATE, EG_PACKED, EG_PER_HEAD } eg_mha_form;
+/* What happens to every head's query and key, over d, before rotary positions. */
+typedef enum eg_qk_norm {
+    EG_QK_AS_IS,
+    EG_QK_RMS,   /* RMS norm; "norm_q.gain" and "norm_k.gain" (d). Qwen3, Gemma 3 */
+    EG_QK_LAYER, /* layer norm; "norm_q.bias" and "norm_k.bias" too, but for .no_bias. Dehghani et
+                  * al. 2023 */
+    EG_QK_UNIT   /* divided by their lengths: scores are cosines. Henry et al. 2020 */
+} eg_qk_norm;
 /* A function that is called in the place of eg_attention_with. */
 typedef eg_tensor *eg_core(const struct eg_attention_args *);
 typedef struct eg_mha {
@@ -65,16 +119,26 @@ typedef struct eg_mha {
     eg_mha_form form;
     int64_t d_model, heads, kv_heads, d_k, d_v, qdim, kdim, vdim, d_out;
     const int64_t *d_k_each, *d_v_each; /* NULL: all heads alike */
-    double dropout, scale, rotary;
-    bool interleaved;
+    double dropout, scale;
+    eg_qk_norm qk_norm;
+    double qk_eps;
+    eg_norm *norm_q, *norm_k; /* NULL: none */
+    double rotary, rotary_factor;
+    int64_t rotary_width;
+    eg_tensor *rotary_frequencies; /* NULL: from the base */
+    bool turned, interleaved;      /* turned: there are rotary positions */
+    bool zero_attn;
     const char *where;
     eg_core *core;
-    eg_tensor *alibi; /* (h) slopes; NULL: none */
+    const eg_linear_attention_args *linear; /* NULL: softmax */
+    eg_tensor *alibi;                       /* (h) slopes; NULL: none */
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores);
     void *user;
     eg_tensor *W_q, *W_k, *W_v, *W_o;   /* NULL where the form has other tensors */
     eg_tensor *b_q, *b_k, *b_v, *b_o;   /* NULL: none */
     eg_tensor *W_qkv, *b_qkv;           /* packed */
+    eg_tensor *bias_k, *bias_v;         /* (h d), (h e) of the key heads; NULL: none */
+    eg_tensor *sink, *temperature;      /* (h) each; NULL: none */
     eg_tensor **W_each[4], **b_each[3]; /* per head: q, k, v, o */
     const struct eg__mha_specs *specs;
 } eg_mha;
@@ -97,16 +161,33 @@ typedef struct eg_mha_args {
                          * "i b m", "i (b c=2) m", "i m" … */
     const char *where;  /* beside the one of a run: local "i - 64 < j <= i", block-sparse
                          * "i/64 == j/64 | j < 64" */
-    double scale;       /* 1/√d_k */
+    double scale;       /* of q·k: 1/√d_k, after EG_QK_UNIT 1 */
+    eg_qk_norm qk_norm; /* EG_QK_AS_IS */
+    double qk_eps;      /* of that norm: 1e-5, of EG_QK_UNIT 0 */
+    double temperature; /* first value of "temperature" (h), a factor of each head's scores; 0:
+                         * there is none */
     double dropout;     /* on the weights, after the softmax: 0 */
-    double rotary;      /* base of the rotary positions of query and key; 0: none */
-    bool interleaved;   /* rotary pairs, as eg_rotary has them */
-    bool alibi;         /* adds − m_h |i − j| to the scores, m of eg_alibi_slopes. Press et
-                         * al. 2022 */
+    /* rotary positions of query and key, as eg_rotary has them */
+    double rotary;                 /* base; 0: none, unless there are frequencies */
+    eg_tensor *rotary_frequencies; /* (rotary_width/2); must live as long as the module */
+    double rotary_factor;          /* 1 */
+    int64_t rotary_width;          /* of a head: d_k */
+    bool interleaved;
+    /* what a query may attend to beside the keys, as nn.MultiheadAttention of PyTorch has it: no
+     * mask, bias or position reaches it, and weights are those of the keys, which then sum to less
+     * than 1 */
+    bool bias_kv;   /* a learned key "bias_k" (h d) with its value "bias_v" (h e) */
+    bool zero_attn; /* a score of 0 with the value 0 */
+    bool sink;      /* a learned score "sink" (h), 0 at first, with the value 0. Xiao et al. 2024 */
+    bool alibi;     /* adds − m_h |i − j| to the scores, m of eg_alibi_slopes. Press et
+                     * al. 2022 */
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores); /* (b h i j) → the scores to use, before
                                                             * the masks; NULL: none */
     void *user;
-    eg_core *core; /* eg_attention_with; eg_linear_attention_with */
+    eg_core *core; /* eg_attention_with */
+    /* attention without a softmax: the kernel of &(eg_linear_attention_args){ .phi = "exp(x)" },
+     * of which phi, no_norm, decay and chunk are read; NULL: softmax */
+    const eg_linear_attention_args *linear;
     /* parameters */
     eg_mha_form form; /* EG_SEPARATE */
     bool no_bias;     /* none of … */
@@ -129,8 +210,13 @@ typedef struct eg_mha_run_args {
     eg_masked alibi;      /* {"h", slopes} instead of the module's */
     double fill;          /* score of what where and keep mask, −1e9 in older code: a row with
                            * nothing to attend to is then uniform. 0: −∞, and such a row is 0 */
+    eg_masked sink;       /* {"h", z} instead of the module's: e^z more in the denominator */
     int64_t offset;       /* places before the first query, as eg_attention's, of the letter i: in
                            * where, slopes and rotary positions; a cache adds its length: 0 */
+    /* places for rotary positions instead of 0, 1, 2 …, with offset or cache as well */
+    eg_masked positions;     /* {"bi", t} of the queries, and of keys that are the query */
+    eg_masked key_positions; /* {"bj", t} of the new keys; of other keys than the query: counted */
+    eg_masked decay;         /* of a linear attention, instead of the module's: {"bjhd", t} */
     /* decoding */
     eg_cache *cache; /* keys and values are appended to the slot, and all that is there
                       * attended to; i counts on */
@@ -158,10 +244,11 @@ EG_API eg_tensor *eg_mha_weight(const eg_mha *, const char *which);
 EG_API int eg_mha_copy(eg_mha *to, const eg_mha *from);
 
 #ifndef __cplusplus
-#define eg_rotary(...)           eg_rotary_with(EG_ARGS_(eg_rotary_args, __VA_ARGS__))
-#define eg_linear_attention(...) eg_linear_attention_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
-#define eg_mha_new(...)          eg_mha_new_with(EG_ARGS_(eg_mha_args, __VA_ARGS__))
-#define eg_mha_run(...)          eg_mha_run_with(EG_ARGS_(eg_mha_run_args, __VA_ARGS__))
+#define eg_rotary(...) eg_rotary_with(EG_ARGS_(eg_rotary_args, __VA_ARGS__))
+#define eg_linear_attention(...) \
+    eg_linear_attention_with(EG_ARGS_(eg_linear_attention_args, __VA_ARGS__))
+#define eg_mha_new(...) eg_mha_new_with(EG_ARGS_(eg_mha_args, __VA_ARGS__))
+#define eg_mha_run(...) eg_mha_run_with(EG_ARGS_(eg_mha_run_args, __VA_ARGS__))
 #endif
 
 #ifdef __cplusplus

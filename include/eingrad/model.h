@@ -46,6 +46,7 @@ typedef struct eg_block_run_args {
     const char *where; /* of the self attention, as keep, bias and offset */
     eg_masked keep, bias;
     int64_t offset;
+    eg_masked positions;   /* {"bi", t}: places for rotary positions, as eg_mha_run's */
     eg_masked memory_keep; /* of the cross attention */
     eg_cache *cache;
     int slot;                   /* of the self attention; slot + 1: of the cross attention */
@@ -109,6 +110,7 @@ typedef struct eg_transformer_run_args {
     eg_tensor *types;    /* (b l) their types: all 0 */
     const char *where;   /* "j <= i" makes a decoder */
     eg_masked keep;      /* {"bj", pad} */
+    eg_masked positions; /* {"bi", t}: places for rotary positions, as eg_mha_run's */
     eg_cache *cache;     /* index holds the next tokens only; keep's j counts from the first */
     eg_tensor *gain;     /* (layers h): factors of the heads */
     eg_tensor **weights; /* out: one (b h i j) per layer */

@@ -237,7 +237,7 @@ typedef struct eg_flash_list {
 typedef struct eg_flash {
     const eg_attention_plan *a;
     eg_flash_list list[EG_PARTS];
-    const eg_kernel *kernel;
+    eg_panel_kernel kernel;
     const eg_tile_ops *ops;
     eg_dtype dtype;
     int64_t width;        /* bytes of a number */

@@ -21,7 +21,7 @@
 
 /* panels of keys in a strip, and in one product for dQ; queries in a block; pieces of work wanted;
  * multiply-adds that are worth a thread */
-enum { PANELS = 16, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 };
+enum { PANELS = 32, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 };
 
 typedef struct back {
     const eg_flash *f;

@@ -64,14 +64,20 @@ EG_CLONES EG_FUSING static bool NAME(online_softmax)(int w, int64_t rows, void *
     bool any_decay = false;
     for (int v = 0; v < w / LANES; v++) {
         VEC *s = (VEC *)tile + v, *m = (VEC *)row_max + v, *l = (VEC *)row_sum + v, old = *m,
-            new_max = old, sum = ALL(0), f, maxima[4] = { old, old, old, old };
+            new_max = old, sum = ALL(0), f, max_1 = old, max_2 = old, max_3 = old;
         const int64_t step = w / LANES;
         int64_t i = 0;
-        for (; i + 4 <= rows; i += 4) /* four chains: one would wait for each comparison */
-            for (int k = 0; k < 4; k++)
-                maxima[k] = PICK(s[(i + k) * step] > maxima[k], s[(i + k) * step], maxima[k]);
+        for (; i + 4 <= rows; i += 4) { /* four chains: one would wait for each comparison */
+            const VEC *x = s + i * step;
+            new_max = PICK(x[0] > new_max, x[0], new_max);
+            max_1 = PICK(x[step] > max_1, x[step], max_1);
+            max_2 = PICK(x[2 * step] > max_2, x[2 * step], max_2);
+            max_3 = PICK(x[3 * step] > max_3, x[3 * step], max_3);
+        }
         for (; i < rows; i++) new_max = PICK(s[i * step] > new_max, s[i * step], new_max);
-        for (int k = 0; k < 4; k++) new_max = PICK(maxima[k] > new_max, maxima[k], new_max);
+        new_max = PICK(max_1 > new_max, max_1, new_max);
+        new_max = PICK(max_2 > new_max, max_2, new_max);
+        new_max = PICK(max_3 > new_max, max_3, new_max);
         const IVEC none = new_max == ALL(-INFINITY), peak = new_max == ALL(INFINITY);
         VEC shift = PICK(none | peak, ALL(0), new_max);
         bool peaks = false;

@@ -18,9 +18,9 @@ void eg__flash_open(eg_flash *f, const eg_attention_plan *a, eg_dtype dtype)
     f->a = a;
     f->dtype = dtype;
     f->width = eg__width[dtype];
-    f->kernel = eg__kernel(dtype);
-    f->wide = f->kernel->rows ? f->kernel->nr : f->kernel->mr;
-    f->narrow = f->kernel->rows ? f->kernel->mr : f->kernel->nr;
+    f->kernel = eg__panel_kernel(dtype);
+    f->wide = f->kernel.wide;
+    f->narrow = f->kernel.narrow;
     f->ops = eg__tile_ops(dtype, f->wide);
     f->careful = a->careful;
     f->where = eg__attention_where(a);

@@ -34,13 +34,7 @@ static inline double eg__real_at(const eg_flash *f, const char *x, int64_t at)
 static inline void eg__flash_product(const eg_flash *f, int64_t depth, const char *a, const char *b,
                                      int64_t b_step, int64_t columns, bool add, char *c)
 {
-    const eg_kernel *kn = f->kernel;
-    for (int64_t j = 0; j < columns;
-         j += f->narrow, b += b_step, c += f->narrow * f->wide * f->width)
-        if (kn->rows)
-            kn->run(kn, depth, b, a, add, c, f->wide, 1);
-        else
-            kn->run(kn, depth, a, b, add, c, 1, f->wide);
+    f->kernel.run(&f->kernel, depth, a, b, b_step, columns, add, c);
 }
 
 /* The rows of a block that count for a panel of lanes, as the predicate says: it forbids all before

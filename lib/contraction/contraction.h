@@ -101,6 +101,18 @@ typedef struct eg_run {
 void eg__pack(size_t width, int w, int64_t rows, const int64_t *off, int64_t rs, int runs,
               const eg_run *run, const void *src, void *dst, int64_t k);
 
+/* -- direct.c: products of tiles that stay in the packed layout -------------------------------- */
+/* c[column][wide] (+)= Σ_p a[p][wide] b[column/narrow][p][column%narrow], for p < depth and the
+ * columns rounded up to whole panels, which lie b_step bytes apart in b. */
+typedef struct eg_panel_kernel {
+    int wide, narrow;
+    void (*run)(const struct eg_panel_kernel *, int64_t depth, const void *a, const void *b,
+                int64_t b_step, int64_t columns, bool add, void *c);
+    const eg_kernel *kernel;
+    int64_t tile_bytes; /* of narrow columns of c */
+} eg_panel_kernel;
+eg_panel_kernel eg__panel_kernel(eg_dtype);
+
 /* -- program.c -------------------------------------------------------------------------------- */
 /* A tensor without values whose axes have labels; strides in elements. */
 typedef struct eg_labelled {

@@ -6,8 +6,9 @@
 #include "contraction/gemm.h"
 #include <string.h>
 
-/* most columns of a tile, of a tile one vector high; a sum that counts as short */
-enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16 };
+/* most columns of a tile, of a tile one vector high; a sum that counts as short; the columns of a
+ * panel, which divide the usual widths of heads */
+enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16, PANEL = 8 };
 /* bytes */
 enum { B_BYTES = 384 << 10, NEAR = 1024, LINE = 64, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };
 typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
@@ -119,6 +120,38 @@ static const small *small_of(eg_dtype dtype)
     return NULL;
 }
 #endif
+
+static void panels_of_blis(const eg_panel_kernel *k, int64_t depth, const void *a, const void *b,
+                           int64_t b_step, int64_t columns, bool add, void *c)
+{
+    const eg_kernel *kn = k->kernel;
+    const char *panel = b;
+    char *to = c;
+    for (int64_t j = 0; j < columns; j += k->narrow, panel += b_step, to += k->tile_bytes)
+        if (kn->rows)
+            kn->run(kn, depth, panel, a, add, to, k->wide, 1);
+        else
+            kn->run(kn, depth, a, panel, add, to, 1, k->wide);
+}
+/* Where vectors have 64 bytes the kernel is our own: BLIS's panels of 12 and 14 columns would be
+ * filled up by 12 % at a width of 64. */
+eg_panel_kernel eg__panel_kernel(eg_dtype dtype)
+{
+    const eg_kernel *kn = eg__kernel(dtype);
+    eg_panel_kernel k = { .wide = kn->rows ? kn->nr : kn->mr,
+                          .narrow = kn->rows ? kn->mr : kn->nr,
+                          .run = panels_of_blis,
+                          .kernel = kn };
+#if defined(__x86_64__)
+    if (eg__kernel_isa() == EG_ISA_AVX512) {
+        k.wide = dtype == EG_F64 ? 16 : 32;
+        k.narrow = PANEL;
+        k.run = dtype == EG_F64 ? panels_512_f64 : panels_512_f32;
+    }
+#endif
+    k.tile_bytes = (int64_t)k.narrow * k.wide * (dtype == EG_F64 ? 8 : 4);
+    return k;
+}
 
 static size_t width_of(const eg_gemm *g) { return g->dtype == EG_F64 ? 8 : 4; }
 

@@ -41,6 +41,20 @@ TARGET static inline __attribute__((always_inline)) void NAME(tile)(
     }
 }
 
+#if WIDE_TILES
+/* Panels of PANEL columns, for eg__panel_kernel. */
+TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const void *a,
+                                const void *b, int64_t b_step, int64_t columns, bool add, void *c)
+{
+    enum { W = 2 * LANES };
+    (void)kn;
+    for (int64_t j = 0; j < columns; j += PANEL) {
+        const void *panel = (const char *)b + j / PANEL * b_step;
+        NAME(tile)(2, PANEL, true, W, depth, a, W, panel, PANEL, 1, (REAL *)c + j * W, W, add);
+    }
+}
+#endif
+
 /* c[m[i] + n[j]] (+)= t[i + j·ts], a stretch of neighbours at a time */
 TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *cv,
                                  const int64_t *m, const int64_t *n, const int64_t *stretch,

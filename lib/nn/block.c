@@ -58,7 +58,8 @@ static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char 
     o.init = o.init ? o.init : a->init;
     if (!self) {
         o.kdim = o.vdim = a->memory_dim;
-        o.rotary = 0, o.alibi = false, o.where = NULL, o.core = NULL, o.score_fn = NULL;
+        o.rotary = 0, o.rotary_frequencies = NULL, o.rotary_width = 0, o.rotary_factor = 0;
+        o.alibi = false, o.where = NULL, o.core = NULL, o.linear = NULL, o.score_fn = NULL;
     }
     return eg_mha_new_with(&o);
 }
@@ -117,8 +118,8 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     x = block_out(m, m->norm_self, x,
                   eg_mha_run(m->self, block_in(m, m->norm_self, x), .where = a->where,
                              .keep = a->keep, .bias = a->bias, .offset = a->offset,
-                             .weights = a->weights, .cache = a->cache, .slot = a->slot,
-                             .gain = a->gain));
+                             .positions = a->positions, .weights = a->weights, .cache = a->cache,
+                             .slot = a->slot, .gain = a->gain));
     if (m->cross)
         x = block_out(m, m->norm_cross, x,
                       eg_mha_run(m->cross, block_in(m, m->norm_cross, x), .key = a->memory,

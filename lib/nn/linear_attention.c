@@ -1,15 +1,18 @@
 /* linear_attention.c: attention without a softmax, in time and memory O(length). Katharopoulos et
- * al. 2020, eq. 5, 9, 10
+ * al. 2020, eq. 5, 9, 10; with decay Sun et al. 2023 (RetNet), Yang et al. 2024 (GLA)
  *
- *   φ(x) = elu(x) + 1        y_i = Σ_j φ(q_i)·φ(k_j) v_j / Σ_j φ(q_i)·φ(k_j)
+ *   w_ij = φ(q_i) · (Π_{j<s≤i} a_s) φ(k_j)       y_i = Σ_j w_ij v_j / Σ_j w_ij
  *
  * A column of ones beside v carries the denominator. Without a mask the numerator is the einsum of
- * the attention's own string, whose cheapest order joins key and value first. Causal: what the
- * places before a chunk of 64 give comes from a running sum over chunks, the rest from a triangle
- * of scores within the chunk. */
+ * the attention's own string, whose cheapest order joins key and value first. Causal, it goes by
+ * chunks: what the places before a chunk give comes from a state, Σ φ(k) v with its decay, that is
+ * scanned over the chunks; the rest from a triangle of scores within the chunk. All decays of a
+ * chunk are products of neighbours, never quotients of running products, so that a decay of 0 and
+ * long chunks of small ones are as good as others. */
 #include "nn.h"
+#include <stdio.h>
 
-enum { CHUNK = 64 };
+enum { CHUNK = 64, CHUNK_OF_CHANNELS = 8 };
 enum { Q, K, V, Y };
 
 /* The call's string. i: the first index of query and output only; j: that of key and value only; e:
@@ -68,11 +71,11 @@ static int linear_axis_of(const terms *t, int term, const char *name)
     return eg_spec_axis(t->all, term, name);
 }
 
-/* axis of n·chunk places as (n, chunk), zeros where there are none */
-static eg_tensor *chunked(eg_tensor *x, int axis, int64_t chunk, int64_t n)
+/* axis of n·chunk places as (n, chunk), `value` where there are none */
+static eg_tensor *chunked(eg_tensor *x, int axis, int64_t chunk, int64_t n, double value)
 {
     int64_t dims[EG_RANK_MAX], more = n * chunk - eg_dim(x, axis);
-    x = more ? eg_pad_axis(x, axis, 0, more, 0) : x;
+    x = more ? eg_pad_axis(x, axis, 0, more, value) : x;
     for (int k = 0, d = 0; k < eg_rank(x); k++) {
         if (k == axis) dims[d++] = n;
         dims[d++] = k == axis ? chunk : eg_dim(x, k);
@@ -89,47 +92,161 @@ static eg_tensor *linear_merged(eg_tensor *x, int axis, int64_t length)
     return all == length ? x : eg_slice_axis(x, axis, 0, length, 1);
 }
 
-/* What the places before a chunk give, and what the chunk gives itself, as indices: n chunks of
- * queries c and keys u. Query i sees keys up to i + seen: the first `seen` keys are everybody's. */
-static eg_tensor *causal(const terms *t, eg_tensor *q, eg_tensor *k, eg_tensor *v, int64_t seen)
+/* -- causal, by chunks ------------------------------------------------------------------------ */
+/* n chunks of queries c and keys u, as indices; the operands cut into them. */
+typedef struct chunks {
+    const terms *t;
+    const char *n, *c, *u;
+    const eg_spec *qs, *ks, *vs, *ys, *state, *states, *scored;
+    int64_t length, chunk, count;
+    eg_tensor *q, *k, *v;
+} chunks;
+
+static const eg_spec *cut_spec(const eg_spec *s, const char *place, const char *n, const char *in)
 {
-    const int qi = linear_axis_of(t, Q, t->i), kj = linear_axis_of(t, K, t->j),
-              vj = linear_axis_of(t, V, t->j), yi = linear_axis_of(t, Y, t->i);
-    const int64_t length = eg_dim(q, qi), chunk = length < CHUNK ? length : CHUNK,
-                  count = length ? (length + chunk - 1) / chunk : 0;
-    const char *const n = eg_spec_fresh(t->all, "n");
-    const eg_spec *more = eg_spec_insert(t->all, Y, -1, n);
-    const char *const c = eg_spec_fresh(more, "c");
-    const char *const u = eg_spec_fresh(eg_spec_insert(more, Y, -1, c), "u");
-    const eg_spec *qs = eg_spec_insert(eg_spec_rename(t->term[Q], t->i, n), 0, qi + 1, c),
-                  *ks = eg_spec_insert(eg_spec_rename(t->term[K], t->j, n), 0, kj + 1, u),
-                  *vs = eg_spec_insert(eg_spec_rename(t->term[V], t->j, n), 0, vj + 1, u),
-                  *ys = eg_spec_insert(eg_spec_rename(t->term[Y], t->i, n), 0, yi + 1, c),
-                  *state = linear_with(linear_without(t->term[K], t->j), t->e),
-                  *states = eg_spec_insert(state, 0, 0, n),
-                  *scored = linear_with(linear_with(linear_with(t->front, n), c), u);
-    eg_tensor *first = NULL;
-    if (seen) {
-        first = eg_einsum(eg__nn_joined(t->term[K], t->term[V], state),
-                          eg_slice_axis(k, kj, 0, seen, 1), eg_slice_axis(v, vj, 0, seen, 1));
-        k = eg_slice_axis(k, kj, seen, EG_END, 1);
-        v = eg_slice_axis(v, vj, seen, EG_END, 1);
+    const int axis = eg_spec_axis(s, 0, place);
+    return axis < 0 ? s : eg_spec_insert(eg_spec_rename(s, place, n), 0, axis + 1, in);
+}
+
+/* The strings of a causal call of `length` places. */
+static void chunk_specs(chunks *p, const terms *t, const eg_spec *decay, int64_t length,
+                        int64_t chunk)
+{
+    p->t = t;
+    p->length = length;
+    p->chunk = length < chunk ? length : chunk;
+    p->count = length ? (length + p->chunk - 1) / p->chunk : 0;
+    const eg_spec *more = t->all;
+    more = eg_spec_insert(more, Y, -1, p->n = eg_spec_fresh(more, "n"));
+    more = eg_spec_insert(more, Y, -1, p->c = eg_spec_fresh(more, "c"));
+    p->u = eg_spec_fresh(more, "u");
+    p->qs = cut_spec(t->term[Q], t->i, p->n, p->c);
+    p->ks = cut_spec(t->term[K], t->j, p->n, p->u);
+    p->vs = cut_spec(t->term[V], t->j, p->n, p->u);
+    p->ys = cut_spec(t->term[Y], t->i, p->n, p->c);
+    p->state = linear_without(t->term[K], t->j);
+    /* heads that share keys, and not their decay */
+    for (int k = 0; decay && k < decay->indices; k++)
+        if (!in(t, K, decay->index[k].name)) p->state = linear_with(p->state, decay->index[k].name);
+    p->state = linear_with(p->state, t->e);
+    p->states = eg_spec_insert(p->state, 0, 0, p->n);
+    p->scored = linear_with(linear_with(linear_with(t->front, p->n), p->c), p->u);
+}
+
+/* Without decay. Query i sees keys up to i + seen: the first `seen` keys are everybody's. */
+static eg_tensor *causal(chunks *p, eg_tensor *k, eg_tensor *v, int64_t seen, eg_tensor *first,
+                         eg_tensor **next)
+{
+    const terms *t = p->t;
+    const int kj = linear_axis_of(t, K, t->j), vj = linear_axis_of(t, V, t->j);
+    if (seen || (next && !p->count)) {
+        eg_tensor *older =
+            eg_einsum(eg__nn_joined(t->term[K], t->term[V], p->state),
+                      eg_slice_axis(k, kj, 0, seen, 1), eg_slice_axis(v, vj, 0, seen, 1));
+        first = first ? eg_add(first, older) : older;
     }
-    q = chunked(q, qi, chunk, count);
-    k = chunked(k, kj, chunk, count);
-    v = chunked(v, vj, chunk, count);
-    eg_tensor *sums = eg_einsum(eg__nn_joined(ks, vs, states), k, v);
-    eg_tensor *before =
-        eg_sub(eg_cumsum(eg__nn_spec(eg_spec_bracket(states, 0, 1, &n)), sums), sums);
-    if (first) before = eg_on(eg__nn_joined(states, state, NULL), eg_add, before, first);
-    eg_tensor *y = eg_einsum(eg__nn_joined(qs, states, ys), q, before),
-              *scores = eg_tril(eg_einsum(eg__nn_joined(qs, ks, scored), q, k), 0);
-    return linear_merged(eg_add(y, eg_einsum(eg__nn_joined(scored, vs, ys), scores, v)), yi,
-                         length);
+    k = chunked(eg_slice_axis(k, kj, seen, EG_END, 1), kj, p->chunk, p->count, 0);
+    v = chunked(eg_slice_axis(v, vj, seen, EG_END, 1), vj, p->chunk, p->count, 0);
+    eg_tensor *sums = eg_einsum(eg__nn_joined(p->ks, p->vs, p->states), k, v),
+              *upto = eg_cumsum(eg__nn_spec(eg_spec_bracket(p->states, 0, 1, &p->n)), sums),
+              *before = eg_sub(upto, sums);
+    if (first) before = eg_on(eg__nn_joined(p->states, p->state, NULL), eg_add, before, first);
+    if (next) {
+        eg_tensor *last = p->count ? eg_select_axis(upto, 0, -1) : NULL;
+        *next = last && first ? eg_add(last, first) : last ? last : first;
+    }
+    eg_tensor *scores = eg_tril(eg_einsum(eg__nn_joined(p->qs, p->ks, p->scored), p->q, k), 0);
+    return eg_add(eg_einsum(eg__nn_joined(p->qs, p->states, p->ys), p->q, before),
+                  eg_einsum(eg__nn_joined(p->scored, p->vs, p->ys), scores, v));
+}
+
+/* Π_{s=u..c} a_s over places c and u ≤ c, 1 for u = c + 1 and 0 beyond, u = 0 … places: behind the
+ * other axes of a, whose last are the places. */
+static eg_tensor *products(eg_tensor *a)
+{
+    eg_ctx *cx = eg_context(a);
+    const int64_t places = eg_dim(a, -1), sizes[] = { places, places + 1 };
+    const bool was = eg_nograd(cx, true);
+    eg_tensor *within = eg_where_mask(cx, "u <= c", "c [u]", 0, sizes);
+    eg_nograd(cx, was);
+    eg_tensor *x = eg_where(within, eg_unsqueeze(a, -1), eg_full_n(cx, eg_type(a), 1, 0, NULL));
+    return eg_tril(eg_cumprod("... [c] u", x), 1);
+}
+
+/* a at each of the places of a new last axis */
+static eg_tensor *at_each_place(eg_tensor *a, int64_t places)
+{
+    int64_t dims[EG_RANK_MAX] = { 0 };
+    for (int k = 0; k < eg_rank(a); k++) dims[k] = eg_dim(a, k);
+    dims[eg_rank(a)] = places;
+    return eg_expand_n(eg_unsqueeze(a, -1), eg_rank(a) + 1, dims);
+}
+
+static eg_tensor *einsum3(const eg_spec *a, const eg_spec *b, const eg_spec *c, const eg_spec *y,
+                          eg_tensor *x0, eg_tensor *x1, eg_tensor *x2)
+{
+    const eg_spec *const all[] = { a, b, c };
+    return eg_einsum(eg__nn_spec(eg_spec_join(3, all, y)), x0, x1, x2);
+}
+
+/* With decay a, whose indices are `of`, over all keys: the states S_n before each chunk are S_{n+1}
+ * = A_n S_n + Σ_u (what is left of u at the chunk's end) k_u v_u, A_n the whole chunk's decay. */
+static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tensor *a,
+                                 const eg_spec *of, eg_tensor *first, eg_tensor **next)
+{
+    const terms *t = p->t;
+    int at = eg_spec_axis(of, 0, t->j);
+    if (at < 0 && next && p->length % p->chunk) { /* the last chunk is shorter: its places count */
+        at = eg_rank(a);
+        of = linear_with(of, t->j);
+        a = at_each_place(a, p->length);
+    }
+    k = chunked(k, linear_axis_of(t, K, t->j), p->chunk, p->count, 0);
+    v = chunked(v, linear_axis_of(t, V, t->j), p->chunk, p->count, 0);
+    const eg_spec *rest = at < 0 ? of : linear_without(of, t->j), *head = rest;
+    if (at >= 0) { /* (n … c); what fills the last chunk up leaves the state as it is */
+        head = eg_spec_insert(rest, 0, 0, p->n);
+        a = eg_einsum(eg__nn_joined(cut_spec(of, t->j, p->n, p->c), NULL, linear_with(head, p->c)),
+                      chunked(a, at, p->chunk, p->count, 1));
+    } else {
+        a = at_each_place(a, p->chunk);
+    }
+    eg_tensor *left = products(a), *from = eg_select_axis(left, -1, 0),
+              *end = eg_select_axis(left, -2, -1), *whole = eg_select_axis(end, -1, 0);
+    left = eg_slice_axis(left, -1, 1, EG_END, 1);
+    end = eg_slice_axis(end, -1, 1, EG_END, 1);
+    const eg_spec *to_c = linear_with(head, p->c), *to_u = linear_with(head, p->u);
+    eg_tensor *sums = einsum3(p->ks, p->vs, to_u, p->states, k, v, end);
+    first = first ? first : eg_zeros_like(eg_select_axis(sums, 0, 0));
+    sums = eg_concat_axis(0, eg_unsqueeze(first, 0), sums);
+    eg_tensor *each[] = { at < 0 ? whole : eg_pad_axis(whole, 0, 1, 0, 1), sums };
+    if (eg_align_n(eg__nn_joined(head, p->states, p->states), 2, each, each)) return sums;
+    eg_tensor *states =
+        eg_linear_scan(eg__nn_spec(eg_spec_bracket(p->states, 0, 1, &p->n)), each[0], each[1]);
+    if (next) *next = eg_select_axis(states, 0, -1);
+    eg_tensor *y = einsum3(p->qs, p->states, to_c, p->ys, p->q, eg_slice_axis(states, 0, 0, -1, 1),
+                           from),
+              *scores = einsum3(p->qs, p->ks, linear_with(to_c, p->u), p->scored, p->q, k, left);
+    return eg_add(y, eg_einsum(eg__nn_joined(p->scored, p->vs, p->ys), scores, v));
 }
 
 /* -- whole ------------------------------------------------------------------------------------ */
-static eg_tensor *feature(eg_tensor *x) { return eg_shift(eg_elu(x, 1), 1); }
+/* φ(x), by the formula or elu(x) + 1. The formula's indices are not those of the call. */
+static eg_tensor *feature(const char *phi, eg_tensor *x)
+{
+    char axes[8 * EG_RANK_MAX] = "";
+    eg_ctx *cx = eg_context(x);
+    if (!phi) return eg_shift(eg_elu(x, 1), 1);
+    if (!eg_ok(x)) return x;
+    for (int k = 0, n = 0; k < eg_rank(x); k++)
+        n += snprintf(axes + n, sizeof axes - (size_t)n, "axis%d ", k);
+    eg_expr_args o = { .size = sizeof o, .axes = axes, .text = phi, .with = { { "x", x } } };
+    eg_tensor *y = eg_expr_with(&o);
+    if (!eg_ok(y)) return eg_fail_in(cx, "linear_attention: .phi");
+    if (eg_type(y) == eg_type(x)) return y;
+    return eg_fail_as(cx, EG_ERROR_DTYPE, "linear_attention: .phi gives %s, not %s: \"%s\"",
+                      eg_type_name(eg_type(y)), eg_type_name(eg_type(x)), phi);
+}
 
 /* x where the mask is true, else 0, whatever x is: no product, since 0 NaN is NaN */
 static eg_tensor *left_out(eg_tensor *x, eg_tensor *keep)
@@ -163,8 +280,9 @@ static bool says_causal(const terms *t, const char *where)
                              eg_formula_replace(causal, "query", t->i, NULL));
 }
 
-/* True after recording an option that linear attention does not have. */
-static bool linear_refused(eg_ctx *cx, const eg_attention_args *o, const terms *t, bool *is_causal)
+/* True after recording what is wrong with .where and .keep. */
+static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const terms *t,
+                         bool *is_causal)
 {
     const eg_spec *keep = o->keep.axes ? eg_spec_like(t->all, o->keep.axes) : NULL;
     *is_causal = o->where != NULL;
@@ -173,23 +291,6 @@ static bool linear_refused(eg_ctx *cx, const eg_attention_args *o, const terms *
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "linear_attention: .where can be \"%s <= %s\" only, not \"%s\"", t->j, t->i,
                    o->where);
-    else if (o->offset_letter && strcmp(o->offset_letter, t->i))
-        eg_fail_as(cx, EG_ERROR_NOTATION,
-                   "linear_attention: .offset moves '%s', and .offset_letter is '%.40s'", t->i,
-                   o->offset_letter);
-    else if (o->bias.x || o->bias.axes)
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "linear_attention: there is no softmax that .bias could be added before");
-    else if (o->score_fn || o->alibi.x || o->scores || o->lse || o->empty || o->form == EG_FUSED)
-        eg_fail_as(
-            cx, EG_ERROR_UNSUPPORTED,
-            "linear_attention: .score_fn, .alibi, .scores, .lse, .empty and EG_FUSED speak of "
-            "a softmax, which there is not");
-    else if (o->lengths.x || o->lengths.axes)
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "linear_attention: .lengths is not known; .keep leaves out keys");
-    else if (o->dropout > 0)
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "linear_attention: there are no weights to drop");
     else if (o->keep.x && (eg_type(o->keep.x) == EG_F32 || eg_type(o->keep.x) == EG_F64))
         eg_fail_as(
             cx, EG_ERROR_DTYPE,
@@ -201,58 +302,145 @@ static bool linear_refused(eg_ctx *cx, const eg_attention_args *o, const terms *
             cx, EG_ERROR_NOTATION,
             "linear_attention: .keep has the letter '%s' of the query; it can leave out keys only",
             t->i);
+    else if (!o->where && (o->decay.x || o->decay.axes || o->state || o->next || o->chunk))
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "linear_attention: .decay, .state, .next and .chunk need .where = \"%s <= %s\"",
+                   t->j, t->i);
+    else if (o->chunk < 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: .chunk is %lld", (long long)o->chunk);
     else
         return false;
     return true;
 }
 
-/* the same weights, as a softmax would show them: O(length²), on request only */
-static eg_tensor *shown(const terms *t, eg_tensor *q, eg_tensor *k, bool is_causal, int64_t seen,
-                        const char *axes)
+/* The indices of .decay, each one of the key's or of the output's that batches or heads have;
+ * *channels: one of them is summed over. NULL: there is none, or after an error. */
+static const eg_spec *decay_indices(eg_ctx *cx, const eg_linear_attention_args *o, const terms *t,
+                                    bool *channels)
 {
-    const eg_spec *rows = linear_with(t->front, t->i), *all = linear_with(rows, t->j);
-    eg_tensor *w = eg_einsum(eg__nn_joined(t->term[Q], t->term[K], all), q, k);
-    w = is_causal ? eg_tril(w, seen) : w;
-    w = linear_share(w, eg_sum("... [j]", w), eg__nn_joined(all, rows, NULL));
-    return axes ? eg_einsum(eg__nn_joined(all, NULL, eg_spec_like(all, axes)), w) : w;
+    *channels = false;
+    if (!o->decay.x && !o->decay.axes) return NULL;
+    const eg_spec *s = eg_spec_like(t->all, o->decay.axes ? o->decay.axes : "");
+    if (!o->decay.x || !eg_ok(o->decay.x))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: .decay is NULL"), NULL;
+    if (!s || !eg__nn_simple(s, 1, false, "the indices of .decay are needed, as in \"bjh\""))
+        return NULL;
+    for (int k = 0; k < s->term[0].items; k++) {
+        const char *name = s->index[s->term[0].item[k].index].name;
+        const bool key = in(t, K, name), y = in(t, Y, name);
+        if (eg_spec_place(s, 0, name) < k || (!key && !y) || !strcmp(name, t->i) ||
+            !strcmp(name, t->e))
+            return eg_spec_fail(s, EG_ERROR_NOTATION, 0, k,
+                                ".decay has the key's indices, and those of the output but '%s' "
+                                "and '%s', each once",
+                                t->i, t->e),
+                   NULL;
+        *channels |= key && !y && strcmp(name, t->j) != 0;
+    }
+    const eg_spec *const both[] = { t->term[Q], t->term[K], s };
+    eg_tensor *const xs[] = { o->q, o->k, o->decay.x };
+    if (!eg_spec_bind(eg_spec_join(3, both, NULL), 3, xs)) return NULL;
+    if (eg_type(o->decay.x) == eg_type(o->k)) return s;
+    return eg_fail_as(cx, EG_ERROR_DTYPE, "linear_attention: .decay is %s, the key %s",
+                      eg_type_name(eg_type(o->decay.x)), eg_type_name(eg_type(o->k))),
+           NULL;
 }
 
-eg_tensor *eg_linear_attention_with(const eg_attention_args *given)
+/* y of a causal call, e one number longer where it is normalised; q, k and v are ready. */
+static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, const eg_spec *decay,
+                            bool channels, eg_tensor *q, eg_tensor *k, eg_tensor *v)
 {
-    OPTIONS(eg_attention_args, o, given);
+    const int qi = linear_axis_of(t, Q, t->i), yi = linear_axis_of(t, Y, t->i);
+    const int64_t queries = eg_dim(q, qi), seen = o->offset, more = decay ? seen : 0;
+    chunks p;
+    chunk_specs(&p, t, decay, queries + more,
+                o->chunk   ? o->chunk
+                : channels ? CHUNK_OF_CHANNELS
+                           : CHUNK);
+    if (o->state && eg_rank(o->state) != p.state->term[0].axes)
+        return eg_fail_as(eg_context(q), EG_ERROR_SHAPE,
+                          "linear_attention: .state has %d axes, but %s are %d", eg_rank(o->state),
+                          eg__nn_spec(p.state), p.state->term[0].axes);
+    if (more) q = eg_pad_axis(q, qi, more, 0, 0);
+    p.q = chunked(q, qi, p.chunk, p.count, 0);
+    eg_tensor *y = decay && p.count ? causal_decayed(&p, k, v, o->decay.x, decay, o->state, o->next)
+                                    : causal(&p, k, v, seen, o->state, o->next);
+    y = linear_merged(y, yi, p.length);
+    return more ? eg_slice_axis(y, yi, more, EG_END, 1) : y;
+}
+
+/* the same weights, as a softmax would show them: O(length²), on request only */
+static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const eg_spec *decay,
+                        eg_tensor *q, eg_tensor *k)
+{
+    const eg_spec *rows = linear_with(t->front, t->i), *all = linear_with(rows, t->j);
+    const int at = decay ? eg_spec_axis(decay, 0, t->j) : -1;
+    eg_tensor *w, *a = o->decay.x;
+    if (decay) {
+        const eg_spec *rest = at < 0 ? decay : linear_without(decay, t->j);
+        const int64_t keys = eg_dim(k, linear_axis_of(t, K, t->j));
+        a = at < 0 ? at_each_place(a, keys)
+                   : eg_einsum(eg__nn_joined(decay, NULL, linear_with(rest, t->j)), a);
+        a = eg_slice_axis(eg_slice_axis(products(a), -1, 1, EG_END, 1), -2, o->offset, EG_END, 1);
+        w = einsum3(t->term[Q], t->term[K], linear_with(linear_with(rest, t->i), t->j), all, q, k,
+                    a);
+    } else {
+        w = eg_einsum(eg__nn_joined(t->term[Q], t->term[K], all), q, k);
+        w = o->where ? eg_tril(w, o->offset) : w;
+    }
+    if (!o->no_norm) w = linear_share(w, eg_sum("... [j]", w), eg__nn_joined(all, rows, NULL));
+    return o->weights_axes
+               ? eg_einsum(eg__nn_joined(all, NULL, eg_spec_like(all, o->weights_axes)), w)
+               : w;
+}
+
+/* True if there are as many keys as a causal mask needs; else recorded. */
+static bool enough_keys(const eg_linear_attention_args *o, const terms *t)
+{
+    const int64_t queries = eg_dim(o->q, linear_axis_of(t, Q, t->i)),
+                  keys = eg_dim(o->k, linear_axis_of(t, K, t->j));
+    if (!o->where || (o->offset >= 0 && keys == queries + o->offset)) return true;
+    return eg_fail_as(
+               eg_context(o->q), EG_ERROR_SHAPE,
+               "linear_attention: a causal mask needs as many keys as queries and .offset make, "
+               "but '%s' is %lld and '%s' is %lld with %lld before",
+               t->j, (long long)keys, t->i, (long long)queries, (long long)o->offset),
+           false;
+}
+
+eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
+{
+    OPTIONS(eg_linear_attention_args, o, given);
     eg_ctx *cx = eg_context(o->q);
     terms t;
-    bool is_causal;
-    if (!eg_ok(o->q) || !eg_ok(o->k) || !eg_ok(o->v))
+    bool is_causal, channels;
+    if (o->weights) *o->weights = NULL;
+    if (o->next) *o->next = NULL;
+    if (!eg_ok(o->q) || !eg_ok(o->k) || !eg_ok(o->v) || (o->state && !eg_ok(o->state)))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: an operand is NULL");
-    if (!read_spec(cx, o->spec, &t) || linear_refused(cx, o, &t, &is_causal))
+    if (!read_spec(cx, o->spec, &t) || linear_masks(cx, o, &t, &is_causal))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s", o->spec);
     if (eg_rank(o->q) != t.all->term[Q].axes || eg_rank(o->k) != t.all->term[K].axes ||
         eg_rank(o->v) != t.all->term[V].axes)
         return eg_einsum(o->spec, o->q, o->k, o->v); /* which points at the operand */
-    int64_t queries = eg_dim(o->q, linear_axis_of(&t, Q, t.i)),
-            keys = eg_dim(o->k, linear_axis_of(&t, K, t.j)), seen = is_causal ? o->offset : 0;
-    if (is_causal && (seen < 0 || keys != queries + seen))
-        return eg_fail_as(
-            cx, EG_ERROR_SHAPE,
-            "linear_attention: a causal mask needs as many keys as queries and .offset make, "
-            "but '%s' is %lld and '%s' is %lld with %lld before",
-            t.j, (long long)keys, t.i, (long long)queries, (long long)seen);
-    eg_tensor *q = feature(o->scale && o->scale != EG_OFF ? eg_scale(o->q, o->scale) : o->q),
+    const eg_spec *decay = decay_indices(cx, o, &t, &channels);
+    if (eg_error(cx) || !enough_keys(o, &t))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s", o->spec);
+    eg_tensor *q =
+                  feature(o->phi, o->scale && o->scale != EG_OFF ? eg_scale(o->q, o->scale) : o->q),
               *k = o->k, *v = o->v;
-    k = feature(o->keep.x ? linear_kept(&t, K, k, &o->keep) : k);
+    k = feature(o->phi, o->keep.x ? linear_kept(&t, K, k, &o->keep) : k);
     if (o->keep.x) {
         const eg_spec *mask = eg_spec_like(t.all, o->keep.axes ? o->keep.axes : "");
         k = eg_on(eg__nn_joined(t.term[K], mask, NULL), left_out, k, eg_cast(o->keep.x, EG_BOOL));
         v = linear_kept(&t, V, v, &o->keep);
     }
-    int ve = linear_axis_of(&t, V, t.e), ye = linear_axis_of(&t, Y, t.e);
-    v = eg_concat_axis(ve, v, eg_ones_like(eg_slice_axis(o->v, ve, 0, 1, 1)));
-    eg_tensor *y = is_causal ? causal(&t, q, k, v, seen) : eg_einsum(o->spec, q, k, v);
-    eg_tensor *total = eg_select_axis(y, ye, -1);
-    const eg_spec *rows = linear_without(t.term[Y], t.e);
-    if (o->weights) *o->weights = shown(&t, q, k, is_causal, seen, o->weights_axes);
-    if (o->dropped) *o->dropped = shown(&t, q, k, is_causal, seen, o->weights_axes);
-    return linear_share(eg_slice_axis(y, ye, 0, -1, 1), total,
-                        eg__nn_joined(t.term[Y], rows, NULL));
+    const int ve = linear_axis_of(&t, V, t.e), ye = linear_axis_of(&t, Y, t.e);
+    if (!o->no_norm) v = eg_concat_axis(ve, v, eg_ones_like(eg_slice_axis(o->v, ve, 0, 1, 1)));
+    eg_tensor *y =
+        is_causal ? by_chunks(o, &t, decay, channels, q, k, v) : eg_einsum(o->spec, q, k, v);
+    if (o->weights) *o->weights = shown(o, &t, decay, q, k);
+    if (o->no_norm) return y;
+    return linear_share(eg_slice_axis(y, ye, 0, -1, 1), eg_select_axis(y, ye, -1),
+                        eg__nn_joined(t.term[Y], linear_without(t.term[Y], t.e), NULL));
 }

@@ -45,13 +45,68 @@ static bool mha_fits(const eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
     else if (m->d_k_each && m->form != EG_PER_HEAD)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "mha: heads of different widths need .form = EG_PER_HEAD");
-    else if (m->d_k_each && m->rotary)
+    else
+        return true;
+    return false;
+}
+
+/* True if the options of rotary positions make sense; else recorded. */
+static bool mha_turns(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
+{
+    const eg_tensor *f = m->rotary_frequencies;
+    const int64_t width = width_or(m->rotary_width, m->d_k);
+    m->turned = m->rotary != 0 || f;
+    if (f && !eg_ok(f)) return false;
+    if (!m->turned && (a->rotary_width || a->rotary_factor))
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "mha: .rotary_width and .rotary_factor need .rotary or .rotary_frequencies");
+    else if (m->turned && m->d_k_each)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "mha: rotary positions need heads of one width");
-    else if (m->rotary && m->d_k % 2)
-        eg_fail_as(cx, EG_ERROR_SHAPE, "mha: rotary positions turn pairs, but d_k is %lld",
-                   (long long)m->d_k);
+    else if (m->turned && (width < 0 || width > m->d_k))
+        eg_fail_as(cx, EG_ERROR_SHAPE, "mha: rotary_width is %lld, but d_k is %lld",
+                   (long long)width, (long long)m->d_k);
+    else if (m->turned && width % 2)
+        eg_fail_as(cx, EG_ERROR_SHAPE, "mha: rotary positions turn pairs, but %s is %lld",
+                   m->rotary_width ? "rotary_width" : "d_k", (long long)width);
     else if (m->rotary < 0 || !(m->rotary < 1e300))
         eg_fail_as(cx, EG_ERROR_MISUSE, "mha: the base of rotary positions is %g", m->rotary);
+    else if (a->rotary_factor && !(m->rotary_factor > 0 && m->rotary_factor < 1e300))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: rotary_factor is %g", m->rotary_factor);
+    else if (f && (eg_rank(f) != 1 || eg_dim(f, 0) != width / 2))
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "mha: rotary_frequencies has %lld numbers in %d ax%s, but there are %lld pairs",
+                   (long long)eg_size(f), eg_rank(f), eg_rank(f) == 1 ? "is" : "es",
+                   (long long)(width / 2));
+    else
+        return true;
+    return false;
+}
+
+/* True if norms, further scores and the core go together; else recorded. */
+static bool mha_extras(const eg_mha_args *a, eg_ctx *cx)
+{
+    const bool unit = a->qk_norm == EG_QK_UNIT, more = a->bias_kv || a->zero_attn || a->sink;
+    const double eps = eg_option(a->qk_eps, unit ? 0 : 1e-5), first = eg_option(a->temperature, 0);
+    if (a->d_k_each && (a->qk_norm || a->temperature || more))
+        eg_fail_as(
+            cx, EG_ERROR_UNSUPPORTED,
+            "mha: .qk_norm, .temperature, .bias_kv, .zero_attn and .sink need heads of one width");
+    else if (a->qk_norm < EG_QK_AS_IS || a->qk_norm > EG_QK_UNIT)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: qk_norm is %d, which is no kind of norm",
+                   (int)a->qk_norm);
+    else if (a->qk_eps && !a->qk_norm)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: .qk_eps is read with .qk_norm only");
+    else if (!(eps >= 0 && eps < 1e300))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: qk_eps is %g; it must be finite and not negative",
+                   a->qk_eps);
+    else if (!(first > -1e300 && first < 1e300))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: temperature is %g", a->temperature);
+    else if (a->linear && a->core)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: .linear and .core are two attentions; leave one out");
+    else if (a->linear && (more || a->alibi || a->score_fn || a->dropout > 0))
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "mha: .bias_kv, .zero_attn, .sink, .alibi, .score_fn and .dropout belong to a "
+                   "softmax, which .linear has not");
     else
         return true;
     return false;
@@ -79,9 +134,15 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a)
         .vdim = width_or(a->vdim, a->d_model),
         .d_out = width_or(a->d_out, a->d_model),
         .dropout = a->dropout,
-        .scale = a->scale,
+        .scale = a->scale || a->qk_norm != EG_QK_UNIT ? a->scale : 1,
+        .qk_norm = a->qk_norm,
+        .qk_eps = a->qk_eps,
         .rotary = eg_option(a->rotary, 0),
+        .rotary_frequencies = a->rotary_frequencies,
+        .rotary_factor = eg_option(a->rotary_factor, 1),
+        .rotary_width = a->rotary_width,
         .interleaved = a->interleaved,
+        .zero_attn = a->zero_attn,
         .core = a->core,
         .score_fn = a->score_fn,
         .user = a->user,
@@ -109,7 +170,8 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a)
                    { "kdim", m->kdim }, { "vdim", m->vdim }, { "d_out", m->d_out } };
     for (size_t k = 0; k < sizeof widths / sizeof *widths; k++)
         if (!eg__nn_positive(p, "mha", widths[k].name, widths[k].size)) return false;
-    return mha_fits(m, a, eg_params_context(p));
+    return mha_fits(m, a, eg_params_context(p)) && mha_turns(m, a, eg_params_context(p)) &&
+           mha_extras(a, eg_params_context(p));
 }
 
 /* -- the layout, and the strings that follow from it ------------------------------------------ */
@@ -195,6 +257,12 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
         s->turn_q = eg__nn_text(p, "%sihd,id", batch);
         s->turn_k = eg__nn_text(p, "%sjhd,jd", batch);
         s->gain = eg__nn_text(p, "%sihe,h", batch);
+        s->per_head = eg__nn_text(p, "%sihd,h", batch);
+        s->extra_score = eg__nn_text(p, "%sihd,hd->%shi", batch, batch);
+        s->rows = eg__nn_text(p, "%shi", batch);
+        s->extra_value = eg__nn_text(p, "%shi,he->%sihe", batch, batch);
+        s->by_rows = eg__nn_text(p, "%sihe,%shi", batch, batch);
+        s->weights_by_rows = eg__nn_text(p, "%shij,%shi", batch, batch);
     }
     s->out_bias = eg__nn_text(p, "%s,o->%s", o, o);
     return !eg_error(cx);
@@ -210,11 +278,11 @@ typedef struct row { /* of one logical weight or bias */
     int heads;                        /* the axis that counts heads; −1: none */
 } row;
 
-static eg_tensor *mha_first(eg_tensor *x, const row *r, double init)
+static eg_tensor *mha_first(eg_params *p, eg_tensor *x, const row *r, double init)
 {
     return !r->fan_in ? eg_init_constant(x, 0)
-           : init     ? eg_init_normal(x, eg_option(init, 0))
-                      : eg_init_xavier(x, r->fan_in, r->fan_out);
+           : init     ? eg__nn_normal(p, x, eg_option(init, 0))
+                      : eg__nn_xavier(p, x, r->fan_in, r->fan_out);
 }
 
 /* Makes a projection of heads whose widths differ: one parameter for each head, named "name.h".
@@ -234,7 +302,7 @@ static bool per_head(const eg_mha *m, eg_params *p, const row *r, double init)
                                 ? (strchr(r->axes, 'e') ? m->d_v_each : m->d_k_each)[h]
                                 : r->dims[k];
         snprintf(name, sizeof name, "%s.%lld", r->name, (long long)h);
-        each[h] = mha_first(eg_param_n(p, name, r->axes_each, n, dims), r, init);
+        each[h] = mha_first(p, eg_param_n(p, name, r->axes_each, n, dims), r, init);
     }
     return true;
 }
@@ -243,7 +311,7 @@ static void packed(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     m->W_qkv = eg_param(p, a->W_qkv ? a->W_qkv : "W_qkv", "m c h d", m->qdim, 3, m->heads, m->d_k);
     const row weight = { .fan_in = m->qdim, .fan_out = m->heads * m->d_k };
-    mha_first(m->W_qkv, &weight, a->init);
+    mha_first(p, m->W_qkv, &weight, a->init);
     if (!a->no_bias && !a->no_q_bias)
         m->b_qkv = eg_init_constant(
             eg_param(p, a->b_qkv ? a->b_qkv : "b_qkv", "c h d", 3, m->heads, m->d_k), 0);
@@ -260,6 +328,55 @@ static bool slopes(eg_mha *m, eg_params *p) /* no parameter */
     return !bad;
 }
 
+/* The parameters that options add: norms of query and key, the extra key and its value, one number
+ * a head. False after an error. */
+static bool mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
+{
+    const bool unit = a->qk_norm == EG_QK_UNIT;
+    const int64_t g = m->kv_heads, h = m->heads;
+    if (a->qk_norm && !unit) {
+        eg_norm_new_args o = { .size = sizeof o,
+                               .params = p,
+                               .name = "norm_q",
+                               .d_model = m->d_k,
+                               .rms = a->qk_norm == EG_QK_RMS,
+                               .no_bias = a->no_bias,
+                               .eps = a->qk_eps };
+        m->norm_q = eg_norm_new_with(&o);
+        o.name = "norm_k";
+        m->norm_k = eg_norm_new_with(&o);
+    }
+    if (a->bias_kv) {
+        const row k = { .fan_in = g * m->d_k, .fan_out = g * m->d_k },
+                  v = { .fan_in = g * m->d_v, .fan_out = g * m->d_v };
+        m->bias_k = mha_first(p, eg_param(p, "bias_k", "h d", g, m->d_k), &k, a->init);
+        m->bias_v = mha_first(p, eg_param(p, "bias_v", "h e", g, m->d_v), &v, a->init);
+    }
+    if (a->sink) m->sink = eg_init_constant(eg_param(p, "sink", "h", h), 0);
+    if (eg_option(a->temperature, 0) != 0)
+        m->temperature = eg_init_constant(eg_param(p, "temperature", "h", h), a->temperature);
+    return !eg_error(eg_params_context(p));
+}
+
+/* The module's own copy of what .linear says. */
+static bool mha_linear(eg_mha *m, const eg_mha_args *a, eg_params *p)
+{
+    if (!a->linear) return true;
+    eg_linear_attention_args *o = eg_params_alloc(p, sizeof *o), given = { .size = sizeof given };
+    if (a->linear->size)
+        eg_options(&given, sizeof given, a->linear);
+    else
+        given = *a->linear; /* a template need not say its size */
+    if (!o) return false;
+    *o = (eg_linear_attention_args){
+        .size = sizeof *o, .no_norm = given.no_norm, .decay = given.decay, .chunk = given.chunk
+    };
+    if (given.phi) o->phi = eg__nn_text(p, "%s", given.phi);
+    if (given.decay.axes) o->decay.axes = eg__nn_text(p, "%s", given.decay.axes);
+    m->linear = o;
+    return !eg_error(eg_params_context(p));
+}
+
 eg_mha *eg_mha_new_with(const eg_mha_args *given)
 {
     OPTIONS(eg_mha_args, a, given);
@@ -267,7 +384,7 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     eg_mha *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
     if (!m || !mha_sizes(m, a) || !layout(m, a, p)) return NULL;
     m->where = a->where ? eg__nn_text(p, "%s", a->where) : NULL;
-    if (a->alibi && !slopes(m, p)) return NULL;
+    if ((a->alibi && !slopes(m, p)) || !mha_linear(m, a, p)) return NULL;
     int64_t h = m->heads, g = m->kv_heads, d = m->d_k, e = m->d_v, hd = m->d_k_each ? d : h * d,
             he = m->d_k_each ? e : h * e;
     const row rows[] = {
@@ -329,10 +446,10 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
         if (m->form == EG_PER_HEAD && r.each) {
             if (!per_head(m, p, &r, a->init)) return NULL;
         } else {
-            *r.one = mha_first(eg_param_n(p, r.name, r.axes, r.rank, r.dims), &r, a->init);
+            *r.one = mha_first(p, eg_param_n(p, r.name, r.axes, r.rank, r.dims), &r, a->init);
         }
     }
-    return eg_error(eg_params_context(p)) ? NULL : m;
+    return mha_added(m, a, p) ? m : NULL;
 }
 
 /* -- one logical weight of any form ----------------------------------------------------------- */
@@ -393,6 +510,35 @@ static int mha_put(eg_mha *to, int part, bool bias, eg_tensor *x)
     return bad;
 }
 
+/* The parameters that no form changes; NULL: there is none. */
+enum { ADDED = 8 };
+static eg_tensor *mha_added_at(const eg_mha *m, int k, const char **name)
+{
+    static const char *const names[ADDED] = { "norm_q.gain", "norm_k.gain", "norm_q.bias",
+                                              "norm_k.bias", "bias_k",      "bias_v",
+                                              "sink",        "temperature" };
+    eg_tensor *const all[ADDED] = { m->norm_q ? m->norm_q->gain : NULL,
+                                    m->norm_k ? m->norm_k->gain : NULL,
+                                    m->norm_q ? m->norm_q->bias : NULL,
+                                    m->norm_k ? m->norm_k->bias : NULL,
+                                    m->bias_k,
+                                    m->bias_v,
+                                    m->sink,
+                                    m->temperature };
+    *name = names[k];
+    return all[k];
+}
+
+/* True if both modules have the parameter, or neither; else recorded. */
+static bool mha_both(eg_ctx *cx, const eg_mha *to, const eg_mha *from, const char *name,
+                     const eg_tensor *y, const eg_tensor *x)
+{
+    if (!x == !y) return true;
+    return eg_fail_as(cx, EG_ERROR_MISUSE, "mha_copy: \"%s\" has %s %s, \"%s\" has %s", to->name,
+                      y ? "a" : "no", name, from->name, x ? "one" : "none"),
+           false;
+}
+
 int eg_mha_copy(eg_mha *to, const eg_mha *from)
 {
     if (!to || !from) return -1;
@@ -428,12 +574,15 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
     int bad = 0;
     for (int k = 0; k < 8 && !bad; k++) {
         eg_tensor *x = eg__mha_part(from, k % 4, k > 3), *y = eg__mha_part(to, k % 4, k > 3);
-        if (!x != !y) {
-            eg_fail_as(cx, EG_ERROR_MISUSE, "mha_copy: \"%s\" has %s %s, \"%s\" has %s", to->name,
-                       y ? "a" : "no", eg__mha_which(k % 4, k > 3), from->name, x ? "one" : "none");
-            bad = -1;
-        } else if (x)
-            bad = mha_put(to, k % 4, k > 3, x);
+        bad = !mha_both(cx, to, from, eg__mha_which(k % 4, k > 3), y, x) ? -1
+              : x ? mha_put(to, k % 4, k > 3, x)
+                  : 0;
+    }
+    for (int k = 0; k < ADDED && !bad; k++) {
+        const char *name;
+        eg_tensor *y = mha_added_at(to, k, &name), *x = mha_added_at(from, k, &name);
+        bad =
+            mha_both(cx, to, from, name, y, x) ? y ? eg_assign(y, eg_cast(x, eg_type(y))) : 0 : -1;
     }
     eg_nograd(cx, was);
     eg_pop(cx, mark);

@@ -63,6 +63,35 @@ static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
                : eg_fail_in(eg_context(x), "the %s times %s", of[part], eg__mha_which(part, false));
 }
 
+/* Query or key with the module's norm over each head. */
+static eg_tensor *normed(const eg_mha *m, const eg_norm *norm, eg_tensor *x)
+{
+    if (norm) return eg_norm_run(norm, x);
+    if (m->qk_norm != EG_QK_UNIT) return x;
+    const double eps = m->qk_eps ? m->qk_eps : EG_OFF; /* x/√(|x|² + d eps) */
+    return eg_scale(eg_rmsnorm("... [d]", x, .eps = eps), 1 / sqrt((double)m->d_k));
+}
+
+/* Query or key turned by its places: those given, else `before` and on. */
+static eg_tensor *turned(const eg_mha *m, const char *spec, eg_tensor *x, int64_t before,
+                         eg_masked places)
+{
+    return !m->turned ? x
+                      : eg_rotary(spec, x, .base = m->rotary, .frequencies = m->rotary_frequencies,
+                                  .factor = m->rotary_factor, .width = m->rotary_width,
+                                  .interleaved = m->interleaved, .positions = places,
+                                  .offset = places.x ? 0 : before);
+}
+
+/* The places of the keys: where these are the query, those of the query under the letter j. */
+static eg_masked key_places(const eg_mha_run_args *a)
+{
+    if (a->key || a->key_positions.x || !a->positions.x) return a->key_positions;
+    const eg_spec *s = eg_spec_parse(eg_context(a->query), ".positions", a->positions.axes);
+    if (eg_spec_place(s, 0, "i") >= 0) s = eg_spec_rename(s, "i", "j");
+    return (eg_masked){ eg_spec_items(s, 0), a->positions.x };
+}
+
 /* -- predicates, and masks by letters --------------------------------------------------------- */
 /* The predicate, of which every index is a letter of the scores; else NULL after an error. */
 static const eg_formula *known_letters(const eg_mha *m, eg_ctx *cx, const char *text,
@@ -97,12 +126,36 @@ static const eg_formula *with_head(const eg_mha *m, const eg_formula *f, const c
     return eg_formula_replace(f, "h", head, count);
 }
 
+/* the axis h as two, g and r; or, if r is 0, these two as one */
+static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
+{
+    int64_t dims[EG_RANK_MAX];
+    int n = 0;
+    if (!eg_ok(x)) return x;
+    for (int k = 0; k < eg_rank(x); k++) {
+        dims[n++] = k == axis ? g : eg_dim(x, k);
+        if (k == axis && r) dims[n++] = r;
+        k += k == axis && !r;
+    }
+    return eg_reshape_n(x, n, dims);
+}
+
 /* Letters of a mask in which h is two letters, g and r. */
 static eg_masked grouped(eg_ctx *cx, const char *option, eg_masked mask)
 {
     const eg_spec *s = mask.axes ? eg_spec_parse(cx, option, mask.axes) : NULL;
     if (eg_spec_place(s, 0, "h") < 0) return mask;
     return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "(g r)"), 0), mask.x };
+}
+
+/* The same with the axis of h cut into the two. */
+static eg_masked in_groups(const eg_mha *m, eg_ctx *cx, const char *option, eg_masked x)
+{
+    const eg_spec *s = x.axes ? eg_spec_parse(cx, option, x.axes) : NULL;
+    const int axis = eg_spec_axis(s, 0, "h");
+    if (axis < 0 || !eg_ok(x.x) || axis >= eg_rank(x.x) || eg_dim(x.x, axis) != m->heads) return x;
+    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "g r"), 0),
+                        regrouped(x.x, axis, m->kv_heads, m->heads / m->kv_heads) };
 }
 
 /* Head h of a mask, whose letters then lack h. */
@@ -116,23 +169,38 @@ static eg_masked of_head(eg_ctx *cx, const char *option, eg_masked mask, int64_t
 }
 
 /* -- the core --------------------------------------------------------------------------------- */
-static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a)
+/* Attention without a softmax; what a softmax alone can have is refused. */
+static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
+                                    const eg_masked *decay)
 {
-    return m->core ? m->core(a) : eg_attention_with(a);
+    const struct {
+        const char *option;
+        bool given;
+    } none[] = { { ".bias", a->bias.x || a->bias.axes },
+                 { ".lengths", a->lengths.x || a->lengths.axes },
+                 { ".alibi", a->alibi.x || a->alibi.axes },
+                 { ".score_fn", a->score_fn != NULL },
+                 { ".scores", a->scores != NULL },
+                 { ".lse", a->lse != NULL },
+                 { ".empty", a->empty != NULL },
+                 { ".form = EG_FUSED", a->form == EG_FUSED } };
+    for (size_t k = 0; k < sizeof none / sizeof *none; k++)
+        if (none[k].given)
+            return eg_fail_as(eg_context(a->q), EG_ERROR_UNSUPPORTED,
+                              "%s belongs to a softmax, which .linear has not", none[k].option);
+    eg_linear_attention_args o = *m->linear;
+    o.spec = a->spec, o.q = a->q, o.k = a->k, o.v = a->v;
+    o.scale = a->scale, o.where = a->where, o.offset = a->offset, o.keep = a->keep;
+    o.weights = a->weights ? a->weights : a->dropped, o.weights_axes = a->weights_axes;
+    o.decay = decay->x ? *decay : o.decay;
+    eg_tensor *y = eg_linear_attention_with(&o);
+    if (a->weights && a->dropped) *a->dropped = *a->weights;
+    return y;
 }
 
-/* the axis h as two, g and r; or, if r is 0, these two as one */
-static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
+static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a, const eg_masked *decay)
 {
-    int64_t dims[EG_RANK_MAX];
-    int n = 0;
-    if (!eg_ok(x)) return x;
-    for (int k = 0; k < eg_rank(x); k++) {
-        dims[n++] = k == axis ? g : eg_dim(x, k);
-        if (k == axis && r) dims[n++] = r;
-        k += k == axis && !r;
-    }
-    return eg_reshape_n(x, n, dims);
+    return m->linear ? attended_linearly(m, a, decay) : m->core ? m->core(a) : eg_attention_with(a);
 }
 
 /* what a run hands out, each (… h, then the letters of the weights, or without the keys) */
@@ -201,17 +269,75 @@ static int64_t core_offset(const eg_mha *m, const eg_mha_run_args *a, const eg_a
                            const eg_formula *where)
 {
     if (o->alibi.x || eg_formula_has(where, "i")) return o->offset;
-    return where || m->rotary || a->fill ? 0 : a->offset;
+    return where || m->turned || a->fill ? 0 : a->offset;
+}
+
+/* -- scores beside the keys', with values of their own: bias_kv, zero_attn, sink ---------------
+ * They join the softmax of the keys by its log-sum-exp l: y is weighed by e^(l − t), and the extra
+ * value by e^(s − t), where s is its score and t = ln(e^l + Σ e^s). So they are the same behind any
+ * mask, in any form and with a cache, and no key is stored for them. */
+static bool has_extras(const eg_mha *m, const eg_mha_run_args *a)
+{
+    return m->bias_k || m->zero_attn || m->sink || a->sink.x;
+}
+
+/* x, a number for each key head, for each head */
+static eg_tensor *of_each_head(const eg_mha *m, eg_tensor *x)
+{
+    const int64_t r = m->heads / m->kv_heads, dims[] = { m->kv_heads, r, eg_dim(x, 1) };
+    return r == 1 ? x
+                  : eg_reshape_n(eg_expand_n(eg_unsqueeze(x, 1), 3, dims), 2,
+                                 (int64_t[]){ m->heads, eg_dim(x, 1) });
+}
+
+/* y (… i h e) of the keys with the extra scores; *lse becomes that of all. q: the query before it
+ * was turned, since the extra key has no place. */
+static eg_tensor *with_extras(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *q, eg_tensor *y,
+                              eg_tensor **lse)
+{
+    const struct eg__mha_specs *s = m->specs;
+    eg_ctx *cx = eg_context(y);
+    const double scale = m->scale ? eg_option(m->scale, 0) : 1 / sqrt((double)m->d_k);
+    if (!eg_ok(y)) return y;
+    if (!*lse)
+        return eg_fail_as(
+            cx, EG_ERROR_UNSUPPORTED,
+            ".bias_kv, .zero_attn and .sink need the .lse of the .core, which it does not give");
+    eg_tensor *all = *lse, *score = NULL;
+    if (m->bias_k) {
+        score = eg_scale(eg_einsum(s->extra_score, q, of_each_head(m, m->bias_k)), scale);
+        all = eg_logaddexp(all, score);
+    }
+    if (m->zero_attn) all = eg_softplus(all); /* ln(e^l + e^0) */
+    const eg_masked sink = a->sink.x ? a->sink : (eg_masked){ "h", m->sink };
+    if (sink.x) {
+        char spec[ROOM];
+        snprintf(spec, sizeof spec, "%s,%.200s", s->rows, sink.axes ? sink.axes : "");
+        all = eg_on(spec, eg_logaddexp, all, sink.x);
+    }
+    eg_tensor *share = eg_exp(eg_sub(*lse, all));
+    y = eg_on(s->by_rows, eg_mul, y, share);
+    if (score) {
+        eg_tensor *w = eg__nn_dropped(eg_exp(eg_sub(score, all)), m->dropout);
+        y = eg_add(y, eg_einsum(s->extra_value, w, of_each_head(m, m->bias_v)));
+    }
+    if (a->weights) *a->weights = eg_on(s->weights_by_rows, eg_mul, *a->weights, share);
+    if (a->dropped) *a->dropped = eg_on(s->weights_by_rows, eg_mul, *a->dropped, share);
+    *lse = all;
+    return y;
 }
 
 /* Heads of one width, in groups or not. */
-static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
+static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o,
+                                   eg_tensor *q)
 {
     const struct eg__mha_specs *s = m->specs;
     const bool groups = m->kv_heads != m->heads;
     eg_ctx *cx = eg_context(o.q);
     const eg_formula *where;
-    eg_tensor ***out[OUTS];
+    eg_tensor ***out[OUTS], *lse = NULL;
+    eg_masked decay = a->decay.x ? a->decay : m->linear ? m->linear->decay : (eg_masked){ 0 };
+    if (has_extras(m, a) && !o.lse) o.lse = &lse;
     outs(&o, out);
     if (!predicate(m, cx, a->where, &where))
         return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
@@ -226,6 +352,7 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
         o.bias = grouped(cx, ".bias", o.bias);
         o.lengths = grouped(cx, ".lengths", o.lengths);
         o.alibi = grouped(cx, ".alibi", o.alibi);
+        decay = in_groups(m, cx, ".decay", decay);
     }
     o.where = where ? where->text : NULL;
     if (a->score_fn || m->score_fn || a->fill) o.score_fn = hooked, o.user = &k;
@@ -239,10 +366,11 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
     o.weights_axes = o.weights || o.dropped || o.scores || o.lse || o.score_fn ? s->weights : NULL;
     o.scale = m->scale;
     o.q = groups ? regrouped(o.q, s->batch + 1, m->kv_heads, m->heads / m->kv_heads) : o.q;
-    eg_tensor *y = attended(m, &o);
+    eg_tensor *y = attended(m, &o, &decay);
     for (int n = 0; n < OUTS && groups; n++)
         if (*out[n]) **out[n] = regrouped(**out[n], s->batch, m->heads, 0);
     y = groups ? regrouped(y, s->batch + 1, m->heads, 0) : y;
+    if (has_extras(m, a)) y = with_extras(m, a, q, y, o.lse);
     return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
 }
 
@@ -285,7 +413,7 @@ static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, 
         o.weights_axes = m->specs->weights;
         o.scale = m->scale;
         for (int n = 0; n < OUTS; n++) *out[n] = asked[n] ? room + (n + 1) * m->heads + h : NULL;
-        room[h] = attended(m, &o);
+        room[h] = attended(m, &o, &(eg_masked){ 0 });
         empty += o.empty ? *o.empty : 0;
         if (a->gain) room[h] = eg_mul(room[h], eg_select_axis(a->gain, 0, h));
     }
@@ -337,10 +465,67 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
         return false;
     *k = projected(m, EG_K, key);
     *v = projected(m, EG_V, value);
-    if (m->rotary)
-        *k = eg_rotary(m->specs->turn_k, *k, .base = m->rotary, .offset = before,
-                       .interleaved = m->interleaved);
+    *k = turned(m, m->specs->turn_k, normed(m, m->norm_k, *k), before, key_places(a));
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
+}
+
+/* True if the numbers among the options are ones; else recorded. */
+static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
+{
+    eg_ctx *cx = eg_context(a->query);
+    if (a->offset > INT64_MAX / 2 || a->offset < -INT64_MAX / 2)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "the offset is %lld", (long long)a->offset);
+    else if (!isfinite(a->fill))
+        eg_fail_as(cx, EG_ERROR_MISUSE, ".fill is %g, which is no score; 0 stands for -inf",
+                   a->fill);
+    else if (a->gain &&
+             (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
+        eg_fail_as(cx, EG_ERROR_SHAPE, "the gain has %lld numbers, but there are %lld heads",
+                   (long long)eg_size(a->gain), (long long)m->heads);
+    else
+        return true;
+    return false;
+}
+
+/* True if the options go together, and with the module; else recorded. */
+static bool mha_run_goes(const eg_mha *m, const eg_mha_run_args *a)
+{
+    eg_ctx *cx = eg_context(a->query);
+    const bool fused = a->form == EG_FUSED, sink = a->sink.x || a->sink.axes,
+               places = a->positions.x || a->positions.axes,
+               key_places = a->key_positions.x || a->key_positions.axes;
+    if (a->fill && fused)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   ".fill changes scores in memory, which the form EG_FUSED does not have; "
+                   "leave one of them out");
+    else if (a->score_fn && fused)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   ".score_fn works on scores in memory, which the form EG_FUSED does not "
+                   "have; leave one of them out");
+    else if (m->score_fn && fused)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "the module's .score_fn works on scores in memory, which the form "
+                   "EG_FUSED does not have");
+    else if ((places || key_places) && !m->turned)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s is read by rotary positions, which the module does not have",
+                   places ? ".positions" : ".key_positions");
+    else if ((places && !eg_ok(a->positions.x)) || (key_places && !eg_ok(a->key_positions.x)))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s is NULL",
+                   places && !eg_ok(a->positions.x) ? ".positions" : ".key_positions");
+    else if (sink && !eg_ok(a->sink.x))
+        eg_fail_as(cx, EG_ERROR_MISUSE, ".sink is NULL");
+    else if (sink && m->d_k_each)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, ".sink needs heads of one width");
+    else if (m->linear && (a->fill || sink))
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s belongs to a softmax, which .linear has not",
+                   sink ? ".sink" : ".fill");
+    else if (!m->linear && (a->decay.x || a->decay.axes))
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   ".decay belongs to a linear attention; the module was made without .linear");
+    else
+        return true;
+    return false;
 }
 
 /* Checks the options of a call and computes it: projections, rotary positions, attention and the
@@ -351,26 +536,8 @@ static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
     if (!mha_run_operand(m, "query", 'i', a->query, m->qdim))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "the query is NULL");
     int64_t before = a->cache && !a->memory ? eg__cache_taken(a->cache, a->slot) : 0;
-    if (a->offset > INT64_MAX / 2 || a->offset < -INT64_MAX / 2)
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "the offset is %lld", (long long)a->offset);
-    if (!isfinite(a->fill))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, ".fill is %g, which is no score; 0 stands for -inf",
-                          a->fill);
-    if (a->fill && a->form == EG_FUSED)
-        return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          ".fill changes scores in memory, which the form EG_FUSED does not have; "
-                          "leave one of them out");
-    if (a->score_fn && a->form == EG_FUSED)
-        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                          ".score_fn works on scores in memory, which the form EG_FUSED does not "
-                          "have; leave one of them out");
-    if (m->score_fn && a->form == EG_FUSED)
-        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                          "the module's .score_fn works on scores in memory, which the form "
-                          "EG_FUSED does not have");
-    if (a->gain && (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
-        return eg_fail_as(cx, EG_ERROR_SHAPE, "the gain has %lld numbers, but there are %lld heads",
-                          (long long)eg_size(a->gain), (long long)m->heads);
+    if (!mha_run_numbers(m, a) || !mha_run_goes(m, a))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "an option is refused");
     eg_attention_args o = { .size = sizeof o,
                             .keep = a->keep,
                             .bias = a->bias,
@@ -387,11 +554,10 @@ static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
     if (m->alibi && !o.alibi.x) o.alibi = (eg_masked){ "h", m->alibi };
     if (!keys_and_values(m, a, before, &o.k, &o.v))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "there are no keys");
-    o.q = projected(m, EG_Q, a->query);
-    if (m->rotary)
-        o.q = eg_rotary(m->specs->turn_q, o.q, .base = m->rotary, .offset = o.offset,
-                        .interleaved = m->interleaved);
-    eg_tensor *y = m->d_k_each ? mha_run_one_by_one(m, a, o) : mha_run_together(m, a, o);
+    eg_tensor *q = normed(m, m->norm_q, projected(m, EG_Q, a->query));
+    if (m->temperature) q = eg_on(m->specs->per_head, eg_mul, q, m->temperature);
+    o.q = turned(m, m->specs->turn_q, q, o.offset, a->positions);
+    eg_tensor *y = m->d_k_each ? mha_run_one_by_one(m, a, o) : mha_run_together(m, a, o, q);
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), m->specs->last ? m->b_o : NULL);
     return !m->b_o || m->specs->last ? y : eg_on(m->specs->out_bias, eg_add, y, m->b_o);
 }

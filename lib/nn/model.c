@@ -143,8 +143,8 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     eg_tensor *x = transformer_embedded(m, a);
     for (int64_t k = 0; k < m->layers; k++)
         x = eg_block_run(m->block[k], x, .where = a->where, .keep = a->keep,
-                         .weights = a->weights ? a->weights + k : NULL, .cache = a->cache,
-                         .slot = (int)k, .gain = model_row(a->gain, k));
+                         .positions = a->positions, .weights = a->weights ? a->weights + k : NULL,
+                         .cache = a->cache, .slot = (int)k, .gain = model_row(a->gain, k));
     if (m->no_logits) return m->norm ? eg_norm_run(m->norm, x) : x;
     return model_logits(m->norm, m->logits, m->tokens, x);
 }

@@ -1,9 +1,23 @@
-/* rotary.c: places as rotations of pairs of numbers. Su et al. 2021, "RoFormer", eq. 34 */
+/* rotary.c: places as rotations of pairs of numbers. Su et al. 2021, "RoFormer", eq. 34
+ *
+ * Angles are computed in f64, since f32 has no more than seven digits for a place and its fraction
+ * of a turn, and their sines and cosines rounded once. They have a history where the places or the
+ * frequencies have one. */
 #include "nn.h"
 #include <math.h>
 
-/* "b i h d, i d": the axes of x that the two indices behind the comma name */
-static bool axes_of(const eg_spec *s, eg_tensor *x, int *place, int *width)
+/* The string and the options of a call, read. */
+typedef struct turn {
+    const eg_rotary_args *a;
+    const eg_spec *x;  /* the indices of x                        */
+    const char *wide;  /* the index of the width                  */
+    int place, width;  /* axes of x                               */
+    int64_t d;         /* how many numbers are turned             */
+    const eg_spec *at; /* the indices of the places, without pair */
+} turn;
+
+/* "b i h d, i d": the axes of x that the two indices behind the comma name. */
+static bool axes_of(turn *t, const eg_spec *s)
 {
     static const char wanted[] = "the indices of x are needed, a comma, and those of place and "
                                  "width, as in \"bihd, id\"";
@@ -15,57 +29,142 @@ static bool axes_of(const eg_spec *s, eg_tensor *x, int *place, int *width)
     for (int k = 0; k < 2; k++)
         if ((axis[k] = eg_spec_axis(s, 0, s->index[two->item[k].index].name)) < 0)
             return eg_spec_fail(s, EG_ERROR_NOTATION, 1, k, "x does not have this index"), false;
-    if (s->term[0].axes != eg_rank(x))
+    if (s->term[0].axes != eg_rank(t->a->x))
         return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1, "the string names %d axes of x, which has %d",
-                            s->term[0].axes, eg_rank(x)),
+                            s->term[0].axes, eg_rank(t->a->x)),
                false;
-    *place = axis[0];
-    *width = axis[1];
-    return true;
+    t->place = axis[0];
+    t->width = axis[1];
+    t->x = eg_spec_pick(s, 0);
+    t->wide = s->index[two->item[1].index].name;
+    t->at = eg_spec_like(t->x, s->index[two->item[0].index].name);
+    return t->at != NULL;
 }
 
-/* cos and sin of (i + offset) base^(−2k/d), in f64, then in x's type: (i, d/2) */
-static void angles(eg_tensor *x, double base, int64_t offset, int64_t places, int64_t pairs,
-                   eg_tensor **c, eg_tensor **s)
+/* The numbers among the options. */
+static bool rotary_numbers(turn *t)
 {
-    eg_ctx *cx = eg_context(x);
-    eg_tensor *i = eg_shift(eg_arange(cx, EG_F64, 0, (double)places, 1), (double)offset);
-    eg_tensor *k =
-        eg_exp(eg_scale(eg_arange(cx, EG_F64, 0, (double)pairs, 1), -log(base) / (double)pairs));
-    eg_tensor *angle = eg_einsum("i,k->ik", i, k);
-    *c = eg_cast(eg_cos(angle), eg_type(x));
-    *s = eg_cast(eg_sin(angle), eg_type(x));
+    const eg_rotary_args *a = t->a;
+    eg_ctx *cx = eg_context(a->x);
+    const int64_t all = eg_dim(a->x, t->width);
+    const double base = eg_option(a->base, 10000), factor = eg_option(a->factor, 1);
+    t->d = a->width ? a->width : all;
+    if (t->d < 0 || t->d > all)
+        eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: .width is %lld, but x has %lld numbers under '%s'",
+                   (long long)t->d, (long long)all, t->wide);
+    else if (t->d % 2)
+        eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: the width is %lld, which makes no pairs",
+                   (long long)t->d);
+    else if (!(base > 0) || !isfinite(base))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: the base is %g", base);
+    else if (!(factor > 0) || !isfinite(factor))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .factor is %g, by which places are divided",
+                   factor);
+    else
+        return true;
+    return false;
+}
+
+static bool floats(const eg_tensor *x) { return eg_type(x) == EG_F32 || eg_type(x) == EG_F64; }
+
+/* The tensors among the options: .positions, whose indices are indices of x, and .frequencies. */
+static bool rotary_tensors(turn *t)
+{
+    const eg_rotary_args *a = t->a;
+    eg_ctx *cx = eg_context(a->x);
+    eg_tensor *p = a->positions.x, *f = a->frequencies;
+    if ((p && !eg_ok(p)) || (f && !eg_ok(f))) return false;
+    if (f && (!floats(f) || eg_rank(f) != 1 || eg_dim(f, 0) != t->d / 2))
+        return eg_fail_as(cx, floats(f) ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
+                          "rotary: .frequencies are %lld numbers of %s in %d ax%s, but %lld pairs "
+                          "are turned, each by a float",
+                          (long long)eg_size(f), eg_type_name(eg_type(f)), eg_rank(f),
+                          eg_rank(f) == 1 ? "is" : "es", (long long)(t->d / 2)),
+               false;
+    if (!p)
+        return !a->positions.axes ||
+               (eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .positions is NULL"), false);
+    if (!floats(p) && eg_type(p) != EG_I32 && eg_type(p) != EG_I64)
+        return eg_fail_as(cx, EG_ERROR_DTYPE, "rotary: .positions is %s; places are numbers",
+                          eg_type_name(eg_type(p))),
+               false;
+    const eg_spec *s = eg_spec_parse(cx, "rotary: .positions", a->positions.axes);
+    if (!eg__nn_simple(s, 1, false, "the indices of the places are needed, as in \"bi\""))
+        return false;
+    for (int k = 0; k < s->term[0].items; k++) {
+        const char *name = s->index[s->term[0].item[k].index].name;
+        const int axis = eg_spec_axis(t->x, 0, name);
+        if (axis < 0 || axis == t->width)
+            return eg_spec_fail(s, EG_ERROR_NOTATION, 0, k,
+                                axis < 0 ? "x does not have this index"
+                                         : "the width has no places"),
+                   false;
+        if (s->term[0].axes == eg_rank(p) && eg_dim(p, k) != eg_dim(a->x, axis))
+            return eg_spec_fail(s, EG_ERROR_SHAPE, 0, k, "index '%s' is %lld in x but %lld here",
+                                name, (long long)eg_dim(a->x, axis), (long long)eg_dim(p, k)),
+                   false;
+    }
+    if (s->term[0].axes != eg_rank(p))
+        return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1,
+                            "the string names %d axes of a tensor that has %d", s->term[0].axes,
+                            eg_rank(p)),
+               false;
+    t->at = eg_spec_like(t->x, eg_spec_items(s, 0));
+    return t->at != NULL;
+}
+
+/* cos and sin of θ = (place + offset)/factor · frequency, in x's type, as views of the shape that
+ * half of the turned numbers have. */
+static bool angles(const turn *t, eg_tensor *half, eg_tensor **c, eg_tensor **s)
+{
+    const eg_rotary_args *a = t->a;
+    eg_ctx *cx = eg_context(a->x);
+    const int64_t pairs = t->d / 2;
+    const double step = -log(eg_option(a->base, 10000)) / (double)(pairs ? pairs : 1);
+    const bool learned = a->frequencies || (a->positions.x && floats(a->positions.x)),
+               was = eg_nograd(cx, true);
+    if (learned) eg_nograd(cx, was);
+    eg_tensor *i = a->positions.x ? eg_cast(a->positions.x, EG_F64)
+                                  : eg_arange(cx, EG_F64, 0, (double)eg_dim(a->x, t->place), 1),
+              *f = a->frequencies
+                       ? eg_cast(a->frequencies, EG_F64)
+                       : eg_exp(eg_scale(eg_arange(cx, EG_F64, 0, (double)pairs, 1), step));
+    i = a->offset ? eg_shift(i, (double)a->offset) : i;
+    i = a->factor ? eg_scale(i, 1 / eg_option(a->factor, 1)) : i;
+    eg_tensor *angle = eg_mul(eg_unsqueeze(i, -1), f);
+    *c = eg_cast(eg_cos(angle), eg_type(half));
+    *s = eg_cast(eg_sin(angle), eg_type(half));
+    const eg_spec *pair = eg_spec_insert(t->at, 0, -1, t->wide);
+    const char *text = eg__nn_spec(eg_spec_join(3, (const eg_spec *[]){ t->x, pair, pair }, t->x));
+    eg_tensor *out[] = { half, *c, *s };
+    const bool bad = eg_align_n(text, 3, out, out) != 0;
+    *c = out[1], *s = out[2];
+    eg_nograd(cx, was);
+    return !bad;
 }
 
 eg_tensor *eg_rotary_with(const eg_rotary_args *given)
 {
     OPTIONS(eg_rotary_args, a, given);
     eg_ctx *cx = eg_context(a->x);
-    eg_tensor *x = a->x, *c, *s;
-    int place, width;
-    if (!eg_ok(x) || !axes_of(eg_spec_parse(cx, "rotary", a->spec), x, &place, &width))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: x is NULL");
-    int64_t d = eg_dim(x, width), pairs = d / 2;
-    double base = eg_option(a->base, 10000);
-    if (d % 2)
-        return eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: the width is %lld, which makes no pairs",
-                          (long long)d);
-    if (!(base > 0) || !isfinite(base))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: the base is %g", base);
-    bool was = eg_nograd(cx, true);
-    angles(x, base, a->offset, eg_dim(x, place), pairs, &c, &s);
-    eg_nograd(cx, was);
-    int64_t dims[EG_RANK_MAX];
-    for (int k = 0; k < eg_rank(x); k++) /* (i, k) as x stretches it */
-        dims[k] = k == place ? eg_dim(x, k) : k == width ? pairs : 1;
-    if (place > width) c = eg_transpose(c, 0, 1), s = eg_transpose(s, 0, 1);
-    c = eg_reshape_n(c, eg_rank(x), dims), s = eg_reshape_n(s, eg_rank(x), dims);
-    int64_t step = a->interleaved ? 2 : 1;
-    eg_tensor *x1 = eg_slice_axis(x, width, 0, a->interleaved ? d : pairs, step),
-              *x2 = eg_slice_axis(x, width, a->interleaved ? 1 : pairs, d, step);
-    eg_tensor *y1 = eg_sub(eg_mul(x1, c), eg_mul(x2, s)),
-              *y2 = eg_add(eg_mul(x1, s), eg_mul(x2, c));
-    if (!a->interleaved) return eg_concat_axis(width, y1, y2);
-    for (int k = 0; k < eg_rank(x); k++) dims[k] = eg_dim(x, k);
-    return eg_reshape_n(eg_stack_axis(width + 1, y1, y2), eg_rank(x), dims);
+    turn t = { .a = a };
+    if (!eg_ok(a->x) || !axes_of(&t, eg_spec_parse(cx, "rotary", a->spec)) || !rotary_numbers(&t) ||
+        !rotary_tensors(&t))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: x, its positions or frequencies are NULL");
+    const int w = t.width;
+    const int64_t pairs = t.d / 2, step = a->interleaved ? 2 : 1;
+    eg_tensor *x1 = eg_slice_axis(a->x, w, 0, a->interleaved ? t.d : pairs, step),
+              *x2 = eg_slice_axis(a->x, w, a->interleaved ? 1 : pairs, t.d, step), *c, *s;
+    if (!angles(&t, x1, &c, &s)) return eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: no angles");
+    eg_tensor *y[] = { eg_sub(eg_mul(x1, c), eg_mul(x2, s)), eg_add(eg_mul(x1, s), eg_mul(x2, c)),
+                       NULL };
+    int parts = 2;
+    if (a->interleaved) {
+        int64_t dims[EG_RANK_MAX];
+        for (int k = 0; k < eg_rank(a->x); k++) dims[k] = k == w ? t.d : eg_dim(a->x, k);
+        y[0] = eg_reshape_n(eg_stack_axis_n(w + 1, 2, y), eg_rank(a->x), dims);
+        parts = 1;
+    }
+    if (t.d < eg_dim(a->x, w)) y[parts++] = eg_slice_axis(a->x, w, t.d, EG_END, 1);
+    return parts > 1 ? eg_concat_axis_n(w, parts, y) : y[0];
 }

@@ -30,7 +30,9 @@
 #define TORCH_MHA(ours, theirs)                                                              \
     TORCH_IN(ours, theirs), TORCH_IN_EACH(ours, theirs), TORCH_IN_BIAS(ours, theirs),         \
     { ours "W_o", theirs "out_proj.weight", "m (h e)", 0, 0 },                                \
-    { ours "b_o", theirs "out_proj.bias", "m", 0, 0 }
+    { ours "b_o", theirs "out_proj.bias", "m", 0, 0 },                                        \
+    { ours "bias_k", theirs "bias_k", "1 1 (h d)", 0, 0 },                                    \
+    { ours "bias_v", theirs "bias_v", "1 1 (h e)", 0, 0 }
 
 /* layers */
 #define TORCH_NORM(ours, theirs)                                                             \
@@ -112,6 +114,8 @@ static const eg_alias llama[] = {
     TORCH_NORM("*.norm_self.", "model.?layers.*.input_layernorm."),
     LINEARS("*.self.", "model.?layers.*.self_attn.q_proj", "model.?layers.*.self_attn.k_proj",
             "model.?layers.*.self_attn.v_proj", "model.?layers.*.self_attn.o_proj"),
+    TORCH_NORM("*.self.norm_q.", "model.?layers.*.self_attn.q_norm."),
+    TORCH_NORM("*.self.norm_k.", "model.?layers.*.self_attn.k_norm."),
     TORCH_NORM("*.norm_ffn.", "model.?layers.*.post_attention_layernorm."),
     TORCH_LINEAR("*.ffn.gate.", "model.?layers.*.mlp.gate_proj."),
     TORCH_LINEAR("*.ffn.up.", "model.?layers.*.mlp.up_proj."),

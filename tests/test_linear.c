@@ -1,0 +1,295 @@
+/* test_linear.c: linear attention. Every kernel, decay and chunk against the sum over all pairs,
+ * values and gradients; step by step against all at once.
+ * */
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include "fixtures.h"
+#include "tests.h"
+
+static eg_ctx *cx;
+static void open_f64(void) { cx = eg_open(.dtype = EG_F64, .seed = 23); }
+static void close_cx(void) { eg_close(cx); }
+
+/* -- the definition ---------------------------------------------------------------------------
+ * */
+/* Π_{j<s≤i} a_s for j ≤ i, else 0, of a (b j h d) > 0: e^(sum of logarithms) */
+static eg_tensor *decays(eg_tensor *a)
+{
+    eg_tensor *l = eg_cumsum("b [j] h d", eg_log(a));
+    eg_tensor *i = eg_rearrange("b i h d -> b h i 1 d", l),
+              *j = eg_rearrange("b j h d -> b h 1 j d", l);
+    const int64_t n = eg_dim(a, 1), sizes[] = { n, n };
+    eg_tensor *seen = eg_where_mask(cx, "j <= i", "i [j]", 0, sizes);
+    eg_tensor *zero = eg_zeros(cx, 1);
+    eg_tensor *wide = eg_unsqueeze(seen, 2);
+    return eg_where(wide, eg_exp(eg_where(wide, eg_sub(i, j), zero)), zero);
+}
+/* y of φ(q), φ(k) and v; the last `queries` of as many places as keys */
+static eg_tensor *by_pairs(eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_tensor *a, bool no_norm,
+                           eg_tensor **w)
+{
+    eg_tensor *p = decays(a);
+    p = eg_slice_axis(p, 2, eg_dim(k, 1) - eg_dim(q, 1), EG_END, 1);
+    eg_tensor *s = eg_einsum("bihd,bhijd->bhijd", q, p);
+    s = eg_einsum("bhijd,bjhd->bhij", s, k);
+    if (!no_norm) s = eg_on("bhij,bhi", eg_div, s, eg_sum("bhi[j]", s));
+    *w = s;
+    return eg_einsum("bhij,bjhe->bihe", s, v);
+}
+
+static const char *const letters[] = { "h", "bjh", "bjhd", "hd", "j", "", "d", "hjdb" };
+enum { DECAYS = sizeof letters / sizeof *letters };
+/* A decay with those letters, and the same as (b j h d). */
+static eg_tensor *a_decay(const char *axes, int64_t n, eg_tensor **full)
+{
+    const int64_t size[] = { 2, n, 2, 3 };
+    int64_t dims[4];
+    int rank = 0;
+    for (const char *c = axes; *c; c++) dims[rank++] = size[strchr("bjhd", *c) - "bjhd"];
+    eg_tensor *x = eg_uniform_n(cx, EG_F64, 0.3, 1, rank, dims);
+    char text[32];
+    snprintf(text, sizeof text, "bjhd, %s", axes);
+    eg_tensor *out[] = { eg_full_n(cx, EG_F64, 1, 4, size), x };
+    ck_assert_int_eq(eg_align_n(text, 2, out, out), 0);
+    *full = out[1];
+    return x;
+}
+
+GROUP("linear", .setup = open_f64, .teardown = close_cx)
+
+/* every set of letters, below, at and beyond a chunk, behind older keys */
+LOOP_TEST(decay_is_its_definition, DECAYS * 6)
+{
+    static const struct {
+        int64_t queries, keys, chunk;
+        bool no_norm;
+    } cases[] = { { 5, 5, 0, false },  { 70, 70, 0, true }, { 33, 33, 16, false },
+                  { 20, 20, 1, true }, { 9, 30, 7, false }, { 1, 1, 0, false } };
+    const char *axes = letters[_i / 6];
+    const int64_t n = cases[_i % 6].queries, l = cases[_i % 6].keys;
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, n, 2, 3), *k = eg_normal(cx, 0, 1, 2, l, 2, 3),
+              *v = eg_normal(cx, 0, 1, 2, l, 2, 4), *full, *a = a_decay(axes, l, &full), *w, *want;
+    eg_tensor *y =
+        eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = "j <= i", .offset = l - n,
+                            .phi = "exp(x)", .decay = { axes, a }, .chunk = cases[_i % 6].chunk,
+                            .no_norm = cases[_i % 6].no_norm, .weights = &w);
+    eg_tensor *z = by_pairs(eg_exp(q), eg_exp(k), v, full, cases[_i % 6].no_norm, &want);
+    eg_assert_ok(cx);
+    eg_assert_close(y, z, 1e-12);
+    eg_assert_close(eg_contiguous(w), want, 1e-12);
+    eg_tensor *seed = eg_normal(cx, 0, 1, 2, n, 2, 4), *xs[] = { q, k, v, a }, *one[4], *two[4];
+    ck_assert(!eg_grad(y, seed, 4, xs, one) && !eg_grad(z, seed, 4, xs, two));
+    for (int x = 0; x < 4; x++) eg_assert_close(one[x], two[x], 1e-10);
+    /* another order of axes */
+    eg_tensor *moved = eg_linear_attention(
+        "ibhd,jbhd,ejbh->hibe", eg_transpose(q, 0, 1), eg_transpose(k, 0, 1),
+        eg_rearrange("b j h e -> e j b h", v), .where = "j<=i", .offset = l - n, .phi = "exp(x)",
+        .decay = { axes, a }, .chunk = cases[_i % 6].chunk, .no_norm = cases[_i % 6].no_norm);
+    eg_assert_close(eg_rearrange("h i b e -> b i h e", moved), y, 1e-12);
+}
+
+/* a decay of 0 forgets everything before; of 1 nothing */
+LOOP_TEST(decays_of_nothing_and_everything, 2)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 1, 40, 1, 3), *v = eg_normal(cx, 0, 1, 1, 40, 1, 2),
+              *a = eg_ones(cx, 40), *g;
+    if (_i) eg_assign(eg_slice_axis(a, 0, 20, 21, 1), eg_zeros(cx, 1));
+    eg_tensor *y = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, q, v, .where = "j <= i",
+                                       .decay = { "j", a }, .chunk = 8),
+              *plain = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, q, v, .where = "j <= i");
+    eg_assert_close(eg_slice_axis(y, 1, 0, 20, 1), eg_slice_axis(plain, 1, 0, 20, 1), 1e-12);
+    eg_tensor *late = eg_slice_axis(q, 1, 20, 40, 1),
+              *alone = eg_linear_attention("bihd,bjhd,bjhe->bihe", late, late,
+                                           eg_slice_axis(v, 1, 20, 40, 1), .where = "j <= i");
+    eg_assert_close(eg_slice_axis(y, 1, 20, 40, 1), _i ? alone : eg_slice_axis(plain, 1, 20, 40, 1),
+                    1e-12);
+    ck_assert_int_eq(eg_grad(y, eg_ones_like(y), 1, &a, &g), 0);
+    ck_assert(!any_nan(g));
+}
+
+/* φ of the text is φ of the operations; no_norm is the numerator; both with and without a mask */
+LOOP_TEST(kernels_by_formula, 10)
+{
+    static const char *const phi[] = { "exp(x)", "softplus(x)", "x", "max(x, 0)",
+                                       "x > 0 ? x + 1 : exp(x)" };
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 7, 2, 3), *k = eg_normal(cx, 0, 1, 2, 7, 2, 3),
+              *v = eg_normal(cx, 0, 1, 2, 7, 2, 4), *of[2], *x[] = { q, k };
+    for (int n = 0; n < 2; n++)
+        of[n] = _i / 2 == 0   ? eg_exp(x[n])
+                : _i / 2 == 1 ? eg_softplus(x[n])
+                : _i / 2 == 2 ? x[n]
+                : _i / 2 == 3 ? eg_relu(x[n])
+                              : eg_shift(eg_elu(x[n], 1), 1);
+    eg_tensor *s = eg_einsum("bihd,bjhd->bhij", of[0], of[1]);
+    if (_i % 2) s = eg_tril(s, 0);
+    eg_tensor *z = eg_einsum("bhij,bjhe->bihe", s, v);
+    const char *where = _i % 2 ? "j <= i" : NULL;
+    eg_tensor *y = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, v, .phi = phi[_i / 2],
+                                       .no_norm = true, .where = where);
+    eg_assert_close(y, z, 1e-12);
+    eg_tensor *total = eg_sum("bhi[j]", s);
+    if (_i / 2 != 2 && _i / 2 != 3) /* sums that are far from 0 */
+        eg_assert_close(eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, v, .phi = phi[_i / 2],
+                                            .where = where),
+                        eg_on("bihe,bhi", eg_div, z, total), 1e-11);
+    if (_i / 2 == 4)
+        eg_assert_close(eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = where),
+                        eg_on("bihe,bhi", eg_div, z, total), 1e-11);
+}
+
+typedef struct called {
+    const char *where, *decay;
+    bool no_norm;
+    int64_t chunk;
+} called;
+static eg_tensor *call(void *user, eg_tensor *const *x)
+{
+    const called *c = user;
+    return eg_linear_attention("bid,bjd,bje->bie", x[0], x[1], x[2], .phi = "exp(x)",
+                               .where = c->where, .no_norm = c->no_norm, .chunk = c->chunk,
+                               .decay = { c->decay, c->decay ? x[3] : NULL });
+}
+LOOP_TEST(every_kind_to_second_order, 6)
+{
+    static called kinds[] = { { NULL, NULL, true, 0 },      { "j <= i", NULL, true, 2 },
+                              { "j <= i", "b", true, 2 },   { "j <= i", "bj", false, 2 },
+                              { "j <= i", "bjd", true, 2 }, { "j <= i", "bjd", false, 0 } };
+    called *c = &kinds[_i];
+    eg_tensor *q = eg_normal(cx, 0, 1, 1, 3, 2), *k = eg_normal(cx, 0, 1, 1, 3, 2),
+              *v = eg_normal(cx, 0, 1, 1, 3, 2);
+    if (!c->decay) {
+        eg_assert_grad2(call, c, q, k, v);
+        return;
+    }
+    const int64_t dims[] = { 1, 3, 2 };
+    eg_assert_grad2(call, c, q, k, v,
+                    eg_uniform_n(cx, EG_F64, 0.3, 1, (int)strlen(c->decay), dims));
+}
+
+/* one place and the last state are the next step; so are pieces of any length
+ * */
+LOOP_TEST(states_go_on, DECAYS + 1)
+{
+    const char *axes = _i < DECAYS ? letters[_i] : NULL;
+    for (int kind = 0; kind < 4; kind++) {
+        const bool no_norm = kind % 2;
+        const eg_dtype type = kind / 2 ? EG_F32 : EG_F64;
+        eg_tensor *q = eg_cast(eg_normal(cx, 0, 1, 2, 12, 2, 3), type),
+                  *k = eg_cast(eg_normal(cx, 0, 1, 2, 12, 2, 3), type),
+                  *v = eg_cast(eg_normal(cx, 0, 1, 2, 12, 2, 4), type), *full, *state = NULL, *end,
+                  *parts[12], *a = axes ? eg_cast(a_decay(axes, 12, &full), type) : NULL;
+        eg_tensor *whole =
+            eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = "j <= i",
+                                .no_norm = no_norm, .decay = { axes, a }, .next = &end, .chunk = 5);
+        static const int64_t ends[2][13] = { { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0 },
+                                             { 5, 6, 12, 0 } };
+        const char *place = axes ? strchr(axes, 'j') : NULL;
+        for (int way = 0; way < 2; way++, state = NULL) {
+            int n = 0;
+            for (int64_t from = 0; ends[way][n]; from = ends[way][n++]) {
+                const int64_t to = ends[way][n];
+                eg_tensor *now = place ? eg_slice_axis(a, (int)(place - axes), from, to, 1) : a;
+                parts[n] = eg_linear_attention(
+                    "bihd,bjhd,bjhe->bihe", eg_slice_axis(q, 1, from, to, 1),
+                    eg_slice_axis(k, 1, from, to, 1), eg_slice_axis(v, 1, from, to, 1),
+                    .where = "j <= i", .no_norm = no_norm, .decay = { axes, now }, .state = state,
+                    .next = &state);
+            }
+            eg_assert_ok(cx);
+            eg_assert_close(eg_concat_axis_n(1, n, parts), whole, kind / 2 ? 1e-4 : 1e-12);
+            eg_assert_close(eg_contiguous(state), eg_contiguous(end), kind / 2 ? 1e-4 : 1e-12);
+        }
+        int64_t b, h, d, e;
+        eg_assert_axes("b h d e", end, &b, &h, &d, &e);
+        ck_assert(b == 2 && h == 2 && d == 3 && e == (no_norm ? 4 : 5));
+    }
+}
+
+/* 4096 places with a decay of every channel: all pairs would be 1 GB */
+TEST(decay_takes_linear_memory)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 1, 4096, 1, 8), *g[2],
+              *a = eg_sigmoid(eg_normal(cx, 3, 1, 1, 4096, 1, 8)), *xs[] = { q, a };
+    eg_stats_reset(cx);
+    size_t before = eg_stats(cx).used;
+    eg_tensor *y = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, q, q, .where = "j <= i",
+                                       .decay = { "bjhd", a });
+    ck_assert_int_eq(eg_grad(y, eg_ones_like(y), 2, xs, g), 0);
+    ck_assert_msg(eg_stats(cx).used_peak - before < 100u << 20, "%zu bytes",
+                  eg_stats(cx).used_peak - before);
+}
+
+/* RetNet: a number a head, in groups; GLA: gates of the batch. Whole, and with a cache of keys */
+LOOP_TEST(decay_in_the_module, 4)
+{
+    eg_params *p = eg_params_open(cx);
+    double gamma[] = { 0.9, 0.8, 0.95, 0.7 };
+    eg_tensor *g = eg_from(cx, gamma, 4);
+    const eg_linear_attention_args retnet = { .phi = "x", .no_norm = true, .decay = { "h", g } },
+                                   gla = { .phi = "x", .no_norm = true };
+    const bool groups = _i % 2, gates = _i / 2;
+    eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 4, .kv_heads = groups ? 2 : 4,
+                           .linear = gates ? &gla : &retnet, .rotary = 30);
+    randomise(p, 0.5);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *w, *parts[6],
+              *gate = gates ? eg_sigmoid(eg_normal(cx, 2, 1, 2, 6, 4, 2)) : NULL,
+              *y = eg_mha_run(m, x, .where = "j <= i", .weights = &w,
+                              .decay = { gates ? "bjhd" : NULL, gate });
+    eg_assert_ok(cx);
+    eg_tensor *q = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_q), m->b_q),
+              *k = eg_on("bjhd,hd", eg_add, eg_einsum("bjm,mhd->bjhd", x, m->W_k), m->b_k),
+              *v = eg_on("bjhe,he", eg_add, eg_einsum("bjm,mhe->bjhe", x, m->W_v), m->b_v), *want;
+    q = eg_scale(eg_rotary("bihd,id", q, .base = 30), 1);
+    k = eg_rotary("bjhd,jd", k, .base = 30);
+    if (groups) {
+        k = eg_rearrange("b j g d -> b j (g r=2) d", k);
+        v = eg_rearrange("b j g d -> b j (g r=2) d", v);
+    }
+    eg_tensor *all = gates ? gate : eg_expand(eg_reshape(g, 1, 1, 4, 1), 2, 6, 4, 2),
+              *z = by_pairs(q, k, v, eg_contiguous(all), true, &want);
+    eg_assert_close(eg_contiguous(w), want, 1e-12);
+    eg_assert_close(y, eg_on("bim,m", eg_add, eg_einsum("bihe,hem->bim", z, m->W_o), m->b_o),
+                    1e-12);
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
+    for (int t = 0; t < 6; t++)
+        parts[t] = eg_mha_run(
+            m, eg_slice_axis(x, 1, t, t + 1, 1), .where = "j <= i", .cache = c,
+            .decay = { gates ? "bjhd" : NULL, gates ? eg_slice_axis(gate, 1, 0, t + 1, 1) : NULL });
+    eg_assert_close(eg_concat_axis_n(1, 6, parts), y, 1e-12);
+    eg_nograd(cx, false);
+}
+
+LOOP_TEST(refuses_options, 16)
+{
+    eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *one = eg_ones(cx, 3), *t;
+    const struct {
+        eg_linear_attention_args o;
+        const char *why;
+    } cases[] = {
+        { { .decay = { "h", one }, .where = NULL },
+          ".decay, .state, .next and .chunk need .where = \"j <= i\"" },
+        { { .next = &t }, ".decay, .state, .next and .chunk need .where" },
+        { { .chunk = 4 }, ".decay, .state, .next and .chunk need .where" },
+        { { .chunk = -1, .where = "j <= i" }, "linear_attention: .chunk is -1" },
+        { { .decay = { "h", NULL }, .where = "j <= i" }, "linear_attention: .decay is NULL" },
+        { { .decay = { "i", one }, .where = "j <= i" },
+          ".decay has the key's indices, and those of the output but 'i' and 'e', each once" },
+        { { .decay = { "e", one }, .where = "j <= i" }, ".decay has the key's indices" },
+        { { .decay = { "x", one }, .where = "j <= i" }, ".decay has the key's indices" },
+        { { .decay = { "hh", one }, .where = "j <= i" }, ".decay has the key's indices" },
+        { { .decay = { "(bh)", one }, .where = "j <= i" }, "the indices of .decay are needed" },
+        { { .decay = { "b", one }, .where = "j <= i" },
+          "index 'b' is 2 in operand 1 but 3 in operand 3" },
+        { { .decay = { "h", eg_cast(one, EG_F32) }, .where = "j <= i" },
+          "linear_attention: .decay is f32, the key f64" },
+        { { .phi = "exp(y)" }, "linear_attention: .phi: expr: " },
+        { { .phi = "x > 0" }, "linear_attention: .phi gives bool, not f64: \"x > 0\"" },
+        { { .phi = "3" }, "linear_attention: .phi: expr: " },
+        { { .state = eg_ones(cx, 2), .where = "j <= i" }, "linear_attention: .state has 1 axes" },
+    };
+    eg_linear_attention_args o = cases[_i].o;
+    o.size = sizeof o, o.spec = "bihd,bjhd,bjhe->bihe", o.q = o.k = o.v = x;
+    ck_assert(!eg_ok(eg_linear_attention_with(&o)));
+    eg_assert_error(cx, cases[_i].why);
+}
