@@ -49,7 +49,7 @@ typedef struct short_forms {
 } short_forms;
 
 /* Returns the term of an option that reads tensor `number` at the letters of its term. */
-static eg_addition addition(const eg_masking *m, int kind, int term, int number)
+static eg_addition added_term(const eg_masking *m, int kind, int term, int number)
 {
     const eg_bound_term *t = &m->bound->term[term];
     eg_addition a = { .kind = (uint8_t)kind, .tensor = (uint8_t)number };
@@ -132,20 +132,20 @@ static bool short_forms_of(short_forms *f, const eg_masking *m, const int *term,
                               m->bound->term[term[k]].items, EG_READ_MAX),
                    false;
     if (term[EG_MASK_KEEP] >= 0)
-        f->of_where[f->where++] = addition(m, EG_ADD_KEEP, term[EG_MASK_KEEP], number++);
+        f->of_where[f->where++] = added_term(m, EG_ADD_KEEP, term[EG_MASK_KEEP], number++);
     const int bias = term[EG_MASK_BIAS] >= 0 ? number++ : -1;
     if (term[EG_MASK_LENGTHS] >= 0) {
         eg_addition *a = &f->of_where[f->where++];
-        *a = addition(m, EG_ADD_LENGTH, term[EG_MASK_LENGTHS], number++);
+        *a = added_term(m, EG_ADD_LENGTH, term[EG_MASK_LENGTHS], number++);
         if (!lengths_fit(m, term[EG_MASK_LENGTHS], a)) return false;
     }
     if (bias >= 0) {
-        f->of_score[f->score++] = addition(m, EG_ADD_BIAS, term[EG_MASK_BIAS], bias);
-        f->of_where[f->where++] = addition(m, EG_ADD_NO_INFINITY, term[EG_MASK_BIAS], bias);
+        f->of_score[f->score++] = added_term(m, EG_ADD_BIAS, term[EG_MASK_BIAS], bias);
+        f->of_where[f->where++] = added_term(m, EG_ADD_NO_INFINITY, term[EG_MASK_BIAS], bias);
     }
     if (term[EG_MASK_ALIBI] >= 0) {
         eg_addition *a = &f->of_score[f->score++];
-        *a = addition(m, EG_ADD_DISTANCE, term[EG_MASK_ALIBI], number);
+        *a = added_term(m, EG_ADD_DISTANCE, term[EG_MASK_ALIBI], number);
         if (!distance_letters(m, a, query)) return false;
     }
     return true;
@@ -154,8 +154,8 @@ static bool short_forms_of(short_forms *f, const eg_masking *m, const int *term,
 /* -- the expressions -------------------------------------------------------------------------- */
 /* Finds the letter that .offset moves: that of the texts, or the query of .alibi; −1: none. False
  * after an error. */
-static bool find_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_source *score,
-                       const eg_masking *m, const short_forms *f, const bool *query, int *moved)
+static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_source *score,
+                         const eg_masking *m, const short_forms *f, const bool *query, int *moved)
 {
     uint32_t positions = 0, sizes = 0, queries = 0;
     eg_expression_source *const both[] = { where, score };
@@ -269,7 +269,7 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
     score.text = o->score, score.noun = "score";
     score.additions = f.score, score.addition = f.of_score;
     score.predicate = false, score.score = score.number = true;
-    if (!find_moved(cx, &where, &score, m, &f, query, &moved)) return false;
+    if (!letter_moved(cx, &where, &score, m, &f, query, &moved)) return false;
     if (moved >= 0) where.moved = score.moved = moved, where.offset = score.offset = m->offset;
     if (!parsed_text(cx, &where, size, t, &t->where) ||
         !parsed_text(cx, &score, size, t, &t->score))

@@ -141,9 +141,9 @@ static void place_stretch(const eg_flash *f, eg_stretch s, eg_place *place, int6
         place[l->axis[k].score] = (eg_place){ .value = at };
     }
 }
-static void block_of(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
-                     eg_stretch rows, eg_stretch lanes, char *room, eg_place *place,
-                     eg_block_data *d)
+static void tile_block(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
+                       eg_stretch rows, eg_stretch lanes, char *room, eg_place *place,
+                       eg_block_data *d)
 {
     const eg_flash_list *l = &f->list[EG_PART_BATCH];
     for (int k = 0; k < l->n; k++)
@@ -168,7 +168,7 @@ eg_cover eg__tile_allow(const eg_tile_plan *p, const eg_flash *f, const eg_flash
     const int64_t all = rows.count * lanes.count;
     int64_t yes = 0;
     if (f->where) {
-        block_of(p, f, b, rows, lanes, room, place, &d);
+        tile_block(p, f, b, rows, lanes, room, place, &d);
         d.out = tile;
         eg__block_values(&p->where, &d, room);
     }
@@ -185,7 +185,7 @@ void eg__tile_scores(const eg_tile_plan *p, const eg_flash *f, const eg_flash_ba
 {
     eg_place place[EG_EXPRESSION_LETTERS];
     eg_block_data d;
-    block_of(p, f, b, rows, lanes, room, place, &d);
+    tile_block(p, f, b, rows, lanes, room, place, &d);
     d.score = score, d.out = out;
     eg__block_values(&p->score, &d, room + p->score_at);
 }
@@ -195,7 +195,7 @@ void eg__tile_slopes(const eg_tile_plan *p, const eg_flash *f, const eg_flash_ba
 {
     eg_place place[EG_EXPRESSION_LETTERS];
     eg_block_data d;
-    block_of(p, f, b, rows, lanes, room, place, &d);
+    tile_block(p, f, b, rows, lanes, room, place, &d);
     d.score = score, d.allow = allow, d.sink = sink;
     d.g = ds, d.dscore = ds;
     eg__block_slopes(&p->score, &d, room + p->score_at);
