@@ -449,6 +449,7 @@ static bool agrees(eg_ctx *cx, eg_dtype type, const char *text, naive *t)
         return true;
     }
     ck_assert_msg(eg_ok(v), "%s", eg_error(cx));
+    const double tiny = type == EG_F64 ? 1e-300 : 1e-36; /* what underflows */
     const double *value = eg_f64(eg_cast(v, EG_F64));
     double seed[I * J];
     for (int k = 0; k < I * J; k++) {
@@ -457,7 +458,7 @@ static bool agrees(eg_ctx *cx, eg_dtype type, const char *text, naive *t)
         ck_assert_msg(!*t->s, "'%s' at '%s'", text, t->s);
         seed[k] = y[k].doubt || !isfinite((double)y[k].v) ? 0 : 1 - .125 * k;
         if (!seed[k]) continue;
-        const double most = 8 * unit * (y[k].e + fabs((double)y[k].v));
+        const double most = 8 * unit * (y[k].e + fabs((double)y[k].v)) + tiny;
         ck_assert_msg(fabs(value[k] - (double)y[k].v) <= most,
                       "'%s' at (%d, %d) is %.17g, and should be %.17g to %.2g", text, k / J, k % J,
                       value[k], (double)y[k].v, most);
@@ -475,7 +476,7 @@ static bool agrees(eg_ctx *cx, eg_dtype type, const char *text, naive *t)
         const double is = e < I * J ? eg_f64(d[0])[e] : eg_f64(d[1])[e - I * J];
         /* a doubtful element is 0 times what may be infinite */
         if (isnan(is) || !isfinite((double)most)) continue;
-        ck_assert_msg(fabs(is - (double)sum) <= 16 * unit * (double)most + 1e-300,
+        ck_assert_msg(fabs(is - (double)sum) <= 16 * unit * (double)most + tiny,
                       "'%s': derivative by entry %d is %.17g, and should be %.17g to %.2g", text, e,
                       is, (double)sum, 16 * unit * (double)most);
     }

@@ -11,8 +11,8 @@ typedef struct eg__formula_place {
     bool size;
 } eg__formula_place;
 /* A formula of that text with room for its places, which are in order of the text. */
-static const eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool truth,
-                                    int places, const eg_name_place *at)
+static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool truth, int places,
+                              const eg_name_place *at)
 {
     const size_t n = (size_t)places, length = strlen(text) + 1, whose = strlen(who) + 1;
     size_t names = 0;
@@ -50,30 +50,45 @@ static const eg_formula *formula_of(eg_ctx *cx, const char *who, const char *tex
 
 /* The places make a frame of some kilobytes, which calls that go on do not keep. */
 static __attribute__((noinline)) const eg_formula *formula_read(eg_ctx *cx, const char *who,
-                                                                const char *text)
+                                                                const char *text, bool score)
 {
     eg_name_place place[EG_PLACES_MAX];
     int places = 0;
-    const eg_expression *e = eg__expression_parse(cx, &(eg_expression_source){ .who = who,
-                                                                               .text = text,
-                                                                               .noun = "predicate",
-                                                                               .predicate = true,
-                                                                               .place = place,
-                                                                               .places = &places });
+    const eg_expression *e =
+        eg__expression_parse(cx, &(eg_expression_source){ .who = who,
+                                                          .text = text,
+                                                          .noun = score ? "score" : "predicate",
+                                                          .predicate = !score,
+                                                          .score = score,
+                                                          .place = place,
+                                                          .places = &places });
     if (!e) return NULL;
     const eg_node *root = &e->node[e->root];
-    return formula_of(cx, who, text, root->kind == EG_IS_TRUTH || root->code == EG_X_READ, places,
-                      place);
+    eg_formula *f = formula_of(cx, who, text, root->kind == EG_IS_TRUTH || root->code == EG_X_READ,
+                               places, place);
+    if (f) f->score = score;
+    return f;
 }
 const eg_formula *eg_formula_parse(eg_ctx *cx, const char *who, const char *text)
 {
-    return cx ? formula_read(cx, who ? who : "formula", text) : NULL;
+    return cx ? formula_read(cx, who ? who : "formula", text, false) : NULL;
+}
+const eg_formula *eg_formula_score(eg_ctx *cx, const char *who, const char *text)
+{
+    return cx ? formula_read(cx, who ? who : "score", text, true) : NULL;
 }
 
 bool eg_formula_has(const eg_formula *f, const char *name)
 {
     for (int k = 0; f && name && k < f->indices; k++)
         if (!strcmp(f->index[k], name)) return true;
+    return false;
+}
+
+bool eg_formula_reads(const eg_formula *f, const char *name)
+{
+    for (int k = 0; f && name && k < f->tensors; k++)
+        if (!strcmp(f->tensor[k], name)) return true;
     return false;
 }
 
@@ -93,7 +108,7 @@ bool eg_formula_equals(const eg_formula *f, const eg_formula *g)
  * no number. */
 static const char *formula_operand(const eg_formula *f, const char *text)
 {
-    const eg_formula *number = formula_read(f->cx, f->who, text);
+    const eg_formula *number = formula_read(f->cx, f->who, text, false);
     if (!number) return NULL;
     if (number->truth)
         return eg__caret(f->cx, f->who, text, 0, NULL, NULL, NULL,
@@ -127,7 +142,7 @@ const eg_formula *eg_formula_replace(const eg_formula *f, const char *name, cons
         from = p->to;
     }
     strcpy(to, f->text + from);
-    return formula_read(f->cx, f->who, out);
+    return formula_read(f->cx, f->who, out, f->score);
 }
 
 const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g)
@@ -137,5 +152,5 @@ const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g)
     char *out = eg__alloc(f->cx, strlen(f->text) + strlen(g->text) + 8);
     if (!out) return NULL;
     sprintf(out, "(%s) & (%s)", f->text, g->text);
-    return formula_read(f->cx, f->who, out);
+    return formula_read(f->cx, f->who, out, f->score);
 }
