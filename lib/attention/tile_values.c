@@ -48,7 +48,8 @@ eg_cover eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
     tiles_box(f, keys, &c);
     return eg__expression_cover(f->where, &c.box);
 }
-/* Asks the predicate of one panel of rows after another. */
+/* Asks the predicate of all rows, and where that does not tell, of one panel of rows after another.
+ */
 bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_stretch rows,
                     eg_live *l)
 {
@@ -56,6 +57,10 @@ bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes
     corners c;
     batch_box(f, b, &c);
     tiles_box(f, lanes, &c);
+    tiles_box(f, rows, &c);
+    const eg_cover all = eg__expression_cover(f->where, &c.box);
+    *l = (eg_live){ .to = rows.count };
+    if (all != EG_COVER_SOME) return all == EG_COVER_ALL;
     *l = (eg_live){ .from = -1, .test = -1 };
     for (int64_t j = 0, n; j < rows.count; j += n) {
         n = eg__min64(f->narrow, rows.count - j);
