@@ -86,7 +86,8 @@ static eg_tensor *turned(const eg_mha *m, const char *spec, eg_tensor *x, int64_
 /* The places of the keys: where these are the query, those of the query under the letter j. */
 static eg_masked key_places(const eg_mha_run_args *a)
 {
-    if (a->key || a->key_positions.x || !a->positions.x) return a->key_positions;
+    if ((a->key && a->key != a->query) || a->key_positions.x || !a->positions.x)
+        return a->key_positions;
     const eg_spec *s = eg_spec_parse(eg_context(a->query), ".positions", a->positions.axes);
     if (eg_spec_place(s, 0, "i") >= 0) s = eg_spec_rename(s, "i", "j");
     return (eg_masked){ eg_spec_items(s, 0), a->positions.x };
