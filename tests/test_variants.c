@@ -626,11 +626,11 @@ TEST(runs_refuse_options)
     REFUSED(turns, "mha \"t\": rotary: .positions: index 'b' is 2 in x but 4 here",
             .positions = { "bi", eg_ones(cx, 4, 4) });
     REFUSED(m, "mha \"a\": .sink is NULL", .sink = { "h", NULL });
-    REFUSED(m, "mha \"a\": on: ", .sink = { "h", eg_ones(cx, 3) });
+    REFUSED(m, "mha \"a\": attention: index 'h' is 2 in the query but 3 in .sink",
+            .sink = { "h", eg_ones(cx, 3) });
     REFUSED(uneven, "mha \"u\": .sink needs heads of one width", .sink = { "h", one });
     REFUSED(m, "mha \"a\": .decay belongs to a linear attention", .decay = { "h", one });
-    REFUSED(core, "mha \"c\": .bias_kv, .zero_attn and .sink need the .lse of the .core",
-            .where = "j <= i");
+    REFUSED(core, "mha \"c\": .bias_kv needs the .lse of the .core", .where = "j <= i");
     REFUSED(linear, "mha \"l\": .bias belongs to a softmax, which .linear has not",
             .bias = { "ij", eg_ones(cx, 4, 4) });
     REFUSED(linear, "mha \"l\": .fill belongs to a softmax", .fill = -1e9);
@@ -641,4 +641,195 @@ TEST(runs_refuse_options)
     REFUSED(linear, "mha \"l\": linear_attention: .decay, .state, .next and .chunk need .where",
             .decay = { "h", one });
     eg_assert_ok(cx);
+}
+
+/* -- expressions of module and run ------------------------------------------------------------ */
+GROUP("expressions", .setup = open_f64, .teardown = close_cx)
+
+static eg_tensor *capped(void *user, eg_tensor *s)
+{
+    (void)user;
+    return eg_scale(eg_tanh(eg_scale(s, 0.5)), 2);
+}
+
+/* a table of the module by distance, a cap, and documents of the run, heads in groups and names
+ * that groups have for themselves: against the same as bias, function and mask */
+LOOP_TEST(scores_of_module_and_run, 6)
+{
+    const int64_t kv[] = { 4, 2, 1 };
+    static const char *const names[] = { "table", "r" };
+    const char *name = names[_i / 3];
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *table = eg_param(p, "table", "h n", 4, 4);
+    char score[64];
+    snprintf(score, sizeof score, "score + %s[h, clip(i - j, 0, 3)]", name);
+    eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 4, .kv_heads = kv[_i % 3], .score = score,
+                           .where = "j <= i", .with = { { name, table } }),
+           *plain = eg_mha_new(eg_params_open(cx), "plain", .d_model = 8, .heads = 4,
+                               .kv_heads = kv[_i % 3]);
+    randomise(p, 0.5);
+    eg_mha_copy(plain, m);
+    int64_t docs[] = { 0, 0, 0, 1, 1, 0, 0, 1, 1, 2 };
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *doc = eg_from(cx, docs, 2, 5), *w, *v, *g[2],
+              *h[2],
+              *bias = eg_expr("h i j", "t[h, clip(i - j, 0, 3)] + 0 * e",
+                              .with = { { "t", table }, { "e", eg_zeros(cx, 4, 5, 5) } }),
+              *seen = eg_expr("b i j", "doc[b, i] == doc[b, j]", .with = { { "doc", doc } });
+    eg_tensor *y = eg_mha_run(m, x, .where = "doc[b, i] == doc[b, j]", .with = { { "doc", doc } },
+                              .weights = &w),
+              *z = eg_mha_run(plain, x, .where = "j <= i", .keep = { "bij", seen },
+                              .bias = { "hij", bias }, .weights = &v);
+    eg_assert_ok(cx);
+    eg_assert_close(y, z, 1e-13);
+    eg_assert_close(eg_contiguous(w), eg_contiguous(v), 1e-13);
+    eg_tensor *seed = eg_normal(cx, 0, 1, 2, 5, 8), *xs[] = { x, table };
+    ck_assert(!eg_grad(y, seed, 2, xs, g) && !eg_grad(z, seed, 2, xs, h));
+    for (int k = 0; k < 2; k++) eg_assert_close(g[k], h[k], 1e-12);
+    eg_assert_close(eg_mha_run(m, x, .score = "2 * tanh(score / 2)"), /* the run's instead */
+                    eg_mha_run(plain, x, .where = "j <= i", .score_fn = capped), 1e-13);
+    /* with a cache: letters are places of the whole */
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 5);
+    eg_tensor *parts[5];
+    for (int t = 0; t < 5; t++)
+        parts[t] = eg_mha_run(m, eg_slice_axis(x, 1, t, t + 1, 1), .cache = c,
+                              .where = "doc[b, i] == doc[b, j]",
+                              .with = { { "doc", eg_slice_axis(doc, 1, 0, t + 1, 1) } });
+    eg_assert_ok(cx);
+    eg_assert_close(eg_concat_axis_n(1, 5, parts), y, 1e-12);
+    eg_nograd(cx, false);
+}
+
+static eg_tensor *by_table(void *m, eg_tensor *const *x)
+{
+    return eg_mha_run(m, x[0], .where = "j <= i", .score = "score * c[h] + t[abs(i - j)]",
+                      .with = { { "c", x[1] }, { "t", x[2] } });
+}
+LOOP_TEST(scores_to_second_order, 2)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 4, .heads = 2, .kv_heads = _i ? 1 : 2);
+    randomise(p, 0.5);
+    eg_assert_grad2(by_table, m, eg_normal(cx, 0, 1, 1, 3, 4), eg_normal(cx, 1, 0.3, 2),
+                    eg_normal(cx, 0, 1, 3));
+}
+
+/* sigmoid attention: the score is the weight */
+TEST(scores_that_are_weights)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *b = eg_param(p, "b", "h", 2);
+    eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2, .no_softmax = true,
+                           .score = "sigmoid(score + b[h])", .with = { { "b", b } });
+    eg_assert_error(cx, "mha \"a\": 'b' is a letter of the scores");
+    ck_assert_ptr_null(m);
+    m = eg_mha_new(p, "a", .d_model = 8, .heads = 2, .no_softmax = true,
+                   .score = "sigmoid(score + shift[h])", .with = { { "shift", b } });
+    randomise(p, 0.5);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *w,
+              *y = eg_mha_run(m, x, .where = "j <= i", .weights = &w);
+    eg_tensor *q = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, m->W_q), m->b_q),
+              *k = eg_on("bjhd,hd", eg_add, eg_einsum("bjm,mhd->bjhd", x, m->W_k), m->b_k),
+              *v = eg_on("bjhe,he", eg_add, eg_einsum("bjm,mhe->bjhe", x, m->W_v), m->b_v);
+    eg_tensor *s = eg_scale(eg_einsum("bihd,bjhd->bhij", q, k), 0.5),
+              *a = eg_tril(eg_sigmoid(eg_on("bhij,h", eg_add, s, b)), 0);
+    eg_assert_close(eg_contiguous(w), a, 1e-13);
+    eg_assert_close(
+        y, eg_on("bim,m", eg_add, eg_einsum("bhij,bjhe,hem->bim", a, v, m->W_o), m->b_o), 1e-12);
+}
+
+/* documents side by side in a model: what one says does not reach the other */
+TEST(documents_of_a_model)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_transformer *net = eg_transformer_new(p, "", .vocabulary = 7, .length = 6, .d_model = 8,
+                                             .heads = 2, .layers = 2, .no_positions = true,
+                                             .mha = &(eg_mha_args){ .rotary = 30 });
+    randomise(p, 0.5);
+    int32_t one[] = { 1, 2, 3, 4, 5, 6 }, other[] = { 0, 6, 5, 4, 5, 6 },
+            docs[] = { 0, 0, 0, 1, 1, 1 };
+    eg_tensor *doc = eg_from(cx, docs, 1, 6), *y[2];
+    for (int k = 0; k < 2; k++)
+        y[k] = eg_transformer_run(net, eg_from(cx, k ? other : one, 1, 6),
+                                  .where = "j <= i & doc[b, i] == doc[b, j]",
+                                  .with = { { "doc", doc } });
+    eg_assert_ok(cx);
+    eg_assert_close(eg_slice_axis(y[0], 1, 3, 6, 1), eg_slice_axis(y[1], 1, 3, 6, 1), 0);
+    eg_assert_close(eg_slice_axis(y[0], 1, 3, 6, 1),
+                    eg_transformer_run(net, eg_from(cx, one + 3, 1, 3), .where = "j <= i"), 1e-12);
+    ck_assert(largest_difference(y[0], y[1]) > 1e-3);
+}
+
+static eg_mha *plain_of(const eg_mha *m) /* the same numbers, without .score */
+{
+    eg_mha *twin = eg_mha_new(eg_params_open(cx), "twin", .d_model = 8, .heads = 2);
+    ck_assert_int_eq(eg_mha_copy(twin, m), 0);
+    return twin;
+}
+TEST(expressions_that_are_refused)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *x = eg_ones(cx, 2, 4, 8), *t = eg_ones(cx, 4), *doc = eg_cast(t, EG_I32);
+    eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2, .score = "score + t[i]",
+                           .with = { { "t", t } }),
+           *plain = eg_mha_new(p, "p", .d_model = 8, .heads = 2),
+           *linear = eg_mha_new(p, "l", .d_model = 8, .heads = 2,
+                                .linear = &(eg_linear_attention_args){ 0 }),
+           *uneven = eg_mha_new(p, "u", .d_model = 8, .heads = 2, .form = EG_PER_HEAD,
+                                .d_k_each = (int64_t[]){ 3, 5 });
+    eg_assert_ok(cx);
+    REFUSED(m, "mha \"a\": 't' is in .with twice, for the module and its run",
+            .where = "t[i] == t[j]", .with = { { "t", doc } });
+    REFUSED(m, "mha \"a\": 'doc' in .with is NULL", .where = "doc[i] == doc[j]",
+            .with = { { "doc", NULL } });
+    /* a module's tensor that the run's own score does not read leaves .fill to the mask */
+    eg_assert_close(eg_mha_run(m, x, .score = "score", .where = "j <= i", .fill = -1e9),
+                    eg_mha_run(plain_of(m), x, .where = "j <= i"), 1e-12);
+    REFUSED(m, "'doc'", .with = { { "doc", doc } }); /* which nothing reads */
+    REFUSED(plain, "mha \"p\": attention: ", .score = "score + nothing[i]");
+    REFUSED(plain, "mha \"p\": attention: ", .score = "j <= i");
+    REFUSED(plain, "mha \"p\": .fill goes with predicates of letters alone, and .with has tensors",
+            .where = "doc[i] == doc[j]", .with = { { "doc", doc } }, .fill = -1e9);
+    REFUSED(uneven, "mha \"u\": .score and .with need heads of one width", .score = "2 * score");
+    REFUSED(linear, "mha \"l\": .score belongs to a softmax", .score = "2 * score");
+    REFUSED(linear, "mha \"l\": .with belongs to a softmax", .with = { { "doc", doc } });
+    REFUSED(plain, "mha \"p\": 'u' is in .with twice", .where = "t[i] == u[i]",
+            .with = { { "t", doc }, { "u", doc }, { "u", doc } });
+    REFUSED(m, "mha \"a\": .with has more than 8 tensors, for the module and its run",
+            .where = "a[i] + c[i] + d[i] + e[i] + f[i] + k[i] + l[i] + n[i] == 0",
+            .with = { { "a", doc },
+                      { "c", doc },
+                      { "d", doc },
+                      { "e", doc },
+                      { "f", doc },
+                      { "k", doc },
+                      { "l", doc },
+                      { "n", doc } });
+    eg_assert_ok(cx);
+}
+
+LOOP_TEST(expressions_that_no_module_has, 6)
+{
+    static const int64_t each[] = { 3, 5 };
+    static const eg_linear_attention_args linear;
+    eg_tensor *t = eg_ones(cx, 4);
+    const struct {
+        eg_mha_args a;
+        const char *why;
+    } cases[] = {
+        { { .with = { { "t", t } } }, "mha \"a\": neither .where nor .score reads 't' of .with" },
+        { { .score = "score + t[i]", .with = { { "t", t }, { "t", t } } },
+          "mha \"a\": 't' is in .with twice, for one module" },
+        { { .score = "score + t[i]", .with = { { "t", NULL } } },
+          "mha \"a\": 't' in .with is NULL" },
+        { { .score = "2 * score", .form = EG_PER_HEAD, .d_k_each = each },
+          "mha: .score and .with need heads of one width" },
+        { { .score = "2 * score", .linear = &linear },
+          "belong to a softmax, which .linear has not" },
+        { { .no_softmax = true, .sink = true }, "do not go with .no_softmax" },
+    };
+    eg_mha_args a = cases[_i].a;
+    a.size = sizeof a, a.params = eg_params_open(cx), a.name = "a", a.d_model = 8, a.heads = 2;
+    ck_assert_ptr_null(eg_mha_new_with(&a));
+    eg_assert_error(cx, cases[_i].why);
 }

@@ -43,7 +43,8 @@ typedef struct eg_block_run_args {
     const eg_block *block;
     eg_tensor *x;
     eg_tensor *memory; /* (b j m), where the block has cross attention */
-    const char *where; /* of the self attention, as keep, bias and offset */
+    const char *where; /* of the self attention, as with, keep, bias and offset */
+    eg_given with[8];  /* what it reads: { "doc", doc }; ends at a NULL name */
     eg_masked keep, bias;
     int64_t offset;
     eg_masked positions;   /* {"bi", t}: places for rotary positions, as eg_mha_run's */
@@ -109,6 +110,7 @@ typedef struct eg_transformer_run_args {
     eg_tensor *index;    /* (b l) tokens */
     eg_tensor *types;    /* (b l) their types: all 0 */
     const char *where;   /* "j <= i" makes a decoder */
+    eg_given with[8];    /* what it reads: { "doc", doc }; ends at a NULL name */
     eg_masked keep;      /* {"bj", pad} */
     eg_masked positions; /* {"bi", t}: places for rotary positions, as eg_mha_run's */
     eg_cache *cache;     /* index holds the next tokens only; keep's j counts from the first */

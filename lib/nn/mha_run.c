@@ -169,6 +169,59 @@ static eg_masked of_head(eg_ctx *cx, const char *option, eg_masked mask, int64_t
                         eg_select_axis(mask.x, axis, head) };
 }
 
+/* -- expressions that read tensors, and scores as expressions -----------------------------------
+ */
+/* What a call's .where and .score say, of module and run; NULL: nothing. */
+typedef struct texts {
+    const char *where, *score;
+    eg_given with[8];
+    bool heads; /* query heads that share keys are told apart, so that these must be repeated */
+} texts;
+
+/* Both predicates as one text, which lives in the open scope. NULL after an error. */
+static const char *both_wheres(eg_ctx *cx, const char *f, const char *g)
+{
+    eg_owner *owner = eg_owner_open(cx);
+    char *out = owner ? eg_owner_alloc(owner, strlen(f) + strlen(g) + 8) : NULL;
+    if (out) sprintf(out, "(%s) & (%s)", f, g);
+    return out;
+}
+
+/* Reads them. A predicate of letters alone stays a formula, which can be written for groups of
+ * heads; other texts are eg_attention's as they are. False after an error. */
+static bool texts_of(texts *t, const eg_mha *m, const eg_mha_run_args *a)
+{
+    eg_ctx *cx = eg_context(a->query);
+    *t = (texts){ .score = a->score ? a->score : m->score };
+    const char *const all[] = { m->where, a->where, t->score };
+    if (!eg__nn_given(cx, t->with, m->with, all, "for the module and its run") ||
+        !eg__nn_given(cx, t->with, a->with, NULL, "for the module and its run"))
+        return false;
+    if (t->with[0].name)
+        t->where = !m->where   ? a->where
+                   : !a->where ? m->where
+                               : both_wheres(cx, m->where, a->where);
+    if (eg_error(cx)) return false;
+    t->heads = eg__nn_mentions(t->where, "h") || eg__nn_mentions(t->score, "h");
+    for (int k = 0; k < 8 && t->with[k].name; k++)
+        t->heads |= !strcmp(t->with[k].name, "g") || !strcmp(t->with[k].name, "r");
+    if (!a->fill || !t->with[0].name) return true;
+    return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                      ".fill goes with predicates of letters alone, and .with has tensors"),
+           false;
+}
+
+/* keys (… j g d) of each head (… j h d) */
+static eg_tensor *for_each_head(const eg_mha *m, eg_tensor *x)
+{
+    int64_t dims[EG_RANK_MAX];
+    const int g = m->specs->batch + 1, n = eg_rank(x) + 1;
+    if (!eg_ok(x)) return x;
+    for (int k = 0; k < n; k++)
+        dims[k] = k <= g ? eg_dim(x, k) : k == g + 1 ? m->heads / m->kv_heads : eg_dim(x, k - 1);
+    return regrouped(eg_expand_n(eg_unsqueeze(x, g + 1), n, dims), g, m->heads, 0);
+}
+
 /* -- the core --------------------------------------------------------------------------------- */
 /* Attention without a softmax; what a softmax alone can have is refused. */
 static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
@@ -217,6 +270,7 @@ typedef struct hook {
     const eg_mha_run_args *a;
     const eg_formula *where; /* NULL: none */
     int64_t offset;
+    bool groups; /* scores have two letters for h */
 } hook;
 
 /* s where the mask is true, else 0, whatever s is: no product, since 0 NaN is NaN */
@@ -239,7 +293,7 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
 {
     const hook *k = user;
     const eg_mha *m = k->m;
-    const bool groups = m->kv_heads != m->heads;
+    const bool groups = k->groups;
     eg_tensor *(*score_fn)(void *, eg_tensor *) = k->a->score_fn ? k->a->score_fn : m->score_fn;
     s = groups ? regrouped(s, m->specs->batch, m->heads, 0) : s;
     s = score_fn ? score_fn(k->a->score_fn ? k->a->user : m->user, s) : s;
@@ -273,13 +327,15 @@ static int64_t core_offset(const eg_mha *m, const eg_mha_run_args *a, const eg_a
     return where || m->turned || a->fill ? 0 : a->offset;
 }
 
-/* -- scores beside the keys', with values of their own: bias_kv, zero_attn, sink ---------------
- * They join the softmax of the keys by its log-sum-exp l: y is weighed by e^(l − t), and the extra
- * value by e^(s − t), where s is its score and t = ln(e^l + Σ e^s). So they are the same behind any
- * mask, in any form and with a cache, and no key is stored for them. */
-static bool has_extras(const eg_mha *m, const eg_mha_run_args *a)
+/* -- scores beside the keys': sink, zero_attn, bias_kv ----------------------------------------- */
+/* The sink of a call: e^z of the run or of the module, and e^0 for zero_attn, in the denominator.
+ */
+static eg_masked sink_of(const eg_mha *m, const eg_mha_run_args *a)
 {
-    return m->bias_k || m->zero_attn || m->sink || a->sink.x;
+    const eg_masked z = a->sink.x ? a->sink : (eg_masked){ m->sink ? "h" : NULL, m->sink };
+    return !m->zero_attn ? z
+           : !z.x        ? (eg_masked){ "h", m->zero }
+                         : (eg_masked){ z.axes, eg_softplus(z.x) }; /* ln(e^z + e^0) */
 }
 
 /* x, a number for each key head, for each head */
@@ -291,37 +347,25 @@ static eg_tensor *of_each_head(const eg_mha *m, eg_tensor *x)
                                  (int64_t[]){ m->heads, eg_dim(x, 1) });
 }
 
-/* y (… i h e) of the keys with the extra scores; *lse becomes that of all. q: the query before it
- * was turned, since the extra key has no place. */
-static eg_tensor *with_extras(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *q, eg_tensor *y,
-                              eg_tensor **lse)
+/* y (… i h e) of the keys, with the extra key b_k. It joins the softmax by the log-sum-exp l of the
+ * others: y is weighed by e^(l − t), and its value by e^(s − t), where s is its score and t =
+ * ln(e^l
+ * + e^s). So it is the same behind any mask, in any form and with a cache, and no key is stored.
+ * *lse becomes t. q: the query before it was turned, since the extra key has no place. */
+static eg_tensor *with_bias_kv(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *q,
+                               eg_tensor *y, eg_tensor **lse)
 {
     const struct eg__mha_specs *s = m->specs;
-    eg_ctx *cx = eg_context(y);
     const double scale = m->scale ? eg_option(m->scale, 0) : 1 / sqrt((double)m->d_k);
     if (!eg_ok(y)) return y;
     if (!*lse)
-        return eg_fail_as(
-            cx, EG_ERROR_UNSUPPORTED,
-            ".bias_kv, .zero_attn and .sink need the .lse of the .core, which it does not give");
-    eg_tensor *all = *lse, *score = NULL;
-    if (m->bias_k) {
-        score = eg_scale(eg_einsum(s->extra_score, q, of_each_head(m, m->bias_k)), scale);
-        all = eg_logaddexp(all, score);
-    }
-    if (m->zero_attn) all = eg_softplus(all); /* ln(e^l + e^0) */
-    const eg_masked sink = a->sink.x ? a->sink : (eg_masked){ "h", m->sink };
-    if (sink.x) {
-        char spec[ROOM];
-        snprintf(spec, sizeof spec, "%s,%.200s", s->rows, sink.axes ? sink.axes : "");
-        all = eg_on(spec, eg_logaddexp, all, sink.x);
-    }
-    eg_tensor *share = eg_exp(eg_sub(*lse, all));
-    y = eg_on(s->by_rows, eg_mul, y, share);
-    if (score) {
-        eg_tensor *w = eg__nn_dropped(eg_exp(eg_sub(score, all)), m->dropout);
-        y = eg_add(y, eg_einsum(s->extra_value, w, of_each_head(m, m->bias_v)));
-    }
+        return eg_fail_as(eg_context(y), EG_ERROR_UNSUPPORTED,
+                          ".bias_kv needs the .lse of the .core, which it does not give");
+    eg_tensor *score = eg_scale(eg_einsum(s->extra_score, q, of_each_head(m, m->bias_k)), scale),
+              *all = eg_logaddexp(*lse, score), *share = eg_exp(eg_sub(*lse, all)),
+              *w = eg__nn_dropped(eg_exp(eg_sub(score, all)), m->dropout);
+    y = eg_add(eg_on(s->by_rows, eg_mul, y, share),
+               eg_einsum(s->extra_value, w, of_each_head(m, m->bias_v)));
     if (a->weights) *a->weights = eg_on(s->weights_by_rows, eg_mul, *a->weights, share);
     if (a->dropped) *a->dropped = eg_on(s->weights_by_rows, eg_mul, *a->dropped, share);
     *lse = all;
@@ -330,21 +374,25 @@ static eg_tensor *with_extras(const eg_mha *m, const eg_mha_run_args *a, eg_tens
 
 /* Heads of one width, in groups or not. */
 static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o,
-                                   eg_tensor *q)
+                                   eg_tensor *q, const texts *t)
 {
     const struct eg__mha_specs *s = m->specs;
-    const bool groups = m->kv_heads != m->heads;
+    const bool shared = m->kv_heads != m->heads, groups = shared && !t->heads;
     eg_ctx *cx = eg_context(o.q);
     const eg_formula *where;
     eg_tensor ***out[OUTS], *lse = NULL;
     eg_masked decay = a->decay.x ? a->decay : m->linear ? m->linear->decay : (eg_masked){ 0 };
-    if (has_extras(m, a) && !o.lse) o.lse = &lse;
+    if (m->bias_k && !o.lse) o.lse = &lse;
     outs(&o, out);
-    if (!predicate(m, cx, a->where, &where))
+    if (t->where)
+        where = NULL;
+    else if (!predicate(m, cx, a->where, &where))
         return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
-    o.offset = core_offset(m, a, &o, where);
+    o.offset = eg__nn_mentions(t->where, "i") || eg__nn_mentions(t->score, "i")
+                   ? o.offset
+                   : core_offset(m, a, &o, where);
     o.offset_letter = "i";
-    hook k = { m, a, where, o.offset };
+    hook k = { m, a, where, o.offset, groups };
     if (groups) {
         char head[32];
         snprintf(head, sizeof head, "g*%lld+r", (long long)(m->heads / m->kv_heads));
@@ -353,25 +401,30 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
         o.bias = grouped(cx, ".bias", o.bias);
         o.lengths = grouped(cx, ".lengths", o.lengths);
         o.alibi = grouped(cx, ".alibi", o.alibi);
+        o.sink = grouped(cx, ".sink", o.sink);
         decay = in_groups(m, cx, ".decay", decay);
     }
-    o.where = where ? where->text : NULL;
+    o.where = where ? where->text : t->where;
+    o.score = t->score;
+    memcpy(o.with, t->with, sizeof o.with);
+    if (shared && t->heads) o.k = for_each_head(m, o.k), o.v = for_each_head(m, o.v);
     if (a->score_fn || m->score_fn || a->fill) o.score_fn = hooked, o.user = &k;
     if (a->fill) { /* a float is no mask: eg_attention says so */
         bool data = o.keep.x && eg_type(o.keep.x) != EG_F32 && eg_type(o.keep.x) != EG_F64;
         o.keep = data ? (eg_masked){ 0 } : o.keep;
         o.where = NULL;
-        o.offset = o.alibi.x ? o.offset : 0;
+        o.offset = o.alibi.x || eg__nn_mentions(t->score, "i") ? o.offset : 0;
     }
-    o.spec = s->core;
-    o.weights_axes = o.weights || o.dropped || o.scores || o.lse || o.score_fn ? s->weights : NULL;
+    o.spec = groups || !shared ? s->core : s->core_whole;
+    if (o.weights || o.dropped || o.scores || o.lse || o.score_fn)
+        o.weights_axes = groups || !shared ? s->weights : s->weights_whole;
     o.scale = m->scale;
     o.q = groups ? regrouped(o.q, s->batch + 1, m->kv_heads, m->heads / m->kv_heads) : o.q;
     eg_tensor *y = attended(m, &o, &decay);
     for (int n = 0; n < OUTS && groups; n++)
         if (*out[n]) **out[n] = regrouped(**out[n], s->batch, m->heads, 0);
     y = groups ? regrouped(y, s->batch + 1, m->heads, 0) : y;
-    if (has_extras(m, a)) y = with_extras(m, a, q, y, o.lse);
+    if (m->bias_k) y = with_bias_kv(m, a, q, y, o.lse);
     return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
 }
 
@@ -516,6 +569,11 @@ static bool mha_run_goes(const eg_mha *m, const eg_mha_run_args *a)
                    places && !eg_ok(a->positions.x) ? ".positions" : ".key_positions");
     else if (sink && !eg_ok(a->sink.x))
         eg_fail_as(cx, EG_ERROR_MISUSE, ".sink is NULL");
+    else if (m->d_k_each && (a->score || a->with[0].name))
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, ".score and .with need heads of one width");
+    else if (m->linear && (a->score || a->with[0].name))
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s belongs to a softmax, which .linear has not",
+                   a->score ? ".score" : ".with");
     else if (sink && m->d_k_each)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED, ".sink needs heads of one width");
     else if (m->linear && (a->fill || sink))
@@ -551,14 +609,19 @@ static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
                             .empty = a->empty,
                             .lengths = a->lengths,
                             .form = a->form,
-                            .alibi = a->alibi };
+                            .alibi = a->alibi,
+                            .sink = sink_of(m, a),
+                            .no_softmax = m->no_softmax };
+    texts t;
+    if (!texts_of(&t, m, a))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "the expressions cannot be used");
     if (m->alibi && !o.alibi.x) o.alibi = (eg_masked){ "h", m->alibi };
     if (!keys_and_values(m, a, before, &o.k, &o.v))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "there are no keys");
     eg_tensor *q = normed(m, m->norm_q, projected(m, EG_Q, a->query));
     if (m->temperature) q = eg_on(m->specs->per_head, eg_mul, q, m->temperature);
     o.q = turned(m, m->specs->turn_q, q, o.offset, a->positions);
-    eg_tensor *y = m->d_k_each ? mha_run_one_by_one(m, a, o) : mha_run_together(m, a, o, q);
+    eg_tensor *y = m->d_k_each ? mha_run_one_by_one(m, a, o) : mha_run_together(m, a, o, q, &t);
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), m->specs->last ? m->b_o : NULL);
     return !m->b_o || m->specs->last ? y : eg_on(m->specs->out_bias, eg_add, y, m->b_o);
 }
