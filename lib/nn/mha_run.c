@@ -273,18 +273,14 @@ typedef struct hook {
     bool groups; /* scores have two letters for h */
 } hook;
 
-/* s where the mask is true, else 0, whatever s is: no product, since 0 NaN is NaN */
-static eg_tensor *scores_kept(eg_tensor *s, eg_tensor *keep)
-{
-    return eg_where(keep, s, eg_full_n(eg_context(s), eg_type(s), 0, 0, NULL));
-}
+/* s where the mask is true, else .fill */
 static eg_tensor *mha_run_fill(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
 {
     char spec[ROOM];
     snprintf(spec, sizeof spec, "%shij,%.200s", k->m->batch, axes);
     eg_tensor *m = eg_cast(mask, EG_BOOL),
               *rest = eg_scale(eg_cast(eg_not(m), eg_type(s)), k->a->fill);
-    return eg_on(spec, eg_add, eg_on(spec, scores_kept, s, m), rest);
+    return eg_on(spec, eg_add, eg_on(spec, eg__nn_left_out, s, m), rest);
 }
 
 /* Changes the scores before the softmax: calls the user's .score_fn, then replaces scores that the
