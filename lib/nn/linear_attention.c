@@ -395,7 +395,7 @@ static bool enough_keys(const eg_linear_attention_args *o, const terms *t)
 {
     const int64_t queries = eg_dim(o->q, linear_axis_of(t, Q, t->i)),
                   keys = eg_dim(o->k, linear_axis_of(t, K, t->j));
-    if (!o->where || (o->offset >= 0 && keys == queries + o->offset)) return true;
+    if (!o->where || (o->offset >= 0 && keys - queries == o->offset)) return true;
     return eg_fail_as(
                eg_context(o->q), EG_ERROR_SHAPE,
                "linear_attention: a causal mask needs as many keys as queries and .offset make, "
