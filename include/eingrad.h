@@ -2,17 +2,18 @@
  * One header for users; <eingrad/check.h> is apart, because it needs the Check library. */
 #ifndef EINGRAD_H
 #define EINGRAD_H
-#include <eingrad/core.h>      /* contexts, tensors, views, reading and writing          */
-#include <eingrad/ops.h>       /* einsum and every other operation                        */
-#include <eingrad/attention.h> /* attention and its masks                            */
-#include <eingrad/grad.h>      /* gradients, their check, and how an operation is written */
-#include <eingrad/notation.h>  /* strings of axes and predicates as data               */
-#include <eingrad/einsum.h>    /* einsum planned beforehand, and explained                */
-#include <eingrad/nn.h>        /* parameters and modules                                  */
-#include <eingrad/mha.h>       /* multi-head attention, its cache, rotary positions      */
-#include <eingrad/model.h>     /* transformer blocks, encoder, decoder, both             */
-#include <eingrad/train.h>     /* optimisers, schedules, tasks, the training loop         */
-#include <eingrad/decode.h>    /* greedy, drawn and beam-searched sequences               */
-#include <eingrad/heads.h>     /* what heads look at, and how alike they are              */
-#include <eingrad/io.h>        /* .npy, safetensors, pictures                             */
+#include <eingrad/core.h>       /* contexts, tensors, views, reading and writing          */
+#include <eingrad/ops.h>        /* einsum and every other operation                        */
+#include <eingrad/attention.h>  /* attention and its masks                            */
+#include <eingrad/grad.h>       /* gradients, their check, and how an operation is written */
+#include <eingrad/notation.h>   /* strings of axes and predicates as data               */
+#include <eingrad/einsum.h>     /* einsum planned beforehand, and explained                */
+#include <eingrad/nn.h>         /* parameters and modules                                  */
+#include <eingrad/mha.h>        /* multi-head attention, its cache, rotary positions      */
+#include <eingrad/model.h>      /* transformer blocks, encoder, decoder, both             */
+#include <eingrad/pretrained.h> /* GPT-2, Llama, Qwen, BERT from their files             */
+#include <eingrad/train.h>      /* optimisers, schedules, tasks, the training loop         */
+#include <eingrad/decode.h>     /* greedy, drawn and beam-searched sequences               */
+#include <eingrad/heads.h>      /* what heads look at, and how alike they are              */
+#include <eingrad/io.h>         /* .npy, safetensors, pictures                             */
 #endif

@@ -6,7 +6,7 @@
 set -eu
 seconds=${1:?seconds for each target}
 shift
-[ $# -gt 0 ] || set -- notation predicate expression npy safetensors checkpoint pairs alias
+[ $# -gt 0 ] || set -- notation predicate expression npy safetensors checkpoint pairs alias config
 cd "$(dirname "$0")/.."
 checks=address,undefined
 [ -x configure ] || ./bootstrap
@@ -31,6 +31,7 @@ seeds() {
         npy) cp ../tests/data/*.npy "$2" ;;
         safetensors) cp ../tests/data/exact.safetensors ../tests/data/wide.safetensors ../tests/data/f8.safetensors "$2" ;;
         checkpoint) compile checkpoint fuzz/make_checkpoint -fsanitize=$checks -DFUZZ_MAIN && fuzz/make_checkpoint --seeds "$2" ;;
+        config) for case in ../tests/data/models/*; do cp "$case/config.json" "$2/$(basename "$case")"; done ;;
         *) cp "../tests/fuzz/seeds/$1"/* "$2" ;;
     esac
 }
@@ -46,6 +47,7 @@ floor() {
         checkpoint) echo 4000 ;;
         pairs) echo 400 ;;
         alias) echo 2000 ;;
+        config) echo 1200 ;;
     esac
 }
 

@@ -861,19 +861,19 @@ TEST(a_block_of_scores_and_its_cotangents)
         memset(dr, 0, sizeof dr), memset(want, 0, sizeof want);
         const eg_source source = { r, stride, EG_F32, s.dim };
         const eg_block_data b = {
-            ROWS,
-            n,
-            place,
-            &source,
-            score,
-            out,
-            WIDE,
-            WIDE,
-            g,
-            back,
-            WIDE,
-            WIDE,
-            &sink
+            .rows = ROWS,
+            .lanes = n,
+            .place = place,
+            .source = &source,
+            .score = score,
+            .out = out,
+            .score_step = WIDE,
+            .out_step = WIDE,
+            .g = g,
+            .dscore = back,
+            .g_step = WIDE,
+            .dscore_step = WIDE,
+            .sink = &sink,
         };
         eg__block_values(&p, &b, work);
         eg__block_slopes(&p, &b, work);

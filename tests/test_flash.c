@@ -198,7 +198,9 @@ static void fused_is_unfused(const flash_case *c, eg_dtype type, double toleranc
                   "%s: asking for the weights changes the result", c->name);
     eg_tensor *g = eg_cast(eg_normal_n(cx, EG_F64, 0, 1, eg_rank(y), eg_dims(y)), type);
     ck_assert(!eg_grad(y, g, n, m.x, d) && !eg_grad(z, g, n, m.x, e));
-    for (int k = 0; k < n; k++) close_to(c, name[k], e[k], d[k], tolerance);
+    /* the cotangent of slopes is a sum over all pairs of terms that cancel */
+    for (int k = 0; k < n; k++)
+        close_to(c, name[k], e[k], d[k], k == 3 && c->alibi ? 4 * tolerance : tolerance);
     eg_assert_ok(cx);
     eg_close(cx);
 }

@@ -174,6 +174,21 @@ static bool safetensors(void)
     eg_safetensors_close(file);
     return good;
 }
+static bool pretrained(void)
+{
+    static const char *const models[] = { "qwen2", "llama_bf16" };
+    const eg_mark m = eg_push(cx);
+    bool good = true;
+    for (int k = 0; k < 2 && good; k++) {
+        char path[512];
+        const char *top = getenv("EG_SRCDIR");
+        snprintf(path, sizeof path, "%s/tests/data/models/%s", top ? top : ".", models[k]);
+        eg_transformer *net = eg_pretrained_load(eg_params_open(cx), path);
+        good = net && eg_ok(eg_transformer_run(net, eg_from(cx, ((int32_t[]){ 3, 1 }), 1, 2)));
+    }
+    eg_pop(cx, m);
+    return good;
+}
 static bool pictures(void)
 {
     static const char *const rows[] = { "a", "b" };
@@ -418,6 +433,7 @@ static const struct {
     { "loading it, one step", load_and_step, saved },
     { "npy", npy, NULL },
     { "safetensors", safetensors, NULL },
+    { "models of others", pretrained, NULL },
     { "heat maps", pictures, NULL },
     { "gradient check", gradcheck, NULL },
     { "forward and reverse", both_modes, NULL },

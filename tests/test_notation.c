@@ -858,9 +858,49 @@ static const struct {
     { "i < j \xc3", "softmax: byte 0xc3 has no meaning in a predicate" },
     { "i < * j", "softmax: a number, an index or '(' is expected here" },
 };
+/* A predicate over i and j. */
+static eg_expression *predicate_of(const char *who, const char *text)
+{
+    return eg__expression_parse(cx, &(eg_expression_source){ .who = who,
+                                                             .text = text,
+                                                             .noun = "predicate",
+                                                             .letters = 2,
+                                                             .letter = ij,
+                                                             .predicate = true });
+}
+/* Its values at (i, j), (i, j + 1), … */
+static void predicate_row(eg_expression *e, int count, int64_t i, int64_t j, const int64_t *sizes,
+                          uint8_t *out)
+{
+    const int64_t low[] = { i, j }, high[] = { i + 1, j + count };
+    const eg_expression_source source = { .who = "row", .text = "", .letters = 2, .letter = ij };
+    const eg_place place[] = { { i, NULL }, { j, NULL } };
+    eg_block_plan p;
+    ck_assert(
+        eg__expression_fits(cx, &source, e, &(eg_box){ .low = low, .high = high, .size = sizes }));
+    eg__block_plan(&p, e, e->root, false, 1, count, 1, 2, 0);
+    void *work = aligned_alloc(64, p.bytes);
+    eg__block_values(&p,
+                     &(eg_block_data){
+                         .rows = 1, .lanes = count, .place = place, .out = out, .out_step = count },
+                     work);
+    free(work);
+}
+static bool predicate_at(eg_expression *e, int64_t i, int64_t j, const int64_t *sizes)
+{
+    uint8_t is;
+    predicate_row(e, 1, i, j, sizes, &is);
+    return is;
+}
+static eg_cover predicate_cover(const eg_expression *e, int64_t i, int64_t j, int64_t to_i,
+                                int64_t to_j, const int64_t *sizes)
+{
+    const int64_t low[] = { i, j }, high[] = { to_i, to_j };
+    return eg__expression_cover(e, &(eg_box){ .low = low, .high = high, .size = sizes });
+}
 LOOP_TEST(where_refuses, sizeof wrong / sizeof *wrong)
 {
-    ck_assert_ptr_null(eg__where_parse(cx, "softmax", wrong[_i].where, 2, ij));
+    ck_assert_ptr_null(predicate_of("softmax", wrong[_i].where));
     eg_assert_error(cx, wrong[_i].says);
 }
 
@@ -870,19 +910,12 @@ TEST(where_depth)
     for (int k = 0; k < 70; k++) strcat(text, "(");
     strcat(text, "i < j");
     for (int k = 0; k < 70; k++) strcat(text, ")");
-    ck_assert_ptr_null(eg__where_parse(cx, "w", text, 2, ij));
+    ck_assert_ptr_null(predicate_of("w", text));
     eg_assert_error(cx, "w: the predicate is nested too deeply");
     strcpy(text, "i < j");
     for (int k = 0; k < 300; k++) strcat(text, "|i < j");
-    ck_assert_ptr_null(eg__where_parse(cx, "w", text, 2, ij));
+    ck_assert_ptr_null(predicate_of("w", text));
     eg_assert_error(cx, "w: the predicate is too long");
-    text[0] = 0;
-    for (int k = 0; k < 40; k++) strcat(text, "i+(");
-    strcat(text, "i");
-    for (int k = 0; k < 40; k++) strcat(text, ")");
-    strcat(text, "<0");
-    ck_assert_ptr_null(eg__where_parse(cx, "w", text, 2, ij));
-    eg_assert_error(cx, "w: the predicate is nested too deeply");
 }
 
 /* Random predicates against their own meaning: one index, a row, a tile. */
@@ -956,7 +989,7 @@ TEST(where_random)
         for (int s = 0; s < 64; s++) script[s] = draw(1u << 30);
         cursor = 0;
         truth(text, 0, 0, 0);
-        const eg_predicate *p = eg__where_parse(cx, "random", text, 2, ij);
+        eg_expression *p = predicate_of("random", text);
         /* too long, or nested */
         if (!p) {
             eg_assert_error(cx, "the predicate is ");
@@ -966,19 +999,19 @@ TEST(where_random)
         bool any = false, all = true;
         for (int64_t i = -2; i < 9; i++) {
             uint8_t row[9];
-            eg__where_row(p, 1, 9, (int64_t[]){ i, -2 }, sizes, row);
+            predicate_row(p, 9, i, -2, sizes, row);
             for (int64_t j = -2; j < 7; j++) {
                 char again[4096] = "";
                 cursor = 0;
                 const bool is = truth(again, 0, i, j);
-                ck_assert_msg(eg__where_test(p, (int64_t[]){ i, j }, sizes) == is,
-                              "'%s' at (%d, %d)", text, (int)i, (int)j);
+                ck_assert_msg(predicate_at(p, i, j, sizes) == is, "'%s' at (%d, %d)", text, (int)i,
+                              (int)j);
                 ck_assert_msg(row[j + 2] == is, "'%s' in the row of %d at %d", text, (int)i,
                               (int)j);
                 any |= is, all &= is;
             }
         }
-        const eg_cover cover = eg__where_tile(p, (int64_t[]){ -2, -2 }, (int64_t[]){ 9, 7 }, sizes);
+        const eg_cover cover = predicate_cover(p, -2, -2, 9, 7, sizes);
         ck_assert_msg(cover != EG_COVER_NONE || !any, "'%s'", text);
         ck_assert_msg(cover != EG_COVER_ALL || all, "'%s'", text);
         eg_pop(cx, mark);
@@ -993,15 +1026,13 @@ TEST(where_tiles)
                                          "1 < 0" };
     const int64_t sizes[2] = { 40, 48 };
     for (size_t k = 0; k < sizeof exact / sizeof *exact; k++) {
-        const eg_predicate *p = eg__where_parse(cx, "tile", exact[k], 2, ij);
+        eg_expression *p = predicate_of("tile", exact[k]);
         for (int64_t i = 0; i < 40; i += 8)
             for (int64_t j = 0; j < 48; j += 8) {
                 int count = 0;
                 for (int64_t r = i; r < i + 8; r++)
-                    for (int64_t c = j; c < j + 8; c++)
-                        count += eg__where_test(p, (int64_t[]){ r, c }, sizes);
-                const eg_cover cover =
-                    eg__where_tile(p, (int64_t[]){ i, j }, (int64_t[]){ i + 8, j + 8 }, sizes);
+                    for (int64_t c = j; c < j + 8; c++) count += predicate_at(p, r, c, sizes);
+                const eg_cover cover = predicate_cover(p, i, j, i + 8, j + 8, sizes);
                 ck_assert_msg(cover == (count == 0    ? EG_COVER_NONE
                                         : count == 64 ? EG_COVER_ALL
                                                       : EG_COVER_SOME),
@@ -1021,15 +1052,14 @@ TEST(where_wide)
                               INT64_MIN };
     const int64_t sizes[2] = { 9, 7 };
     for (size_t k = 0; k < sizeof text / sizeof *text; k++) {
-        const eg_predicate *p = eg__where_parse(cx, "wide", text[k], 2, ij);
+        eg_expression *p = predicate_of("wide", text[k]);
         eg_assert_ok(cx);
         for (size_t s = 0; s < sizeof start / sizeof *start; s++) {
             uint8_t row[300];
-            eg__where_row(p, 1, 300, (int64_t[]){ start[s] / 2, start[s] }, sizes, row);
+            predicate_row(p, 300, start[s] / 2, start[s], sizes, row);
             for (int j = 0; j < 300; j++)
-                ck_assert_int_eq(
-                    row[j], eg__where_test(p, (int64_t[]){ start[s] / 2, start[s] + j }, sizes));
+                ck_assert_int_eq(row[j], predicate_at(p, start[s] / 2, start[s] + j, sizes));
         }
     }
-    ck_assert_uint_eq(eg__where_uses(eg__where_parse(cx, "uses", "j < |i|", 2, ij)), 2);
+    ck_assert_uint_eq(predicate_of("uses", "j < |i|")->positions, 2);
 }

@@ -29,23 +29,37 @@ typedef struct eg_attention_args {
     eg_tensor *q, *k, *v;
 
     /* what may be seen; NULL: everything */
-    const char *where; /* a predicate of the scores' letters, "j <= i" */
-    /* the places before the first query, as in a cache: the query's index in `where` and alibi
-     * begins there, and its size |i| counts them, too; 0 */
+    /* a predicate of the scores' letters and of integer and bool tensors of `with`,
+     * "j <= i & doc[b,i] == doc[b,j]"; docs/expressions.md */
+    const char *where;
+    /* the places before the first query, as in a cache: the query's index in `where`, `score` and
+     * alibi begins there, and its size |i| counts them, too; 0 */
     int64_t offset;
-    /* which index that is, "i"; needed where `where` has more than one that is not attended over */
+    /* which index that is, "i"; needed where `where` and `score` have more than one that is not
+     * attended over */
     const char *offset_letter;
     eg_masked keep;    /* { "bj", t }: where t is true; bool or integer */
     eg_masked lengths; /* { "b", t }: the first t[b] keys, 0 ≤ t ≤ their number; i32 or i64 */
 
     /* the scores */
     double scale; /* of q·k; 1/√(product of the sizes of the letters that only q and k share) */
-    eg_masked bias; /* { "hij", t }: t is added */
+    /* an expression that the scores become, "30 * tanh((score + r[h, clip(i - j, 0, 127)]) / 30)":
+     * `score` is scale q·k; bias and alibi are added to it; score_fn comes after them */
+    const char *score;
+    eg_given with[8]; /* the tensors that where and score read; ends at a NULL name */
+    eg_masked bias;   /* { "hij", t }: t is added */
     /* { "h", m }: − m |i + offset − j|, differentiable; one query and one key letter. Press et al.
      * 2022 */
     eg_masked alibi;
-    /* the scores become score(user, scores), of their shape, before the masks; never fused */
+    /* { "h", z }: e^z is added to the sum that the weights are divided by, z finite; any letters of
+     * the scores but the keys'. A row with nothing to attend to is 0, as without */
+    eg_masked sink;
+    /* the scores are the weights, 0 where the masks forbid; lse, empty and sink are refused */
+    bool no_softmax;
+    /* the scores become score_fn(user, scores), of their shape, before the masks; and the weights
+     * weights_fn(user, weights), before dropout; never fused */
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores);
+    eg_tensor *(*weights_fn)(void *user, eg_tensor *weights);
     void *user;
 
     double dropout; /* probability of a weight to be dropped, after the softmax; 0 */
@@ -54,9 +68,10 @@ typedef struct eg_attention_args {
     /* what else is wanted */
     eg_tensor **weights; /* the weights before dropout */
     eg_tensor **dropped; /* … and after it */
-    eg_tensor **scores;  /* scale q·k + bias, after .score_fn, before the masks */
-    eg_tensor **lse; /* ln Σ e^scores, letters of the weights without the keys; −inf of nothing */
-    int64_t *empty;  /* how many rows have nothing to attend to */
+    eg_tensor **scores;  /* after score, bias, alibi and score_fn, before the masks */
+    /* ln Σ e^scores, the sink included; letters of the weights without the keys; −inf of nothing */
+    eg_tensor **lse;
+    int64_t *empty; /* how many rows have nothing to attend to; with a sink: 0 */
     /* letters of the weights; NULL: those of the output without the value's own, the summed ones
      * last */
     const char *weights_axes;

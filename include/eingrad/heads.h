@@ -51,8 +51,8 @@ EG_API eg_tensor *eg_head_diversity(const char *spec, eg_tensor *x);
 /* -- the same without weights in memory: the call of eg_attention ("bihd,bjhd,bjhe->bihe", masks
  * and all), in memory O(length). One number a row, letters as the query's without the summed; 0
  * where nothing is attended to. Gradients of any order; the first needs no more memory than
- * eg_attention's. Refused: groups, ellipsis, .score_fn; for the last two .bias, .alibi and a letter
- * of key and output that the query lacks. Dropout does not enter. */
+ * eg_attention's. Refused: groups, ellipsis, functions, .no_softmax; the last two: .score, .sink,
+ * .bias, .alibi, a letter of key and output that the query lacks. Dropout does not enter. */
 /* Σ of the weights where the predicate `region` holds: "j == i - 1", "j == 0". */
 EG_API eg_tensor *eg_attention_mass_with(const eg_attention_args *, const char *region);
 EG_API eg_tensor *eg_attention_entropy_with(const eg_attention_args *); /* −Σ a ln a */

@@ -31,6 +31,8 @@ typedef struct eg_params_args {
                                      * sizes: another parameter is refused before it takes memory.
                                      * It must stay open until eg_params_read has read it */
     const char *path;               /* of that file, for messages */
+    bool undrawn;                   /* what a module would draw stays 0: for large models whose
+                                     * values are read next */
 } eg_params_args;
 EG_API eg_params *eg_params_open_with(const eg_params_args *);
 /* Ends the list before its scope does, and all modules and optimisers made on it; NULL is fine. */

@@ -1,20 +1,23 @@
-/* attention.h: y = softmax(scale q·k + bias) v with masks and dropout, in two forms with the same
+/* attention.h: y = softmax(score(scale q·k)) v with masks and dropout, in two forms with the same
  * result up to rounding: composed of einsum, softmax and einsum, or fused, which never holds all
  * weights in memory (Dao et al. 2022; Rabe, Staats 2021; the online softmax of Milakov, Gimelshein
  * 2018). The files of this folder:
  *
  *   bind.c              makes an eg_attention_plan of the string and the options; chooses the form
+ *   bind_expressions.c  its part of it: the predicate, the score and the tensors that they read
  *   composed.c          the composed form, which defines the result
  *   composed_masked.c   its products if operands that a mask forbids are not finite
  *   fused.c             the rows of the fused form: attention, its log-sum-exp, their gradient
  *   fused_forward.c     the forward pass over tiles of scores
  *   fused_backward.c    the backward pass over tiles of scores
  *   fused_masked.c      what composed_masked.c does, for tiles
- *   tiles.c             where elements of a tile lie, and what the masks allow of it
+ *   tiles.c             where elements of a tile lie
+ *   tile_values.c       the predicate, the score and its cotangents over a tile
+ *   tile_sums.c         cotangents of the tensors that the score reads, summed over tiles
  *   tile_math.c         arithmetic on a tile */
 #ifndef EG_ATTENTION_H
 #define EG_ATTENTION_H
-#include "autograd/autograd.h"
+#include "expression/expression.h"
 #include <eingrad/attention.h>
 
 /* -- a call, bound ---------------------------------------------------------------------------- */
@@ -23,12 +26,11 @@ enum {
     EG_TERM_Q,
     EG_TERM_K,
     EG_TERM_V,
-    EG_TERM_BIAS,
-    EG_TERM_SLOPES, /* of .alibi */
-    EG_TERM_KEEP,
-    EG_TERM_LENGTHS, /* as a mask over the keys */
+    EG_TERM_SINK,
     EG_TERMS,
-    EG_TERM_Y = EG_TERMS
+    EG_TERM_Y = EG_TERMS,
+    /* the operands: those of the terms, then the tensors that the expressions read */
+    EG_ATTENTION_OPERANDS = EG_TERMS + EG_TENSORS_MAX
 };
 /* What an axis is to the two products. */
 typedef enum eg_part {
@@ -49,50 +51,96 @@ typedef struct eg_attention_plan {
     uint16_t label[EG_TERMS + 1][EG_RANK_MAX]; /* the terms' axes, all different within a term */
     int scores, inner; /* axes of the scores; the last `inner` are the keys */
     uint16_t score[EG_RANK_MAX];
-    double scale;                    /* of q·k, before anything is added; may be negative */
-    int64_t offset;                  /* added to score axis `moved` in the predicate */
-    int moved;                       /* −1: none */
-    uint16_t slope_query, slope_key; /* with slopes: the axes whose distance counts */
+    double scale; /* of q·k, before the expression; may be negative */
     eg_drop drop;
-    bool dropping;  /* dropout is on: drop is set */
-    bool masked;    /* there is a predicate */
-    bool hooked;    /* .score_fn changes the scores, and may mask some */
-    bool wants_lse; /* the log-sum-exp is asked for, too */
-    bool careful;   /* what is forbidden may have numbers that are not finite: eg__attend_careful */
-    uint64_t predicate[];
+    bool dropping;   /* dropout is on: drop is set */
+    bool no_softmax; /* the scores are the weights */
+    bool hooked;     /* the scores are changed, which may mask some */
+    bool wants_lse;  /* the log-sum-exp is asked for, too */
+    bool careful;    /* what is forbidden may have numbers that are not finite:
+                      * eg__attend_careful; set by eg__attention_be_careful */
+    uint32_t wanted; /* of a gradient: the tensors of the expressions whose cotangents it has */
+    /* the expressions: letter k is axis score[k]; the tensors are operands after those of terms */
+    int tensors;
+    int64_t least[EG_TENSORS_MAX], most[EG_TENSORS_MAX]; /* bounds of those of integers */
+    /* bytes of the predicate, with all that .keep, .lengths and a careful .bias add, and of the
+     * score, with .bias and .alibi; 0: there is none */
+    size_t where_bytes, score_bytes;
+    uint64_t expressions[];
 } eg_attention_plan;
-/* The predicate; NULL if there is none. */
-static inline const eg_predicate *eg__attention_where(const eg_attention_plan *a)
+/* The predicate that the masks come to; NULL if nothing is forbidden. */
+static inline const eg_expression *eg__attention_where(const eg_attention_plan *a)
 {
-    return a->masked ? (const void *)a->predicate : NULL;
+    const eg_expression *e = (const void *)a->expressions;
+    return a->where_bytes && e->root >= 0 ? e : NULL;
+}
+/* What the scores become; NULL: they stay scale q·k. */
+static inline const eg_expression *eg__attention_score(const eg_attention_plan *a)
+{
+    return a->score_bytes ? (const void *)((const char *)a->expressions + a->where_bytes) : NULL;
 }
 static inline size_t eg__attention_bytes(const eg_attention_plan *a)
 {
-    return sizeof *a + (a->masked ? eg__where_bytes(eg__attention_where(a)) : 0);
+    return sizeof *a + a->where_bytes + a->score_bytes;
 }
+/* Makes the plan careful: −inf in a bias forbids, too. */
+static inline void eg__attention_be_careful(eg_attention_plan *a)
+{
+    eg_expression *e = (void *)a->expressions;
+    a->careful = true;
+    if (a->where_bytes) e->root = e->strict;
+}
+/* Sets size[] to the sizes of the scores. */
+static inline void eg__score_sizes(const eg_attention_plan *a, int64_t *size)
+{
+    for (int s = 0; s < a->scores; s++) size[s] = a->size[a->score[s]];
+}
+
+/* -- bind_expressions.c ----------------------------------------------------------------------- */
+/* The options of a call that are tensors by letters. */
+enum { EG_MASK_KEEP, EG_MASK_BIAS, EG_MASK_LENGTHS, EG_MASK_ALIBI, EG_MASK_SINK, EG_MASKS };
+/* The expressions of a call and the tensors that they read. */
+typedef struct eg_attention_texts {
+    eg_expression *where, *score; /* NULL: there is none */
+    int tensors;
+    eg_tensor *x[EG_TENSORS_MAX];
+    int64_t least[EG_TENSORS_MAX], most[EG_TENSORS_MAX];
+} eg_attention_texts;
+/* Lists the tensors that the expressions of a call read: those of .with, then those of options,
+ * mask[EG_MASKS] (NULL: not given). Returns how many. */
+int eg__attention_tensors(const eg_attention_args *, eg_tensor *const *mask, eg_tensor **x);
+/* True if the values of the tensors of integers lie within the bounds of the plan. */
+bool eg__attention_within(const eg_attention_plan *, eg_tensor *const *x);
+/* Parses the expressions of a call over the scores of `m`. The options are the terms term[EG_MASKS]
+ * of its bound string, −1: not given; query[r] is true if axis r of the scores is one of the query
+ * alone. False after an error. */
+bool eg__attention_texts(eg_attention_texts *, const eg_masking *m, const eg_attention_args *,
+                         const int *term, const bool *query);
 
 /* -- composed.c ------------------------------------------------------------------------------- */
 /* Everywhere x are the operands by term, NULL where there is none; scores and weights have the axes
  * a->score. Poison after an error. */
-/* What may be seen: bool tensors over the scores, all of which must allow a pair. */
+/* What may be seen: bool tensors over the scores, at most one. */
 typedef struct eg_attention_masks {
     int n; /* −1 after an error */
-    eg_tensor *mask[2];
+    eg_tensor *mask[1];
 } eg_attention_masks;
 eg_attention_masks eg__attend_masks(const eg_attention_plan *, eg_tensor *const *x);
-/* (scale q·k + bias) / *left, where *left is the scale if nothing is added to q·k, else 1. */
+/* score(scale q·k) / *left, where *left is the scale if there is no expression, else 1. */
 eg_tensor *eg__attend_scores(const eg_attention_plan *, const eg_attention_masks *,
                              eg_tensor *const *x, double *left);
-/* softmax(left scores), 0 where a mask forbids */
+/* softmax(left scores), or left scores without a softmax; 0 where a mask forbids */
 eg_tensor *eg__attend_weights(const eg_attention_plan *, const eg_attention_masks *,
-                              eg_tensor *scores, double left);
+                              eg_tensor *const *x, eg_tensor *scores, double left);
 /* weights v */
 eg_tensor *eg__attend_values(const eg_attention_plan *, const eg_attention_masks *,
                              eg_tensor *const *x, eg_tensor *weights);
-/* ln Σ e^scores of what may be seen */
-eg_tensor *eg__attend_lse(const eg_attention_plan *, const eg_attention_masks *, eg_tensor *scores);
-/* The cotangents d by term, up to the slopes, made of operations that have gradients. g is y's
- * cotangent, or without a value (rank[EG_TERM_V] < 0) that of the log-sum-exp. */
+/* ln (Σ e^scores + e^sink) of what may be seen */
+eg_tensor *eg__attend_lse(const eg_attention_plan *, const eg_attention_masks *,
+                          eg_tensor *const *x, eg_tensor *scores);
+/* The cotangents d of the operands (NULL: none), made of operations that have gradients; after an
+ * error that of the query is poison. g is y's cotangent, or without a value (rank[EG_TERM_V] < 0)
+ * that of the log-sum-exp. */
 void eg__attend_gradient(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g,
                          eg_tensor **d);
 
@@ -100,6 +148,10 @@ void eg__attend_gradient(const eg_attention_plan *, eg_tensor *const *x, eg_tens
 /* True if something may be forbidden and q, k or v (g not NULL: or g alone) has a number that is
  * not finite or so large that products overflow (eg__tame). Then −inf in a bias forbids as well. */
 bool eg__attend_careful(const eg_attention_plan *, eg_tensor *const *x, const eg_tensor *g);
+/* Returns the plan itself, or a careful copy of it if the cotangent g asks for that; NULL after an
+ * error. */
+const eg_attention_plan *eg__attention_careful(const eg_attention_plan *, eg_tensor *const *x,
+                                               const eg_tensor *g);
 typedef struct eg_labelled_tensor {
     eg_tensor *x;
     int rank;
@@ -142,9 +194,6 @@ typedef struct eg_tile_ops {
     /* One step of the online softmax, by lane: m' = max(m, x), x = 2^(x − m'), decay = 2^(m − m'),
      * sum = sum decay + Σ x. True if any decay is not 1. */
     bool (*online_softmax)(int w, int64_t rows, void *x, void *row_max, void *row_sum, void *decay);
-    /* x − lane_slope row_slope |lane − row| */
-    void (*subtract_distance)(int w, int64_t rows, void *x, const void *lane,
-                              const void *lane_slope, const void *row, const void *row_slope);
     void (*scale_lanes)(int w, int64_t rows, void *x, const void *lane); /* x lane */
     /* by row: 2^(x − row_max) inv_sum */
     void (*exp_scaled)(int w, int64_t rows, void *x, const void *row_max, const void *inv_sum);
@@ -162,16 +211,14 @@ enum {
     EG_SLOT_Q,
     EG_SLOT_K,
     EG_SLOT_V,
-    EG_SLOT_BIAS,
-    EG_SLOT_SLOPES,
-    EG_SLOT_KEEP,
-    EG_SLOT_LENGTHS,
+    EG_SLOT_SINK,
     EG_SLOT_Y,
     EG_SLOT_G,
     EG_SLOT_DQ,
     EG_SLOT_DK,
     EG_SLOT_DV,
-    EG_SLOT_DRAW, /* the index by which dropout draws: that of the scores, row-major */
+    EG_SLOT_DSINK, /* sums in doubles */
+    EG_SLOT_DRAW,  /* the index by which dropout draws: that of the scores, row-major */
     EG_SLOTS
 };
 typedef struct eg_flash_axis {
@@ -197,6 +244,12 @@ typedef struct eg_flash {
     int wide, narrow;     /* the kernel's side along which it stores, and the other one */
     bool careful;         /* an operand is not tame: forbidden pairs are taken out one by one */
     char *data[EG_SLOTS]; /* NULL: there is none */
+    /* the expressions (NULL: none), the tensors that they read, and bounds of integers */
+    const eg_expression *where, *score;
+    eg_source source[EG_TENSORS_MAX];
+    int64_t size[EG_RANK_MAX]; /* of the scores */
+    eg_bounds bounds;
+    bool bounded; /* the predicate reads tensors: bounds is filled */
 } eg_flash;
 void eg__flash_open(eg_flash *, const eg_attention_plan *, eg_dtype);
 /* Sets array `at` to x, whose axes are those of `term`. */
@@ -225,21 +278,10 @@ void eg__flash_unpack(const eg_flash *, eg_stretch lanes, eg_stretch columns, in
 typedef struct eg_flash_batch {
     int64_t number;
     int64_t index[EG_RANK_MAX]; /* by score axis; those of the batch are set */
-    int64_t size[EG_RANK_MAX];  /* by score axis */
     int64_t at[EG_SLOTS];       /* where it begins in each array, in elements */
 } eg_flash_batch;
 void eg__flash_batch(const eg_flash *, int64_t number, eg_flash_batch *);
-/* Returns whether the predicate allows all of a tile, some of it or nothing. */
-eg_cover eg__flash_where(const eg_flash *, const eg_flash_batch *, eg_stretch queries,
-                         eg_stretch keys);
-/* Subtracts slope |i − j| from the scores of a tile of at most 256 rows. */
-void eg__flash_distance(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes,
-                        char *tile);
-/* Writes the bytes of a tile: 1 where the query may see the key; 0 in lanes beyond `lanes`. Returns
- * what they are. */
-eg_cover eg__flash_allow(const eg_flash *, const eg_flash_batch *, eg_stretch rows,
-                         eg_stretch lanes, uint8_t *tile);
-/* The same for dropout: 1 where a weight is kept. */
+/* For dropout: writes 1 where a weight is kept, 0 in lanes beyond `lanes`. */
 void eg__flash_dropout(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes,
                        uint8_t *tile);
 
@@ -253,6 +295,8 @@ typedef struct eg_row_stats {
 /* Writes Y, if that array is placed, and the statistics, if they are not NULL. False after an
  * error. */
 bool eg__flash_forward(eg_ctx *, const eg_flash *, const eg_row_stats *, int64_t *empty);
-/* From Y and G, and the statistics, to DQ, DK, DV. False after an error. */
-bool eg__flash_back(eg_ctx *, const eg_flash *, const eg_row_stats *);
+/* From Y and G, and the statistics, to DQ, DK, DV, and of the sink and the tensors of the score,
+ * operands x, to to[…] (NULL: not wanted). False after an error. */
+bool eg__flash_back(eg_ctx *, eg_flash *, const eg_row_stats *, eg_tensor *const *x,
+                    char *const *to);
 #endif

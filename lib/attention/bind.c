@@ -1,4 +1,4 @@
-/* bind.c: y = softmax(scale q·k + bias) v, in any layout: letters say what is a batch, a head,
+/* bind.c: y = softmax(score(scale q·k)) v, in any layout: letters say what is a batch, a head,
  * a query, a key.
  *
  *   letters of …             become
@@ -213,108 +213,37 @@ static eg_tensor *distinct(eg_attention_plan *a, int term, const eg_bound_term *
                : t->x;
 }
 
-/* .lengths = { "b", t } as a mask over b and the keys: j < t[b]. Poison if it is none. */
-static eg_tensor *lengths(eg_attention_plan *a, const roles *r, const eg_bound_term *t)
+/* Writes the expressions of a call into its plan. */
+static void put_expressions(eg_attention_plan *a, const eg_attention_texts *t)
+{
+    char *at = (char *)a->expressions;
+    a->tensors = t->tensors;
+    memcpy(a->least, t->least, sizeof a->least);
+    memcpy(a->most, t->most, sizeof a->most);
+    if (t->where) memcpy(at, t->where, eg__expression_bytes(t->where));
+    if (t->score) memcpy(at + a->where_bytes, t->score, eg__expression_bytes(t->score));
+}
+/* The plan of a bound call, and its operands in x. NULL after an error. */
+static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, const eg_attention_args *o,
+                                  const int *term, eg_tensor **x)
 {
     const eg_bound *b = r->bound;
-    const eg_axis_name *key = &b->axis[r->score[r->rank - 1]];
-    const int term = (int)(t - b->term);
-    eg_tensor *x = t->x;
-    if (x->dtype != EG_I32 && x->dtype != EG_I64)
-        return eg_fail_as(b->cx, EG_ERROR_DTYPE,
-                          "attention: .lengths is %s; lengths are i32 or i64",
-                          eg_type_name(x->dtype));
-    if (r->inner != 1)
-        return eg_fail_as(b->cx, EG_ERROR_UNSUPPORTED,
-                          "attention: .lengths counts along one index, but there are %d to attend "
-                          "over; use .keep",
-                          r->inner);
-    if (has(a, EG_TERM_LENGTHS, a->score[r->rank - 1]) || t->items == EG_RANK_MAX)
-        return eg__refuse(b, term, -1, "a length is a number of keys and has no index '%.*s'",
-                          key->length, key->text);
-    for (int64_t k = 0, n = eg_size(x); k < n; k++) {
-        const eg_tensor *whole = eg_contiguous(x);
-        if (!eg_ok(whole)) return eg__poison(b->cx);
-        const int64_t length = x->dtype == EG_I32 ? ((const int32_t *)(const void *)whole->data)[k]
-                                                  : ((const int64_t *)(const void *)whole->data)[k];
-        if (length >= 0 && length <= key->size) continue;
-        return eg_fail_as(b->cx, EG_ERROR_INDEX,
-                          "attention: .lengths has %lld at place %lld, but index '%.*s' is %lld",
-                          (long long)length, (long long)k, key->length, key->text,
-                          (long long)key->size);
-    }
-    a->label[EG_TERM_LENGTHS][a->rank[EG_TERM_LENGTHS]++] = a->score[r->rank - 1];
-    return eg_lt(eg_arange(b->cx, (eg_dtype)x->dtype, 0, (double)key->size, 1),
-                 eg_unsqueeze(x, x->rank));
-}
-
-/* Finds the query and the key axis whose distance .alibi counts: the only ones there are, not
- * counting those of the slopes. False after an error. */
-static bool distances(eg_attention_plan *a, const roles *r)
-{
-    int queries = 0;
-    for (int s = 0; s < r->rank - r->inner; s++) {
-        const uint16_t axis = a->score[s];
-        if (a->part[axis] != EG_PART_QUERY || has(a, EG_TERM_SLOPES, axis)) continue;
-        a->slope_query = axis;
-        queries++;
-    }
-    a->slope_key = a->score[r->rank - 1];
-    if (a->offset > 1ll << 52 || a->offset < -(1ll << 52))
-        return eg_fail_as(r->bound->cx, EG_ERROR_MISUSE,
-                          "attention: .offset is %lld, too far for .alibi", (long long)a->offset),
-               false;
-    if (queries == 1 && r->inner == 1 && !has(a, EG_TERM_SLOPES, a->slope_key)) return true;
-    eg_fail_as(r->bound->cx, EG_ERROR_NOTATION,
-               "attention: .alibi counts the distance of one query index from one key index, which "
-               "are not the slopes'; "
-               "here are %d and %d",
-               queries, r->inner - has(a, EG_TERM_SLOPES, a->slope_key));
-    return false;
-}
-
-/* True if the index that .offset moves in the predicate is the query of the distance: one offset
- * moves one index. Else records an error. */
-static bool moves_distance(const eg_attention_plan *a, const roles *r, const eg_masking *mask)
-{
-    const eg_bound *b = r->bound;
-    int s = 0;
-    while (a->score[s] != a->slope_query) s++;
-    const eg_axis_name *query = &b->axis[r->score[s]];
-    const char *letter = mask->offset_letter;
-    const bool same = letter ? strlen(letter) == (size_t)query->length &&
-                                   !memcmp(letter, query->text, strlen(letter))
-                             : a->moved < 0 || a->moved == s;
-    if (same || !mask->offset) return true;
-    return eg_fail_as(b->cx, EG_ERROR_NOTATION,
-                      "attention: .offset is %lld, but .alibi counts from '%.*s' and \"%s\" has "
-                      "another index that it could move; say .offset_letter = \"%.*s\"",
-                      (long long)mask->offset, query->length, query->text,
-                      letter ? letter : mask->where, query->length, query->text),
-           false;
-}
-
-/* The terms that softmax lacks; −1: there is none. */
-typedef struct extra_terms {
-    int alibi, lengths;
-} extra_terms;
-/* The plan of a bound call, and its operands by term in x. NULL after an error. */
-static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, extra_terms extra, double scale,
-                                  eg_tensor **x)
-{
-    const eg_bound *b = r->bound;
-    const eg_predicate *where;
-    int moved;
-    if (!eg__masks_where(mask, &where, &moved)) return NULL;
-    eg_attention_plan *a = eg__alloc(b->cx, sizeof *a + (where ? eg__where_bytes(where) : 0));
+    eg_attention_texts t;
+    bool query[EG_RANK_MAX];
+    for (int s = 0; s < r->rank; s++) query[s] = part_of(r->in[r->score[s]]) == EG_PART_QUERY;
+    if (!eg__attention_texts(&t, mask, o, term, query)) return NULL;
+    const size_t where = t.where ? eg__up16(eg__expression_bytes(t.where)) : 0,
+                 score = t.score ? eg__up16(eg__expression_bytes(t.score)) : 0;
+    eg_attention_plan *a = eg__alloc(b->cx, sizeof *a + where + score);
     if (!a) return NULL;
+    memset(a, 0, sizeof *a + where + score);
     *a = (eg_attention_plan){ .scores = r->rank,
                               .inner = r->inner,
-                              .scale = scale,
-                              .offset = mask->offset,
-                              .moved = moved,
-                              .masked = where != NULL };
-    if (where) memcpy(a->predicate, where, eg__where_bytes(where));
+                              .scale = eg_option(o->scale, 1 / sqrt(r->width)),
+                              .no_softmax = o->no_softmax,
+                              .where_bytes = where,
+                              .score_bytes = score };
+    put_expressions(a, &t);
     for (int k = 0; k < b->axes; k++) {
         if (!r->in[k]) continue;
         a->size[a->axes] = b->axis[k].size;
@@ -322,11 +251,12 @@ static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, extra_terms 
         r->number[k] = (uint16_t)a->axes++;
     }
     for (int s = 0; s < r->rank; s++) a->score[s] = r->number[r->score[s]];
-    const int term[EG_TERMS] = { 0, 1, 2, mask->bias, extra.alibi, mask->keep, extra.lengths };
-    for (int t = 0; t < EG_TERMS; t++) {
-        a->rank[t] = -1;
-        if (term[t] >= 0) x[t] = distinct(a, t, &b->term[term[t]], r->number);
+    const int of[EG_TERMS] = { 0, 1, 2, term[EG_MASK_SINK] };
+    for (int k = 0; k < EG_TERMS; k++) {
+        a->rank[k] = -1;
+        if (of[k] >= 0) x[k] = distinct(a, k, &b->term[of[k]], r->number);
     }
+    memcpy(x + EG_TERMS, t.x, (size_t)t.tensors * sizeof *x);
     distinct(a, EG_TERM_Y, &b->out, r->number);
     /* an index that the output lacks is summed at last */
     for (int s = 0; s < r->rank - r->inner; s++) {
@@ -339,10 +269,8 @@ static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, extra_terms 
                    NULL;
         a->label[EG_TERM_Y][a->rank[EG_TERM_Y]++] = a->score[s];
     }
-    if (extra.lengths >= 0) x[EG_TERM_LENGTHS] = lengths(a, r, &b->term[extra.lengths]);
-    if (extra.alibi >= 0 && (!distances(a, r) || !moves_distance(a, r, mask))) return NULL;
-    for (int t = 0; t < EG_TERMS; t++)
-        if (x[t] && !eg_ok(x[t])) return NULL;
+    for (int k = 0; k < EG_ATTENTION_OPERANDS; k++)
+        if (x[k] && !eg_ok(x[k])) return NULL;
     return eg__failed(b->cx) ? NULL : a;
 }
 static eg_tensor *result(const roles *r, const eg_attention_plan *a, eg_tensor *y)
@@ -361,20 +289,22 @@ static eg_tensor *result(const roles *r, const eg_attention_plan *a, eg_tensor *
 }
 
 /* -- what else is asked for ------------------------------------------------------------------- */
-/* The scores as .score_fn changes them, which sees their axes in the order of the weights. */
-static eg_tensor *scored(const eg_attention_args *o, eg_tensor *s, int rank, const int *order)
+/* The scores, or the weights, as a function of the caller's changes them: `option` is its name,
+ * `what` they are. It sees their axes in the order of the weights. */
+static eg_tensor *changed(eg_tensor *(*f)(void *, eg_tensor *), const char *option,
+                          const char *what, void *user, eg_tensor *s, int rank, const int *order)
 {
     int back[EG_RANK_MAX];
     char have[256], want[256];
     if (!eg_ok(s)) return s;
     for (int k = 0; k < rank; k++) back[order[k]] = k;
-    eg_tensor *x = eg_permute_n(s, rank, order), *y = o->score_fn(o->user, x);
-    if (!y) return eg_fail_as(s->cx, EG_ERROR_MISUSE, "attention: .score_fn returned NULL");
-    if (!eg__check_all(s->cx, "attention: .score_fn", 1, &y)) return eg__poison(s->cx);
+    eg_tensor *x = eg_permute_n(s, rank, order), *y = f(user, x);
+    if (!y) return eg_fail_as(s->cx, EG_ERROR_MISUSE, "attention: %s returned NULL", option);
+    if (!eg__check_all(s->cx, option, 1, &y)) return eg__poison(s->cx);
     if (!eg__same_shape(x, y) || y->dtype != x->dtype)
         return eg_fail_as(s->cx, y->dtype == x->dtype ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
-                          "attention: .score_fn returned %s %s for scores that are %s %s",
-                          eg_type_name(y->dtype), eg__dims_text(y, have, sizeof have),
+                          "attention: %s returned %s %s for %s that are %s %s", option,
+                          eg_type_name(y->dtype), eg__dims_text(y, have, sizeof have), what,
                           eg_type_name(x->dtype), eg__dims_text(x, want, sizeof want));
     return eg_permute_n(y, rank, back);
 }
@@ -394,7 +324,7 @@ static eg_tensor *log_sum(const eg_attention_plan *a, const eg_attention_masks *
     int axes[EG_RANK_MAX], n = 0;
     for (int k = 0; k < a->scores; k++)
         if (order[k] < rows) axes[n++] = order[k];
-    if (scores) return eg_permute_n(eg__attend_lse(a, m, scores), rows, axes);
+    if (scores) return eg_permute_n(eg__attend_lse(a, m, x, scores), rows, axes);
     const size_t bytes = eg__attention_bytes(a);
     eg_attention_plan *l = eg__alloc(x[0]->cx, bytes);
     if (!l) return eg__poison(x[0]->cx);
@@ -412,37 +342,45 @@ typedef struct bind_cached {
     int order[EG_RANK_MAX];
     _Alignas(16) size_t bytes;
 } bind_cached;
-enum { KEEP, BIAS, LENGTHS, ALIBI, MASKS };
+enum { OPERANDS = 4 + EG_MASKS }; /* terms of the bound string */
 /* The key of a call in the plan cache, with room for its text and its list of operands. */
 typedef struct call_key {
     eg_plan_key key;
     eg_key_text text;
-    eg_tensor *x[8];
+    eg_tensor *x[OPERANDS + EG_GIVEN_MAX];
 } call_key;
+static void put_text(eg_key_text *t, const char *text)
+{
+    eg__key_put(t, text ? strlen(text) + 1 : 1, text ? text : "");
+}
 /* Builds the key of a call: its strings, the options that binding reads, and the operands that
- * are given, c->x. False if the call cannot be cached: the text has no room, or there are
- * .lengths, which are looked at in every call. */
+ * are given, c->x. False if the call cannot be cached, since the text has no room. */
 static bool attention_key(call_key *c, const eg_attention_args *o, const char *spec,
                           const eg_mask_option *masks, int n, eg_tensor *const *xs)
 {
-    uint8_t there = 0;
-    int count = 0, term[MASKS];
+    uint16_t there = (uint16_t)(o->no_softmax << 15);
+    int8_t term[EG_MASKS];
+    int count = 0;
     for (int k = 0; k < n; k++)
         if (xs[k]) {
-            there |= (uint8_t)(1 << k);
+            there |= (uint16_t)(1 << k);
             c->x[count++] = xs[k];
         }
-    for (int k = 0; k < MASKS; k++) term[k] = masks[k].term;
+    for (int k = 0; k < EG_MASKS; k++) term[k] = (int8_t)masks[k].term;
     c->text.length = 0;
-    c->text.fits = !o->lengths.x;
+    c->text.fits = true;
     eg__key_put(&c->text, sizeof o->scale, &o->scale);
     eg__key_put(&c->text, sizeof o->offset, &o->offset);
     eg__key_put(&c->text, sizeof term, term);
-    eg__key_put(&c->text, 1, &there);
-    eg__key_put(&c->text, strlen(spec) + 1, spec);
-    const char *letter = o->offset_letter ? o->offset_letter : "";
-    eg__key_put(&c->text, strlen(letter) + 1, letter);
-    if (o->where) eg__key_put(&c->text, strlen(o->where) + 1, o->where);
+    eg__key_put(&c->text, sizeof there, &there);
+    put_text(&c->text, spec);
+    put_text(&c->text, o->offset_letter);
+    put_text(&c->text, o->where);
+    if (o->score) put_text(&c->text, o->score);
+    for (int k = 0; k < EG_GIVEN_MAX && o->with[k].name; k++) {
+        put_text(&c->text, o->with[k].name);
+        c->x[count++] = o->with[k].x;
+    }
     c->key = (eg_plan_key){ EG_KEY_ATTENTION, count, c->text.length, c->text.text, c->x };
     return c->text.fits;
 }
@@ -478,9 +416,9 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
                           eg_tensor *const *x, const int *order)
 {
     const eg_dtype type = (eg_dtype)x[EG_TERM_Q]->dtype;
-    const bool fused =
-        !o->score_fn && (o->form == EG_FUSED ? eg__flash_possible(a, type)
-                                             : o->form != EG_UNFUSED && eg__flash_suits(a, type));
+    const bool fused = !o->score_fn && !o->weights_fn &&
+                       (o->form == EG_FUSED ? eg__flash_possible(a, type)
+                                            : o->form != EG_UNFUSED && eg__flash_suits(a, type));
     eg_tensor *s = NULL, *w = NULL, *d = NULL, *y;
     double left = 1;
     eg_attention_masks m = { 0 };
@@ -488,15 +426,18 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     if (composed && (m = eg__attend_masks(a, x)).n < 0) return eg__poison(x[0]->cx);
     if (composed) s = eg__attend_scores(a, &m, x, &left);
     if (o->score_fn) {
-        s = scored(o, eg_scale(s, left), a->scores, order);
+        s = changed(o->score_fn, ".score_fn", "scores", o->user, eg_scale(s, left), a->scores,
+                    order);
         left = 1;
     }
-    if (!fused || o->weights || o->dropped) w = eg__attend_weights(a, &m, s, left);
+    if (!fused || o->weights || o->dropped) w = eg__attend_weights(a, &m, x, s, left);
+    if (o->weights_fn)
+        w = changed(o->weights_fn, ".weights_fn", "weights", o->user, w, a->scores, order);
     if (left != 1 && (o->scores || (o->lse && !fused))) s = eg_scale(s, left);
     if (!fused || o->dropped) d = a->dropping && w ? eg__drop(&a->drop, w) : w;
     y = fused ? eg__flash(a, x, o->empty) : eg__attend_values(a, &m, x, d);
     if (!eg_ok(y)) return y;
-    if (o->empty && !fused) count_empty(w, a->inner, o->empty);
+    if (o->empty && !fused && !x[EG_TERM_SINK]) count_empty(w, a->inner, o->empty);
     if (o->lse) *o->lse = log_sum(a, &m, x, y, fused ? NULL : s, order);
     if (o->scores) *o->scores = eg_permute_n(s, a->scores, order);
     if (o->weights) *o->weights = eg_permute_n(w, a->scores, order);
@@ -504,8 +445,8 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     return r ? result(r, a, y) : y;
 }
 
-/* Binds the string. Returns the plan, the operands by term in x and the order of the weights' axes;
- * NULL after an error. */
+/* Binds the string. Returns the plan, the operands in x and the order of the weights' axes; NULL
+ * after an error. */
 static eg_attention_plan *bound(const eg_attention_args *o, const char *spec,
                                 const eg_mask_option *masks, int n, eg_tensor *const *xs,
                                 const char *const *called, roles *r, eg_tensor **x, int *order)
@@ -526,27 +467,108 @@ static eg_attention_plan *bound(const eg_attention_args *o, const char *spec,
                               .where = o->where,
                               .offset = o->offset,
                               .offset_letter = o->offset_letter,
-                              .keep = masks[KEEP].term,
-                              .bias = masks[BIAS].term,
-                              .elsewhere = o->alibi.x != NULL };
+                              .keep = masks[EG_MASK_KEEP].term,
+                              .bias = masks[EG_MASK_BIAS].term };
+    int term[EG_MASKS];
     if (!eg__masks_fit(&mask, (eg_dtype)o->q->dtype)) return NULL;
-    for (int k = LENGTHS; k < MASKS; k++)
-        if (masks[k].term >= 0 && !eg__masks_letters(&mask, masks[k].term, masks[k].option))
+    for (int k = 0; k < EG_MASKS; k++) {
+        term[k] = masks[k].term;
+        if (k >= EG_MASK_LENGTHS && term[k] >= 0 &&
+            !eg__masks_letters(&mask, term[k], masks[k].option))
             return NULL;
-    if (o->alibi.x && o->alibi.x->dtype != o->q->dtype)
-        return eg_fail_as(b->cx, EG_ERROR_DTYPE, "attention: .alibi is %s but the scores are %s",
-                          eg_type_name(o->alibi.x->dtype), eg_type_name(o->q->dtype)),
-               NULL;
-    return plan_of(r, &mask, (extra_terms){ masks[ALIBI].term, masks[LENGTHS].term },
-                   eg_option(o->scale, 1 / sqrt(r->width)), x);
+        if (k >= EG_MASK_ALIBI && term[k] >= 0 && masks[k].mask.x->dtype != o->q->dtype)
+            return eg_fail_as(b->cx, EG_ERROR_DTYPE, "attention: %s is %s but the scores are %s",
+                              masks[k].option, eg_type_name(masks[k].mask.x->dtype),
+                              eg_type_name(o->q->dtype)),
+                   NULL;
+    }
+    if (term[EG_MASK_SINK] >= 0)
+        for (int k = 0; k < b->term[term[EG_MASK_SINK]].items; k++) {
+            const uint16_t axis = b->term[term[EG_MASK_SINK]].item[k].axis;
+            if (!is_key(r->in[axis])) continue;
+            return eg__refuse(b, term[EG_MASK_SINK], k,
+                              "a sink stands beside all keys and has no index '%.*s'",
+                              b->axis[axis].length, b->axis[axis].text),
+                   NULL;
+        }
+    return plan_of(r, &mask, o, term, x);
+}
+
+/* True if options go together and have values that there are; else records an error. */
+static bool options_go(eg_ctx *cx, const eg_attention_args *o)
+{
+    const double dropout = eg_option(o->dropout, 0);
+    const char *refused = !o->no_softmax ? NULL
+                          : o->lse       ? ".lse"
+                          : o->empty     ? ".empty"
+                          : o->sink.x    ? ".sink"
+                                         : NULL;
+    if (!isfinite(o->scale))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "attention: .scale is %g", o->scale);
+    else if (!(dropout >= 0 && dropout <= 1))
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "attention: .dropout: %g is not a probability; it must lie in [0, 1]", dropout);
+    else if (o->form < EG_FORM_BY_SIZE || o->form > EG_UNFUSED)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given",
+                   (int)o->form);
+    else if (o->form == EG_FUSED && (o->score_fn || o->weights_fn))
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "attention: .form is EG_FUSED, but %s works on %s in memory, which that form "
+                   "does not have",
+                   o->score_fn ? ".score_fn" : ".weights_fn", o->score_fn ? "scores" : "weights");
+    else if (refused)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "attention: %s speaks of a softmax, and .no_softmax is given", refused);
+    return !eg__failed(cx);
+}
+/* True if the tensors of .with are there and floats have the type of the query; else records an
+ * error. */
+static bool with_fits(eg_ctx *cx, const eg_attention_args *o)
+{
+    for (int k = 0; k < EG_GIVEN_MAX && o->with[k].name; k++) {
+        eg_tensor *x = o->with[k].x;
+        if (!x)
+            return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: '%.40s' of .with is NULL",
+                              o->with[k].name),
+                   false;
+        if (!eg__check_all(cx, "attention: .with", 1, &x)) return false;
+        if (eg__is_inexact(x->dtype) && x->dtype != o->q->dtype)
+            return eg_fail_as(cx, EG_ERROR_DTYPE,
+                              "attention: the query is %s but '%.40s' of .with is %s; eg_cast one "
+                              "of them",
+                              eg_type_name(o->q->dtype), o->with[k].name, eg_type_name(x->dtype)),
+                   false;
+    }
+    return true;
+}
+/* Copies the plan of a call that was made before, and lists its operands in x. NULL if there is
+ * none that fits, and after an error. */
+static eg_attention_plan *remembered(eg_ctx *cx, const eg_plan_key *key, const eg_attention_args *o,
+                                     const eg_mask_option *masks, eg_tensor *const *xs,
+                                     eg_tensor **x, int *order)
+{
+    const bind_cached *m = eg__plans_find(cx, key);
+    eg_tensor *given[EG_MASKS];
+    if (!m) return NULL;
+    for (int k = 0; k < EG_MASKS; k++) given[k] = masks[k].term < 0 ? NULL : xs[masks[k].term];
+    memcpy(x, xs, 3 * sizeof *x);
+    x[EG_TERM_SINK] = given[EG_MASK_SINK];
+    eg__attention_tensors(o, given, x + EG_TERMS);
+    const eg_attention_plan *of = (const void *)(m + 1);
+    if (!eg__attention_within(of, x + EG_TERMS)) return NULL;
+    eg_attention_plan *a = eg__alloc(cx, m->bytes);
+    if (!a) return NULL;
+    memcpy(order, m->order, sizeof m->order);
+    return memcpy(a, of, m->bytes);
 }
 
 eg_tensor *eg_attention_with(const eg_attention_args *given)
 {
     eg_attention_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
-    eg_tensor *xs[8] = { o.q, o.k, o.v }, *x[EG_TERMS] = { NULL };
-    const char *called[8] = { "the query", "the key", "the value" };
+    eg_tensor *xs[OPERANDS] = { o.q, o.k, o.v }, *x[EG_ATTENTION_OPERANDS] = { NULL };
+    const char *called[OPERANDS] = { "the query", "the key", "the value" };
     eg_ctx *cx = eg__context_of("attention", 3, xs);
     eg_tensor **const out[] = { o.weights, o.dropped, o.scores, o.lse };
     for (int k = 0; k < 4; k++)
@@ -554,21 +576,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     if (o.empty) *o.empty = 0;
     if (!cx || !eg__check_all(cx, "attention", 3, xs)) return eg__poison(cx);
     if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: the spec is NULL");
-    if (!isfinite(o.scale))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: .scale is %g", o.scale);
-    const double dropout = eg_option(o.dropout, 0);
-    if (!(dropout >= 0 && dropout <= 1))
-        return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "attention: .dropout: %g is not a probability; it must lie in [0, 1]",
-                          dropout);
-    if (o.form < EG_FORM_BY_SIZE || o.form > EG_UNFUSED)
-        return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given",
-                          (int)o.form);
-    if (o.form == EG_FUSED && o.score_fn)
-        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                          "attention: .form is EG_FUSED, but .score_fn works on scores in memory, "
-                          "which that form does not have");
+    if (!options_go(cx, &o)) return eg__poison(cx);
     for (int k = 0; k < 3; k++) {
         if (!eg__floats("attention", xs[k], k + 1)) return eg__poison(cx);
         if (xs[k]->dtype != o.q->dtype)
@@ -576,39 +584,30 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
                               "attention: the query is %s but %s is %s; eg_cast one of them",
                               eg_type_name(o.q->dtype), called[k], eg_type_name(xs[k]->dtype));
     }
+    if (!with_fits(cx, &o)) return eg__poison(cx);
     roles r;
     int n = 3, order[EG_RANK_MAX];
-    eg_mask_option masks[] = { [KEEP] = { ".keep", o.keep, -1 },
-                               [BIAS] = { ".bias", o.bias, -1 },
-                               [LENGTHS] = { ".lengths", o.lengths, -1 },
-                               [ALIBI] = { ".alibi", o.alibi, -1 } };
+    eg_mask_option masks[] = { [EG_MASK_KEEP] = { ".keep", o.keep, -1 },
+                               [EG_MASK_BIAS] = { ".bias", o.bias, -1 },
+                               [EG_MASK_LENGTHS] = { ".lengths", o.lengths, -1 },
+                               [EG_MASK_ALIBI] = { ".alibi", o.alibi, -1 },
+                               [EG_MASK_SINK] = { ".sink", o.sink, -1 } };
     const char *spec =
-        eg__masks_spec(cx, "attention", o.spec, 4, masks, o.weights_axes, xs, called, &n);
+        eg__masks_spec(cx, "attention", o.spec, EG_MASKS, masks, o.weights_axes, xs, called, &n);
     if (!spec) return eg__poison(cx);
     call_key key;
     const bool keyed = attention_key(&key, &o, spec, masks, n, xs);
-    const bind_cached *m = keyed ? eg__plans_find(cx, &key.key) : NULL;
-    eg_attention_plan *a =
-        m ? eg__alloc(cx, m->bytes) : bound(&o, spec, masks, n, xs, called, &r, x, order);
+    eg_attention_plan *a = keyed ? remembered(cx, &key.key, &o, masks, xs, x, order) : NULL;
+    const bool known = a != NULL;
+    if (!a) {
+        memset(x, 0, sizeof x);
+        a = bound(&o, spec, masks, n, xs, called, &r, x, order);
+        if (a && keyed && as_given(&r, a, n, xs)) remember(&r, &key.key, a, order);
+    }
     if (!a) return eg__poison(cx);
-    if (m) {
-        memcpy(a, m + 1, m->bytes);
-        memcpy(order, m->order, sizeof order);
-        const int term[] = { 0,
-                             1,
-                             2,
-                             [EG_TERM_BIAS] = masks[BIAS].term,
-                             [EG_TERM_SLOPES] = masks[ALIBI].term,
-                             [EG_TERM_KEEP] = masks[KEEP].term };
-        for (int t = 0; t <= EG_TERM_KEEP; t++) x[t] = term[t] < 0 ? NULL : xs[term[t]];
-    } else if (keyed && as_given(&r, a, n, xs))
-        remember(&r, &key.key, a, order);
-    if (x[EG_TERM_KEEP] && x[EG_TERM_KEEP]->dtype != EG_BOOL &&
-        !eg_ok(x[EG_TERM_KEEP] = eg_cast(x[EG_TERM_KEEP], EG_BOOL)))
-        return eg__poison(cx);
-    a->dropping = eg__drop_draw(cx, dropout, &a->drop);
+    a->dropping = eg__drop_draw(cx, eg_option(o.dropout, 0), &a->drop);
     a->wants_lse = o.lse != NULL;
-    a->hooked = o.score_fn != NULL;
-    a->careful = eg__attend_careful(a, x, NULL);
-    return compute(&o, m ? NULL : &r, a, x, order);
+    a->hooked = o.score_fn || o.score;
+    if (eg__attend_careful(a, x, NULL)) eg__attention_be_careful(a);
+    return compute(&o, known ? NULL : &r, a, x, order);
 }

@@ -242,9 +242,18 @@ eg_tensor *eg__masked_product(const eg_attention_plan *a, const eg_attention_mas
 
 bool eg__attend_careful(const eg_attention_plan *a, eg_tensor *const *x, const eg_tensor *g)
 {
-    if (!a->masked && !a->hooked && !x[EG_TERM_KEEP] && !x[EG_TERM_LENGTHS] && !x[EG_TERM_BIAS])
-        return false;
+    if (!a->where_bytes && !a->hooked) return false;
     for (int t = EG_TERM_Q; !g && t <= EG_TERM_V; t++)
         if (x[t] && !eg__tame(x[t])) return true;
     return g && !eg__tame(g);
+}
+const eg_attention_plan *eg__attention_careful(const eg_attention_plan *a, eg_tensor *const *x,
+                                               const eg_tensor *g)
+{
+    if (a->careful || !eg__attend_careful(a, x, g)) return a;
+    eg_attention_plan *careful = eg__alloc(g->cx, eg__attention_bytes(a));
+    if (!careful) return NULL;
+    memcpy(careful, a, eg__attention_bytes(a));
+    eg__attention_be_careful(careful);
+    return careful;
 }

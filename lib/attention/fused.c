@@ -6,26 +6,25 @@
 #include <math.h>
 #include <string.h>
 
-/* -- operands by term ------------------------------------------------------------------------- */
+/* -- the operands of a row: those of the terms that there are, then the tensors --------------- */
+static bool has_operand(const eg_attention_plan *a, int k)
+{
+    return k < EG_TERMS ? a->rank[k] >= 0 : k - EG_TERMS < a->tensors;
+}
 static int operands_of(const eg_attention_plan *a, eg_tensor *const *x, eg_tensor **operand)
 {
     int n = 0;
-    for (int t = 0; t < EG_TERMS; t++)
-        if (a->rank[t] >= 0) operand[n++] = x[t];
+    for (int k = 0; k < EG_ATTENTION_OPERANDS; k++)
+        if (has_operand(a, k)) operand[n++] = x[k];
     return n;
 }
-static int term_of(const eg_attention_plan *a, int i)
+static void from_operands(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **x)
 {
-    for (int t = 0; t < EG_TERMS; t++)
-        if (a->rank[t] >= 0 && i-- == 0) return t;
-    return EG_TERMS;
-}
-static void terms_of(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **x)
-{
-    for (int t = 0; t < EG_TERMS; t++) x[t] = a->rank[t] >= 0 ? *operand++ : NULL;
+    for (int k = 0; k < EG_ATTENTION_OPERANDS; k++) x[k] = has_operand(a, k) ? *operand++ : NULL;
 }
 
-_Static_assert(EG_TERMS + 2 <= EG_MEMO, "a memo has room for every operand of the gradient");
+_Static_assert(EG_ATTENTION_OPERANDS + 2 <= EG_MEMO,
+               "a memo has room for every operand of the gradient");
 /* What a node of the three rows saves. Where eg__apply is given one, it is another node's, whose
  * statistics the new node reads instead of making its own. */
 typedef struct fused_saved {
@@ -53,84 +52,114 @@ static fused_saved *fused_save(eg_tensor *y, const fused_saved *lent, bool stats
     return s->stats.row_max && s->stats.inv_sum ? s : NULL;
 }
 
-static void fused_place(eg_flash *f, const eg_attention_plan *a, eg_tensor *const *operand,
-                        eg_dtype dtype)
+/* Places the operands, and finds what the predicate has to know of them. False after an error. */
+static bool fused_place(eg_flash *f, const eg_attention_plan *a, const eg_tensor *y, eg_part lanes)
 {
-    static const int at[] = { EG_SLOT_Q,      EG_SLOT_K,    EG_SLOT_V,      EG_SLOT_BIAS,
-                              EG_SLOT_SLOPES, EG_SLOT_KEEP, EG_SLOT_LENGTHS };
-    eg_tensor *x[EG_TERMS];
-    terms_of(a, operand, x);
-    eg__flash_open(f, a, dtype);
+    static const int at[EG_TERMS] = { EG_SLOT_Q, EG_SLOT_K, EG_SLOT_V, EG_SLOT_SINK };
+    eg_tensor *x[EG_ATTENTION_OPERANDS];
+    from_operands(a, y->in, x);
+    eg__flash_open(f, a, (eg_dtype)y->dtype);
     for (int t = 0; t < EG_TERMS; t++)
         if (x[t]) eg__flash_place(f, at[t], t, x[t]);
+    for (int t = 0; t < a->tensors; t++) {
+        const eg_tensor *z = x[EG_TERMS + t];
+        f->source[t] = (eg_source){ z->data, z->stride, (eg_dtype)z->dtype, z->dim };
+    }
+    return eg__flash_bound(y->cx, f, lanes);
 }
 
 /* -- the composed form, made of views of the operands that nothing else was made of, so that
  * derivatives by them end there */
-static void detached_terms(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **x)
+static void detached_operands(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **x)
 {
-    terms_of(a, operand, x);
-    for (int t = 0; t < EG_TERMS; t++)
-        if (x[t]) x[t] = eg__fresh_view(x[t]);
+    from_operands(a, operand, x);
+    for (int k = 0; k < EG_ATTENTION_OPERANDS; k++)
+        if (x[k]) x[k] = eg__fresh_view(x[k]);
 }
 /* The value of the composed form: c128 has no tiles. */
 static bool forward_c128(eg_tensor *y)
 {
     const eg_attention_plan *a = y->attr;
-    eg_tensor *x[EG_TERMS], *z;
-    terms_of(a, y->in, x);
+    eg_tensor *x[EG_ATTENTION_OPERANDS], *z;
+    from_operands(a, y->in, x);
     const eg_attention_masks m = eg__attend_masks(a, x);
     double left;
     if (m.n < 0) return false;
     z = eg__attend_scores(a, &m, x, &left);
     if (a->rank[EG_TERM_V] < 0)
-        z = eg__attend_lse(a, &m, eg_scale(z, left));
+        z = eg__attend_lse(a, &m, x, eg_scale(z, left));
     else {
-        z = eg__attend_weights(a, &m, z, left);
+        z = eg__attend_weights(a, &m, x, z, left);
         z = eg__attend_values(a, &m, x, a->dropping ? eg__drop(&a->drop, z) : z);
     }
     if (eg_ok(z)) eg__copy(y, z);
     return eg_ok(z);
 }
 
-/* -- attention's gradient: dq, dk and dv one after the other in one axis ---------------------- */
+/* -- attention's gradient: the cotangents of q, k, v, the sink and of those tensors that are
+ * wanted, one after the other in one axis
+ * -------------------------------------------------------------- */
 static const eg_op attention_op, gradient_op;
-static int parts_in(const eg_attention_plan *a) { return a->rank[EG_TERM_V] < 0 ? 2 : 3; }
+/* Lists the first operands of a row whose cotangents its gradient has; NULL in the place of others.
+ * Returns how many operands there are. */
+static int wanted_operands(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **in)
+{
+    int n = 0;
+    for (int k = 0; k < EG_ATTENTION_OPERANDS; k++)
+        if (has_operand(a, k)) {
+            in[n] = k < EG_TERMS || a->wanted >> (k - EG_TERMS) & 1 ? operand[n] : NULL;
+            n++;
+        }
+    return n;
+}
 static bool fused_gradient_shape(eg_tensor *d)
 {
-    const int64_t n = eg__gradient_size(parts_in(d->attr), d->in);
+    eg_tensor *in[EG_ATTENTION_OPERANDS];
+    const int count = wanted_operands(d->attr, d->in, in);
+    const int64_t n = eg__gradient_size(count, in);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 1, &n);
 }
-/* Writes dq, dk and dv one after the other into d. The row statistics are those
- * that the forward node lent; without them the forward pass is run again. */
+/* Writes the cotangents one after the other into d. The row statistics are those that the forward
+ * node lent; without them the forward pass is run again. */
 static bool fused_gradient_forward(eg_tensor *d)
 {
     const eg_attention_plan *a = d->attr;
     const fused_saved *lent = d->saved;
-    fused_saved *s = fused_save(d, lent, true);
+    fused_saved *s = fused_save(d, lent, !a->no_softmax);
     eg_flash f;
-    eg_tensor *x[EG_TERMS];
+    eg_tensor *x[EG_ATTENTION_OPERANDS];
+    char *part[EG_ATTENTION_OPERANDS] = { NULL }, *to = d->data;
     if (!s) return false;
-    fused_place(&f, a, d->in, (eg_dtype)d->dtype);
-    if (!lent && !eg__flash_forward(d->cx, &f, &s->stats, &s->empty)) return false;
-    terms_of(a, d->in, x);
-    f.careful = a->careful || eg__attend_careful(a, x, d->in[d->count - 1]);
+    if (!lent && !a->no_softmax &&
+        (!fused_place(&f, a, d, EG_PART_QUERY) ||
+         !eg__flash_forward(d->cx, &f, &s->stats, &s->empty)))
+        return false;
+    from_operands(a, d->in, x);
+    eg_tensor *g = d->in[d->count - 1];
+    if (!(a = eg__attention_careful(a, x, g)) || !fused_place(&f, a, d, EG_PART_KEY)) return false;
     if (a->rank[EG_TERM_V] >= 0) eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, d->in[d->count - 2]);
-    eg__flash_place(&f, EG_SLOT_G, EG_TERM_Y, d->in[d->count - 1]);
-    char *to = d->data;
-    for (int k = 0; k < parts_in(a); k++) {
-        eg__flash_spread(&f, EG_SLOT_DQ + k, k, to);
-        to += eg_size(d->in[k]) * f.width;
+    eg__flash_place(&f, EG_SLOT_G, EG_TERM_Y, g);
+    memset(d->data, 0, (size_t)(eg_size(d) * f.width)); /* tiles that are skipped write nothing */
+    for (int k = 0; k < EG_ATTENTION_OPERANDS; k++) {
+        if (!x[k] || !eg__is_float(x[k]->dtype)) continue;
+        if (k >= EG_TERMS && !(a->wanted >> (k - EG_TERMS) & 1)) continue;
+        if (k <= EG_TERM_V) eg__flash_spread(&f, EG_SLOT_DQ + k, k, to);
+        part[k] = to;
+        to += eg_size(x[k]) * f.width;
     }
-    return eg__flash_back(d->cx, &f, &s->stats);
+    return eg__flash_back(d->cx, &f, &s->stats, x, part);
 }
 static bool fused_gradient_c128(eg_tensor *d)
 {
     const eg_attention_plan *a = d->attr;
-    eg_tensor *x[EG_TERMS], *first[EG_TERM_KEEP];
-    terms_of(a, d->in, x);
-    eg__attend_gradient(a, x, d->in[d->count - 1], first);
-    return eg__gradient_fill(d, parts_in(a), first);
+    eg_tensor *x[EG_ATTENTION_OPERANDS], *by[EG_ATTENTION_OPERANDS], *in[EG_ATTENTION_OPERANDS],
+        *first[EG_ATTENTION_OPERANDS];
+    from_operands(a, d->in, x);
+    eg__attend_gradient(a, x, d->in[d->count - 1], by);
+    if (!eg_ok(by[EG_TERM_Q])) return false;
+    const int n = wanted_operands(a, d->in, in);
+    operands_of(a, by, first);
+    return eg__gradient_fill(d, n, in, first);
 }
 /* ⟨c, d⟩ of the composed gradient, differentiated by its operands and by g */
 static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
@@ -140,40 +169,63 @@ static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
     const int last = d->count - 1;
     if (i == last - 1) return NULL; /* the result: a function of the operands */
     if (!eg__remembered(memo, c)) {
-        eg_tensor *x[EG_TERMS], *g, *first[EG_TERM_KEEP], *by[EG_TERMS + 1], *dx[EG_TERMS + 1];
-        int at[EG_TERMS + 1], n = 0;
+        enum { MOST = EG_ATTENTION_OPERANDS + 1 };
+        eg_tensor *x[MOST], *g, *d1[MOST], *by[MOST], *dx[MOST], *in[MOST], *first[MOST];
+        int at[MOST], n = 0;
         /* ⟨c, d⟩ needs a history, also where the caller wants none of the derivatives */
         const bool quiet = eg_nograd(d->cx, false);
         g = eg__fresh_view(d->in[last]);
-        detached_terms(a, d->in, x);
-        eg__attend_gradient(a, x, g, first);
-        eg_tensor *all = eg__gradient_dot(c, parts_in(a), d->in, first);
-        for (int k = 0; k < last - 1; k++) {
-            const int t = term_of(a, k);
-            if (eg__is_float(x[t]->dtype)) {
+        detached_operands(a, d->in, x);
+        eg__attend_gradient(a, x, g, d1);
+        const int count = wanted_operands(a, d->in, in);
+        operands_of(a, d1, first);
+        eg_tensor *all = eg_ok(d1[EG_TERM_Q]) ? eg__gradient_dot(c, count, in, first) : NULL;
+        eg_nograd(d->cx, quiet);
+        if (!all) return eg__failed(d->cx) ? eg__poison(d->cx) : NULL;
+        operands_of(a, x, first);
+        for (int k = 0; k < count; k++)
+            if (eg__is_float(first[k]->dtype)) {
                 at[n] = k;
-                by[n++] = x[t];
+                by[n++] = first[k];
             }
-        }
         at[n] = last;
         by[n++] = g;
-        eg_nograd(d->cx, quiet);
         if (eg_grad(all, NULL, n, by, dx)) return eg__poison(d->cx);
         for (int k = 0; k < n; k++) memo->d[at[k]] = dx[k];
         eg__remember(memo, c);
     }
     return memo->d[i];
 }
-static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tensor *result,
-                              eg_tensor *g)
+/* The tensors of the expressions that the sweep which asks for operand i goes on to. */
+static uint32_t tensors_wanted(const eg_tensor *y, int i)
 {
-    eg_tensor *operand[EG_TERMS + 2];
+    const eg_attention_plan *a = y->attr;
+    uint32_t wanted = 0;
+    int n = 0;
+    for (int k = 0; k < EG_ATTENTION_OPERANDS; k++) {
+        if (!has_operand(a, k)) continue;
+        const eg_tensor *x = y->in[n];
+        if (k >= EG_TERMS && eg__is_float(x->dtype) &&
+            (n == i || (x->sweep == y->sweep && x->slot >= 0)))
+            wanted |= 1u << (k - EG_TERMS);
+        n++;
+    }
+    return wanted;
+}
+static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tensor *result,
+                              eg_tensor *g, uint32_t wanted)
+{
+    eg_tensor *operand[EG_ATTENTION_OPERANDS + 2];
+    const size_t bytes = eg__attention_bytes(y->attr);
+    eg_attention_plan *a = eg__alloc(y->cx, bytes);
+    if (!a) return eg__poison(y->cx);
+    memcpy(a, y->attr, bytes);
+    a->wanted = wanted;
     memcpy(operand, in, (size_t)y->count * sizeof *operand);
     operand[y->count] = result;
     operand[y->count + 1] = g;
     if (!eg__check_all(y->cx, gradient_op.name, y->count + 2, operand)) return eg__poison(y->cx);
-    return eg__apply(y->cx, &gradient_op, y->attr, eg__attention_bytes(y->attr), y->saved,
-                     y->count + 2, operand);
+    return eg__apply(y->cx, &gradient_op, a, bytes, y->saved, y->count + 2, operand);
 }
 /* c128, which has no tiles: what was to attend is asked of the real parts */
 static eg_tensor *gradient_sample(eg_tensor *const *x)
@@ -182,7 +234,7 @@ static eg_tensor *gradient_sample(eg_tensor *const *x)
     for (int k = 0; k < 3; k++) real[k] = eg_type(x[k]) == EG_C128 ? eg_real(x[k]) : x[k];
     eg_tensor *y = eg_attention("bid,bjd,bje->bie", real[0], real[1], real[2],
                                 .where = "j <= i + 1", .form = EG_FUSED);
-    if (eg_op_of(y) == &attention_op) return gradient_of(y, x, y, x[3]);
+    if (eg_op_of(y) == &attention_op) return gradient_of(y, x, y, x[3], 0);
     /* a size is 0, and so is all */
     for (int k = 0; k < 3; k++) real[k] = eg_scale(eg_reshape(x[k], -1), 0);
     return eg_ok(y) ? eg_concat_axis_n(0, 3, real) : y;
@@ -202,28 +254,22 @@ static const eg_op gradient_op = {
     .forward_c128 = fused_gradient_c128,
 };
 
-/* q, k, v from one pass; bias and slopes from the composed form. */
+/* All cotangents that are wanted come from one pass. */
 static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    const eg_attention_plan *a = y->attr;
-    const int t = term_of(a, i);
-    if (t > EG_TERM_V) {
-        eg_tensor *x[EG_TERMS], *d[EG_TERM_KEEP];
-        terms_of(a, y->in, x);
-        eg__attend_gradient(a, x, g, d);
-        return d[t];
-    }
     eg_memo *memo = &((fused_saved *)y->saved)->memo;
-    if (!eg__remembered(memo, g)) {
-        eg_tensor *d = gradient_of(y, y->in, y, g);
+    if (!eg__remembered(memo, g) || !memo->d[i]) {
+        eg_tensor *in[EG_ATTENTION_OPERANDS],
+            *d = gradient_of(y, y->in, y, g, tensors_wanted(y, i));
         if (!eg_ok(d)) return d;
-        eg__gradient_parts(d, parts_in(a), y->in, memo->d);
+        const int n = wanted_operands(d->attr, y->in, in);
+        eg__gradient_parts(d, n, in, memo->d);
         eg__remember(memo, g);
     }
     return memo->d[i];
 }
 
-/* -- attention: y = softmax(scale q·k + bias) v. Vaswani et al. 2017, eq. 1 ------------------- */
+/* -- attention: y = softmax(score(scale q·k)) v. Vaswani et al. 2017, eq. 1 ------------------- */
 /* stored as einsum would: trailing batch letters outermost */
 static bool attention_shape(eg_tensor *y)
 {
@@ -241,10 +287,11 @@ static bool attention_shape(eg_tensor *y)
 static bool attention_forward(eg_tensor *y)
 {
     const eg_attention_plan *a = y->attr;
-    fused_saved *s = fused_save(y, NULL, eg__recording(y->cx) || a->wants_lse);
+    const bool stats = !a->no_softmax && (eg__recording(y->cx) || a->wants_lse);
+    fused_saved *s = fused_save(y, NULL, stats);
     eg_flash f;
     if (!s) return false;
-    fused_place(&f, a, y->in, (eg_dtype)y->dtype);
+    if (!fused_place(&f, a, y, EG_PART_QUERY)) return false;
     eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, y);
     return eg__flash_forward(y->cx, &f, s->stats.row_max ? &s->stats : NULL, &s->empty);
 }
@@ -262,7 +309,22 @@ static eg_tensor *sample_alibi(eg_tensor *const *x)
     return eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i", .offset = 1,
                         .alibi = { "h", x[3] }, .form = EG_FUSED);
 }
+static eg_tensor *sample_expression(eg_tensor *const *x)
+{
+    return eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i + 1",
+                        .score = "2 * tanh((score + r[h, clip(i - j, 0, 2)] * c[j, h]) / 2)",
+                        .with = { { "r", x[3] }, { "c", x[4] } }, .sink = { "h", x[5] },
+                        .form = EG_FUSED);
+}
+static eg_tensor *sample_sigmoid(eg_tensor *const *x)
+{
+    return eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i + 1",
+                        .score = "sigmoid(score + b[h])", .with = { { "b", x[3] } },
+                        .no_softmax = true, .form = EG_FUSED);
+}
 static const eg_sample attention_samples[] = {
+    { sample_expression, "3x2x2, 4x2x2, 4x2x3, 2x3, 4x2, 2", -1, 1 },
+    { sample_sigmoid, "3x2x2, 4x2x2, 4x2x3, 2", -1, 1 },
     { sample_alibi, "3x2x2, 4x2x2, 4x2x2, 2", -1, 1 },
     { sample_plain, "3x2, 4x2, 4x3", 0, 0 },
     { sample_causal, "3x2x1x2, 4x2x1x2, 4x2x1x2, 2x4:b, 1x3x4", -1, 1 },
@@ -270,7 +332,7 @@ static const eg_sample attention_samples[] = {
 };
 static const eg_op attention_op = {
     .name = "attention",
-    .equation = "y = softmax(scale q k + bias) v",
+    .equation = "y = softmax(score(scale q k)) v",
     .gradient = "dv = P^T g, dS = P (g v - g y), dq = scale dS k, dk = scale dS^T q",
     .arity = -1,
     .shape = attention_shape,
@@ -280,7 +342,7 @@ static const eg_op attention_op = {
     .forward_c128 = forward_c128,
 };
 
-/* -- attention_lse: l = ln Σ e^(scale q·k + bias),  dS = P g; of nothing: −inf, gradient 0 */
+/* -- attention_lse: l = ln Σ e^score(scale q·k),  dS = P g; of nothing: −inf, gradient 0 */
 static double log_sum_of(double row_max, double inv_sum)
 {
     return inv_sum == 0 ? -INFINITY : row_max / EG_LOG2_E - log(inv_sum);
@@ -294,7 +356,7 @@ static bool fused_lse_forward(eg_tensor *y)
     fused_saved *s = fused_save(y, lent, true);
     eg_flash f;
     if (!s) return false;
-    fused_place(&f, a, y->in, (eg_dtype)y->dtype);
+    if (!fused_place(&f, a, y, EG_PART_QUERY)) return false;
     if (!lent && !eg__flash_forward(y->cx, &f, &s->stats, &s->empty)) return false;
     const int64_t queries = f.list[EG_PART_QUERY].total;
     eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, y);
@@ -319,7 +381,7 @@ static eg_tensor *sample_lse(eg_tensor *const *x)
 static const eg_sample lse_samples[] = { { sample_lse, "3x2, 4x2, 4x3", 0, 0 }, { 0 } };
 static const eg_op lse_op = {
     .name = "attention_lse",
-    .equation = "l = ln sum e^(scale q k + bias)",
+    .equation = "l = ln sum e^score(scale q k)",
     .gradient = "dS = P g, dq = scale dS k, dk = scale dS^T q",
     .arity = -1,
     .shape = attention_shape,
@@ -384,7 +446,7 @@ static eg_tensor *fused_apply(const eg_op *op, const eg_attention_plan *a, fused
     eg_attention_plan *b = eg__alloc(x[0]->cx, bytes);
     if (!b) return eg__poison(x[0]->cx);
     memcpy(b, a, bytes);
-    eg_tensor *operand[EG_TERMS], *all[EG_TERMS];
+    eg_tensor *operand[EG_ATTENTION_OPERANDS], *all[EG_ATTENTION_OPERANDS];
     memcpy(all, x, sizeof all);
     for (int t = 0; t <= EG_TERM_V; t++)
         if (b->rank[t] >= 0 && !eg_ok(all[t] = fused_whole(b, t, all[t]))) return all[t];

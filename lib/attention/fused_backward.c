@@ -1,18 +1,22 @@
-/* fused_backward.c: the gradients of q, k and v, from the result y, its cotangent g, and each row's
- * statistics (Dao et al. 2022, §B). m is dropout's mask times its factor.
+/* fused_backward.c: the gradients of q, k, v, of the tensors that the score reads and of the sink,
+ * from the result y, its cotangent g, and each row's statistics (Dao et al. 2022, §B). m is
+ * dropout's mask times its factor.
  *
  *   P  = 2^(s − row_max) inv_sum
  *   dP = m (g vᵀ)
  *   dS = P (dP − D), D = Σ_e g y = Σ_j P dP
  *   dV = (m P)ᵀ g
- *   dK = dSᵀ (scale q)
- *   dQ = scale dS K
+ *   dA = score′(A) dS, A = scale q·k; from dS also the cotangents of tensors
+ *   dK = dAᵀ (scale q)
+ *   dQ = scale dA K
+ *   dz = −Σ e^(z − row_max) inv_sum D, of the sink z
  *
  * A lane is a key: dV and dK then multiply tiles [query][key] as they are, and only dS is
  * transposed, for dQ. A piece of work is one batch, or where there are few batches, one of a number
  * of splits of its keys. Sizes alone decide that number, and what the splits add to dQ is summed in
  * their order, so that the number of threads changes no bit. */
 #include "attention/workspace.h"
+#include <math.h>
 #include <string.h>
 
 /* panels of keys in a strip, and in one product for dQ; queries in a block; pieces of work wanted;
@@ -26,6 +30,8 @@ typedef struct back {
     int64_t strip;         /* keys in a strip */
     int64_t splits, split; /* pieces of a batch; keys in each */
     int64_t turned;        /* queries of a block, in whole panels */
+    eg_tile_plan plan;     /* of the expressions */
+    eg_tile_sums sums;     /* of the cotangents of tensors and the sink */
     char *room, *parts;    /* the threads' workspace; dQ of each piece, if splits > 1 */
     size_t each, part;     /* bytes of these */
 } back;
@@ -35,10 +41,12 @@ typedef struct room {
     char *kd, *ve, *kk, *dk, *dv;
     /* a block of queries: panels of queries over d and e, of d and e over queries */
     char *qd, *ge, *qq, *gg;
-    char *p, *ds, *turned, *bias, *mean, *dq;
+    char *p, *ds, *turned, *raw, *values, *mean, *dq; /* raw: scale q·k, the score's operand */
     uint8_t *bytes, *kept;
     eg_run *runs;
     int64_t *off;
+    eg_sink sink[EG_TENSORS_MAX];
+    int64_t dz; /* where the sums of the sink begin; −1: there are none */
 } room;
 /* Sets the pointers of r to the parts of one thread's workspace at base; with base NULL only the
  * size counts. Returns the size in bytes. */
@@ -64,7 +72,8 @@ static size_t backward_lay_out(const back *w, char *base, room *r)
     r->p = eg__workspace_take(&t, tile);
     r->ds = eg__workspace_take(&t, tile);
     r->turned = eg__workspace_take(&t, w->turned * GROUP * f->wide * x);
-    r->bias = eg__workspace_take(&t, f->data[EG_SLOT_BIAS] ? tile : 0);
+    r->raw = eg__workspace_take(&t, f->score ? tile : 0);
+    r->values = eg__workspace_take(&t, w->plan.bytes);
     r->mean = eg__workspace_take(&t, f->list[EG_PART_QUERY].total * x);
     r->bytes = (uint8_t *)eg__workspace_take(&t, w->block * f->wide);
     r->kept = (uint8_t *)eg__workspace_take(&t, f->a->dropping ? w->block * f->wide : 0);
@@ -94,13 +103,71 @@ static void back_repair(const back *w, const room *r, const eg_flash_batch *b, e
                   d = f->list[EG_PART_DOT].total, row = f->wide * x;
     const char *s = r->p + live.from * row, *ds = r->ds + live.from * row;
     if (e)
-        eg__flash_repair(f, b, rows, EG_PART_VALUE, EG_SLOT_G, 1, s, allow,
+        eg__flash_repair(f, b, rows, EG_PART_VALUE, EG_SLOT_G, 1, false, s, allow,
                          r->dv + p * row * eg__round_up(e, n), r->off);
-    eg__flash_repair(f, b, rows, EG_PART_DOT, EG_SLOT_Q, f->a->scale, ds, allow,
+    eg__flash_repair(f, b, rows, EG_PART_DOT, EG_SLOT_Q, f->a->scale, f->a->hooked, ds, allow,
                      r->dk + p * row * eg__round_up(d, n), r->off);
     eg__flash_repair_turned(f, b, keys, EG_PART_DOT, EG_SLOT_K, live, ds, allow, dq, r->off);
 }
 
+/* Finds the rows of a tile that count, and tests its pairs where that is needed. False if the masks
+ * forbid all of it. */
+static bool backward_live(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
+                          eg_stretch keys, eg_cover t, eg_live *live)
+{
+    const eg_flash *f = w->f;
+    *live = (eg_live){ 0, queries.count, 0, 0 };
+    if (t == EG_COVER_SOME && !eg__flash_live(f, b, keys, queries, live)) return false;
+    /* lanes beyond the last key are forbidden; the score's cotangents want all rows */
+    if ((f->careful && f->where) || keys.count < f->wide || (f->score && live->test < live->tested))
+        live->test = live->from, live->tested = live->to;
+    if (live->test == live->tested) return true;
+    const int64_t tests = live->tested - live->test;
+    const eg_cover all = eg__tile_allow(
+        &w->plan, f, b, (eg_stretch){ EG_PART_QUERY, queries.from + live->test, tests }, keys,
+        r->values, r->bytes);
+    if (all == EG_COVER_ALL && keys.count == f->wide) live->tested = live->test;
+    return all != EG_COVER_NONE || tests < live->to - live->from;
+}
+/* Makes the weights P of a tile from s, its scores. */
+static void backward_weights(const back *w, const room *r, const eg_flash_batch *b, eg_live live,
+                             eg_stretch rows, char *s)
+{
+    const eg_flash *f = w->f;
+    const int wide = f->wide;
+    const int64_t stat = (b->number * f->list[EG_PART_QUERY].total + rows.from) * f->width,
+                  tests = (live.tested - live.test) * wide;
+    char *tested = s + (live.test - live.from) * wide * f->width;
+    if (f->a->no_softmax) {
+        if (tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
+        return;
+    }
+    if (f->score) f->ops->scale(rows.count * wide, s, EG_LOG2_E);
+    if (tests > 0) f->ops->mask_out(tests, tested, r->bytes);
+    f->ops->exp_scaled(wide, rows.count, s, (char *)w->saved->row_max + stat,
+                       (char *)w->saved->inv_sum + stat);
+    if (f->careful && tests > 0)
+        f->ops->apply_dropout(tests, tested, r->bytes, 1); /* 0 also in rows that are NaN */
+}
+/* Makes dS of a tile from dP in ds, and s, its weights; with an expression then the cotangent of
+ * what the score is made of. */
+static void backward_slopes(const back *w, const room *r, const eg_flash_batch *b, eg_live live,
+                            eg_stretch rows, eg_stretch keys, const char *s, char *ds)
+{
+    const eg_flash *f = w->f;
+    const uint8_t *allow = live.test < live.tested ? r->bytes : NULL;
+    if (!f->a->no_softmax)
+        f->ops->softmax_slope(f->wide, rows.count, s, ds, r->mean + rows.from * f->width,
+                              f->list[EG_PART_VALUE].total > 0);
+    if (allow && (f->careful || f->score || f->a->no_softmax)) {
+        const int64_t before = (live.test - live.from) * f->wide;
+        f->ops->apply_dropout((live.tested - live.test) * f->wide, ds + before * f->width, allow,
+                              1);
+    }
+    if (f->score)
+        eg__tile_slopes(&w->plan, f, b, rows, keys, r->values,
+                        r->raw + live.from * f->wide * f->width, allow, r->sink, ds);
+}
 /* Makes P and dS of one tile, a block of queries and a panel of keys, and adds it to dK and dV.
  * False if the masks forbid all of it: dS is not made then. */
 static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
@@ -110,36 +177,16 @@ static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b,
     const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   n = f->narrow;
-    eg_live live = { 0, queries.count, 0, 0 };
-    if (t == EG_COVER_SOME && !eg__flash_live(f, b, keys, queries, &live)) return false;
-    if (eg__flash_tests_all(f)) live.test = live.from, live.tested = live.to;
-    /* lanes beyond the last key are forbidden */
-    if (keys.count < wide) live.test = live.from, live.tested = live.to;
+    eg_live live;
+    if (!backward_live(w, r, b, queries, keys, t, &live)) return false;
     const eg_stretch rows = { EG_PART_QUERY, queries.from + live.from, live.to - live.from };
-    if (live.test < live.tested) {
-        const eg_cover all = eg__flash_allow(
-            f, b, (eg_stretch){ EG_PART_QUERY, queries.from + live.test, live.tested - live.test },
-            keys, r->bytes);
-        if (all == EG_COVER_ALL && keys.count == wide) live.tested = live.test;
-        if (all == EG_COVER_NONE && live.tested - live.test == rows.count) return false;
-    }
-    const int64_t stat = b->number * f->list[EG_PART_QUERY].total + rows.from, row = wide * x;
-    char *s = r->p + live.from * row, *ds = r->ds + live.from * row;
+    const int64_t row = wide * x;
+    char *s = r->p + live.from * row, *ds = r->ds + live.from * row,
+         *raw = f->score ? r->raw + live.from * row : s;
     eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + live.from * d * x, n * d * x,
-                      rows.count, false, s);
-    if (f->data[EG_SLOT_BIAS]) {
-        eg__flash_pack(f, wide, keys, rows, EG_SLOT_BIAS,
-                       f->data[EG_SLOT_BIAS] + b->at[EG_SLOT_BIAS] * x, r->bias, r->runs);
-        f->ops->add(rows.count * wide, s, r->bias, EG_LOG2_E);
-    }
-    if (f->data[EG_SLOT_SLOPES]) eg__flash_distance(f, b, rows, keys, s);
-    if (live.test < live.tested)
-        f->ops->mask_out((live.tested - live.test) * wide, r->p + live.test * row, r->bytes);
-    f->ops->exp_scaled(wide, rows.count, s, (char *)w->saved->row_max + stat * x,
-                       (char *)w->saved->inv_sum + stat * x);
-    const uint8_t *allow = f->careful && live.test < live.tested ? r->bytes : NULL;
-    if (allow)
-        f->ops->apply_dropout(rows.count * wide, s, allow, 1); /* 0 also in rows that are NaN */
+                      rows.count, false, raw);
+    if (f->score) eg__tile_scores(&w->plan, f, b, rows, keys, r->values, raw, s);
+    backward_weights(w, r, b, live, rows, s);
     if (e)
         eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + live.from * e * x, n * e * x,
                           rows.count, false, ds);
@@ -149,15 +196,15 @@ static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b,
         eg__flash_dropout(f, b, rows, keys, r->kept);
         f->ops->apply_dropout(rows.count * wide, ds, r->kept, f->a->drop.factor);
     }
-    f->ops->softmax_slope(wide, rows.count, s, ds, r->mean + rows.from * x, e > 0);
-    if (allow) f->ops->apply_dropout(rows.count * wide, ds, allow, 1);
+    backward_slopes(w, r, b, live, rows, keys, s, ds);
     if (f->a->dropping) f->ops->apply_dropout(rows.count * wide, s, r->kept, f->a->drop.factor);
     if (e)
         eg__flash_product(f, rows.count, s, r->gg + live.from * n * x, n * queries.count * x, e,
                           true, r->dv + p * wide * eg__round_up(e, n) * x);
     eg__flash_product(f, rows.count, ds, r->qq + live.from * n * x, n * queries.count * x, d, true,
                       r->dk + p * wide * eg__round_up(d, n) * x);
-    if (f->careful) back_repair(w, r, b, live, rows, keys, p, allow, dq);
+    if (f->careful)
+        back_repair(w, r, b, live, rows, keys, p, live.test < live.tested ? r->bytes : NULL, dq);
     memset(r->ds, 0, (size_t)(live.from * row));
     memset(r->ds + live.to * row, 0, (size_t)((queries.count - live.to) * row));
     return true;
@@ -198,7 +245,7 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
                *g = f->data[EG_SLOT_G] + b->at[EG_SLOT_G] * x;
     eg__flash_pack(f, f->narrow, queries, dots, EG_SLOT_Q, q, r->qd, r->runs);
     eg__flash_pack(f, f->narrow, dots, queries, EG_SLOT_Q, q, r->qq, r->runs);
-    f->ops->scale(eg__round_up(w->block * d, f->ops->lanes), r->qd, f->a->scale * EG_LOG2_E);
+    f->ops->scale(eg__round_up(w->block * d, f->ops->lanes), r->qd, f->a->scale * eg__tile_unit(f));
     f->ops->scale(eg__round_up(w->block * dn, f->ops->lanes), r->qq, f->a->scale);
     if (e) {
         eg__flash_pack(f, f->narrow, queries, values, EG_SLOT_G, g, r->ge, r->runs);
@@ -253,23 +300,38 @@ static void write_dq(const back *w, const eg_flash_batch *b, char *dq)
                   EG_PART_DOT, EG_SLOT_DQ, dq + i * ((int64_t)w->part / w->blocks));
 }
 
-/* One batch, or one split of its keys. */
-static void back_piece(void *user, int64_t piece, int thread)
+/* Adds the cotangents of the sink in one batch: −e^(z − row_max) inv_sum D of each query. */
+static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
 {
-    const back *w = user;
+    const eg_flash *f = w->f;
+    const int64_t queries = f->list[EG_PART_QUERY].total;
+    for (int64_t i = 0; i < queries; i++) {
+        const int64_t stat = b->number * queries + i,
+                      z = b->at[EG_SLOT_SINK] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SINK, i);
+        const double part = eg__real_at(f, w->saved->inv_sum, stat),
+                     top = eg__real_at(f, w->saved->row_max, stat);
+        if (part == 0) continue;
+        w->sums.sums[r->dz + b->at[EG_SLOT_DSINK] +
+                     eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DSINK, i)] -=
+            exp2(EG_LOG2_E * eg__real_at(f, f->data[EG_SLOT_SINK], z) - top) * part *
+            eg__real_at(f, r->mean, i);
+    }
+}
+/* One batch, or one split of its keys; the sinks of r are set. */
+static void back_piece(const back *w, room r, int64_t piece)
+{
     const eg_flash *f = w->f;
     const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   dn = eg__round_up(d, f->narrow);
     const int64_t queries = f->list[EG_PART_QUERY].total, keys = f->list[EG_PART_KEY].total;
     const eg_stretch dots = { EG_PART_DOT, 0, d }, values = { EG_PART_VALUE, 0, e };
-    room r;
-    backward_lay_out(w, w->room + w->each * (size_t)thread, &r);
     eg_flash_batch b;
     eg__flash_batch(f, piece / w->splits, &b);
     char *dq = w->splits == 1 ? r.dq : w->parts + w->part * (size_t)piece;
     memset(dq, 0, w->part);
-    (f->width == 8 ? means_f64 : means_f32)(f, &b, r.mean);
+    if (!f->a->no_softmax) (f->width == 8 ? means_f64 : means_f32)(f, &b, r.mean);
+    if (r.dz >= 0 && piece % w->splits == 0) sink_slopes(w, &r, &b);
     const int64_t begin = piece % w->splits * w->split, end = eg__min64(keys, begin + w->split);
     for (int64_t j = begin; j < end; j += w->strip) {
         const eg_stretch strip = { EG_PART_KEY, j, eg__min64(w->strip, end - j) };
@@ -302,6 +364,17 @@ static void back_piece(void *user, int64_t piece, int thread)
     }
     if (w->splits == 1) write_dq(w, &b, dq);
 }
+/* The pieces of one unit of sums, one after another. */
+static void back_unit(void *user, int64_t unit, int thread)
+{
+    const back *w = user;
+    room r;
+    int64_t from, to;
+    backward_lay_out(w, w->room + w->each * (size_t)thread, &r);
+    r.dz = eg__tile_sums_unit(&w->sums, w->f, unit, &from, &to, r.sink);
+    for (int64_t k = from; k < to; k++)
+        back_piece(w, r, eg__tile_sums_piece(&w->sums, w->f, unit, k));
+}
 /* Sums what the splits of a batch added to dQ, and writes it. */
 static void sum_piece(void *user, int64_t batch, int thread)
 {
@@ -315,7 +388,8 @@ static void sum_piece(void *user, int64_t batch, int thread)
     write_dq(w, &b, dq);
 }
 
-bool eg__flash_back(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved)
+bool eg__flash_back(eg_ctx *cx, eg_flash *f, const eg_row_stats *saved, eg_tensor *const *x,
+                    char *const *to)
 {
     const int64_t queries = f->list[EG_PART_QUERY].total, keys = f->list[EG_PART_KEY].total,
                   batches = f->list[EG_PART_BATCH].total;
@@ -334,12 +408,16 @@ bool eg__flash_back(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved)
     const int team = (int)eg__min64(
         eg__team(cx, batches * queries * keys * 2 * (d + f->list[EG_PART_VALUE].total), GRAIN),
         EG_FLASH_TEAM);
+    eg__tile_plan(&w.plan, f, EG_PART_QUERY, w.block, EG_PART_KEY, f->a->wanted | 1u << 31);
+    if (!eg__tile_sums_open(&w.sums, cx, f, x, to, w.splits)) return false;
+    if (to[EG_TERM_SINK]) eg__flash_spread(f, EG_SLOT_DSINK, EG_TERM_SINK, NULL);
     room r;
     w.each = backward_lay_out(&w, NULL, &r);
     const size_t parts = w.splits == 1 ? 0 : w.part * (size_t)(batches * w.splits);
     if (!(w.room = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team + parts))) return false;
     w.parts = w.room + w.each * (size_t)team;
-    eg__parallel(cx, team, batches * w.splits, back_piece, &w);
+    eg__parallel(cx, team, w.sums.fixed * w.sums.sets, back_unit, &w);
     if (w.splits > 1) eg__parallel(cx, team, batches, sum_piece, &w);
+    eg__tile_sums_close(&w.sums, f, x, to);
     return true;
 }

@@ -1,4 +1,4 @@
-/* fused_forward.c: y = softmax(scale q·k + bias) v, tile by tile.
+/* fused_forward.c: y = softmax(score(scale q·k)) v, tile by tile.
  *
  * A piece of work is a strip of one batch's queries. For each block of keys, k and v are packed
  * into panels, and each panel of queries (one lane each) makes its tile of scores [key][query] by
@@ -19,6 +19,7 @@ typedef struct forward {
     const eg_row_stats *saved; /* NULL: not wanted */
     int64_t strip, strips;     /* queries in a strip; strips in a batch */
     int64_t block;             /* keys in a block */
+    eg_tile_plan plan;         /* of the expressions */
     int64_t *empty;            /* by thread: queries with nothing to attend to */
     char *room;
     size_t each; /* bytes of a thread's room */
@@ -26,7 +27,7 @@ typedef struct forward {
 /* The workspace of one thread. */
 typedef struct room {
     char *q, *k, *v;         /* panels: of queries, keys, values */
-    char *s, *bias;          /* a tile of scores, and of the bias */
+    char *s, *values;        /* a tile of scores; the room of the expressions */
     char *o;                 /* by query: Σ 2^(s − row_max) v */
     char *row_max, *row_sum; /* by query */
     char *decay;             /* by lane */
@@ -49,7 +50,7 @@ static size_t forward_lay_out(const forward *w, char *base, room *r)
     r->k = eg__workspace_take(&t, w->block * d * x);
     r->v = eg__workspace_take(&t, w->block * eg__round_up(e, f->narrow) * x);
     r->s = eg__workspace_take(&t, w->block * f->wide * x);
-    r->bias = eg__workspace_take(&t, f->data[EG_SLOT_BIAS] ? w->block * f->wide * x : 0);
+    r->values = eg__workspace_take(&t, w->plan.bytes);
     r->decay = eg__workspace_take(&t, f->wide * x);
     r->bytes = (uint8_t *)eg__workspace_take(&t, w->block * f->wide);
     r->kept = (uint8_t *)eg__workspace_take(&t, f->a->dropping ? w->block * f->wide : 0);
@@ -69,12 +70,13 @@ static void forward_panel(const forward *w, const room *r, const eg_flash_batch 
                   n = f->narrow;
     eg_live live = { 0, keys.count, 0, 0 };
     if (t == EG_COVER_SOME && !eg__flash_live(f, b, queries, keys, &live)) return;
-    if (eg__flash_tests_all(f)) live.test = live.from, live.tested = live.to;
+    if (f->careful && f->where) live.test = live.from, live.tested = live.to;
     const eg_stretch rows = { EG_PART_KEY, keys.from + live.from, live.to - live.from };
     if (live.test < live.tested) {
-        const eg_cover all = eg__flash_allow(
-            f, b, (eg_stretch){ EG_PART_KEY, keys.from + live.test, live.tested - live.test },
-            queries, r->bytes);
+        const eg_cover all = eg__tile_allow(
+            &w->plan, f, b,
+            (eg_stretch){ EG_PART_KEY, keys.from + live.test, live.tested - live.test }, queries,
+            r->values, r->bytes);
         if (all == EG_COVER_ALL) live.tested = live.test;
         if (all == EG_COVER_NONE && live.tested - live.test == rows.count) return;
     }
@@ -82,17 +84,17 @@ static void forward_panel(const forward *w, const room *r, const eg_flash_batch 
          *o = r->o + p * f->wide * eg__round_up(e, n) * x;
     eg__flash_product(f, d, r->q + p * f->wide * d * x, r->k + live.from * d * x, n * d * x,
                       rows.count, false, r->s);
-    if (f->data[EG_SLOT_BIAS]) {
-        eg__flash_pack(f, f->wide, queries, rows, EG_SLOT_BIAS,
-                       f->data[EG_SLOT_BIAS] + b->at[EG_SLOT_BIAS] * x, r->bias, r->runs);
-        f->ops->add(rows.count * f->wide, r->s, r->bias, EG_LOG2_E);
+    char *tested = r->s + (live.test - live.from) * f->wide * x;
+    const int64_t tests = (live.tested - live.test) * f->wide;
+    if (f->score) eg__tile_scores(&w->plan, f, b, rows, queries, r->values, r->s, r->s);
+    if (f->a->no_softmax) {
+        if (tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
+    } else {
+        if (f->score) f->ops->scale(rows.count * f->wide, r->s, EG_LOG2_E);
+        if (tests > 0) f->ops->mask_out(tests, tested, r->bytes);
+        if (f->ops->online_softmax(f->wide, rows.count, r->s, row_max, row_sum, r->decay) && e)
+            f->ops->scale_lanes(f->wide, e, o, r->decay);
     }
-    if (f->data[EG_SLOT_SLOPES]) eg__flash_distance(f, b, rows, queries, r->s);
-    if (live.test < live.tested)
-        f->ops->mask_out((live.tested - live.test) * f->wide,
-                         r->s + (live.test - live.from) * f->wide * x, r->bytes);
-    if (f->ops->online_softmax(f->wide, rows.count, r->s, row_max, row_sum, r->decay) && e)
-        f->ops->scale_lanes(f->wide, e, o, r->decay);
     if (f->a->dropping) {
         eg__flash_dropout(f, b, rows, queries, r->kept);
         f->ops->apply_dropout(rows.count * f->wide, r->s, r->kept, f->a->drop.factor);
@@ -101,7 +103,7 @@ static void forward_panel(const forward *w, const room *r, const eg_flash_batch 
     eg__flash_product(f, rows.count, r->s, r->v + live.from * n * x, n * keys.count * x, e, true,
                       o);
     if (f->careful)
-        eg__flash_repair(f, b, rows, EG_PART_VALUE, EG_SLOT_V, 1, r->s,
+        eg__flash_repair(f, b, rows, EG_PART_VALUE, EG_SLOT_V, 1, false, r->s,
                          live.test < live.tested ? r->bytes : NULL, o, r->off);
 }
 
@@ -123,13 +125,32 @@ static int64_t forward_finish(const forward *w, const room *r, const eg_flash_ba
     }
     if (f->data[EG_SLOT_Y]) {
         char *o = r->o + p * eg__round_up(e, f->narrow) * x;
-        f->ops->scale_lanes(f->wide, e, o, inv_sum);
+        if (!f->a->no_softmax) f->ops->scale_lanes(f->wide, e, o, inv_sum);
         eg__flash_unpack(f, queries, (eg_stretch){ EG_PART_VALUE, 0, e }, EG_SLOT_Y, o,
                          f->data[EG_SLOT_Y] + b->at[EG_SLOT_Y] * x);
     }
     return empty;
 }
 
+/* Sets the maximum and the sum of each query before any key: −inf and 0, or with a sink z, z and 1,
+ * in units of the tiles. */
+static void forward_begin(const eg_flash *f, const eg_flash_batch *b, eg_stretch strip,
+                          int64_t lanes, char *row_max, char *row_sum)
+{
+    const char *sink = f->data[EG_SLOT_SINK];
+    for (int64_t i = 0; i < lanes; i++) {
+        double z = -INFINITY;
+        if (sink && i < strip.count) {
+            const int64_t at =
+                b->at[EG_SLOT_SINK] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SINK, strip.from + i);
+            z = EG_LOG2_E * eg__real_at(f, sink, at);
+        }
+        if (f->width == 8)
+            ((double *)(void *)row_max)[i] = z, ((double *)(void *)row_sum)[i] = z > -INFINITY;
+        else
+            ((float *)(void *)row_max)[i] = (float)z, ((float *)(void *)row_sum)[i] = z > -INFINITY;
+    }
+}
 /* Computes one strip of queries of one batch: packs the scaled queries, goes over the keys in
  * blocks with the online softmax, without those that the predicate forbids, and finishes the rows.
  */
@@ -150,14 +171,9 @@ static void forward_piece(void *user, int64_t piece, int thread)
     const int64_t lanes = eg__round_up(strip.count, f->wide);
     eg__flash_pack(f, f->wide, strip, dots, EG_SLOT_Q, f->data[EG_SLOT_Q] + b.at[EG_SLOT_Q] * x,
                    r.q, r.runs);
-    f->ops->scale(lanes * d, r.q, f->a->scale * EG_LOG2_E);
+    f->ops->scale(lanes * d, r.q, f->a->scale * eg__tile_unit(f));
     memset(r.o, 0, (size_t)(lanes * eg__round_up(e, f->narrow) * x));
-    memset(r.row_sum, 0, (size_t)(lanes * x));
-    for (int64_t i = 0; i < lanes; i++)
-        if (x == 8)
-            ((double *)(void *)r.row_max)[i] = -INFINITY;
-        else
-            ((float *)(void *)r.row_max)[i] = -INFINITY;
+    forward_begin(f, &b, strip, lanes, r.row_max, r.row_sum);
     for (int64_t j = 0; j < keys; j += w->block) {
         const eg_stretch block = { EG_PART_KEY, j, eg__min64(w->block, keys - j) };
         const eg_cover t = eg__flash_where(f, &b, strip, block);
@@ -197,6 +213,7 @@ bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved,
         w.strip = eg__round_up(w.strip / 2, f->wide);
     w.strips = (queries + w.strip - 1) / w.strip;
     w.block = eg__min64(BLOCK / f->narrow * f->narrow, eg__round_up(keys, f->narrow));
+    eg__tile_plan(&w.plan, f, EG_PART_KEY, w.block, EG_PART_QUERY, 0);
     room r;
     w.each = forward_lay_out(&w, NULL, &r);
     if (!(w.room = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team))) return false;

@@ -15,18 +15,18 @@
 #include "attention/fused_masked_of.h"
 
 void eg__flash_repair(const eg_flash *f, const eg_flash_batch *b, eg_stretch list, eg_part columns,
-                      int at, double times, const char *weights, const uint8_t *allow, char *out,
-                      int64_t *off)
+                      int at, double times, bool zeros, const char *weights, const uint8_t *allow,
+                      char *out, int64_t *off)
 {
     eg__flash_offsets(f, columns, at, 0, f->list[columns].total, off);
-    (f->width == 8 ? repair_f64 : repair_f32)(f, b, list, columns, at, times, NULL, weights, allow,
-                                              out, off);
+    (f->width == 8 ? repair_f64 : repair_f32)(f, b, list, columns, at, times, zeros, NULL, weights,
+                                              allow, out, off);
 }
 void eg__flash_repair_turned(const eg_flash *f, const eg_flash_batch *b, eg_stretch list,
                              eg_part columns, int at, eg_live rows, const char *weights,
                              const uint8_t *allow, char *out, int64_t *off)
 {
     eg__flash_offsets(f, columns, at, 0, f->list[columns].total, off);
-    (f->width == 8 ? repair_f64 : repair_f32)(f, b, list, columns, at, 1, &rows, weights, allow,
-                                              out, off);
+    (f->width == 8 ? repair_f64 : repair_f32)(f, b, list, columns, at, 1, f->a->hooked, &rows,
+                                              weights, allow, out, off);
 }

@@ -1,10 +1,11 @@
 /* fused_masked_of.h: part of fused_masked.c, for one type T. */
 
-/* out += weight · times x[r][c] for every x that is not finite, in the pairs that `allow` has.
- * turned NULL: r is a row of the tile, and out has its lanes by column. Else r is a lane of the
- * tile, and out has its rows turned->from … turned->to, in panels, by column. */
+/* out += weight · times x[r][c] for every x that is not finite, in the pairs that `allow` has, with
+ * zeros in those whose weight is not 0. turned NULL: r is a row of the tile, and out has its lanes
+ * by column. Else r is a lane of the tile, and out has its rows turned->from … turned->to, in
+ * panels, by column. */
 static void NAME(repair)(const eg_flash *f, const eg_flash_batch *b, eg_stretch list,
-                         eg_part columns, int at, double times, const eg_live *turned,
+                         eg_part columns, int at, double times, bool zeros, const eg_live *turned,
                          const char *weights, const uint8_t *allow, char *out, const int64_t *off)
 {
     const int64_t wide = f->wide, panel = eg__round_up(f->list[columns].total, f->narrow) * wide;
@@ -18,7 +19,7 @@ static void NAME(repair)(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
             for (int64_t p = 0; p < pairs; p++) {
                 const int64_t k = turned ? p * wide + r : r * wide + p;
                 const int64_t i = turned ? turned->from + p : p;
-                if (!allow || allow[k])
+                if ((!allow || allow[k]) && (!zeros || w[k] != 0))
                     ((T *)(void *)out)[i / wide * panel + c * wide + i % wide] += w[k] * v;
             }
         }

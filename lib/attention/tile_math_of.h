@@ -105,21 +105,6 @@ EG_CLONES EG_FUSING static bool NAME(online_softmax)(int w, int64_t rows, void *
     }
     return any_decay;
 }
-EG_CLONES EG_FUSING static void NAME(subtract_distance)(int w, int64_t rows, void *tile,
-                                                        const void *lane, const void *lane_slope,
-                                                        const void *row, const void *row_slope)
-{
-    VEC *s = tile;
-    for (int64_t i = 0; i < rows; i++) {
-        const VEC slope_query = ALL(((const REAL *)row)[i]),
-                  times = ALL(((const REAL *)row_slope)[i]);
-        for (int v = 0; v < w / LANES; v++, s++) {
-            const VEC distance = ((const VEC *)lane)[v] - slope_query;
-            *s -=
-                ((const VEC *)lane_slope)[v] * times * PICK(distance < ALL(0), -distance, distance);
-        }
-    }
-}
 EG_CLONES EG_FUSING static void NAME(scale_lanes)(int w, int64_t rows, void *tile, const void *lane)
 {
     for (int v = 0; v < w / LANES; v++) {
@@ -174,7 +159,6 @@ static const eg_tile_ops NAME(lanes) = {
     .zero_nonfinite = NAME(zero_nonfinite),
     .invert_sums = NAME(invert_sums),
     .online_softmax = NAME(online_softmax),
-    .subtract_distance = NAME(subtract_distance),
     .scale_lanes = NAME(scale_lanes),
     .exp_scaled = NAME(exp_scaled),
     .softmax_slope = NAME(softmax_slope),

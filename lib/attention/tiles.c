@@ -1,5 +1,5 @@
-/* tiles.c: where the elements of attention's operands lie, to and from panels; what predicate
- * and masks say of a tile. */
+/* tiles.c: where the elements of attention's operands lie, to and from panels; dropout in a tile.
+ */
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>
@@ -23,6 +23,10 @@ void eg__flash_open(eg_flash *f, const eg_attention_plan *a, eg_dtype dtype)
     f->narrow = f->kernel.narrow;
     f->ops = eg__tile_ops(dtype, f->wide);
     f->careful = a->careful;
+    f->where = eg__attention_where(a);
+    f->score = eg__attention_score(a);
+    f->bounded = false;
+    eg__score_sizes(a, f->size);
     memset(f->data, 0, sizeof f->data);
     for (int k = 0; k < EG_PARTS; k++) f->list[k].n = 0, f->list[k].total = 1;
     if (a->rank[EG_TERM_V] < 0) f->list[EG_PART_VALUE].total = 0;
@@ -136,175 +140,34 @@ void eg__flash_unpack(const eg_flash *f, eg_stretch lanes, eg_stretch columns, i
     }
 }
 
-/* -- one batch, and what a tile of it may see ------------------------------------------------- */
+/* -- one batch, and dropout in a tile of it --------------------------------------------------- */
 void eg__flash_batch(const eg_flash *f, int64_t number, eg_flash_batch *b)
 {
     const eg_flash_list *l = &f->list[EG_PART_BATCH];
     b->number = number;
     for (int at = 0; at < EG_SLOTS; at++) b->at[at] = eg__flash_at(f, EG_PART_BATCH, at, number);
-    for (int s = 0; s < f->a->scores; s++) b->size[s] = f->a->size[f->a->score[s]];
     for (int k = l->n - 1; k >= 0; k--) {
         const int s = l->axis[k].score;
-        b->index[s] = number % l->axis[k].size + (s == f->a->moved ? f->a->offset : 0);
+        b->index[s] = number % l->axis[k].size;
         number /= l->axis[k].size;
     }
 }
-/* The index of element i of a list, as the predicate sees it. */
-static void index_of(const eg_flash *f, eg_part kind, int64_t i, int64_t *index)
+/* Sets out[k] to whether the weight of the query and key keys.from + k is kept. */
+static void dropout_kept(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
+                         uint8_t *out)
 {
-    const eg_flash_list *l = &f->list[kind];
-    for (int k = l->n - 1; k >= 0; k--) {
-        const int s = l->axis[k].score;
-        index[s] = i % l->axis[k].size + (s == f->a->moved ? f->a->offset : 0);
-        i /= l->axis[k].size;
-    }
+    const int64_t first =
+        b->at[EG_SLOT_DRAW] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DRAW, query) + keys.from;
+    eg__drop_stays(&f->a->drop, (uint64_t)first, keys.count, out);
 }
-/* The smallest box of indices that holds a stretch: low ≤ index < high on every axis of its list.
- */
-static void tiles_box(const eg_flash *f, eg_stretch s, int64_t *low, int64_t *high)
-{
-    const eg_flash_list *l = &f->list[s.part];
-    int64_t first = s.from, last = s.from + s.count - 1;
-    for (int k = l->n - 1; k >= 0; k--) {
-        const int64_t size = l->axis[k].size,
-                      move = l->axis[k].score == f->a->moved ? f->a->offset : 0;
-        const bool one = first / size == last / size;
-        low[l->axis[k].score] = (one ? first % size : 0) + move;
-        high[l->axis[k].score] = (one ? last % size + 1 : size) + move;
-        first /= size;
-        last /= size;
-    }
-}
-typedef struct corners {
-    int64_t low[EG_RANK_MAX], high[EG_RANK_MAX];
-} corners;
-static void batch_box(const eg_flash *f, const eg_flash_batch *b, corners *c)
-{
-    const eg_flash_list *l = &f->list[EG_PART_BATCH];
-    for (int k = 0; k < l->n; k++) {
-        const int s = l->axis[k].score;
-        c->low[s] = b->index[s];
-        c->high[s] = b->index[s] + 1;
-    }
-}
-eg_cover eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch queries,
-                         eg_stretch keys)
-{
-    if (!f->a->masked) return EG_COVER_ALL;
-    corners c;
-    batch_box(f, b, &c);
-    tiles_box(f, queries, c.low, c.high);
-    tiles_box(f, keys, c.low, c.high);
-    return eg__where_tile(eg__attention_where(f->a), c.low, c.high, b->size);
-}
-
-/* Asks the predicate of one panel of rows after another. */
-bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_stretch rows,
-                    eg_live *l)
-{
-    int64_t last = 0;
-    corners c;
-    batch_box(f, b, &c);
-    tiles_box(f, lanes, c.low, c.high);
-    *l = (eg_live){ .from = -1, .test = -1 };
-    for (int64_t j = 0, n; j < rows.count; j += n) {
-        n = eg__min64(f->narrow, rows.count - j);
-        tiles_box(f, (eg_stretch){ rows.part, rows.from + j, n }, c.low, c.high);
-        const eg_cover t = eg__where_tile(eg__attention_where(f->a), c.low, c.high, b->size);
-        if (t == EG_COVER_NONE && l->from < 0) continue;
-        if (l->from < 0) l->from = j;
-        if (t != EG_COVER_NONE) l->to = j + n;
-        if (t == EG_COVER_ALL) continue;
-        if (l->test < 0) l->test = j;
-        last = j + n;
-    }
-    l->tested = eg__min64(last, l->to);
-    if (l->test < 0 || l->test > l->tested) l->test = l->tested;
-    return l->from >= 0;
-}
-
-/* Sets out[k] to 1 if the query may see key keys.from + k, else to 0. */
-static void tiles_row(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
-                      uint8_t *out)
-{
-    const eg_flash_list *l = &f->list[EG_PART_KEY];
-    const eg_flash_axis *last = &l->axis[l->n - 1];
-    memset(out, 1, (size_t)keys.count);
-    if (f->a->masked) {
-        int64_t index[EG_RANK_MAX];
-        memcpy(index, b->index, sizeof index);
-        index_of(f, EG_PART_QUERY, query, index);
-        for (int64_t done = 0, run; done < keys.count; done += run) {
-            run = eg__min64(keys.count - done, last->size - (keys.from + done) % last->size);
-            index_of(f, EG_PART_KEY, keys.from + done, index);
-            eg__where_row(eg__attention_where(f->a), last->score, run, index, b->size, out + done);
-        }
-    }
-    for (int m = EG_SLOT_KEEP; m <= EG_SLOT_LENGTHS; m++) {
-        if (!f->data[m]) continue;
-        const uint8_t *mask =
-            (const uint8_t *)f->data[m] + b->at[m] + eg__flash_at(f, EG_PART_QUERY, m, query);
-        for (int64_t done = 0, run; done < keys.count; done += run) {
-            run = eg__min64(keys.count - done, last->size - (keys.from + done) % last->size);
-            const uint8_t *from = mask + eg__flash_at(f, EG_PART_KEY, m, keys.from + done);
-            for (int64_t k = 0; k < run; k++) out[done + k] &= from[k * last->step[m]];
-        }
-    }
-    if (!f->careful || !f->data[EG_SLOT_BIAS]) return;
-    const int64_t bias = b->at[EG_SLOT_BIAS] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_BIAS, query);
-    for (int64_t k = 0; k < keys.count; k++) {
-        const int64_t at = bias + eg__flash_at(f, EG_PART_KEY, EG_SLOT_BIAS, keys.from + k);
-        out[k] &= (f->width == 8 ? ((double *)(void *)f->data[EG_SLOT_BIAS])[at]
-                                 : ((float *)(void *)f->data[EG_SLOT_BIAS])[at]) != -INFINITY;
-    }
-}
-
-/* The places of a stretch along the axis whose distance counts, and the slopes (1 for keys), in f's
- * type. */
-static void distances_along(const eg_flash *f, const eg_flash_batch *b, eg_stretch s, char *at,
-                            char *slope)
-{
-    const eg_flash_list *l = &f->list[s.part];
-    const uint16_t want = s.part == EG_PART_KEY ? f->a->slope_key : f->a->slope_query;
-    for (int64_t i = 0; i < s.count; i++) {
-        int64_t rest = s.from + i, place = 0;
-        for (int k = l->n - 1; k >= 0; rest /= l->axis[k--].size)
-            if (l->axis[k].axis == want) place = rest % l->axis[k].size;
-        if (s.part == EG_PART_QUERY) place += f->a->offset;
-        const int64_t m =
-            b->at[EG_SLOT_SLOPES] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SLOPES, s.from + i);
-        const double c =
-            s.part == EG_PART_KEY
-                ? 1
-                : EG_LOG2_E * (f->width == 8 ? ((double *)(void *)f->data[EG_SLOT_SLOPES])[m]
-                                             : ((float *)(void *)f->data[EG_SLOT_SLOPES])[m]);
-        if (f->width == 8)
-            ((double *)(void *)at)[i] = (double)place, ((double *)(void *)slope)[i] = c;
-        else
-            ((float *)(void *)at)[i] = (float)place, ((float *)(void *)slope)[i] = (float)c;
-    }
-}
-void eg__flash_distance(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
-                        eg_stretch lanes, char *tile)
-{
-    _Alignas(64) char lane[EG_KERNEL_SIDE * 8] = { 0 }, lane_slope[EG_KERNEL_SIDE * 8] = { 0 },
-                                            row_at[256 * 8], row_slope[256 * 8];
-    distances_along(f, b, lanes, lane, lane_slope);
-    distances_along(f, b, rows, row_at, row_slope);
-    f->ops->subtract_distance(f->wide, rows.count, tile, lane, lane_slope, row_at, row_slope);
-}
-
-typedef void row_fn(const eg_flash *, const eg_flash_batch *, int64_t query, eg_stretch keys,
-                    uint8_t *out);
-/* Fills the bytes of a tile by fn, which gives a row of keys for one query: a row of the tile if
- * its lanes are keys, else a column. */
-static void lay_out_rows(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
-                         eg_stretch lanes, uint8_t *tile, row_fn *fn)
+/* A row of keys for one query is a row of the tile if its lanes are keys, else a column. */
+void eg__flash_dropout(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
+                       eg_stretch lanes, uint8_t *tile)
 {
     const int w = f->wide;
     if (lanes.part == EG_PART_KEY) {
         for (int64_t i = 0; i < rows.count; i++) {
-            fn(f, b, rows.from + i, lanes, tile + i * w);
+            dropout_kept(f, b, rows.from + i, lanes, tile + i * w);
             memset(tile + i * w + lanes.count, 0, (size_t)(w - lanes.count));
         }
         return;
@@ -313,31 +176,11 @@ static void lay_out_rows(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
         uint8_t line[256];
         n = eg__min64((int64_t)sizeof line, rows.count - done);
         for (int64_t i = 0; i < lanes.count; i++) {
-            fn(f, b, lanes.from + i, (eg_stretch){ EG_PART_KEY, rows.from + done, n }, line);
+            dropout_kept(f, b, lanes.from + i, (eg_stretch){ EG_PART_KEY, rows.from + done, n },
+                         line);
             for (int64_t j = 0; j < n; j++) tile[(done + j) * w + i] = line[j];
         }
         for (int64_t j = 0; j < n; j++)
             memset(tile + (done + j) * w + lanes.count, 0, (size_t)(w - lanes.count));
     }
-}
-eg_cover eg__flash_allow(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
-                         eg_stretch lanes, uint8_t *tile)
-{
-    lay_out_rows(f, b, rows, lanes, tile, tiles_row);
-    const int64_t all = rows.count * lanes.count;
-    int64_t yes = 0;
-    for (int64_t k = 0; k < rows.count * f->wide; k++) yes += tile[k];
-    return yes == 0 ? EG_COVER_NONE : yes == all ? EG_COVER_ALL : EG_COVER_SOME;
-}
-static void dropout_kept(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
-                         uint8_t *out)
-{
-    const int64_t first =
-        b->at[EG_SLOT_DRAW] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DRAW, query) + keys.from;
-    eg__drop_stays(&f->a->drop, (uint64_t)first, keys.count, out);
-}
-void eg__flash_dropout(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
-                       eg_stretch lanes, uint8_t *tile)
-{
-    lay_out_rows(f, b, rows, lanes, tile, dropout_kept);
 }

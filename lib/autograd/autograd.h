@@ -136,14 +136,14 @@ eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_t
 
 /* -- gradient_row.c: rows whose result d is the cotangents of several operands of another row, one
  * after the other in one axis. Their operands begin with those, x[0 … count); of these, integers
- * and truths have no part in d. count is at most EG_MEMO. -------------------------------------- */
+ * and truths have no part in d, nor has x[k] = NULL. count is at most EG_MEMO. ----------------- */
 /* Returns the elements of d. */
 int64_t eg__gradient_size(int count, eg_tensor *const *x);
 /* Sets part[k] to the view of d, or of a cotangent of d, that belongs to x[k] and has its shape;
  * NULL if x[k] has no part. */
 void eg__gradient_parts(eg_tensor *d, int count, eg_tensor *const *x, eg_tensor **part);
 /* Copies the cotangents dx to their parts of d, unrecorded; NULL: zeros. False after an error. */
-bool eg__gradient_fill(eg_tensor *d, int count, eg_tensor *const *dx);
+bool eg__gradient_fill(eg_tensor *d, int count, eg_tensor *const *xs, eg_tensor *const *dx);
 /* Returns ⟨u, d⟩ for a cotangent u of d, with d made of operations anew as dx, so that it can be
  * differentiated. NULL if every dx is NULL. */
 eg_tensor *eg__gradient_dot(eg_tensor *u, int count, eg_tensor *const *x, eg_tensor *const *dx);

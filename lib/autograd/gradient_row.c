@@ -6,7 +6,7 @@ int64_t eg__gradient_size(int count, eg_tensor *const *x)
 {
     int64_t n = 0;
     for (int k = 0; k < count; k++)
-        if (eg__is_inexact(x[k]->dtype)) n += eg_size(x[k]);
+        if (x[k] && eg__is_inexact(x[k]->dtype)) n += eg_size(x[k]);
     return n;
 }
 void eg__gradient_parts(eg_tensor *d, int count, eg_tensor *const *x, eg_tensor **part)
@@ -14,19 +14,19 @@ void eg__gradient_parts(eg_tensor *d, int count, eg_tensor *const *x, eg_tensor 
     int64_t at = 0;
     for (int k = 0; k < count; k++) {
         part[k] = NULL;
-        if (!eg__is_inexact(x[k]->dtype)) continue;
+        if (!x[k] || !eg__is_inexact(x[k]->dtype)) continue;
         const int64_t n = eg_size(x[k]);
         part[k] = eg_reshape_n(eg_slice_axis(d, 0, at, at + n, 1), x[k]->rank, x[k]->dim);
         at += n;
     }
 }
-bool eg__gradient_fill(eg_tensor *d, int count, eg_tensor *const *dx)
+bool eg__gradient_fill(eg_tensor *d, int count, eg_tensor *const *xs, eg_tensor *const *dx)
 {
     int64_t at = 0;
     for (int k = 0; k < count; k++) {
-        const eg_tensor *x = d->in[k];
+        const eg_tensor *x = xs[k];
         int64_t step[EG_RANK_MAX];
-        if (!eg__is_inexact(x->dtype)) continue;
+        if (!x || !eg__is_inexact(x->dtype)) continue;
         if (dx[k] && !eg_ok(dx[k])) return false;
         eg__row_major(x->rank, x->dim, step);
         eg_tensor *part = eg__alias(d, x->rank, x->dim, step, at);

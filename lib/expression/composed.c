@@ -39,7 +39,7 @@ static void node_sizes(const eg_composed *c, int k, int64_t *dim)
 static eg_tensor *plain_values(eg_composed *c, int k)
 {
     int64_t dim[EG_RANK_MAX];
-    eg_tensor *x[EG_GIVEN_MAX];
+    eg_tensor *x[EG_TENSORS_MAX];
     eg_block_loop o;
     if (c->value[k]) return c->value[k];
     node_sizes(c, k, dim);

@@ -9,6 +9,7 @@ enum { PIECES = 64 }; /* the most sets of sums */
 typedef struct formula {
     int letters;
     eg_dtype floats; /* the type of floats if no operand is a float */
+    bool allow;      /* the last operand tells which elements count: cotangents of others are 0 */
     int64_t size[EG_EXPRESSION_LETTERS];
 } formula;
 static const eg_expression *expression_of(const formula *f)
@@ -22,6 +23,8 @@ static size_t formula_bytes(const formula *f)
 
 /* -- expr_gradient: the cotangents of all float operands, one after the other in one axis ----- */
 static const eg_op expr_op, expr_gradient_op;
+/* Returns how many of the `operands` of expr are tensors of the formula. */
+static int tensors_of_formula(const formula *f, int operands) { return operands - f->allow; }
 /* Returns the composed form of a formula over the first `count` operands of a row. */
 static eg_composed composed_of(const formula *f, eg_ctx *cx, eg_dtype floats, int count,
                                eg_tensor *const *x)
@@ -41,51 +44,17 @@ static bool gradient_shape(eg_tensor *d)
     const int64_t n = eg__gradient_size(d->count - 1, d->in);
     return expr_saves(d) && eg__shape(d, (eg_dtype)d->in[d->count - 1]->dtype, 1, &n);
 }
-/* True if each element of the cotangent of tensor t is written once, without a sum: one node alone
- * reads t, and every letter of the loop is the index of an axis. */
-static bool is_direct(const formula *f, const eg_tensor *x, int t)
-{
-    const eg_expression *e = expression_of(f);
-    uint32_t seen = 0, all = 0;
-    int reads = 0;
-    for (int l = 0; l < f->letters; l++) all |= (uint32_t)(f->size[l] != 1) << l;
-    for (int k = 0; k <= e->root; k++) {
-        const eg_node *n = &e->node[k];
-        if (n->code != EG_X_READ || n->tensor != t) continue;
-        reads++;
-        for (int r = 0; r < n->count; r++) {
-            const eg_node *i = &e->node[n->in[r]];
-            if (i->code != EG_X_LETTER || seen >> i->in[0] & 1 || f->size[i->in[0]] != x->dim[r])
-                return false;
-            seen |= 1u << i->in[0];
-        }
-    }
-    return reads == 1 && (all & ~seen) == 0;
-}
-/* Writes the sums of n cotangents to `to`. Each piece of the loop has added to a set of doubles of
- * its own; the sets are added in order. */
-static void add_pieces(const eg_block_loop *o, char *to, int64_t n, const double *sum)
-{
-    for (int64_t k = 0; k < n; k++) {
-        double all = 0;
-        for (int64_t p = 0; p < o->pieces; p++) all += sum[p * o->summed + k];
-        if (o->plan.f64)
-            ((double *)(void *)to)[k] = all;
-        else
-            ((float *)(void *)to)[k] = (float)all;
-    }
-}
 /* Computes the cotangents of all float operands in one pass over the result. Those that are direct
  * are written; others are added to doubles, and then summed over the pieces. */
 static bool gradient_forward(eg_tensor *d)
 {
     const formula *f = d->attr;
-    const int count = d->count - 1;
-    eg_tensor *g = d->in[count], *x[EG_GIVEN_MAX];
+    const int count = tensors_of_formula(f, d->count - 1);
+    eg_tensor *g = d->in[d->count - 1], *x[EG_TENSORS_MAX], *allow = NULL;
     const bool f64 = d->dtype == EG_F64;
     const int width = f64 ? 8 : 4;
     uint32_t wanted = 0;
-    int64_t at[EG_GIVEN_MAX] = { 0 }, room[EG_GIVEN_MAX] = { 0 }, end = 0;
+    int64_t at[EG_TENSORS_MAX] = { 0 }, room[EG_TENSORS_MAX] = { 0 }, end = 0;
     eg_block_loop o;
     memset(d->data, 0, d->st->bytes);
     for (int k = 0; k < count; k++) {
@@ -97,13 +66,16 @@ static bool gradient_forward(eg_tensor *d)
         return false;
     if (!o.elements) return true;
     if (!eg_ok(g = eg_contiguous(g))) return false;
+    if (f->allow && !eg_ok(allow = eg_contiguous(d->in[count]))) return false;
     o.g = g->data;
-    int64_t step[EG_GIVEN_MAX][EG_RANK_MAX];
+    o.allow = allow ? (const uint8_t *)allow->data : NULL;
+    int64_t step[EG_TENSORS_MAX][EG_RANK_MAX];
     for (int k = 0; k < count; k++) {
         if (!(wanted >> k & 1)) continue;
         at[k] = end, end += eg_size(x[k]);
         eg__row_major(x[k]->rank, x[k]->dim, step[k]);
-        o.sink[k] = (eg_sink){ d->data + at[k] * width, step[k], is_direct(f, x[k], k) };
+        o.sink[k] = (eg_sink){ d->data + at[k] * width, step[k],
+                               eg__written_once(o.e, f->letters, f->size, k, x[k]->dim) };
         if (!o.sink[k].direct) room[k] = o.summed, o.summed += eg_size(x[k]);
     }
     o.pieces = eg__min64(eg__min64(o.blocks, PIECES), o.elements / (4 * o.summed + 1) + 1);
@@ -117,27 +89,29 @@ static bool gradient_forward(eg_tensor *d)
     if (!eg__block_loop_run(&o)) return false;
     for (int k = 0; k < count; k++)
         if (wanted >> k & 1 && !o.sink[k].direct)
-            add_pieces(&o, d->data + at[k] * width, eg_size(x[k]), o.sums + room[k]);
+            eg__sums_add(f64, d->data + at[k] * width, eg_size(x[k]), o.pieces, o.summed,
+                         o.sums + room[k]);
     return true;
 }
 /* Computes d for complex operands, by copying the cotangents of the composed form to their parts of
  * it. */
 static bool gradient_c128(eg_tensor *d)
 {
-    const int count = d->count - 1;
-    eg_tensor *dx[EG_GIVEN_MAX];
+    const int count = tensors_of_formula(d->attr, d->count - 1);
+    eg_tensor *dx[EG_TENSORS_MAX];
     eg_composed c = composed_of(d->attr, d->cx, EG_C128, count, d->in);
-    return eg_ok(eg__composed(&c)) && eg__composed_slopes(&c, d->in[count], dx, NULL) &&
-           eg__gradient_fill(d, count, dx);
+    return eg_ok(eg__composed(&c)) && eg__composed_slopes(&c, d->in[d->count - 1], dx, NULL) &&
+           eg__gradient_fill(d, count, d->in, dx);
 }
 /* Returns ⟨u, d⟩, with the cotangents d of the composed form computed from x and g, so that it can
  * be differentiated. NULL if no operand has a cotangent; poison after an error. */
 static eg_tensor *gradient_dot(eg_tensor *d, eg_tensor *u, eg_tensor *const *x, eg_tensor *g)
 {
-    eg_tensor *dx[EG_GIVEN_MAX];
-    eg_composed c = composed_of(d->attr, d->cx, (eg_dtype)d->dtype, d->count - 1, x);
+    eg_tensor *dx[EG_TENSORS_MAX];
+    const int count = tensors_of_formula(d->attr, d->count - 1);
+    eg_composed c = composed_of(d->attr, d->cx, (eg_dtype)d->dtype, count, x);
     if (!eg_ok(eg__composed(&c)) || !eg__composed_slopes(&c, g, dx, NULL)) return eg__poison(d->cx);
-    return eg__gradient_dot(u, d->count - 1, d->in, dx);
+    return eg__gradient_dot(u, count, d->in, dx);
 }
 /* The second derivative: ⟨u, d⟩ is differentiated by the operands and by g in one sweep, recorded
  * whatever eg_nograd is. */
@@ -146,8 +120,8 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
     const int last = d->count - 1;
     eg_memo *memo = d->saved;
     if (!eg__remembered(memo, u)) {
-        eg_tensor *x[EG_GIVEN_MAX + 1], *by[EG_GIVEN_MAX + 1], *du[EG_GIVEN_MAX + 1];
-        int at[EG_GIVEN_MAX + 1], n = 0;
+        eg_tensor *x[EG_TENSORS_MAX + 2], *by[EG_TENSORS_MAX + 2], *du[EG_TENSORS_MAX + 2];
+        int at[EG_TENSORS_MAX + 2], n = 0;
         const bool was = eg_nograd(d->cx, false);
         for (int k = 0; k <= last; k++) x[k] = eg__fresh_view(d->in[k]);
         eg_tensor *all = gradient_dot(d, u, x, x[last]);
@@ -164,7 +138,7 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
 /* Applies expr_gradient to the operands of y, a node of expr, and its cotangent g. */
 static eg_tensor *expr_gradient_of(const eg_tensor *y, eg_tensor *g)
 {
-    eg_tensor *operand[EG_GIVEN_MAX + 1];
+    eg_tensor *operand[EG_TENSORS_MAX + 2];
     const formula *f = y->attr;
     memcpy(operand, y->in, (size_t)y->count * sizeof *operand);
     operand[y->count] = g;
@@ -221,14 +195,15 @@ static bool expr_forward(eg_tensor *y)
     const formula *f = y->attr;
     eg_block_loop o;
     if (!eg__block_loop(&o, y->cx, expression_of(f), expression_of(f)->root, f->letters, f->size,
-                        NULL, y->in, y->count, expr_floats(y) == EG_F64, 0))
+                        NULL, y->in, tensors_of_formula(f, y->count), expr_floats(y) == EG_F64, 0))
         return false;
     o.out = y->data;
     return eg__block_loop_run(&o);
 }
 static bool expr_c128(eg_tensor *y)
 {
-    eg_composed c = composed_of(y->attr, y->cx, EG_C128, y->count, y->in);
+    eg_composed c =
+        composed_of(y->attr, y->cx, EG_C128, tensors_of_formula(y->attr, y->count), y->in);
     eg_tensor *z = eg__composed(&c);
     if (eg_ok(z)) eg__copy(y, z);
     return eg_ok(z);
@@ -276,6 +251,85 @@ static const eg_op expr_op = {
     .forward_c128 = expr_c128,
 };
 const eg_op *const eg__expr_rows[] = { &expr_op, &expr_gradient_op, NULL };
+
+/* -- formulas of other folders ---------------------------------------------------------------- */
+/* Copies e to `to` with the score replaced by a tensor, number `tensor`, at all letters. The nodes
+ * of the letters and of the read stand before the others. */
+static void with_score_read(eg_expression *to, const eg_expression *e, int letters, int tensor)
+{
+    const int shift = letters + 1;
+    *to = *e;
+    to->nodes += shift, to->root += shift, to->strict += shift;
+    to->score = false, to->reads |= 1u << tensor;
+    for (int l = 0; l < letters; l++)
+        to->node[l] = (eg_node){
+            .code = EG_X_LETTER, .kind = EG_IS_WHOLE, .in = { (uint8_t)l }, .letters = 1u << l
+        };
+    to->node[letters] = (eg_node){ .code = EG_X_READ,
+                                   .kind = EG_IS_FLOAT,
+                                   .count = (uint8_t)letters,
+                                   .tensor = (uint8_t)tensor,
+                                   .plain = true,
+                                   .letters = letters ? (uint32_t)((1ull << letters) - 1) : 0 };
+    for (int l = 0; l < letters; l++) to->node[letters].in[l] = (uint8_t)l;
+    for (int k = 0; k < e->nodes; k++) {
+        eg_node *n = &to->node[k + shift];
+        *n = e->node[k];
+        if (n->code > EG_X_SCORE)
+            for (int i = 0; i < n->count; i++) n->in[i] = (uint8_t)(n->in[i] + shift);
+    }
+    /* operands that were the score are the read */
+    for (int k = 0; k < e->nodes; k++) {
+        eg_node *n = &to->node[k + shift];
+        if (n->code <= EG_X_SCORE) continue;
+        for (int i = 0; i < n->count; i++)
+            if (to->node[n->in[i]].code == EG_X_SCORE) n->in[i] = (uint8_t)letters;
+    }
+    if (to->node[to->root].code == EG_X_SCORE) to->root = letters;
+    const uint32_t all = letters ? (uint32_t)((1ull << letters) - 1) : 0;
+    for (int k = 0; k < e->nodes; k++) to->node[k + shift].letters &= all;
+}
+bool eg__expr_call(eg_expr_call *f, eg_ctx *cx, const eg_expression *e, int letters,
+                   const int64_t *size, int count, eg_tensor *const *x, eg_tensor *score,
+                   eg_tensor *allow)
+{
+    const int shift = score ? letters + 1 : 0;
+    const size_t room = eg__expression_bytes(e) + (size_t)shift * sizeof(eg_node);
+    *f = (eg_expr_call){ .cx = cx, .bytes = sizeof(formula) + room };
+    if (letters > EG_READ_MAX || e->nodes + shift > EG_NODES_MAX || count >= EG_TENSORS_MAX)
+        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                          "%s: the formula has more than %d letters or %d tensors, or is too long",
+                          expr_op.name, EG_READ_MAX, EG_TENSORS_MAX - 1),
+               false;
+    formula *attr = eg__alloc(cx, f->bytes);
+    if (!attr) return false;
+    *attr = (formula){ .letters = letters, .floats = EG_F32, .allow = allow != NULL };
+    memcpy(attr->size, size, (size_t)letters * sizeof *size);
+    if (score)
+        with_score_read((eg_expression *)(void *)(attr + 1), e, letters, count);
+    else
+        memcpy(attr + 1, e, room);
+    f->attr = attr;
+    memcpy(f->operand, x, (size_t)count * sizeof *x);
+    if (score) f->operand[count++] = score;
+    f->tensors = count;
+    if (allow) f->operand[count++] = allow;
+    f->count = count;
+    return true;
+}
+eg_tensor *eg__expr_value(const eg_expr_call *f)
+{
+    return eg_apply(&expr_op, f->attr, f->bytes, f->count, f->operand);
+}
+bool eg__expr_slopes(const eg_expr_call *f, eg_tensor *g, eg_tensor **dx)
+{
+    eg_tensor *operand[EG_TENSORS_MAX + 2];
+    memcpy(operand, f->operand, (size_t)f->count * sizeof *operand);
+    operand[f->count] = g;
+    eg_tensor *d = eg_apply(&expr_gradient_op, f->attr, f->bytes, f->count + 1, operand);
+    if (eg_ok(d)) eg__gradient_parts(d, f->tensors, f->operand, dx);
+    return eg_ok(d);
+}
 
 /* -- the call --------------------------------------------------------------------------------- */
 /* Reads the letters of `axes`, which must be one term without groups, with their sizes (−1 if none

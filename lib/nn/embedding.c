@@ -14,8 +14,8 @@ eg_embedding *eg_embedding_new_with(const eg_embedding_args *given)
     *m = (eg_embedding){ .name = eg__nn_name(a->params, a->name),
                          .count = a->count,
                          .d_model = a->d_model };
-    m->table =
-        eg_init_normal(eg_param(p, "E", "v m", a->count, a->d_model), eg_option(a->deviation, 0.5));
+    m->table = eg__nn_normal(p, eg_param(p, "E", "v m", a->count, a->d_model),
+                             eg_option(a->deviation, 0.5));
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
@@ -61,8 +61,8 @@ eg_positions *eg_positions_new_with(const eg_positions_args *given)
         m->table = eg_constant_n(p, 2, (int64_t[]){ a->length, a->d_model });
         if (!eg_ok(m->table) || !sinusoid(m->table)) return NULL;
     } else {
-        m->table = eg_init_normal(eg_param(p, "P", "l m", a->length, a->d_model),
-                                  eg_option(a->deviation, 0.5));
+        m->table = eg__nn_normal(p, eg_param(p, "P", "l m", a->length, a->d_model),
+                                 eg_option(a->deviation, 0.5));
     }
     return eg_error(eg_params_context(p)) ? NULL : m;
 }

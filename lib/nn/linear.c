@@ -12,7 +12,7 @@ eg_linear *eg_linear_new_with(const eg_linear_args *given)
     if (!m) return NULL;
     *m = (eg_linear){ .name = eg__nn_name(a->params, a->name), .in = a->in, .out = a->out };
     m->weight = eg_param(p, a->weight ? a->weight : "W", "i o", a->in, a->out);
-    if (a->init) eg_init_normal(m->weight, eg_option(a->init, 0));
+    if (a->init) eg__nn_normal(p, m->weight, eg_option(a->init, 0));
     if (!a->no_bias) m->bias = eg_param(p, a->bias ? a->bias : "b", "o", a->out);
     return eg_error(eg_params_context(p)) ? NULL : m;
 }

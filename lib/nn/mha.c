@@ -287,11 +287,11 @@ typedef struct row { /* of one logical weight or bias */
     int heads;                        /* the axis that counts heads; −1: none */
 } row;
 
-static eg_tensor *mha_first(eg_tensor *x, const row *r, double init)
+static eg_tensor *mha_first(eg_params *p, eg_tensor *x, const row *r, double init)
 {
     return !r->fan_in ? eg_init_constant(x, 0)
-           : init     ? eg_init_normal(x, eg_option(init, 0))
-                      : eg_init_xavier(x, r->fan_in, r->fan_out);
+           : init     ? eg__nn_normal(p, x, eg_option(init, 0))
+                      : eg__nn_xavier(p, x, r->fan_in, r->fan_out);
 }
 
 /* Makes a projection of heads whose widths differ: one parameter for each head, named "name.h".
@@ -311,7 +311,7 @@ static bool per_head(const eg_mha *m, eg_params *p, const row *r, double init)
                                 ? (strchr(r->axes, 'e') ? m->d_v_each : m->d_k_each)[h]
                                 : r->dims[k];
         snprintf(name, sizeof name, "%s.%lld", r->name, (long long)h);
-        each[h] = mha_first(eg_param_n(p, name, r->axes_each, n, dims), r, init);
+        each[h] = mha_first(p, eg_param_n(p, name, r->axes_each, n, dims), r, init);
     }
     return true;
 }
@@ -320,7 +320,7 @@ static void packed(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     m->W_qkv = eg_param(p, a->W_qkv ? a->W_qkv : "W_qkv", "m c h d", m->qdim, 3, m->heads, m->d_k);
     const row weight = { .fan_in = m->qdim, .fan_out = m->heads * m->d_k };
-    mha_first(m->W_qkv, &weight, a->init);
+    mha_first(p, m->W_qkv, &weight, a->init);
     if (!a->no_bias && !a->no_q_bias)
         m->b_qkv = eg_init_constant(
             eg_param(p, a->b_qkv ? a->b_qkv : "b_qkv", "c h d", 3, m->heads, m->d_k), 0);
@@ -358,8 +358,8 @@ static bool mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
     if (a->bias_kv) {
         const row k = { .fan_in = g * m->d_k, .fan_out = g * m->d_k },
                   v = { .fan_in = g * m->d_v, .fan_out = g * m->d_v };
-        m->bias_k = mha_first(eg_param(p, "bias_k", "h d", g, m->d_k), &k, a->init);
-        m->bias_v = mha_first(eg_param(p, "bias_v", "h e", g, m->d_v), &v, a->init);
+        m->bias_k = mha_first(p, eg_param(p, "bias_k", "h d", g, m->d_k), &k, a->init);
+        m->bias_v = mha_first(p, eg_param(p, "bias_v", "h e", g, m->d_v), &v, a->init);
     }
     if (a->zero_attn) m->zero = eg_constant_n(p, 1, &h);
     if (a->sink) m->sink = eg_init_constant(eg_param(p, "sink", "h", h), 0);
@@ -449,7 +449,7 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
         if (m->form == EG_PER_HEAD && r.each) {
             if (!per_head(m, p, &r, a->init)) return NULL;
         } else {
-            *r.one = mha_first(eg_param_n(p, r.name, r.axes, r.rank, r.dims), &r, a->init);
+            *r.one = mha_first(p, eg_param_n(p, r.name, r.axes, r.rank, r.dims), &r, a->init);
         }
     }
     return mha_added(m, a, p) ? m : NULL;

@@ -23,6 +23,11 @@ const char *eg__nn_prefix(const eg_params *); /* "" or "name." */
 /* by its whole name; NULL if there is none */
 const eg_named *eg__nn_named(const eg_params *, const char *full);
 void eg__nn_read(eg_params *); /* the values were read: no file is expected any more */
+/* Sets whether values stay 0 where they would be drawn; what it was. */
+bool eg__nn_undrawn(eg_params *, bool);
+/* eg_init_normal and eg_init_xavier, unless values stay 0 */
+eg_tensor *eg__nn_normal(const eg_params *, eg_tensor *w, double deviation);
+eg_tensor *eg__nn_xavier(const eg_params *, eg_tensor *w, int64_t fan_in, int64_t fan_out);
 /* -- strings of letters or names, eingrad/notation.h ------------------------------------------ */
 /* The string of a spec; of one that could not be made "", which is never read: an error stands. */
 static inline const char *eg__nn_spec(const eg_spec *s) { return s ? s->text : ""; }

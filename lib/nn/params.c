@@ -15,6 +15,7 @@ typedef struct list {
     int *table, slots; /* hash table of the names: place in `item` + 1; 0: empty */
     const eg_safetensors *expected;
     const char *path;
+    bool undrawn; /* values stay 0 */
 } list;
 
 struct eg_params {
@@ -39,7 +40,11 @@ eg_params *eg_params_open_with(const eg_params_args *given)
         eg_owner_close(owner);
         return NULL;
     }
-    *all = (list){ .owner = owner, .dtype = dtype, .expected = a->expected, .path = a->path };
+    *all = (list){ .owner = owner,
+                   .dtype = dtype,
+                   .expected = a->expected,
+                   .path = a->path,
+                   .undrawn = a->undrawn };
     *p = (eg_params){ all, "" };
     return p;
 }
@@ -119,6 +124,23 @@ const eg_named *eg__nn_named(const eg_params *p, const char *full)
     return p ? params_find(p->all, "", full) : NULL;
 }
 void eg__nn_read(eg_params *p) { p->all->expected = NULL; }
+
+bool eg__nn_undrawn(eg_params *p, bool on)
+{
+    const bool was = p->all->undrawn;
+    p->all->undrawn = on;
+    return was;
+}
+
+eg_tensor *eg__nn_normal(const eg_params *p, eg_tensor *w, double deviation)
+{
+    return p->all->undrawn ? w : eg_init_normal(w, deviation);
+}
+
+eg_tensor *eg__nn_xavier(const eg_params *p, eg_tensor *w, int64_t fan_in, int64_t fan_out)
+{
+    return p->all->undrawn ? w : eg_init_xavier(w, fan_in, fan_out);
+}
 
 eg_tensor *eg_params_find(const eg_params *p, const char *name)
 {
@@ -210,7 +232,8 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
                               p->prefix, name);
     }
     eg_tensor *x = eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims);
-    if (!eg_ok(x) || (rank > 1 && !eg_ok(eg_init_xavier(x, dims[0], others))) ||
+    const bool drawn = rank > 1 && !p->all->undrawn;
+    if (!eg_ok(x) || (drawn && !eg_ok(eg_init_xavier(x, dims[0], others))) ||
         !params_add(p, name, axes, x))
         return eg_fail_as(cx, EG_ERROR_MEMORY, "param \"%s%s\": out of memory", p->prefix, name);
     return x;

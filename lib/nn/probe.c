@@ -43,11 +43,16 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
     p->o.weights = p->o.dropped = p->o.scores = p->o.lse = NULL;
     p->o.empty = NULL;
     p->o.dropout = 0; /* of the weights before dropout */
-    if (p->o.score_fn) {
-        eg_fail_as(
-            p->cx, EG_ERROR_UNSUPPORTED,
-            "%s: a .score_fn function has its scores in memory; ask eg_attention for .weights",
-            who);
+    if (p->o.score_fn || p->o.weights_fn) {
+        eg_fail_as(p->cx, EG_ERROR_UNSUPPORTED,
+                   "%s: a %s function has its %s in memory; ask eg_attention for .weights", who,
+                   p->o.score_fn ? ".score_fn" : ".weights_fn",
+                   p->o.score_fn ? "scores" : "weights");
+        return false;
+    }
+    if (p->o.no_softmax) {
+        eg_fail_as(p->cx, EG_ERROR_UNSUPPORTED,
+                   "%s: .no_softmax leaves no log-sum-exp; ask eg_attention for .weights", who);
         return false;
     }
     p->spec = eg_spec_parse(p->cx, who, p->o.spec);
@@ -76,10 +81,13 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
  */
 static bool probe_plain(const probed *p)
 {
-    if (p->o.bias.x || p->o.alibi.x) {
+    if (p->o.bias.x || p->o.alibi.x || p->o.score || p->o.sink.x) {
         eg_fail_as(p->cx, EG_ERROR_UNSUPPORTED,
                    "%s: %s is no part of q·k; ask eg_attention for .weights", p->who,
-                   p->o.bias.x ? "a .bias" : ".alibi");
+                   p->o.bias.x    ? "a .bias"
+                   : p->o.alibi.x ? ".alibi"
+                   : p->o.score   ? "a .score"
+                                  : "a .sink");
         return false;
     }
     for (int k = 0; k < p->spec->term[K].items; k++) {
@@ -135,8 +143,9 @@ eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *re
                      *both = eg_formula_and(mask, r);
     if (!both || eg_error(p.cx))
         return eg_fail_as(p.cx, EG_ERROR_NOTATION, "attention_mass: the region cannot be read");
-    eg_tensor *all = probe_log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale),
-              *in = probe_log_sum(&p, both->text, p.o.q, p.o.k, p.o.scale);
+    eg_tensor *all = probe_log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale);
+    p.o.sink = (eg_masked){ 0 }; /* it takes part of the whole, and is in no region */
+    eg_tensor *in = probe_log_sum(&p, both->text, p.o.q, p.o.k, p.o.scale);
     return exp_where(all, eg_sub(in, all));
 }
 

@@ -114,6 +114,8 @@ static const eg_alias llama[] = {
     TORCH_NORM("*.norm_self.", "model.?layers.*.input_layernorm."),
     LINEARS("*.self.", "model.?layers.*.self_attn.q_proj", "model.?layers.*.self_attn.k_proj",
             "model.?layers.*.self_attn.v_proj", "model.?layers.*.self_attn.o_proj"),
+    TORCH_NORM("*.self.norm_q.", "model.?layers.*.self_attn.q_norm."),
+    TORCH_NORM("*.self.norm_k.", "model.?layers.*.self_attn.k_norm."),
     TORCH_NORM("*.norm_ffn.", "model.?layers.*.post_attention_layernorm."),
     TORCH_LINEAR("*.ffn.gate.", "model.?layers.*.mlp.gate_proj."),
     TORCH_LINEAR("*.ffn.up.", "model.?layers.*.mlp.up_proj."),

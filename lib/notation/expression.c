@@ -621,19 +621,20 @@ static int whole_text(eg_parser *p)
 eg_expression *eg__expression_parse(eg_ctx *cx, const eg_expression_source *s)
 {
     if (eg__failed(cx)) return NULL;
-    if (!s->text)
+    if (!s->text && !s->additions)
         return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no %s was given", s->who, s->noun), NULL;
-    if (strlen(s->text) > 4000)
+    if (s->text && strlen(s->text) > 4000)
         return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the %s is too long", s->who, s->noun), NULL;
-    eg_parser p = { .cx = cx, .s = s, .text = s->text };
+    eg_parser p = { .cx = cx, .s = s, .text = s->text ? s->text : "" };
     if (!names_clear(&p)) return NULL;
-    const int root = whole_text(&p);
-    if (root < 0) return NULL;
+    int root = s->text ? whole_text(&p) : -1, strict;
+    if (s->text && root < 0) return NULL;
+    if ((root = eg__node_additions(&p, root, &strict)) < -1) return NULL;
     eg_expression *e = eg__alloc(cx, sizeof *e + (size_t)p.nodes * sizeof(eg_node));
     if (!e) return NULL;
-    *e = (eg_expression){ .nodes = p.nodes, .root = root, .letters = s->letters };
+    *e = (eg_expression){ .nodes = p.nodes, .root = root, .strict = strict, .letters = s->letters };
     bool used[EG_NODES_MAX] = { [0] = false };
-    used[root] = true;
+    used[strict] = true;
     for (int k = p.nodes; k-- > 0;) { /* nodes that folding left unused do not count */
         const eg_node *n = &p.node[k];
         if (!used[k]) continue;

@@ -22,9 +22,10 @@
 #include "notation/expression_rows.h"
 
 enum {
-    EG_GIVEN_MAX = 8,   /* tensors of .with */
-    EG_READ_MAX = 8,    /* axes of a tensor that is read */
-    EG_NODES_MAX = 256, /* nodes of an expression */
+    EG_GIVEN_MAX = 8,    /* tensors of .with */
+    EG_TENSORS_MAX = 16, /* tensors of an expression: also those that options add */
+    EG_READ_MAX = 8,     /* axes of a tensor that is read */
+    EG_NODES_MAX = 256,  /* nodes of an expression */
     EG_EXPRESSION_LETTERS = 32,
     EG_PLACES_MAX = 256 /* occurrences of names in a text (eg_name_place) */
 };
@@ -92,7 +93,8 @@ typedef struct eg_node {
 
 /* A parsed formula. It contains no pointers, so that its bytes can be copied. */
 typedef struct eg_expression {
-    int nodes, root; /* the number of nodes; the node of the result */
+    int nodes, root; /* the number of nodes; the node of the result, −1 if there is none */
+    int strict;      /* the result with EG_ADD_NO_INFINITY, too; else the root */
     int letters;
     uint32_t positions, sizes; /* bits: letters that are read as i, as |i| */
     uint32_t reads;            /* bits: tensors that are read */
@@ -110,6 +112,20 @@ typedef struct eg_readable {
     int64_t least, most; /* of integers: the least and the largest value */
 } eg_readable;
 
+/* A term that an option adds to the value of a text, in the order of the list. x[…] is the tensor
+ * at letters, whose positions begin at 0 whatever the offset is. */
+typedef enum eg_addition_kind {
+    EG_ADD_BIAS,     /* e + x[…] */
+    EG_ADD_DISTANCE, /* e − x[…] |i − j| of letters i and j */
+    EG_ADD_KEEP,     /* e & x[…] of truths, or e & x[…] != 0 of whole numbers */
+    EG_ADD_LENGTH,   /* e & j < x[…] */
+    EG_ADD_NO_INFINITY /* e & x[…] != −inf; these stand last, and count in the strict root alone */
+} eg_addition_kind;
+typedef struct eg_addition {
+    uint8_t kind, tensor, count, letter[EG_READ_MAX];
+    uint8_t i, j;
+} eg_addition;
+
 /* One occurrence of a name in a text: the name is the bytes [name, name + length); [from, to) are
  * the bytes to replace, which include the bars of a size |i|. */
 typedef struct eg_name_place {
@@ -123,7 +139,11 @@ typedef struct eg_expression_source {
     int letters;
     const eg_axis_name *const *letter;
     int given;
-    const eg_readable *readable;
+    const eg_readable *readable; /* `given` that the text names, then those of the additions */
+    int additions;
+    const eg_addition *addition; /* with some, text may be NULL: a predicate is true, else score */
+    int64_t offset;              /* is added to the position and the size of letter `moved` */
+    int moved;
     bool score;     /* the word score is allowed: EG_X_SCORE */
     bool whole;     /* a tensor without brackets is read at all letters in order */
     bool predicate; /* all values are whole numbers and truths, and the result is a truth */
@@ -150,7 +170,7 @@ bool eg__expression_sizes(eg_ctx *, const eg_expression_source *, const eg_expre
 /* A box of positions: letter k, of size size[k], goes over low[k] ≤ i < high[k]. */
 typedef struct eg_box {
     const int64_t *low, *high, *size;
-    int64_t least[EG_GIVEN_MAX], most[EG_GIVEN_MAX]; /* bounds of each tensor of integers */
+    int64_t least[EG_TENSORS_MAX], most[EG_TENSORS_MAX]; /* bounds of each tensor of integers */
     const struct eg_bounds *bounds; /* bounds of integers and truths by blocks; NULL: none */
 } eg_box;
 /* Bounds of a value: a whole number lies in [low, high]; a truth is [0, 0] if it never holds, [1,
@@ -227,6 +247,10 @@ typedef struct eg_block_data {
     void *dscore;  /* receives the score's cotangent; may be g */
     int64_t g_step, dscore_step;
     const eg_sink *sink;
+    /* the elements that count, from row to row allow_step bytes apart; the cotangents of others
+     * are 0, also where a derivative is not finite; NULL: all count */
+    const uint8_t *allow;
+    int64_t allow_step;
 } eg_block_data;
 
 /* Plans blocks of at most rows × lanes of node `root`. by_row, by_lane: the letters that vary along
@@ -251,7 +275,7 @@ typedef struct eg_bounds {
     uint32_t tensors; /* bits: those that are in the table */
     int64_t entries;  /* of the table */
     const eg_interval *table;
-    eg_bounded of[EG_GIVEN_MAX];
+    eg_bounded of[EG_TENSORS_MAX];
 } eg_bounds;
 /* Cuts the tensors: an axis that letter k alone indexes into blocks of block[k] > 0 positions; with
  * several such letters the smallest block counts, and without one the axis is not cut. Reads
@@ -280,14 +304,15 @@ typedef struct eg_block_loop {
         step[EG_EXPRESSION_LETTERS]; /* of each group: positions, and the stride in the result */
     int64_t row_blocks, lane_blocks, blocks, elements;
     eg_block_plan plan;
-    eg_source source[EG_GIVEN_MAX];
-    int64_t strides[EG_GIVEN_MAX][EG_READ_MAX];
-    eg_sink sink[EG_GIVEN_MAX];
+    eg_source source[EG_TENSORS_MAX];
+    int64_t strides[EG_TENSORS_MAX][EG_READ_MAX];
+    eg_sink sink[EG_TENSORS_MAX];
     void *out;
     const void *g;
-    char *workspace; /* plan.bytes for each thread */
-    double *sums;    /* of cotangents that are added: a set for each piece */
-    int64_t summed;  /* doubles in a set */
+    const uint8_t *allow; /* over the result: eg_block_data.allow; NULL: all count */
+    char *workspace;      /* plan.bytes for each thread */
+    double *sums;         /* of cotangents that are added: a set for each piece */
+    int64_t summed;       /* doubles in a set */
     int64_t pieces;
 } eg_block_loop;
 /* Prepares the loop for the value of node `root` over letters of these sizes, letter k from
@@ -300,6 +325,12 @@ bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int ro
  * which the caller sets after eg__block_loop. o->pieces: into how many pieces the blocks are
  * divided; 0: as many as suit the threads. False after an error. */
 bool eg__block_loop_run(eg_block_loop *o);
+/* True if each element of the cotangent of tensor t, of sizes dim, is written once, without a sum:
+ * one node alone reads t, and every letter of a size other than 1 is the index of an axis. */
+bool eg__written_once(const eg_expression *, int letters, const int64_t *size, int t,
+                      const int64_t *dim);
+/* Writes n sums to `to`: of each, what `sets` sets of doubles, `apart` from each other, have. */
+void eg__sums_add(bool f64, void *to, int64_t n, int64_t sets, int64_t apart, const double *sum);
 
 /* -- the tensors of .with --------------------------------------------------------------------- */
 typedef struct eg_given_tensors {

@@ -101,7 +101,7 @@ static void tensor_bounds(const eg_bounded *t, const eg_source *s, eg_interval *
 void eg__bounds_fill(eg_bounds *b, const eg_source *source, eg_interval *table)
 {
     b->table = table;
-    for (int k = 0; k < EG_GIVEN_MAX; k++)
+    for (int k = 0; k < EG_TENSORS_MAX; k++)
         if (b->tensors >> k & 1) tensor_bounds(&b->of[k], &source[k], table + b->of[k].at);
 }
 

@@ -33,6 +33,7 @@ typedef struct eg_loops {
     void (*add_rows)(int64_t rows, int64_t n, double *sum, const void *x, int64_t step);
     void (*totals)(int64_t rows, int64_t n, double *sum, const void *x, int64_t step);
     void (*from_wide)(int64_t n, void *x, const double *sum);
+    void (*clear)(int64_t n, void *x, const uint8_t *allow); /* x[k] = allow[k] ? x[k] : 0 */
     /* to[offset[k]] += x[k] in the order of k; to[k · step] += x[k] if offset is NULL */
     void (*scatter)(int64_t n, double *to, const int64_t *offset, int64_t step, const void *x);
 } eg_loops;

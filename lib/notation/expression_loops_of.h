@@ -151,6 +151,11 @@ EG_CLONES static void NAME(from_wide)(int64_t n, void *x, const double *sum)
     T *v = x;
     EACH(v[k] = (T)sum[k])
 }
+EG_CLONES static void NAME(clear)(int64_t n, void *x, const uint8_t *allow)
+{
+    T *v = x;
+    for (int64_t k = 0; k < n; k++) v[k] = allow[k] ? v[k] : 0;
+}
 static void NAME(scatter)(int64_t n, double *to, const int64_t *offset, int64_t step, const void *x)
 {
     const T *v = x;
@@ -178,6 +183,6 @@ static const eg_loops NAME(loops) = {
                EG_FUNCTIONS_1(TO_1) EG_FUNCTIONS_2(TO_2) },
     .float_of = { NAME(of_narrow), NAME(of_wide) },
     .add = NAME(add), .add_rows = NAME(add_rows), .totals = NAME(totals),
-    .from_wide = NAME(from_wide), .scatter = NAME(scatter),
+    .from_wide = NAME(from_wide), .clear = NAME(clear), .scatter = NAME(scatter),
 };
 /* clang-format on */

@@ -43,11 +43,14 @@ int eg__node_letter(eg_parser *p, int code, int k, int at)
     if (k >= EG_EXPRESSION_LETTERS)
         return eg__expression_refuse(p, at, p->at - at, NULL, "a %s reads the first %d axes only",
                                      p->s->noun, EG_EXPRESSION_LETTERS);
-    return eg__node_add(p, (eg_node){ .code = (uint8_t)code,
-                                      .kind = EG_IS_WHOLE,
-                                      .in = { (uint8_t)k },
-                                      .at = (uint16_t)at,
-                                      .length = (uint16_t)(p->at - at) });
+    const int n = eg__node_add(p, (eg_node){ .code = (uint8_t)code,
+                                             .kind = EG_IS_WHOLE,
+                                             .in = { (uint8_t)k },
+                                             .at = (uint16_t)at,
+                                             .length = (uint16_t)(p->at - at) });
+    if (n < 0 || !p->s->offset || k != p->s->moved) return n;
+    const int offset = eg__node_whole(p, at, p->s->offset);
+    return offset < 0 ? offset : eg__node_2(p, EG_X_ADD, EG_IS_WHOLE, at, n, offset);
 }
 int eg__node_read(eg_parser *p, int tensor, int at, int count, const int *in, bool plain)
 {
@@ -171,4 +174,77 @@ int eg__node_numbers(eg_parser *p, int code, bool whole, int at, int count, int 
     if (code == EG_X_MOD) return node_modulus(p, at, in[0], in[1]);
     if (code == EG_X_POW) return node_power(p, at, in[0], in[1]);
     return node_operation(p, code, EG_IS_FLOAT, at, count, in);
+}
+
+/* -- additions -------------------------------------------------------------------------------- */
+/* Returns the position along letter k, which no offset moves. */
+static int unmoved_letter(eg_parser *p, int k)
+{
+    return eg__node_add(
+        p, (eg_node){ .code = EG_X_LETTER, .kind = EG_IS_WHOLE, .in = { (uint8_t)k } });
+}
+/* Returns the element of an addition's tensor. */
+static int added_read(eg_parser *p, const eg_addition *a)
+{
+    const eg_dtype t = p->s->readable[a->tensor].dtype;
+    eg_node n = { .code = EG_X_READ,
+                  .kind = t == EG_BOOL                 ? EG_IS_TRUTH
+                          : t == EG_I32 || t == EG_I64 ? EG_IS_WHOLE
+                                                       : EG_IS_FLOAT,
+                  .count = a->count,
+                  .tensor = a->tensor };
+    for (int r = 0; r < a->count; r++) {
+        const int k = unmoved_letter(p, a->letter[r]);
+        if (k < 0) return -1;
+        n.in[r] = (uint8_t)k;
+    }
+    return eg__node_add(p, n);
+}
+/* Returns the truth or the number that an addition adds to the value of the text. */
+static int added_value(eg_parser *p, const eg_addition *a)
+{
+    const int x = added_read(p, a), at = p->at;
+    int i, j;
+    if (x < 0) return -1;
+    switch (a->kind) {
+    case EG_ADD_DISTANCE:
+        i = eg__node_letter(p, EG_X_LETTER, a->i, at);
+        j = eg__node_letter(p, EG_X_LETTER, a->j, at);
+        if (i < 0 || j < 0) return -1;
+        i = eg__node_1(p, EG_X_ABS, at, eg__node_2(p, EG_X_SUB, EG_IS_WHOLE, at, i, j));
+        i = i < 0 ? -1 : eg__node_float(p, at, i);
+        return i < 0 ? -1 : eg__node_2(p, EG_X_MUL, EG_IS_FLOAT, at, x, i);
+    case EG_ADD_KEEP:
+        if (eg__node_kind(p, x) == EG_IS_TRUTH) return x;
+        i = eg__node_whole(p, at, 0);
+        return i < 0 ? -1 : eg__node_2(p, EG_X_NE, EG_IS_TRUTH, at, x, i);
+    case EG_ADD_LENGTH:
+        j = unmoved_letter(p, a->j);
+        return j < 0 ? -1 : eg__node_2(p, EG_X_LT, EG_IS_TRUTH, at, j, x);
+    case EG_ADD_NO_INFINITY:
+        i = eg__node_real(p, at, -INFINITY);
+        return i < 0 ? -1 : eg__node_2(p, EG_X_NE, EG_IS_TRUTH, at, x, i);
+    default: return x;
+    }
+}
+int eg__node_additions(eg_parser *p, int root, int *strict)
+{
+    const eg_expression_source *s = p->s;
+    int e = root;
+    if (e < 0 && !s->predicate)
+        root = e = eg__node_add(p, (eg_node){ .code = EG_X_SCORE, .kind = EG_IS_FLOAT });
+    for (int k = 0; k < s->additions; k++) {
+        const eg_addition *a = &s->addition[k];
+        const int x = added_value(p, a);
+        if (x < 0) return -2;
+        if (s->predicate)
+            e = e < 0 ? x : eg__node_2(p, EG_X_AND, EG_IS_TRUTH, p->at, e, x);
+        else
+            e = eg__node_2(p, a->kind == EG_ADD_DISTANCE ? EG_X_SUB : EG_X_ADD, EG_IS_FLOAT, p->at,
+                           e, x);
+        if (e < 0) return -2;
+        if (a->kind != EG_ADD_NO_INFINITY) root = e;
+    }
+    *strict = e;
+    return root;
 }

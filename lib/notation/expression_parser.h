@@ -35,7 +35,8 @@ static inline double eg__node_constant(const eg_parser *p, int k)
 int eg__node_add(eg_parser *, eg_node);
 int eg__node_whole(eg_parser *, int at, int64_t value);
 int eg__node_real(eg_parser *, int at, double value);
-/* Adds letter k as a position (EG_X_LETTER) or as a size (EG_X_SIZE). */
+/* Adds letter k as a position (EG_X_LETTER) or as a size (EG_X_SIZE), with the offset if it is the
+ * letter that the offset moves. */
 int eg__node_letter(eg_parser *, int code, int k, int at);
 /* Adds the element of a tensor at `count` indices; its kind follows from the dtype. plain: the text
  * has no brackets. */
@@ -48,6 +49,9 @@ int eg__node_1(eg_parser *, int code, int at, int a);
 int eg__node_2(eg_parser *, int code, int kind, int at, int a, int b);
 /* Adds c ? a : b, where c is a truth and a and b are two truths or two numbers. */
 int eg__node_select(eg_parser *, int at, int c, int a, int b);
+/* Adds the additions of the source to node `root`, −1 if there is no text, and sets *strict.
+ * Returns the root, −1 if there is none; −2 after an error. */
+int eg__node_additions(eg_parser *, int root, int *strict);
 /* Adds a function of numbers, or + − * /. The result is a whole number if all operands are and
  * `whole` is true; else they are converted to float, in in[] too. */
 int eg__node_numbers(eg_parser *, int code, bool whole, int at, int count, int *in);

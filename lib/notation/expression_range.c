@@ -301,7 +301,7 @@ bool eg__expression_fits(eg_ctx *cx, const eg_expression_source *s, eg_expressio
     if (!outer) return false;
     memset(outer->known, 0, sizeof outer->known);
     memset(outer->held, 0, sizeof outer->held);
-    if (!look_at(&c, outer, e->root)) return false;
+    if (!look_at(&c, outer, e->strict)) return false;
     eg__expression_ranges(e, box, v);
     for (int k = 0; k < e->nodes; k++) {
         eg_node *n = &e->node[k];

@@ -72,7 +72,7 @@ static void form_groups(eg_block_loop *o, const int64_t *size, eg_tensor *const 
  * joined letters cannot be walked with one stride. False after an error. */
 static bool give_sources(eg_block_loop *o, const int64_t *size, eg_tensor *const *x, int count)
 {
-    bool whole[EG_GIVEN_MAX];
+    bool whole[EG_TENSORS_MAX];
     uint32_t inside = 0; /* bits: letters that are joined with the next one */
     for (int g = 0; g < o->groups; g++)
         for (int l = o->begin[g]; l < o->last[g]; l++) inside |= 1u << l;
@@ -149,6 +149,8 @@ static void one_block(const eg_block_loop *o, int64_t number, char *workspace, c
         .g = o->g ? (const char *)o->g + at * width : NULL,
         .g_step = g > 1 ? o->step[g - 2] : 0,
         .sink = sink,
+        .allow = o->allow ? o->allow + at : NULL,
+        .allow_step = g > 1 ? o->step[g - 2] : 0,
     };
     eg__block_values(&o->plan, &b, workspace);
     if (o->g) eg__block_slopes(&o->plan, &b, workspace);
@@ -156,9 +158,9 @@ static void one_block(const eg_block_loop *o, int64_t number, char *workspace, c
 static void some_blocks(void *user, int64_t piece, int thread)
 {
     const eg_block_loop *o = user;
-    eg_sink sink[EG_GIVEN_MAX];
+    eg_sink sink[EG_TENSORS_MAX];
     memcpy(sink, o->sink, sizeof sink);
-    for (int t = 0; t < EG_GIVEN_MAX && o->sums; t++)
+    for (int t = 0; t < EG_TENSORS_MAX && o->sums; t++)
         if (sink[t].data && !sink[t].direct)
             sink[t].data = (double *)sink[t].data + piece * o->summed;
     const int64_t from = o->blocks * piece / o->pieces, to = o->blocks * (piece + 1) / o->pieces;
@@ -176,4 +178,36 @@ bool eg__block_loop_run(eg_block_loop *o)
     if (!o->workspace) return false;
     eg__parallel(o->cx, team, o->pieces, some_blocks, o);
     return true;
+}
+
+/* -- sums of cotangents ----------------------------------------------------------------------- */
+bool eg__written_once(const eg_expression *e, int letters, const int64_t *size, int t,
+                      const int64_t *dim)
+{
+    uint32_t seen = 0, all = 0;
+    int reads = 0;
+    for (int l = 0; l < letters; l++) all |= (uint32_t)(size[l] != 1) << l;
+    for (int k = 0; k <= e->root; k++) {
+        const eg_node *n = &e->node[k];
+        if (n->code != EG_X_READ || n->tensor != t) continue;
+        reads++;
+        for (int r = 0; r < n->count; r++) {
+            const eg_node *i = &e->node[n->in[r]];
+            if (i->code != EG_X_LETTER || seen >> i->in[0] & 1 || size[i->in[0]] != dim[r])
+                return false;
+            seen |= 1u << i->in[0];
+        }
+    }
+    return reads == 1 && (all & ~seen) == 0;
+}
+void eg__sums_add(bool f64, void *to, int64_t n, int64_t sets, int64_t apart, const double *sum)
+{
+    for (int64_t k = 0; k < n; k++) {
+        double all = 0;
+        for (int64_t p = 0; p < sets; p++) all += sum[p * apart + k];
+        if (f64)
+            ((double *)to)[k] = all;
+        else
+            ((float *)to)[k] = (float)all;
+    }
 }

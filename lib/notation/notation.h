@@ -7,8 +7,6 @@
  *                  which groups are split; refuse.c: the sentences where that cannot be done
  *   focus.c        an operand with its bracketed axes last, and results back in the string's order
  *   expression.c   predicates, scores, formulas: one parser; expression.h has its files
- *   where.c        predicates, "j <= i", compiled; where_value.c: their values at one index,
- *                  along a row, and the bounds of a tile
  *   spec.c, formula.c   strings and predicates as data for programs: include/eingrad/notation.h */
 #ifndef EG_NOTATION_H
 #define EG_NOTATION_H
@@ -163,30 +161,6 @@ eg_tensor *eg__caret_as(eg_ctx *, eg_code, const char *who, const char *text, in
 
 /* How much of a box of indices a truth about them allows: SOME where that is not known. */
 typedef enum { EG_COVER_NONE, EG_COVER_SOME, EG_COVER_ALL } eg_cover;
-
-/* -- where.c, where_value.c ------------------------------------------------------------------- */
-/* A compiled predicate: a truth about the indices of some axes. */
-typedef struct eg_predicate eg_predicate;
-/* Compiles a predicate over n axes into the open scope. NULL after recording what cannot be read,
- * or an index that is not among the n, with its caret. */
-eg_predicate *eg__where_parse(eg_ctx *, const char *who, const char *text, int n,
-                              const eg_axis_name *const *axis);
-/* Bit k: axis k occurs as an index; as a size, |k|. */
-unsigned eg__where_uses(const eg_predicate *);
-unsigned eg__where_sizes(const eg_predicate *);
-/* Makes |k| of that axis its size + offset: behind a cache of `offset` places the queries are the
- * last of a sequence of that length. */
-void eg__where_lengthen(eg_predicate *, int axis, int64_t offset);
-/* Its bytes; it holds no pointers, so they can be copied. */
-size_t eg__where_bytes(const eg_predicate *);
-bool eg__where_test(const eg_predicate *, const int64_t *index, const int64_t *sizes);
-/* Its values where the index of axis `run` counts from index[run] on, `count` of them, and the
- * others stay. */
-void eg__where_row(const eg_predicate *, int run, int64_t count, const int64_t *index,
-                   const int64_t *sizes, uint8_t *out);
-/* Over the box of indices [low, high). */
-eg_cover eg__where_tile(const eg_predicate *, const int64_t *low, const int64_t *high,
-                        const int64_t *sizes);
 
 /* -- focus.c ---------------------------------------------------------------------------------- */
 /* An operand seen with its bracketed axes last. */

@@ -166,6 +166,9 @@ typedef struct eg_where_call {
 /* Reads the predicate, whose text the context remembers, and the tensors of .with, and checks the
  * indices. False after an error. */
 bool eg__where_bind(eg_where_call *);
+/* Sets w->moved to the axis that the offset moves in expressions where the axes occur as positions
+ * and sizes (bits); the members up to `elsewhere` and the sizes are set. False after an error. */
+bool eg__where_moved(eg_where_call *, uint32_t positions, uint32_t sizes);
 /* Returns the predicate as a bool tensor over the axes; NULL after an error. Unless it is to be
  * whole, it is expanded along axes that the predicate does not use. */
 eg_tensor *eg__where_bools(const eg_where_call *, bool whole);
@@ -188,13 +191,6 @@ typedef struct eg_masking {
 bool eg__masks_letters(const eg_masking *, int term, const char *which);
 /* False after an error: letters or types that do not fit. */
 bool eg__masks_fit(const eg_masking *, eg_dtype scores);
-/* Compiles o->where over the scores' axes into *where (NULL if there is none). *moved: the place in
- * o->axis of the index that .offset moves, −1 if none. False after an error. */
-bool eg__masks_where(const eg_masking *, const eg_predicate **where, int *moved);
-/* Returns the predicate as a bool tensor of these sizes, expanded along the axes that it does not
- * use; NULL after an error. */
-eg_tensor *eg__where_tensor(eg_ctx *, const eg_predicate *, int rank, const int64_t *size,
-                            int moved, int64_t offset);
 /* Returns the softmax of scale · x[0], and 0 where one of x[1] … x[masks] is false; scale > 0. */
 eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner, double scale);
 /* An option of a call that is a mask: its name, such as ".keep", its value, and its term in the
@@ -227,7 +223,7 @@ eg_tensor *eg__drop(const eg_drop *, eg_tensor *x);
 /* -- memo: the cotangents of several operands, made in one pass. A rule is asked for one operand
  * at a time; what one call made for the others waits here. It serves only the cotangent g that it
  * was made for: the same tensor with the same values, in the same scope. -------------------- */
-enum { EG_MEMO = 12 };
+enum { EG_MEMO = 24 };
 typedef struct eg_memo {
     const eg_tensor *g;    /* the cotangent; NULL: the memo is empty */
     uint64_t seq, version; /* its number, and that of its values */

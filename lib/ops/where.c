@@ -31,10 +31,9 @@ static eg_expression *where_parsed(const eg_where_call *w, const eg_expression_s
 }
 /* Sets w->moved to the axis that the offset moves: the one that .offset_letter names, or the only
  * one of the predicate that is not attended over; −1 if there is none. False after an error. */
-static bool find_moved(eg_where_call *w)
+static bool find_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
 {
-    const uint32_t others = ~w->keys, positions = w->e ? w->e->positions & others : 0,
-                   sizes = w->e ? w->e->sizes & others : 0, in = positions ? positions : sizes;
+    const uint32_t in = positions & ~w->keys ? positions & ~w->keys : sizes & ~w->keys;
     w->moved = in ? 31 - __builtin_clz(in) : -1;
     if (w->offset_letter) {
         const size_t n = strlen(w->offset_letter);
@@ -76,6 +75,10 @@ static bool offset_fits(const eg_where_call *w)
                    (long long)w->offset);
     return !eg__failed(w->cx);
 }
+bool eg__where_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
+{
+    return find_moved(w, positions, sizes) && offset_fits(w);
+}
 bool eg__where_bind(eg_where_call *w)
 {
     int64_t low[EG_RANK_MAX], high[EG_RANK_MAX], size[EG_RANK_MAX];
@@ -99,7 +102,7 @@ bool eg__where_bind(eg_where_call *w)
     if (e && (!eg__expression_sizes(w->cx, &source, e, w->size) ||
               !eg__given_used(w->cx, w->who, &w->given, e, NULL, "the predicate")))
         return false;
-    if (!find_moved(w) || !offset_fits(w)) return false;
+    if (!eg__where_moved(w, e ? e->positions : 0, e ? e->sizes : 0)) return false;
     for (int r = 0; r < w->rank; r++) {
         low[r] = w->first[r] = r == w->moved ? w->offset : 0;
         size[r] = high[r] = low[r] + w->size[r];

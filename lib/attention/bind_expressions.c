@@ -1,0 +1,278 @@
+/* bind_expressions.c: the two expressions of a call, over the letters of the scores: what may be
+ * seen, and what a score becomes. The options .keep, .lengths, .bias and .alibi are short forms,
+ * which are added to them:
+ *
+ *   option     the predicate       the score
+ *   .keep      & keep[b,j]
+ *   .lengths   & j < lengths[b]
+ *   .bias      (& bias[h,i,j] != −inf, if operands are not finite)   + bias[h,i,j]
+ *   .alibi                                                           − slopes[h] abs(i − j)
+ *
+ * What depends on values, the least and the largest element of tensors of integers, is looked at in
+ * every call; the rest is kept with the plan. */
+#include "attention/attention.h"
+#include <string.h>
+
+static const eg_masked *option_of(const eg_attention_args *o, int k)
+{
+    const eg_masked *const all[EG_MASKS] = { [EG_MASK_KEEP] = &o->keep,
+                                             [EG_MASK_BIAS] = &o->bias,
+                                             [EG_MASK_LENGTHS] = &o->lengths,
+                                             [EG_MASK_ALIBI] = &o->alibi,
+                                             [EG_MASK_SINK] = &o->sink };
+    return all[k];
+}
+int eg__attention_tensors(const eg_attention_args *o, eg_tensor *const *mask, eg_tensor **x)
+{
+    int n = 0;
+    while (n < EG_GIVEN_MAX && o->with[n].name) x[n] = o->with[n].x, n++;
+    for (int k = 0; k < EG_MASK_SINK; k++)
+        if (mask[k]) x[n++] = mask[k];
+    return n;
+}
+bool eg__attention_within(const eg_attention_plan *a, eg_tensor *const *x)
+{
+    for (int t = 0; t < a->tensors; t++) {
+        int64_t least, most;
+        if (!eg__is_int(x[t]->dtype)) continue;
+        eg__extremes(x[t], &least, &most);
+        if (least < a->least[t] || most > a->most[t]) return false;
+    }
+    return true;
+}
+
+/* -- short forms ------------------------------------------------------------------------------ */
+/* What the options add to the two expressions. */
+typedef struct short_forms {
+    int where, score; /* how many */
+    eg_addition of_where[4], of_score[2];
+} short_forms;
+
+/* Returns the term of an option that reads tensor `number` at the letters of its term. */
+static eg_addition added_term(const eg_masking *m, int kind, int term, int number)
+{
+    const eg_bound_term *t = &m->bound->term[term];
+    eg_addition a = { .kind = (uint8_t)kind, .tensor = (uint8_t)number };
+    a.count = (uint8_t)t->items;
+    for (int k = 0; k < t->items; k++)
+        for (int r = 0; r < m->rank; r++)
+            if (m->axis[r] == t->item[k].axis) a.letter[k] = (uint8_t)r;
+    a.j = (uint8_t)(m->rank - 1);
+    return a;
+}
+static bool has_letter(const eg_addition *a, int letter)
+{
+    for (int k = 0; k < a->count; k++)
+        if (a->letter[k] == letter) return true;
+    return false;
+}
+/* True if .lengths is a number of keys for each of its letters; else records an error. */
+static bool lengths_fit(const eg_masking *m, int term, const eg_addition *a)
+{
+    const eg_bound *b = m->bound;
+    const eg_axis_name *key = &b->axis[m->axis[m->rank - 1]];
+    eg_tensor *x = b->term[term].x;
+    int64_t least, most;
+    if (!eg__is_int(x->dtype))
+        return eg_fail_as(b->cx, EG_ERROR_DTYPE,
+                          "attention: .lengths is %s; lengths are i32 or i64",
+                          eg_type_name(x->dtype)),
+               false;
+    if (m->inner != 1)
+        return eg_fail_as(b->cx, EG_ERROR_UNSUPPORTED,
+                          "attention: .lengths counts along one index, but there are %d to attend "
+                          "over; use .keep",
+                          m->inner),
+               false;
+    if (has_letter(a, a->j))
+        return eg__refuse(b, term, -1, "a length is a number of keys and has no index '%.*s'",
+                          key->length, key->text),
+               false;
+    eg__extremes(x, &least, &most);
+    if (least >= 0 && most <= key->size) return true;
+    eg_tensor *whole = eg_cast(eg_contiguous(x), EG_I64);
+    if (!eg_ok(whole)) return false;
+    const int64_t *v = (const int64_t *)(const void *)whole->data;
+    int64_t k = 0;
+    while (v[k] >= 0 && v[k] <= key->size) k++;
+    return eg_fail_as(b->cx, EG_ERROR_INDEX,
+                      "attention: .lengths has %lld at place %lld, but index '%.*s' is %lld",
+                      (long long)v[k], (long long)k, key->length, key->text, (long long)key->size),
+           false;
+}
+/* Finds the query and the key letter whose distance .alibi counts: the only ones there are, not
+ * counting those of the slopes. False after an error. */
+static bool distance_letters(const eg_masking *m, eg_addition *a, const bool *query)
+{
+    int queries = 0;
+    for (int r = 0; r < m->rank - m->inner; r++) {
+        if (!query[r] || has_letter(a, r)) continue;
+        a->i = (uint8_t)r;
+        queries++;
+    }
+    if (m->offset > 1ll << 52 || m->offset < -(1ll << 52))
+        return eg_fail_as(m->bound->cx, EG_ERROR_MISUSE,
+                          "attention: .offset is %lld, too far for .alibi", (long long)m->offset),
+               false;
+    if (queries == 1 && m->inner == 1 && !has_letter(a, a->j)) return true;
+    eg_fail_as(m->bound->cx, EG_ERROR_NOTATION,
+               "attention: .alibi counts the distance of one query index from one key index, which "
+               "are not the slopes'; here are %d and %d",
+               queries, m->inner - has_letter(a, a->j));
+    return false;
+}
+/* Lists what the options add; their tensors are numbered from `number` on. False after an error. */
+static bool short_forms_of(short_forms *f, const eg_masking *m, const int *term, int number,
+                           const bool *query)
+{
+    *f = (short_forms){ 0 };
+    for (int k = 0; k < EG_MASK_SINK; k++)
+        if (term[k] >= 0 && m->bound->term[term[k]].items > EG_READ_MAX)
+            return eg__refuse(m->bound, term[k], -1, "%d axes; at most %d",
+                              m->bound->term[term[k]].items, EG_READ_MAX),
+                   false;
+    if (term[EG_MASK_KEEP] >= 0)
+        f->of_where[f->where++] = added_term(m, EG_ADD_KEEP, term[EG_MASK_KEEP], number++);
+    const int bias = term[EG_MASK_BIAS] >= 0 ? number++ : -1;
+    if (term[EG_MASK_LENGTHS] >= 0) {
+        eg_addition *a = &f->of_where[f->where++];
+        *a = added_term(m, EG_ADD_LENGTH, term[EG_MASK_LENGTHS], number++);
+        if (!lengths_fit(m, term[EG_MASK_LENGTHS], a)) return false;
+    }
+    if (bias >= 0) {
+        f->of_score[f->score++] = added_term(m, EG_ADD_BIAS, term[EG_MASK_BIAS], bias);
+        f->of_where[f->where++] = added_term(m, EG_ADD_NO_INFINITY, term[EG_MASK_BIAS], bias);
+    }
+    if (term[EG_MASK_ALIBI] >= 0) {
+        eg_addition *a = &f->of_score[f->score++];
+        *a = added_term(m, EG_ADD_DISTANCE, term[EG_MASK_ALIBI], number);
+        if (!distance_letters(m, a, query)) return false;
+    }
+    return true;
+}
+
+/* -- the expressions -------------------------------------------------------------------------- */
+/* Finds the letter that .offset moves: that of the texts, or the query of .alibi; −1: none. False
+ * after an error. */
+static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_source *score,
+                         const eg_masking *m, const short_forms *f, const bool *query, int *moved)
+{
+    uint32_t positions = 0, sizes = 0, queries = 0;
+    eg_expression_source *const both[] = { where, score };
+    const eg_addition *alibi = f->score ? &f->of_score[f->score - 1] : NULL;
+    if (alibi && alibi->kind != EG_ADD_DISTANCE) alibi = NULL;
+    for (int k = 0; k < 2 && m->offset; k++) {
+        eg_expression_source bare = *both[k];
+        bare.additions = 0;
+        if (!bare.text) continue;
+        const eg_expression *e = eg__expression_parse(cx, &bare);
+        if (!e) return false;
+        positions |= e->positions, sizes |= e->sizes;
+    }
+    for (int r = 0; r < m->rank; r++) queries |= (uint32_t)query[r] << r;
+    /* letters of the query alone go before those of batches and heads */
+    if (positions & queries) positions &= queries;
+    if (sizes & queries) sizes &= queries;
+    eg_where_call w = { .cx = cx,
+                        .who = "attention",
+                        .text = where->text ? where->text : score->text,
+                        .rank = m->rank,
+                        .offset = m->offset,
+                        .offset_letter = m->offset_letter,
+                        .elsewhere = alibi != NULL };
+    for (int r = 0; r < m->rank; r++) {
+        w.name[r] = where->letter[r];
+        w.size[r] = w.name[r]->size;
+        w.keys |= (uint32_t)(r >= m->rank - m->inner) << r;
+    }
+    if (!eg__where_moved(&w, positions, sizes)) return false;
+    *moved = w.moved;
+    if (!alibi || !m->offset) return true;
+    const eg_axis_name *counts = &m->bound->axis[m->axis[alibi->i]];
+    const char *letter = m->offset_letter;
+    const bool same = letter ? strlen(letter) == (size_t)counts->length &&
+                                   !memcmp(letter, counts->text, strlen(letter))
+                             : *moved < 0 || *moved == alibi->i;
+    *moved = alibi->i;
+    if (same) return true;
+    return eg_fail_as(cx, EG_ERROR_NOTATION,
+                      "attention: .offset is %lld, but .alibi counts from '%.*s' and \"%s\" has "
+                      "another index that it could move; say .offset_letter = \"%.*s\"",
+                      (long long)m->offset, counts->length, counts->text, letter ? letter : w.text,
+                      counts->length, counts->text),
+           false;
+}
+/* Sets the readables of all tensors of a call, with the bounds of those of integers. */
+static void readables_of(eg_attention_texts *t, const eg_given_tensors *given, const eg_masking *m,
+                         const int *term, eg_readable *r)
+{
+    for (int k = 0; k < t->tensors; k++) {
+        const eg_tensor *x = t->x[k];
+        r[k] = (eg_readable){
+            .name = "", .dtype = (eg_dtype)x->dtype, .rank = x->rank, .dim = x->dim, .most = 1
+        };
+        if (k < given->count)
+            r[k] = given->readable[k];
+        else if (eg__is_int(x->dtype))
+            eg__extremes(x, &r[k].least, &r[k].most);
+        if (term[EG_MASK_LENGTHS] >= 0 && x == m->bound->term[term[EG_MASK_LENGTHS]].x)
+            r[k].least = 0, r[k].most = m->bound->axis[m->axis[m->rank - 1]].size;
+        t->least[k] = r[k].least, t->most[k] = r[k].most;
+    }
+}
+/* Parses the expression of a source, if there is one, and checks its indices. False after an error.
+ */
+static bool parsed_text(eg_ctx *cx, const eg_expression_source *s, const int64_t *size,
+                        const eg_attention_texts *t, eg_expression **e)
+{
+    static const int64_t none[EG_RANK_MAX];
+    eg_box box = { .low = none, .high = size, .size = size };
+    *e = NULL;
+    if (!s->text && !s->additions) return true;
+    memcpy(box.least, t->least, sizeof box.least);
+    memcpy(box.most, t->most, sizeof box.most);
+    return (*e = eg__expression_parse(cx, s)) && eg__expression_fits(cx, s, *e, &box);
+}
+bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_attention_args *o,
+                         const int *term, const bool *query)
+{
+    eg_ctx *cx = m->bound->cx;
+    eg_readable readable[EG_TENSORS_MAX];
+    eg_tensor *mask[EG_MASKS];
+    const eg_axis_name *letter[EG_RANK_MAX];
+    int64_t size[EG_RANK_MAX];
+    short_forms f;
+    int moved;
+    eg_given_tensors given;
+    *t = (eg_attention_texts){ 0 };
+    if (!eg__given_read(cx, "attention", o->with, &given)) return false;
+    for (int k = 0; k < EG_MASKS; k++)
+        mask[k] = term[k] >= 0 && option_of(o, k)->x ? m->bound->term[term[k]].x : NULL;
+    t->tensors = eg__attention_tensors(o, mask, t->x);
+    for (int r = 0; r < m->rank; r++) {
+        letter[r] = &m->bound->axis[m->axis[r]];
+        size[r] = letter[r]->size;
+    }
+    if (!short_forms_of(&f, m, term, given.count, query)) return false;
+    readables_of(t, &given, m, term, readable);
+    eg_expression_source where = { .who = "attention",
+                                   .text = o->where,
+                                   .noun = "predicate",
+                                   .letters = m->rank,
+                                   .letter = letter,
+                                   .given = given.count,
+                                   .readable = readable,
+                                   .additions = f.where,
+                                   .addition = f.of_where,
+                                   .predicate = true };
+    eg_expression_source score = where;
+    score.text = o->score, score.noun = "score";
+    score.additions = f.score, score.addition = f.of_score;
+    score.predicate = false, score.score = score.number = true;
+    if (!letter_moved(cx, &where, &score, m, &f, query, &moved)) return false;
+    if (moved >= 0) where.moved = score.moved = moved, where.offset = score.offset = m->offset;
+    if (!parsed_text(cx, &where, size, t, &t->where) ||
+        !parsed_text(cx, &score, size, t, &t->score))
+        return false;
+    return eg__given_used(cx, "attention", &given, t->where, t->score, ".where or .score");
+}

@@ -1,0 +1,208 @@
+/* tile_values.c: the two expressions over a tile of scores: what the predicate says of it, and the
+ * scores and their cotangents. Positions along the rows and the lanes of a tile are those of the
+ * queries and keys; the letters of the batch stay. */
+#include "attention/workspace.h"
+#include <string.h>
+
+/* -- boxes of positions ----------------------------------------------------------------------- */
+typedef struct corners {
+    int64_t low[EG_RANK_MAX], high[EG_RANK_MAX];
+    eg_box box;
+} corners;
+/* The smallest box of indices that holds a stretch: low ≤ index < high on every axis of its list.
+ */
+static void tiles_box(const eg_flash *f, eg_stretch s, corners *c)
+{
+    const eg_flash_list *l = &f->list[s.part];
+    int64_t first = s.from, last = s.from + s.count - 1;
+    for (int k = l->n - 1; k >= 0; k--) {
+        const int64_t size = l->axis[k].size;
+        const bool one = first / size == last / size;
+        c->low[l->axis[k].score] = one ? first % size : 0;
+        c->high[l->axis[k].score] = one ? last % size + 1 : size;
+        first /= size;
+        last /= size;
+    }
+}
+static void batch_box(const eg_flash *f, const eg_flash_batch *b, corners *c)
+{
+    const eg_flash_list *l = &f->list[EG_PART_BATCH];
+    for (int k = 0; k < l->n; k++) {
+        const int s = l->axis[k].score;
+        c->low[s] = b->index[s];
+        c->high[s] = b->index[s] + 1;
+    }
+    c->box.low = c->low, c->box.high = c->high, c->box.size = f->size;
+    c->box.bounds = f->bounded ? &f->bounds : NULL;
+    if (!f->bounded) return;
+    memcpy(c->box.least, f->a->least, sizeof c->box.least);
+    memcpy(c->box.most, f->a->most, sizeof c->box.most);
+}
+eg_cover eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch queries,
+                         eg_stretch keys)
+{
+    corners c;
+    if (!f->where) return EG_COVER_ALL;
+    batch_box(f, b, &c);
+    tiles_box(f, queries, &c);
+    tiles_box(f, keys, &c);
+    return eg__expression_cover(f->where, &c.box);
+}
+/* Asks the predicate of all rows, and where that does not tell, of one panel of rows after another.
+ */
+bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_stretch rows,
+                    eg_live *l)
+{
+    int64_t last = 0;
+    corners c;
+    batch_box(f, b, &c);
+    tiles_box(f, lanes, &c);
+    tiles_box(f, rows, &c);
+    const eg_cover all = eg__expression_cover(f->where, &c.box);
+    *l = (eg_live){ .to = rows.count };
+    if (all != EG_COVER_SOME) return all == EG_COVER_ALL;
+    *l = (eg_live){ .from = -1, .test = -1 };
+    for (int64_t j = 0, n; j < rows.count; j += n) {
+        n = eg__min64(f->narrow, rows.count - j);
+        tiles_box(f, (eg_stretch){ rows.part, rows.from + j, n }, &c);
+        const eg_cover t = eg__expression_cover(f->where, &c.box);
+        if (t == EG_COVER_NONE && l->from < 0) continue;
+        if (l->from < 0) l->from = j;
+        if (t != EG_COVER_NONE) l->to = j + n;
+        if (t == EG_COVER_ALL) continue;
+        if (l->test < 0) l->test = j;
+        last = j + n;
+    }
+    l->tested = eg__min64(last, l->to);
+    if (l->test < 0 || l->test > l->tested) l->test = l->tested;
+    return l->from >= 0;
+}
+bool eg__flash_bound(eg_ctx *cx, eg_flash *f, eg_part lanes)
+{
+    int64_t block[EG_RANK_MAX];
+    f->bounded = false;
+    if (!f->where || !f->where->reads) return true;
+    for (int s = 0; s < f->a->scores; s++) block[s] = 1;
+    for (int part = EG_PART_QUERY; part <= EG_PART_KEY; part++) {
+        const eg_flash_list *l = &f->list[part];
+        if (l->n) block[l->axis[l->n - 1].score] = part == (int)lanes ? f->wide : f->narrow;
+    }
+    eg__bounds_plan(&f->bounds, f->where, f->source, block);
+    if (!f->bounds.entries) return true;
+    eg_interval *table = eg__alloc(cx, (size_t)f->bounds.entries * sizeof *table);
+    if (!table) return false;
+    eg__bounds_fill(&f->bounds, f->source, table);
+    f->bounded = true;
+    return true;
+}
+
+/* -- blocks of values ------------------------------------------------------------------------- */
+static uint32_t letters_of(const eg_flash *f, eg_part part)
+{
+    uint32_t bits = 0;
+    for (int k = 0; k < f->list[part].n; k++) bits |= 1u << f->list[part].axis[k].score;
+    return bits;
+}
+/* The bytes of the positions of `count` elements of a list, which are needed if it has several
+ * axes. */
+static int64_t places_bytes(const eg_flash *f, eg_part part, int64_t count)
+{
+    const int n = f->list[part].n;
+    return n > 1 ? n * count * (int64_t)sizeof(int64_t) : 0;
+}
+void eg__tile_plan(eg_tile_plan *p, const eg_flash *f, eg_part rows, int64_t most, eg_part lanes,
+                   uint32_t wanted)
+{
+    const uint32_t by_row = letters_of(f, rows), by_lane = letters_of(f, lanes);
+    const bool f64 = f->dtype == EG_F64;
+    *p = (eg_tile_plan){ .bytes = 0 };
+    if (f->where)
+        eg__block_plan(&p->where, f->where, f->where->root, f64, (int)most, f->wide, by_row,
+                       by_lane, 0);
+    if (f->score)
+        eg__block_plan(&p->score, f->score, f->score->root, f64, (int)most, f->wide, by_row,
+                       by_lane, wanted);
+    p->score_at = f->where ? eg__round_up((int64_t)p->where.bytes, 64) : 0;
+    p->rows_at = p->score_at + (f->score ? eg__round_up((int64_t)p->score.bytes, 64) : 0);
+    p->lanes_at = p->rows_at + places_bytes(f, rows, most);
+    p->bytes = p->lanes_at + places_bytes(f, lanes, f->wide);
+    bool flows[EG_NODES_MAX] = { false };
+    for (int k = f->score && wanted ? f->score->root : -1; k >= 0; k--) {
+        const eg_node *n = &f->score->node[k];
+        flows[k] |= k == f->score->root && p->score.moved[k];
+        if (n->code == EG_X_SCORE) p->reaches |= flows[k];
+        for (int i = 0; flows[k] && n->code > EG_X_READ && i < n->count; i++)
+            flows[n->in[i]] |= p->score.moved[n->in[i]];
+    }
+}
+/* Sets the positions of the letters of a stretch, in `room` if they are not consecutive. */
+static void place_stretch(const eg_flash *f, eg_stretch s, eg_place *place, int64_t *room)
+{
+    const eg_flash_list *l = &f->list[s.part];
+    if (l->n == 1) place[l->axis[0].score] = (eg_place){ .first = s.from };
+    for (int64_t k = l->n - 1, apart = 1; l->n > 1 && k >= 0; apart *= l->axis[k--].size) {
+        int64_t *at = room + k * s.count;
+        for (int64_t i = 0; i < s.count; i++) at[i] = (s.from + i) / apart % l->axis[k].size;
+        place[l->axis[k].score] = (eg_place){ .value = at };
+    }
+}
+static void tile_block(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
+                       eg_stretch rows, eg_stretch lanes, char *room, eg_place *place,
+                       eg_block_data *d)
+{
+    const eg_flash_list *l = &f->list[EG_PART_BATCH];
+    for (int k = 0; k < l->n; k++)
+        place[l->axis[k].score] = (eg_place){ .first = b->index[l->axis[k].score] };
+    place_stretch(f, rows, place, (int64_t *)(void *)(room + p->rows_at));
+    place_stretch(f, lanes, place, (int64_t *)(void *)(room + p->lanes_at));
+    *d = (eg_block_data){ .rows = (int)rows.count,
+                          .lanes = (int)lanes.count,
+                          .place = place,
+                          .source = f->source,
+                          .score_step = f->wide,
+                          .out_step = f->wide,
+                          .g_step = f->wide,
+                          .dscore_step = f->wide,
+                          .allow_step = f->wide };
+}
+eg_cover eg__tile_allow(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
+                        eg_stretch rows, eg_stretch lanes, char *room, uint8_t *tile)
+{
+    eg_place place[EG_EXPRESSION_LETTERS];
+    eg_block_data d;
+    const int64_t all = rows.count * lanes.count;
+    int64_t yes = 0;
+    if (f->where) {
+        tile_block(p, f, b, rows, lanes, room, place, &d);
+        d.out = tile;
+        eg__block_values(&p->where, &d, room);
+    }
+    for (int64_t r = 0; r < rows.count; r++) {
+        uint8_t *row = tile + r * f->wide;
+        if (!f->where) memset(row, 1, (size_t)lanes.count);
+        if (lanes.count < f->wide) memset(row + lanes.count, 0, (size_t)(f->wide - lanes.count));
+    }
+    for (int64_t k = 0; k < rows.count * f->wide; k++) yes += tile[k];
+    return yes == 0 ? EG_COVER_NONE : yes == all ? EG_COVER_ALL : EG_COVER_SOME;
+}
+void eg__tile_scores(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
+                     eg_stretch rows, eg_stretch lanes, char *room, const char *score, char *out)
+{
+    eg_place place[EG_EXPRESSION_LETTERS];
+    eg_block_data d;
+    tile_block(p, f, b, rows, lanes, room, place, &d);
+    d.score = score, d.out = out;
+    eg__block_values(&p->score, &d, room + p->score_at);
+}
+void eg__tile_slopes(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
+                     eg_stretch rows, eg_stretch lanes, char *room, const char *score,
+                     const uint8_t *allow, const eg_sink *sink, char *ds)
+{
+    eg_place place[EG_EXPRESSION_LETTERS];
+    eg_block_data d;
+    tile_block(p, f, b, rows, lanes, room, place, &d);
+    d.score = score, d.allow = allow, d.sink = sink;
+    d.g = ds, d.dscore = ds;
+    eg__block_slopes(&p->score, &d, room + p->score_at);
+    if (!p->reaches) memset(ds, 0, (size_t)(rows.count * f->wide * f->width));
+}

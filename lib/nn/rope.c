@@ -1,0 +1,146 @@
+/* rope.c: rotary positions as config.json describes them: a base, and for texts longer than those
+ * that the model was trained with, frequencies that are stretched. */
+#include "config.h"
+#include "nn.h"
+#include <math.h>
+
+static const double turn = 6.283185307179586;
+
+/* One way of stretching: changes the `pairs` frequencies f, f[k] = base^(−k/pairs); the result is
+ * the factor of sines and cosines. */
+typedef struct rope {
+    const eg__config *c;
+    const eg_json *with; /* the object "rope_parameters" or "rope_scaling" */
+    double base;
+    int64_t pairs;
+    double *f;
+} rope;
+
+/* The number of the key, which is needed and above 0. */
+static double rope_needed(const rope *r, const char *key)
+{
+    double x = eg__config_real(r->c, r->with, key, 0);
+    if (x > 0) return x;
+    eg__config_refuse(r->c, EG_ERROR_FILE, eg_json_find(r->with, key), key,
+                      "but the rope type needs a number above 0");
+    return 1;
+}
+
+/* Places of the texts that the model was trained with before it was stretched. */
+static double rope_trained(const rope *r)
+{
+    static const char key[] = "original_max_position_embeddings";
+    double x = eg__config_real(r->c, r->c->all, key, eg__config_real(r->c, r->with, key, 0));
+    return x > 0 ? x : (double)eg__config_size(r->c, "max_position_embeddings", 0);
+}
+
+static double rope_default(const rope *r) { return (void)r, 1; }
+
+/* θ / factor: positions lie closer together. Chen et al. 2023 */
+static double rope_linear(const rope *r)
+{
+    const double factor = rope_needed(r, "factor");
+    for (int64_t k = 0; k < r->pairs; k++) r->f[k] /= factor;
+    return 1;
+}
+
+/* Wavelengths above trained / low are stretched, those below trained / high are not, and those
+ * between in part. Dubey et al. 2024 (Llama 3.1) */
+static double rope_llama3(const rope *r)
+{
+    const double factor = rope_needed(r, "factor"), low = rope_needed(r, "low_freq_factor"),
+                 high = rope_needed(r, "high_freq_factor"), trained = rope_trained(r);
+    if (!(high > low))
+        eg__config_refuse(r->c, EG_ERROR_FILE, eg_json_find(r->with, "high_freq_factor"),
+                          "high_freq_factor", "not above \"low_freq_factor\"");
+    for (int64_t k = 0; k < r->pairs; k++) {
+        const double turns = trained * r->f[k] / turn,
+                     kept = fmin(fmax((turns - low) / (high - low), 0), 1);
+        r->f[k] *= kept + (1 - kept) / factor;
+    }
+    return 1;
+}
+
+/* k of the pair that turns `turns` times in the trained length */
+static double rope_pair(const rope *r, double trained, double turns)
+{
+    return (double)r->pairs * log(trained / (turns * turn)) / log(r->base);
+}
+
+/* Fast pairs keep their frequency, slow ones are stretched, with a ramp over k between; the
+ * temperature of the softmax follows the factor. Peng et al. 2023 (YaRN), eq. 19–25 */
+static double rope_yarn(const rope *r)
+{
+    const eg_json *w = r->with;
+    const double trained = rope_trained(r), factor = rope_needed(r, "factor"),
+                 fast = eg__config_real(r->c, w, "beta_fast", 32),
+                 slow = eg__config_real(r->c, w, "beta_slow", 1),
+                 some = eg__config_real(r->c, w, "mscale", 0),
+                 all = eg__config_real(r->c, w, "mscale_all_dim", 0);
+    double from = rope_pair(r, trained, fast > 0 ? fast : 32),
+           to = rope_pair(r, trained, slow > 0 ? slow : 1);
+    if (eg__config_flag(r->c, w, "truncate", true)) from = floor(from), to = ceil(to);
+    from = fmax(from, 0), to = fmin(to, (double)(2 * r->pairs - 1));
+    to += from == to ? 0.001 : 0;
+    for (int64_t k = 0; k < r->pairs; k++) {
+        const double stretched = fmin(fmax(((double)k - from) / (to - from), 0), 1);
+        r->f[k] *= 1 - stretched + stretched / factor;
+    }
+    const double by = factor > 1 ? 0.1 * log(factor) : 0;
+    return eg__config_real(r->c, w, "attention_factor",
+                           some > 0 && all > 0 ? (some * by + 1) / (all * by + 1) : by + 1);
+}
+
+static const struct {
+    const char *type;
+    double (*stretch)(const rope *);
+} ropes[] = {
+    { "default", rope_default },
+    { "linear", rope_linear },
+    { "llama3", rope_llama3 },
+    { "yarn", rope_yarn },
+};
+enum { ROPES = sizeof ropes / sizeof *ropes };
+
+/* The row of the type; −1 after recording which there are. */
+static int rope_row(const rope *r)
+{
+    const char *type = eg__config_word(r->c, r->with, "rope_type",
+                                       eg__config_word(r->c, r->with, "type", "default"));
+    for (int k = 0; k < ROPES; k++)
+        if (!strcmp(ropes[k].type, type)) return k;
+    eg_fail_as(r->c->cx, EG_ERROR_UNSUPPORTED,
+               "%s: the rope type \"%.40s\" is none of default, linear, llama3, yarn", r->c->path,
+               type);
+    return -1;
+}
+
+void eg__config_rope(const eg__config *c, int64_t d, eg_mha_args *mha)
+{
+    static const char part[] = "partial_rotary_factor";
+    const eg_json *with = eg__config_find(c->all, "rope_parameters");
+    with = with ? with : eg__config_find(c->all, "rope_scaling");
+    rope r = { .c = c, .with = with, .pairs = d / 2 };
+    for (const eg_json *x = with ? with->first : NULL; x; x = x->next)
+        if (x->kind == EG_JSON_OBJECT)
+            eg__config_refuse(c, EG_ERROR_UNSUPPORTED, x, x->key ? x->key : "rope_parameters",
+                              "but positions of layers that differ are not supported");
+    if (eg__config_real(c, with, part, eg__config_real(c, c->all, part, 1)) != 1)
+        eg__config_refuse(c, EG_ERROR_UNSUPPORTED, eg_json_find(with ? with : c->all, part), part,
+                          "but only heads that turn as a whole are supported");
+    r.base =
+        eg__config_real(c, with, "rope_theta", eg__config_real(c, c->all, "rope_theta", 10000));
+    const int row = rope_row(&r);
+    if (!(r.base > 1))
+        eg__config_refuse(c, EG_ERROR_FILE, eg_json_find(with, "rope_theta"), "rope_theta",
+                          "not above 1");
+    if (row < 0 || eg_error(c->cx)) return;
+    mha->rotary = r.base;
+    if (!row) return;
+    eg_tensor *f = eg_owner_tensor(c->owner, EG_F64, 1, &r.pairs);
+    r.f = eg_mut_f64(f);
+    for (int64_t k = 0; r.f && k < r.pairs; k++) r.f[k] = pow(r.base, -(double)k / (double)r.pairs);
+    const double by = r.f ? ropes[row].stretch(&r) : 1;
+    mha->scale = by * by / sqrt((double)d);
+    mha->rotary_frequencies = f;
+}

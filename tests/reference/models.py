@@ -1,0 +1,76 @@
+"""Writes tests/data/models/CASE/{config.json, model…safetensors, expected.safetensors}: tiny models of the transformers package with
+random weights, as save_pretrained writes them, and what they compute.
+
+    python tests/reference/models.py tests/data/models            # transformers 5.23.0, torch 2.15.0
+
+expected: tokens (b l) and logits (b l v), or of BERT types (b l), keep (b l), hidden (b l m) and pooled (b m) or logits, all from the stored
+weights in f32; and of decoders `greedy` (8): what follows the first row when the likeliest token is taken each time."""
+import glob, json, os, shutil, sys
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM,
+                          MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+
+top = sys.argv[1]
+attend = dict(attn_implementation="eager")
+
+def scramble(net):                                                 # gains are 1 and biases 0 otherwise
+    for name, p in sorted(net.named_parameters()):
+        with torch.no_grad():
+            p.copy_(torch.randn(p.shape) * 0.3 + (1 if p.dim() == 1 and "bias" not in name else 0))
+
+def write(case, net, expected, keep_config=(), **how):
+    folder = os.path.join(top, case)
+    shutil.rmtree(folder, ignore_errors=True)
+    net.save_pretrained(folder, **how)
+    for extra in glob.glob(folder + "/generation_config.json"): os.remove(extra)
+    save_file({k: x.detach().clone().contiguous() for k, x in expected.items()}, folder + "/expected.safetensors")
+    size = sum(os.path.getsize(f) for f in glob.glob(folder + "/*"))
+    print(case, size, sorted(os.path.basename(f) for f in glob.glob(folder + "/*")))
+    assert size < 60000, case
+
+def decoder(case, model, config, seed, dtype=None, **how):
+    torch.manual_seed(seed)
+    net = model._from_config(config, **attend).eval()
+    scramble(net)
+    for p in net.parameters() if dtype else ():                    # what the file can hold; buffers stay as they are
+        p.data = p.data.to(dtype).to(torch.float32)
+    tokens = torch.randint(0, 50, (2, 9))
+    with torch.no_grad():
+        logits = net(tokens).logits
+        row = tokens[:1]
+        for _ in range(8): row = torch.cat([row, net(row).logits[:, -1:].argmax(-1)], 1)
+    if dtype: net = net.to(dtype)
+    write(case, net, dict(tokens=tokens.int(), logits=logits, greedy=row[0, 9:].int()), **how)
+
+def bert(case, model, config, seed):
+    torch.manual_seed(seed)
+    net = model._from_config(config, **attend).eval()
+    scramble(net)
+    tokens, types = torch.randint(0, 50, (2, 9)), (torch.arange(9) > 4).long().expand(2, 9)
+    keep = torch.ones(2, 9, dtype=torch.long); keep[1, 7:] = 0
+    with torch.no_grad():
+        body = net if model is BertModel else net.bert
+        y = body(tokens, attention_mask=keep, token_type_ids=types)
+        if body is not net: logits = net(tokens, attention_mask=keep, token_type_ids=types).logits
+    expected = dict(tokens=tokens.int(), types=types.int(), keep=keep.bool(), hidden=y.last_hidden_state)
+    if body is net: expected["pooled"] = y.pooler_output
+    else: expected["logits"] = logits
+    write(case, net, expected)
+
+tall = dict(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=24, max_position_embeddings=32,
+            bos_token_id=1, eos_token_id=2)
+decoder("gpt2", GPT2LMHeadModel, GPT2Config(vocab_size=50, n_embd=16, n_layer=2, n_head=2, n_positions=32, bos_token_id=1, eos_token_id=2), 1)
+decoder("llama", LlamaForCausalLM, LlamaConfig(**tall, num_key_value_heads=2, rms_norm_eps=1e-5, rope_parameters=dict(
+    rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)), 2)
+decoder("llama_bf16", LlamaForCausalLM, LlamaConfig(**tall, num_key_value_heads=1, tie_word_embeddings=True, attention_bias=True, mlp_bias=True,
+    head_dim=6, rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0)), 3, dtype=torch.bfloat16, max_shard_size="6KB")
+decoder("mistral", MistralForCausalLM, MistralConfig(**tall, num_key_value_heads=2, sliding_window=4), 4)
+decoder("qwen2", Qwen2ForCausalLM, Qwen2Config(**tall, num_key_value_heads=2, tie_word_embeddings=True, use_sliding_window=True,
+    sliding_window=3, max_window_layers=1), 5)
+decoder("qwen2_yarn", Qwen2ForCausalLM, Qwen2Config(**{**tall, "num_hidden_layers": 1}, num_key_value_heads=4, rope_parameters=dict(
+    rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=8)), 9)
+decoder("qwen3", Qwen3ForCausalLM, Qwen3Config(**tall, num_key_value_heads=2, head_dim=8), 6)
+small = dict(vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, max_position_embeddings=20)
+bert("bert", BertModel, BertConfig(**small), 7)
+bert("bert_mlm", BertForMaskedLM, BertConfig(**small, hidden_act="relu", layer_norm_eps=1e-5), 8)

@@ -1,0 +1,670 @@
+/* test_score.c: attention's language: .where, .score and .with against the same texts computed by
+ * eg_expr over scores in memory, in both forms: values, all gradients, layouts, offsets, the sink,
+ * weights without a softmax, bits, refusals, memory. */
+#include "tests.h"
+#include "wave.h"
+
+/* -- a call and its operands ------------------------------------------------------------------ */
+enum { B = 2, H = 3, Q = 70, K = 90, D = 5, E = 4, FLOATS = 6, MOST = 10 };
+/* Operands by the letters b h i j: q, k, v; then what .with can give. */
+typedef struct operands {
+    eg_tensor *q, *k, *v, *sink;
+    eg_tensor *r, *c, *u, *t, *doc, *far, *keep, *cd; /* r[h,40] c[b,h,j] u[h] t[i,j] cd[j,b] */
+} operands;
+static eg_tensor *drawn(eg_ctx *cx, eg_dtype type, double size, int rank, const int64_t *dim)
+{
+    return eg_cast(eg_normal_n(cx, EG_F64, 0, size, rank, dim), type);
+}
+#define DRAWN(size, ...)                                                               \
+    drawn(cx, type, size, (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), \
+          (int64_t[]){ __VA_ARGS__ })
+static void draw_operands(operands *o, eg_ctx *cx, eg_dtype type, int queries, int keys)
+{
+    *o = (operands){ .q = DRAWN(1.2, B, queries, H, D),
+                     .k = DRAWN(1.2, B, keys, H, D),
+                     .v = DRAWN(1, B, keys, H, E),
+                     .sink = DRAWN(1, H),
+                     .r = DRAWN(.5, H, 40),
+                     .c = DRAWN(.5, B, H, keys),
+                     .u = DRAWN(.5, H),
+                     .t = DRAWN(.5, queries, keys),
+                     .cd = DRAWN(.5, keys, B) };
+    int64_t *doc = malloc((size_t)(B * keys) * sizeof *doc);
+    for (int b = 0; b < B; b++)
+        for (int j = 0; j < keys; j++) doc[b * keys + j] = j / (17 + 6 * b);
+    o->doc = eg_from(cx, doc, B, keys);
+    free(doc);
+    o->far = eg_randint(cx, 0, 40, 60);
+    o->keep = eg_gt(eg_uniform(cx, 0, 1, B, keys), eg_full_n(cx, eg_default_type(cx), .3, 0, NULL));
+}
+/* The tensors that the texts name, for .with; and those of them that are floats. */
+static int named(const operands *o, const char *where, const char *score, eg_given *with,
+                 eg_tensor **floats)
+{
+    const eg_given all[] = { { "r", o->r },     { "c", o->c },      { "u", o->u },
+                             { "t", o->t },     { "cd", o->cd },    { "doc", o->doc },
+                             { "far", o->far }, { "keep", o->keep } };
+    int n = 0, m = 0;
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        char read[16];
+        snprintf(read, sizeof read, "%s[", all[k].name);
+        bool there = false;
+        for (int w = 0; w < 2; w++) {
+            const char *text = w ? score : where;
+            for (const char *s = text; s && (s = strstr(s, read)); s++)
+                there |= s == text || !strchr("abcdefghijklmnopqrstuvwxyz", s[-1]);
+        }
+        if (!there) continue;
+        with[n++] = all[k];
+        if (eg_type(all[k].x) == eg_type(o->q) && floats) floats[m++] = all[k].x;
+    }
+    return m;
+}
+typedef struct text_case {
+    const char *name, *where, *score;
+    bool sink, no_softmax;
+} text_case;
+/* clang-format off */
+static const text_case cases[] = {
+    { "soft cap", "j <= i", "3 * tanh(score / 3)", false, false },
+    { "table of distances", "j <= i", "score + r[h, clip(i - j, 0, 39)]", false, false },
+    { "table, no mask", NULL, "score + r[h, clip(i - j + 20, 0, 39)]", false, false },
+    { "T5 and cap", "j <= i", "3 * tanh((score + r[h, far[clip(i - j, 0, 59)]]) / 3)",
+      false, false },
+    { "learned alibi", "j <= i", "score - exp(u[h]) * abs(i - j)", false, false },
+    { "forgetting", "j <= i", "score + c[b, h, i] - c[b, h, j]", false, false },
+    { "documents", "j <= i & doc[b, i] == doc[b, j]", NULL, false, false },
+    { "documents, both ways", "doc[b, i] == doc[b, j]", "score * 2", false, false },
+    { "documents and positions", "doc[b, i] == doc[b, j] & j <= i", "score + t[i, j]",
+      false, false },
+    { "bias of pairs", NULL, "score + t[i, j]", false, false },
+    { "padding", "keep[b, j] & j <= i", NULL, false, false },
+    { "padding or window", "keep[b, j] | i - 8 < j <= i", "score * u[h]", false, false },
+    { "sigmoid", "j <= i", "sigmoid(score + u[h])", false, true },
+    { "retention", "j <= i", "score * pow(0.9 + 0.05 * u[h] * u[h], i - j)", false, true },
+    { "no softmax, nothing else", NULL, NULL, false, true },
+    { "squares", "i - 20 < j <= i", "score * score / |j|", false, true },
+    { "sink", "j <= i", NULL, true, false },
+    { "sink, rows of nothing", "j < i - 30", "score + u[h]", true, false },
+    { "sizes", "j - |j| <= i - |i|", "score / sqrt(|j|) + r[h, i % 40]", false, false },
+    { "chosen", NULL, "(i - j) % 3 == 0 ? score : doc[b, i] * 0.1 - abs(score)", false, false },
+    { "no score", "j <= i", "r[h, clip(i - j, 0, 39)] * cd[j, b]", false, false },
+    { "no number of any tensor", NULL, "-0.1 * abs(i - j)", false, false },
+    { "a step", "j <= i", "score > 0 ? 1.0 : 0.5", false, false },
+    { "keys alone", "j != 5", "score + cd[j, b]", true, false },
+    { "derivatives that are infinite where it is forbidden", "j <= i",
+      "score / (1 + i - j)", false, false },
+    { "values that are infinite where it is forbidden", "j < i",
+      "score + log(i - j) * u[h]", false, false },
+};
+/* clang-format on */
+enum { CASES = sizeof cases / sizeof *cases };
+
+static eg_tensor *attended(const operands *o, const text_case *c, eg_form form, eg_tensor **lse)
+{
+    eg_attention_args a = { .size = sizeof a,
+                            .spec = "bihd,bjhd,bjhe->bihe",
+                            .q = o->q,
+                            .k = o->k,
+                            .v = o->v,
+                            .where = c->where,
+                            .score = c->score,
+                            .no_softmax = c->no_softmax,
+                            .lse = lse,
+                            .form = form };
+    if (c->sink) a.sink = (eg_masked){ "h", o->sink };
+    named(o, c->where, c->score, a.with, NULL);
+    return eg_attention_with(&a);
+}
+/* The meaning of a call: eg_expr over the scores in memory. Forbidden pairs read the score's value
+ * at the diagonal of an allowed expression: 0 in the place of what they have. */
+static eg_tensor *meant(const operands *o, const text_case *c)
+{
+    eg_ctx *cx = eg_context(o->q);
+    eg_tensor *s = eg_scale(eg_einsum("bihd,bjhd->bhij", o->q, o->k), 1 / sqrt(D)), *mask = NULL;
+    if (c->where) {
+        eg_expr_args m = { .size = sizeof m, .axes = "b=2 h=3 i j", .text = c->where };
+        char axes[64];
+        snprintf(axes, sizeof axes, "b=%d h=%d i=%d j=%d", B, H, (int)eg_dim(o->q, 1),
+                 (int)eg_dim(o->k, 1));
+        m.axes = axes;
+        char text[200];
+        snprintf(text, sizeof text, "(%s) & (0 * zero < 1)", c->where);
+        m.text = text;
+        eg_given with[9] = { { NULL, NULL } };
+        named(o, c->where, NULL, with, NULL);
+        int n = 0;
+        while (with[n].name) m.with[n] = with[n], n++;
+        m.with[n] = (eg_given){ "zero", eg_detach(s) };
+        mask = eg_expr_with(&m);
+    }
+    if (c->score) {
+        eg_expr_args f = { .size = sizeof f, .axes = "b h i j" };
+        char text[400];
+        eg_given with[9] = { { NULL, NULL } };
+        named(o, NULL, c->score, with, NULL);
+        int n = 0;
+        while (with[n].name) f.with[n] = with[n], n++;
+        if (strstr(c->score, "score")) {
+            snprintf(text, sizeof text, "%s", c->score);
+            f.with[n] = (eg_given){ "score", s };
+        } else {
+            snprintf(text, sizeof text, "%s + 0 * score", c->score);
+            f.with[n] = (eg_given){ "score", eg_detach(s) };
+        }
+        f.text = text;
+        s = eg_expr_with(&f);
+    }
+    eg_tensor *zero = eg_full_n(cx, eg_type(s), 0, 0, NULL), *w;
+    if (c->no_softmax)
+        w = mask ? eg_where(mask, s, zero) : s;
+    else if (c->sink) { /* one more key, without a value */
+        eg_tensor *low = eg_full_n(cx, eg_type(s), -1e30, 0, NULL);
+        eg_tensor *masked = mask ? eg_where(mask, s, low) : s;
+        eg_tensor *z = eg_expand(eg_reshape(o->sink, 1, H, 1, 1), B, H, eg_dim(o->q, 1), 1);
+        w = eg_slice_axis(eg_softmax("b h i [j]", eg_concat_axis(3, masked, z)), 3, 0,
+                          eg_dim(o->k, 1), 1);
+    } else
+        w = mask ? eg_softmax("b h i [j]", s, .keep = { "b h i j", mask })
+                 : eg_softmax("b h i [j]", s);
+    return eg_einsum("bhij,bjhe->bihe", w, o->v);
+}
+static void near(const char *name, const char *what, eg_tensor *a, eg_tensor *b, double tolerance)
+{
+    ck_assert_msg(eg_ok(a) && eg_ok(b), "%s: %s: %s", name, what, eg_error(eg_context(a)));
+    const double size = eg_item(eg_max(NULL, eg_abs(b))),
+                 off = eg_item(eg_max(NULL, eg_abs(eg_sub(a, b))));
+    ck_assert_msg(off <= tolerance * fmax(size, 1), "%s: %s is off by %g of %g", name, what, off,
+                  size);
+}
+/* y and the cotangents of q, k, v, the floats of .with and the sink. */
+static int all_gradients(const operands *o, const text_case *c, eg_tensor *y, eg_tensor **x,
+                         eg_tensor **d)
+{
+    eg_given with[9] = { { NULL, NULL } };
+    x[0] = o->q, x[1] = o->k, x[2] = o->v;
+    int n = 3 + named(o, c->where, c->score, with, x + 3);
+    if (c->sink) x[n++] = o->sink;
+    eg_tensor *g = eg_zeros_like(y);
+    for (int64_t k = 0; k < eg_size(g); k++)
+        if (eg_type(g) == EG_F64)
+            eg_mut_f64(g)[k] = cos(.3 * (double)k);
+        else
+            eg_mut_f32(g)[k] = (float)cos(.3 * (double)k);
+    for (int k = 0; k < n; k++) d[k] = NULL;
+    ck_assert_msg(!eg_grad(y, g, n, x, d), "%s: %s", c->name, eg_error(eg_context(y)));
+    return n;
+}
+/* Where derivatives of forbidden pairs are infinite, eg_expr over all pairs has NaN: only the form
+ * in memory and the fused one are compared then. */
+static bool wild(const text_case *c) { return strstr(c->name, "forbidden") != NULL; }
+static void as_meant(const text_case *c, eg_dtype type, double tolerance)
+{
+    eg_ctx *cx = eg_open(.dtype = type);
+    operands o;
+    draw_operands(&o, cx, type, Q, strstr(c->name, "rows of") ? Q : K);
+    if (c->score && strstr(c->score, "c[b, h, i]"))
+        o.c = drawn(cx, type, .5, 3, (int64_t[]){ B, H, K });
+    eg_tensor *x[MOST], *d[3][MOST], *y[3];
+    for (int f = 0; f < 3; f++) {
+        if (f == 0 && wild(c)) continue;
+        y[f] = f == 0 ? meant(&o, c) : attended(&o, c, f == 1 ? EG_UNFUSED : EG_FUSED, NULL);
+        ck_assert_msg(!eg_error(cx), "%s: %s", c->name, eg_error(cx));
+        const int n = all_gradients(&o, c, y[f], x, d[f]);
+        const int base = wild(c) ? 1 : 0;
+        if (f == base) continue;
+        near(c->name, f == 1 ? "y" : "fused y", y[f], y[base], tolerance);
+        for (int k = 0; k < n; k++) {
+            char what[40];
+            snprintf(what, sizeof what, "%scotangent %d", f == 1 ? "" : "fused ", k);
+            near(c->name, what, d[f][k], d[base][k], tolerance * 4);
+        }
+    }
+    ck_assert_str_eq(eg_op_of(y[2])->name, "attention");
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+GROUP("meaning", .timeout = 60)
+LOOP_TEST(texts_in_f64, CASES) { as_meant(&cases[_i], EG_F64, 1e-12); }
+LOOP_TEST(texts_in_f32, CASES) { as_meant(&cases[_i], EG_F32, 3e-5); }
+
+/* -- random texts ----------------------------------------------------------------------------- */
+typedef struct writer {
+    uint64_t state;
+    char text[600];
+    size_t n;
+} writer;
+static unsigned pick(writer *w, unsigned n)
+{
+    w->state = w->state * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(w->state >> 33) % n;
+}
+static void say(writer *w, const char *s)
+{
+    w->n += (size_t)snprintf(w->text + w->n, sizeof w->text - w->n, "%s", s);
+}
+static void say_number(writer *w, int depth)
+{
+    static const char *const leaf[] = {
+        "score", "u[h]", "cd[j, b]", "t[i, j]", "c[b, h, j]", "0.5", "r[h, abs(i - j) % 40]",
+        "score"
+    };
+    static const char *const one[] = { "tanh(", "sigmoid(", "0.1 * abs(",
+                                       "sin(",  "-(",       "0.2 * softplus(" };
+    static const char *const two[] = { " + ", " - ", " * " };
+    const unsigned way = depth == 3 ? 2 + pick(w, 5) : depth ? pick(w, 7) : 0;
+    if (way < 2) {
+        say(w, leaf[pick(w, 8)]);
+    } else if (way < 4) {
+        say(w, one[pick(w, 6)]);
+        say_number(w, depth - 1);
+        say(w, ")");
+    } else if (way < 6) {
+        say(w, "(");
+        say_number(w, depth - 1);
+        say(w, two[pick(w, 3)]);
+        say_number(w, depth - 1);
+        say(w, ")");
+    } else {
+        say(w, pick(w, 2) ? "((i + j) % 3 == 0 ? " : "(doc[b, i] == doc[b, j] ? ");
+        say_number(w, depth - 1);
+        say(w, " : ");
+        say_number(w, depth - 1);
+        say(w, ")");
+    }
+}
+static void say_mask(writer *w)
+{
+    static const char *const some[] = {
+        "j <= i",     "keep[b, j]",           "doc[b, i] == doc[b, j]",
+        "i - 30 < j", "(i + h) % 2 == j % 2", "far[j / 2] > 9"
+    };
+    say(w, some[pick(w, 6)]);
+    if (pick(w, 2)) say(w, pick(w, 2) ? " & " : " | "), say(w, some[pick(w, 6)]);
+}
+LOOP_TEST(random_texts, 40 / SLOWER)
+{
+    writer score = { .state = (uint64_t)_i * 77 + 5 }, where = { .state = (uint64_t)_i * 31 + 1 };
+    const char *all = getenv("EG_EXPRESSIONS");
+    const int64_t count = all ? strtoll(all, NULL, 10) / 40 + 1 : 1;
+    for (int64_t k = 0; k < count; k++) {
+        score.n = where.n = 0;
+        score.text[0] = where.text[0] = 0;
+        say_number(&score, 3);
+        if (pick(&where, 4)) say_mask(&where);
+        text_case c = { "random", where.n ? where.text : NULL, score.text, false,
+                        pick(&where, 4) == 0 };
+        c.sink = !c.no_softmax && pick(&where, 3) == 0;
+        char name[1300];
+        snprintf(name, sizeof name, "\"%s\" where \"%s\"", score.text, where.text);
+        c.name = name;
+        as_meant(&c, EG_F64, 1e-11);
+    }
+}
+
+/* -- bits ------------------------------------------------------------------------------------- */
+GROUP("bits", .timeout = 60)
+TEST(strides_change_no_bit)
+{
+    static const text_case c = { "strides", "j <= i & doc[b, i] == doc[b, j]",
+                                 "score * u[h] + r[h, clip(i - j, 0, 39)] + c[b, h, j] + t[i, j]",
+                                 true, false };
+    eg_ctx *cx = eg_open();
+    operands o, p;
+    draw_operands(&o, cx, EG_F32, K, K);
+    p = o;
+    p.q = eg_transpose(eg_copy(eg_transpose(o.q, 1, 3)), 1, 3);
+    p.r = eg_flip_axis(eg_copy(eg_flip_axis(o.r, 1)), 1);
+    p.c = eg_transpose(eg_copy(eg_transpose(o.c, 0, 2)), 0, 2);
+    p.t = eg_slice_axis(eg_concat_axis(1, o.t, o.t), 1, 0, K, 1);
+    p.doc = eg_transpose(eg_copy(eg_transpose(o.doc, 0, 1)), 0, 1);
+    for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+        eg_tensor *x[MOST], *d[2][MOST], *y[2];
+        for (int k = 0; k < 2; k++) y[k] = attended(k ? &p : &o, &c, (eg_form)form, NULL);
+        const int n = all_gradients(&o, &c, y[0], x, d[0]);
+        all_gradients(&p, &c, y[1], x, d[1]);
+        ck_assert(same_bits(y[0], y[1]));
+        for (int k = 0; k < n; k++)
+            ck_assert_msg(same_bits(d[0][k], d[1][k]), "form %d, cotangent %d", form, k);
+    }
+    eg_tensor *one = eg_ones(cx, 1), *many = eg_expand(one, H), *x[MOST], *d[MOST];
+    o.u = many;
+    all_gradients(&o, &c, attended(&o, &c, EG_FUSED, NULL), x, d);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+TEST(threads_and_recording_change_no_bit)
+{
+    eg_tensor *first[MOST + 1];
+    eg_ctx *base = eg_open(.threads = 1);
+    for (size_t c = 0; c < CASES; c++)
+        for (int way = 0; way < 3; way++) { /* one thread, two, five */
+            eg_ctx *cx = eg_open(.threads = way == 0 ? 1 : way == 1 ? 2 : 5);
+            operands o;
+            eg_tensor *x[MOST], *d[MOST], *lse;
+            eg_seed(cx, 5);
+            draw_operands(&o, cx, EG_F32, 300, 300);
+            eg_tensor *y = attended(&o, &cases[c], EG_FUSED, NULL);
+            const int n = all_gradients(&o, &cases[c], y, x, d);
+            d[n] = y;
+            for (int k = 0; k <= n; k++)
+                if (way == 0)
+                    first[k] = eg_from_n(base, EG_F32, eg_raw(eg_contiguous(d[k]), NULL),
+                                         eg_rank(d[k]), eg_dims(d[k]));
+                else
+                    ck_assert_msg(same_bits(d[k], first[k]), "%s: %d threads, %d of %d",
+                                  cases[c].name, way, k, n);
+            eg_nograd(cx, true);
+            ck_assert(same_bits(y, attended(&o, &cases[c], EG_FUSED, NULL)));
+            eg_nograd(cx, false);
+            if (!cases[c].no_softmax)
+                ck_assert(same_bits(y, attended(&o, &cases[c], EG_FUSED, &lse)));
+            eg_assert_ok(cx);
+            eg_close(cx);
+        }
+    eg_close(base);
+}
+/* Nothing of a document is seen outside it. */
+TEST(documents_do_not_see_each_other)
+{
+    static const text_case c = { "documents", "j <= i & doc[b, i] == doc[b, j]",
+                                 "score + r[h, clip(i - j, 0, 39)]", false, false };
+    for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+        eg_ctx *cx = eg_open();
+        operands o;
+        eg_tensor *x[MOST], *d[2][MOST], *y[2];
+        draw_operands(&o, cx, EG_F32, 300, 300);
+        for (int k = 0; k < 2; k++) {
+            if (k) { /* document 3 of batch element 0 is other keys and values, one of them NaN */
+                o.k = eg_copy(o.k), o.v = eg_copy(o.v);
+                for (int j = 51; j < 68; j++)
+                    for (int h = 0; h < H; h++) {
+                        put_n(o.k, j == 60 ? NAN : 3. * h - j, 4, (int[]){ 0, j, h, 1 });
+                        put_n(o.v, j == 59 ? INFINITY : j, 4, (int[]){ 0, j, h, 2 });
+                    }
+            }
+            y[k] = attended(&o, &c, (eg_form)form, NULL);
+            all_gradients(&o, &c, y[k], x, d[k]);
+        }
+        eg_assert_ok(cx);
+        for (int part = 0; part < 2; part++) {
+            const int64_t from = part ? 68 : 0, to = part ? 300 : 51;
+            ck_assert(same_bits(eg_slice_axis(y[0], 1, from, to, 1),
+                                eg_slice_axis(y[1], 1, from, to, 1)));
+            for (int k = 0; k < 3; k++)
+                ck_assert(same_bits(eg_slice_axis(d[0][k], 1, from, to, 1),
+                                    eg_slice_axis(d[1][k], 1, from, to, 1)));
+        }
+        eg_close(cx);
+    }
+}
+
+/* -- offsets: a row at a time is the whole ---------------------------------------------------- */
+GROUP("options", .timeout = 60)
+TEST(decoding_gives_the_whole_pass)
+{
+    static const char *const where[] = { "j <= i", "i - 9 < j <= i & doc[b, i] == doc[b, j]",
+                                         "j - |j| <= i - |i|" };
+    static const char *const score[] = { "score + r[h, clip(i - j, 0, 39)]",
+                                         "3 * tanh(score / 3) + c[b, h, i] - c[b, h, j]",
+                                         "score * (1 + i) / |i|" };
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    operands o;
+    draw_operands(&o, cx, EG_F64, K, K);
+    eg_tensor *slopes = eg_scale(eg_ones(cx, H), .25),
+              *bias = drawn(cx, EG_F64, 1, 2, (int64_t[]){ K, K });
+    for (int t = 0; t < 3; t++)
+        for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+            eg_attention_args a = { .size = sizeof a,
+                                    .spec = "bihd,bjhd,bjhe->bihe",
+                                    .q = o.q,
+                                    .k = o.k,
+                                    .v = o.v,
+                                    .where = where[t],
+                                    .score = score[t],
+                                    .alibi = { "h", slopes },
+                                    .bias = { "ij", bias },
+                                    .form = (eg_form)form };
+            named(&o, where[t], score[t], a.with, NULL);
+            eg_tensor *all = eg_attention_with(&a);
+            eg_assert_ok(cx);
+            for (int i = 0; i < K; i += 13) {
+                a.q = eg_slice_axis(o.q, 1, i, i + 1, 1);
+                a.bias.x = eg_slice_axis(bias, 0, i, i + 1, 1);
+                a.offset = i;
+                if (t == 2) { /* |i| is what was seen so far, |j| too */
+                    a.k = eg_slice_axis(o.k, 1, 0, i + 1, 1),
+                    a.v = eg_slice_axis(o.v, 1, 0, i + 1, 1);
+                    continue; /* |j| is another number then: the text has another meaning */
+                }
+                eg_tensor *row = eg_attention_with(&a);
+                eg_assert_ok(cx);
+                eg_assert_close(row, eg_slice_axis(all, 1, i, i + 1, 1), 1e-13);
+            }
+        }
+    eg_close(cx);
+}
+TEST(several_letters_of_queries_and_keys)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    const eg_dtype type = EG_F64;
+    for (int grid = 0; grid < 2; grid++) { /* of queries, of keys */
+        eg_tensor *x[] = { grid ? DRAWN(1, 40, D) : DRAWN(1, 6, 7, D),
+                           grid ? DRAWN(1, 9, 11, D) : DRAWN(1, 80, D),
+                           grid ? DRAWN(1, 9, 11, E) : DRAWN(1, 80, E), DRAWN(1, 20),
+                           grid ? DRAWN(1, 40, 11) : DRAWN(1, 80, 6) };
+        eg_tensor *y[2], *d[2][5];
+        for (int f = 0; f < 2; f++) {
+            y[f] = eg_attention(
+                grid ? "i d, s t d, s t e -> i e" : "x y d, j d, j e -> y x e", x[0], x[1], x[2],
+                .where = grid ? "abs(i / 4 - s) + t < 12" : "abs(x - j / 9) + y < 9",
+                .score = grid ? "score * r[abs(i % 7 - s) + t] + p[i, t]"
+                              : "score * r[abs(x - j % 9) + y] + p[j, x]",
+                .with = { { "r", x[3] }, { "p", x[4] } }, .form = f ? EG_FUSED : EG_UNFUSED);
+            ck_assert_msg(!eg_grad(eg_sum(NULL, eg_square(y[f])), NULL, 5, x, d[f]), "%s",
+                          eg_error(cx));
+        }
+        near("grid", "y", y[1], y[0], 1e-13);
+        for (int k = 0; k < 5; k++) near("grid", "cotangent", d[1][k], d[0][k], 1e-12);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+/* The same text and shapes, other values of a tensor of integers. */
+TEST(values_are_looked_at_in_every_call)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = wave(cx, 0, 6, 3), *k = wave(cx, 1, 8, 3), *v = wave(cx, 2, 8, 2),
+              *r = wave(cx, 3, 4);
+    for (int round = 0; round < 3; round++)
+        for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+            eg_tensor *b = eg_from(cx, ((int[]){ 0, 3, 1, round ? 2 : 0, 0, 0, 2, 1 }), 8);
+            eg_tensor *y = eg_attention("id,jd,je->ie", q, k, v, .score = "score + r[b[j]]",
+                                        .with = { { "r", r }, { "b", b } }, .form = (eg_form)form);
+            eg_tensor *z =
+                eg_attention("id,jd,je->ie", q, k, v, .bias = { "j", eg_at("[r], j -> j", r, b) },
+                             .form = (eg_form)form);
+            eg_assert_close(y, z, 1e-14);
+        }
+    eg_assert_ok(cx);
+    eg_attention(
+        "id,jd,je->ie", q, k, v, .score = "score + r[b[j]]",
+        .with = { { "r", r }, { "b", eg_from(cx, ((int[]){ 0, 3, 4, 0, 0, 0, 2, 1 }), 8) } });
+    eg_assert_error(cx,
+                    "attention: the index of axis 0 of 'r' goes from 0 to 4, but that axis is 4: "
+                    "'j' is 8\n  score + r[b[j]]\n            ^^^^");
+    eg_close(cx);
+}
+static eg_tensor *scored_text(void *form, eg_tensor *const *x)
+{
+    return eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i + 1",
+                        .score = "2 * tanh((score * u[h] + r[h, clip(i - j, 0, 3)]) / 2)",
+                        .with = { { "r", x[3] }, { "u", x[4] } }, .sink = { "h", x[5] },
+                        .form = *(eg_form *)form);
+}
+static eg_tensor *unnormalised(void *form, eg_tensor *const *x)
+{
+    return eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i + 1",
+                        .score = "sigmoid(score + u[h])", .with = { { "u", x[3] } },
+                        .no_softmax = true, .form = *(eg_form *)form);
+}
+TEST(second_derivatives)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (eg_form form = EG_FUSED; form <= EG_UNFUSED; form++) {
+        eg_assert_grad2(scored_text, &form, wave(cx, 0, 4, 2, 3), wave(cx, 1, 5, 2, 3),
+                        wave(cx, 2, 5, 2, 2), wave(cx, 3, 2, 4), wave(cx, 4, 2), wave(cx, 5, 2));
+        eg_assert_grad2(unnormalised, &form, wave(cx, 0, 4, 2, 3), wave(cx, 1, 5, 2, 3),
+                        wave(cx, 2, 5, 2, 2), wave(cx, 4, 2));
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+TEST(a_sink_is_a_key_without_a_value)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    operands o;
+    draw_operands(&o, cx, EG_F64, 40, 40);
+    for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+        eg_tensor *w, *lse;
+        int64_t empty = -1;
+        eg_tensor *y = eg_attention("bihd,bjhd,bjhe->bihe", o.q, o.k, o.v, .where = "j < i",
+                                    .sink = { "h", o.sink }, .weights = &w, .lse = &lse,
+                                    .empty = &empty, .form = (eg_form)form);
+        eg_assert_ok(cx);
+        ck_assert_int_eq(empty, 0);
+        /* Σ w + e^(z − lse) = 1, and a row without keys is 0 with the log-sum-exp z */
+        eg_tensor *rest = eg_on("bih,h", eg_sub, lse, o.sink);
+        eg_assert_close(eg_add(eg_sum("b i h [j]", w), eg_exp(eg_neg(rest))), eg_ones_like(lse),
+                        1e-13);
+        ck_assert_double_eq(eg_item(eg_max(NULL, eg_abs(eg_slice_axis(y, 1, 0, 1, 1)))), 0);
+        eg_assert_close(eg_reshape(eg_slice_axis(eg_slice_axis(lse, 0, 0, 1, 1), 1, 0, 1, 1), H),
+                        o.sink, 1e-14);
+        eg_tensor *dz, *by_lse[1];
+        ck_assert(!eg_grad(eg_sum(NULL, lse), NULL, 1, &o.sink, by_lse));
+        eg_assert_close(by_lse[0], eg_einsum("bih->h", eg_exp(eg_neg(rest))), 1e-12);
+        (void)dz;
+    }
+    eg_close(cx);
+}
+static eg_tensor *mixed(void *m, eg_tensor *s) { return eg_einsum("bihj,hg->bigj", s, m); }
+typedef struct heads_mixed {
+    eg_tensor *before, *after;
+} heads_mixed;
+static eg_tensor *mixed_before(void *m, eg_tensor *s)
+{
+    return mixed(((heads_mixed *)m)->before, s);
+}
+static eg_tensor *mixed_after(void *m, eg_tensor *w) { return mixed(((heads_mixed *)m)->after, w); }
+TEST(talking_heads_in_one_call)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    operands o;
+    draw_operands(&o, cx, EG_F64, 12, 14);
+    heads_mixed m = { wave(cx, 0, H, H), wave(cx, 1, H, H) };
+    eg_tensor *w, *y = eg_attention("bihd,bjhd,bjhe->bihe", o.q, o.k, o.v, .where = "j <= i",
+                                    .score_fn = mixed_before, .weights_fn = mixed_after, .user = &m,
+                                    .weights_axes = "bihj", .weights = &w);
+    eg_tensor *s = mixed(m.before, eg_scale(eg_einsum("bihd,bjhd->bihj", o.q, o.k), 1 / sqrt(D)));
+    eg_tensor *v = mixed(m.after, eg_softmax("b i h [j]", s, .where = "j <= i"));
+    eg_assert_close(w, v, 1e-14);
+    eg_assert_close(y, eg_einsum("bihj,bjhe->bihe", v, o.v), 1e-14);
+    eg_attention("bihd,bjhd,bjhe->bihe", o.q, o.k, o.v, .weights_fn = mixed_after, .user = &m,
+                 .form = EG_FUSED);
+    eg_assert_error(cx, "attention: .form is EG_FUSED, but .weights_fn works on weights in memory");
+    eg_close(cx);
+}
+
+/* -- refusals --------------------------------------------------------------------------------- */
+GROUP("refusals")
+TEST(texts_refuse)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *q = eg_ones(cx, 2, 4, 3), *k = eg_ones(cx, 2, 5, 3), *v = eg_ones(cx, 2, 5, 6),
+              *r = eg_ones(cx, 4), *n = eg_from(cx, ((int[]){ 0, 1, 2, 3, 4 }), 5);
+#define REFUSED(says, ...)                                                     \
+    ck_assert(!eg_ok(eg_attention("bid,bjd,bje->bie", q, k, v, __VA_ARGS__))); \
+    eg_assert_error(cx, says)
+    REFUSED(
+        "attention: the score's index 'd' is not one of 'b', 'i', 'j'\n  score * d\n          ^",
+        .score = "score * d");
+    REFUSED("is 'score' meant?", .score = "scor * 2");
+    REFUSED("\n  scor * 2\n  ^^^^", .score = "scor * 2");
+    REFUSED("the score is a truth, not a number", .score = "j <= i");
+    REFUSED("the predicate is a number, not a truth", .where = "j - i");
+    REFUSED(
+        "attention: the index of axis 0 of 'r' goes from -4 to 3, but that axis is 4: 'i' is 4, "
+        "'j' is 5\n  score + r[i - j]\n            ^^^^^",
+        .score = "score + r[i - j]", .with = { { "r", r } });
+    REFUSED("'r' is f32, and a predicate reads whole numbers and truths", .where = "r[i] < 2",
+            .with = { { "r", r } });
+    REFUSED("attention: 'n' of .with does not stand in .where or .score", .score = "score * 2",
+            .with = { { "n", n } });
+    REFUSED("attention: 'j' is a letter and cannot be a tensor's name too", .where = "j <= i",
+            .with = { { "j", n } });
+    REFUSED("attention: 'n' of .with is NULL", .where = "n[j] <= i", .with = { { "n", NULL } });
+    REFUSED("attention: the query is f32 but 'r' of .with is f64; eg_cast one of them",
+            .score = "score + r[i]", .with = { { "r", eg_cast(r, EG_F64) } });
+    REFUSED("attention: .lse speaks of a softmax, and .no_softmax is given", .no_softmax = true,
+            .lse = &(eg_tensor *){ NULL });
+    REFUSED("attention: .sink speaks of a softmax", .no_softmax = true,
+            .sink = { "b", eg_ones(cx, 2) });
+    REFUSED("a sink stands beside all keys and has no index 'j'", .sink = { "j", eg_ones(cx, 5) });
+    REFUSED("attention: .sink is f64 but the scores are f32",
+            .sink = { "b", eg_cast(eg_ones(cx, 2), EG_F64) });
+    REFUSED("goes from 2 to 5, but that axis is 4", .score = "score + r[i]", .with = { { "r", r } },
+            .offset = 2);
+    eg_close(cx);
+}
+
+/* -- memory ----------------------------------------------------------------------------------- */
+GROUP("memory", .timeout = 120)
+TEST(each_allocation_may_fail)
+{
+    int left = 0;
+    for (int most = 0, done = 0; !done; most++) {
+        left = most;
+        eg_ctx *cx = eg_open(.realloc = failing, .user = &left, .threads = 1, .dtype = EG_F64);
+        if (!cx) continue;
+        eg_tensor *x[] = { eg_ones(cx, 40, 2, 4), eg_ones(cx, 60, 2, 4), eg_ones(cx, 60, 2, 4),
+                           eg_ones(cx, 2, 8), eg_ones(cx, 2) },
+                  *d[5], *dd[5];
+        eg_tensor *n = eg_randint(cx, 0, 3, 60);
+        eg_tensor *y = eg_attention(
+            "ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i & n[i] == n[j]",
+            .score = "tanh(score + r[h, clip(i - j, 0, 7)])", .with = { { "n", n }, { "r", x[3] } },
+            .sink = { "h", x[4] }, .form = EG_FUSED);
+        const int failed = eg_grad(y, y, 5, x, d) || eg_grad(d[3], d[3], 5, x, dd);
+        done = !failed && !eg_error(cx);
+        if (!done)
+            ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), "memory"), "%s", eg_error(cx));
+        left = 1 << 30;
+        eg_close(cx);
+        ck_assert_int_lt(most, 600);
+    }
+}
+/* Beyond operands and results nothing grows with queries × keys. */
+TEST(memory_grows_with_the_length_alone)
+{
+    static const int which[] = { 0, 1, 3, 4, 5, 6, 12, 16 };
+    for (size_t w = 0; w < sizeof which / sizeof *which; w++) {
+        const text_case *c = &cases[which[w]];
+        size_t peak[2];
+        for (int big = 0; big < 2; big++) {
+            const int n = big ? 1024 : 512;
+            eg_ctx *cx = eg_open(.threads = 1);
+            operands o;
+            eg_tensor *x[MOST], *d[MOST];
+            draw_operands(&o, cx, EG_F32, n, n);
+            o.t = NULL;
+            eg_stats_reset(cx);
+            const size_t before = eg_stats(cx).used;
+            all_gradients(&o, c, attended(&o, c, EG_FUSED, NULL), x, d);
+            eg_assert_ok(cx);
+            peak[big] = eg_stats(cx).used_peak - before;
+            eg_close(cx);
+        }
+        ck_assert_msg(peak[1] < 2.5 * (double)peak[0] + 1e5, "%s: %zu, then %zu bytes", c->name,
+                      peak[0], peak[1]);
+    }
+}
