@@ -127,9 +127,9 @@ typedef struct eg_mha {
     int64_t rotary_width;
     eg_tensor *rotary_frequencies; /* NULL: from the base */
     bool turned, interleaved;      /* turned: there are rotary positions */
-    bool zero_attn, no_softmax;
-    const char *where, *score; /* NULL: none */
-    eg_given with[8];          /* ends at a NULL name */
+    bool zero_attn;
+    const char *where, *score;
+    eg_given with[8];
     eg_core *core;
     const eg_linear_attention_args *linear; /* NULL: softmax */
     eg_tensor *alibi;                       /* (h) slopes; NULL: none */
@@ -140,7 +140,6 @@ typedef struct eg_mha {
     eg_tensor *W_qkv, *b_qkv;           /* packed */
     eg_tensor *bias_k, *bias_v;         /* (h d), (h e) of the key heads; NULL: none */
     eg_tensor *sink, *temperature;      /* (h) each; NULL: none */
-    eg_tensor *zero;                    /* (h) zeros, for zero_attn */
     eg_tensor **W_each[4], **b_each[3]; /* per head: q, k, v, o */
     const struct eg__mha_specs *specs;
 } eg_mha;
@@ -161,14 +160,10 @@ typedef struct eg_mha_args {
     /* the attention */
     const char *layout; /* "b i m": axes of the query; key and value have j for i.
                          * "i b m", "i (b c=2) m", "i m" … */
-    /* expressions of the letters b h i j, as eg_attention has them, "clip(i - j, 0, 31)" too */
     const char *where;  /* beside the one of a run: local "i - 64 < j <= i", block-sparse
                          * "i/64 == j/64 | j < 64" */
-    const char *score;  /* "30 * tanh(score / 30)", "score + r[h, clip(i - j, 0, 31)]"; before the
-                         * masks, after scale q·k */
-    eg_given with[8];   /* what they read, parameters for the most part: { "r", table }; must live
-                         * as long as the module; ends at a NULL name */
-    bool no_softmax;    /* the scores are the weights */
+    const char *score;  /* as eg_attention's, over b h i j: "30 * tanh(score / 30)"; NULL: none */
+    eg_given with[8];   /* what where and score read in every run: parameters */
     double scale;       /* of q·k: 1/√d_k, after EG_QK_UNIT 1 */
     eg_qk_norm qk_norm; /* EG_QK_AS_IS */
     double qk_eps;      /* of that norm: 1e-5, of EG_QK_UNIT 0 */
@@ -212,9 +207,9 @@ typedef struct eg_mha_run_args {
     eg_tensor *key;   /* the query */
     eg_tensor *value; /* the key */
     /* masks */
-    const char *where;    /* over b h i j: "j <= i", "doc[b,i] == doc[b,j]" */
-    const char *score;    /* instead of the module's */
-    eg_given with[8];     /* what where and score read, beside the module's: { "doc", doc } */
+    const char *where;    /* over b h i j: "j <= i" */
+    const char *score;    /* as eg_attention's: the module's */
+    eg_given with[8];     /* what where and score read in this run, beside the module's .with */
     eg_masked keep, bias; /* {"bj", pad}, {"hij", relative} */
     eg_masked lengths;    /* as eg_attention's */
     eg_masked alibi;      /* {"h", slopes} instead of the module's */

@@ -43,8 +43,9 @@ typedef struct eg_block_run_args {
     const eg_block *block;
     eg_tensor *x;
     eg_tensor *memory; /* (b j m), where the block has cross attention */
-    const char *where; /* of the self attention, as with, keep, bias and offset */
-    eg_given with[8];  /* what it reads: { "doc", doc }; ends at a NULL name */
+    const char *where; /* of the self attention, as score, with, keep, bias and offset */
+    const char *score;
+    eg_given with[8];
     eg_masked keep, bias;
     int64_t offset;
     eg_masked positions;   /* {"bi", t}: places for rotary positions, as eg_mha_run's */
@@ -110,7 +111,8 @@ typedef struct eg_transformer_run_args {
     eg_tensor *index;    /* (b l) tokens */
     eg_tensor *types;    /* (b l) their types: all 0 */
     const char *where;   /* "j <= i" makes a decoder */
-    eg_given with[8];    /* what it reads: { "doc", doc }; ends at a NULL name */
+    const char *score;   /* of every layer's attention, as eg_mha_run's */
+    eg_given with[8];    /* what where and score read */
     eg_masked keep;      /* {"bj", pad} */
     eg_masked positions; /* {"bi", t}: places for rotary positions, as eg_mha_run's */
     eg_cache *cache;     /* index holds the next tokens only; keep's j counts from the first */

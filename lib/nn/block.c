@@ -57,10 +57,11 @@ static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char 
     o.no_bias = a->no_bias || o.no_bias;
     o.init = o.init ? o.init : a->init;
     if (!self) {
+        memset(o.with, 0, sizeof o.with);
         o.kdim = o.vdim = a->memory_dim;
         o.rotary = 0, o.rotary_frequencies = NULL, o.rotary_width = 0, o.rotary_factor = 0;
-        o.alibi = false, o.where = NULL, o.core = NULL, o.linear = NULL, o.score_fn = NULL;
-        o.score = NULL, o.no_softmax = false, o.with[0] = (eg_given){ 0 };
+        o.alibi = false, o.where = o.score = NULL, o.core = NULL, o.linear = NULL,
+        o.score_fn = NULL;
     }
     return eg_mha_new_with(&o);
 }
@@ -120,6 +121,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                              .mha = m->self,
                              .query = block_in(m, m->norm_self, x),
                              .where = a->where,
+                             .score = a->score,
                              .keep = a->keep,
                              .bias = a->bias,
                              .offset = a->offset,

@@ -86,14 +86,8 @@ static bool mha_turns(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 static bool mha_extras(const eg_mha_args *a, eg_ctx *cx)
 {
     const bool unit = a->qk_norm == EG_QK_UNIT, more = a->bias_kv || a->zero_attn || a->sink;
-    const bool text = a->score || a->with[0].name;
     const double eps = eg_option(a->qk_eps, unit ? 0 : 1e-5), first = eg_option(a->temperature, 0);
-    if (a->d_k_each && text)
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "mha: .score and .with need heads of one width");
-    else if (a->no_softmax && (more || a->linear))
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "mha: .bias_kv, .zero_attn, .sink and .linear do not go with .no_softmax");
-    else if (a->d_k_each && (a->qk_norm || a->temperature || more))
+    if (a->d_k_each && (a->qk_norm || a->temperature || more))
         eg_fail_as(
             cx, EG_ERROR_UNSUPPORTED,
             "mha: .qk_norm, .temperature, .bias_kv, .zero_attn and .sink need heads of one width");
@@ -109,11 +103,10 @@ static bool mha_extras(const eg_mha_args *a, eg_ctx *cx)
         eg_fail_as(cx, EG_ERROR_MISUSE, "mha: temperature is %g", a->temperature);
     else if (a->linear && a->core)
         eg_fail_as(cx, EG_ERROR_MISUSE, "mha: .linear and .core are two attentions; leave one out");
-    else if (a->linear && (more || a->alibi || a->score_fn || text || a->dropout > 0))
-        eg_fail_as(
-            cx, EG_ERROR_UNSUPPORTED,
-            "mha: .bias_kv, .zero_attn, .sink, .alibi, .score, .with, .score_fn and .dropout "
-            "belong to a softmax, which .linear has not");
+    else if (a->linear && (more || a->alibi || a->score_fn || a->dropout > 0))
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "mha: .bias_kv, .zero_attn, .sink, .alibi, .score_fn and .dropout belong to a "
+                   "softmax, which .linear has not");
     else
         return true;
     return false;
@@ -150,7 +143,6 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a)
         .rotary_width = a->rotary_width,
         .interleaved = a->interleaved,
         .zero_attn = a->zero_attn,
-        .no_softmax = a->no_softmax,
         .core = a->core,
         .score_fn = a->score_fn,
         .user = a->user,
@@ -210,7 +202,7 @@ static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *ba
             return eg_spec_fail(layout, EG_ERROR_NOTATION, 0, k,
                                 "the layout has '%c' more than once", c),
                    false;
-        if (strchr("jhdegros", c))
+        if (strchr("jhdeosGRgr", c))
             return eg_spec_fail(layout, EG_ERROR_NOTATION, 0, k,
                                 "the letter '%c' of the layout is the module's own", c),
                    false;
@@ -247,7 +239,7 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
     m->batch = eg__nn_text(p, "%s", batch);
     const bool groups = m->kv_heads != m->heads;
     /* as the core sees them */
-    const char *heads = groups ? "gr" : "h", *keys = groups ? "g" : "h";
+    const char *heads = groups ? "GR" : "h", *keys = groups ? "G" : "h";
     if (m->d_k_each) {
         s->project[EG_Q] = eg__nn_text(p, "%s,ms->%sis", q, batch);
         s->project[EG_K] = s->project[EG_V] = eg__nn_text(p, "%s,ms->%sjs", k, batch);
@@ -261,14 +253,13 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
         s->core = eg__nn_text(p, "%si%sd,%sj%sd,%sj%se->%si%se", batch, heads, batch, keys, batch,
                               keys, batch, heads);
         s->weights = eg__nn_text(p, "%s%sij", batch, heads);
-        s->core_whole = eg__nn_text(p, "%sihd,%sjhd,%sjhe->%sihe", batch, batch, batch, batch);
-        s->weights_whole = eg__nn_text(p, "%shij", batch);
         s->out = eg__nn_text(p, "%sihe,heo->%s", batch, o);
         s->turn_q = eg__nn_text(p, "%sihd,id", batch);
         s->turn_k = eg__nn_text(p, "%sjhd,jd", batch);
         s->gain = eg__nn_text(p, "%sihe,h", batch);
         s->per_head = eg__nn_text(p, "%sihd,h", batch);
         s->extra_score = eg__nn_text(p, "%sihd,hd->%shi", batch, batch);
+        s->rows = eg__nn_text(p, "%shi", batch);
         s->extra_value = eg__nn_text(p, "%shi,he->%sihe", batch, batch);
         s->by_rows = eg__nn_text(p, "%sihe,%shi", batch, batch);
         s->weights_by_rows = eg__nn_text(p, "%shij,%shi", batch, batch);
@@ -361,39 +352,10 @@ static bool mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
         m->bias_k = mha_first(p, eg_param(p, "bias_k", "h d", g, m->d_k), &k, a->init);
         m->bias_v = mha_first(p, eg_param(p, "bias_v", "h e", g, m->d_v), &v, a->init);
     }
-    if (a->zero_attn) m->zero = eg_constant_n(p, 1, &h);
     if (a->sink) m->sink = eg_init_constant(eg_param(p, "sink", "h", h), 0);
     if (eg_option(a->temperature, 0) != 0)
         m->temperature = eg_init_constant(eg_param(p, "temperature", "h", h), a->temperature);
     return !eg_error(eg_params_context(p));
-}
-
-/* The module's own copies of .where, .score and the names of .with. False after an error. */
-static bool mha_texts(eg_mha *m, const eg_mha_args *a, eg_params *p)
-{
-    const char *const texts[] = { a->where, a->score };
-    eg_ctx *cx = eg_params_context(p);
-    m->where = a->where ? eg__nn_text(p, "%s", a->where) : NULL;
-    m->score = a->score ? eg__nn_text(p, "%s", a->score) : NULL;
-    if (!eg__nn_given(cx, m->with, a->with, NULL, "for one module"))
-        return eg_fail_in(cx, "mha \"%s\"", m->name), false;
-    for (int k = 0; k < 8 && m->with[k].name; k++) {
-        const char *name = m->with[k].name;
-        if (!eg__nn_mentions(texts[0], name) && !eg__nn_mentions(texts[1], name))
-            return eg_fail_as(cx, EG_ERROR_MISUSE,
-                              "mha \"%s\": neither .where nor .score reads '%.40s' of .with",
-                              m->name, name),
-                   false;
-        if (!name[1] && (strchr("hij", *name) || strchr(m->batch, *name)))
-            return eg_fail_as(
-                       cx, EG_ERROR_MISUSE,
-                       "mha \"%s\": '%s' is a letter of the scores, and no name for a tensor "
-                       "of .with",
-                       m->name, name),
-                   false;
-        m->with[k].name = eg__nn_text(p, "%s", name);
-    }
-    return !eg_error(cx);
 }
 
 /* The module's own copy of what .linear says. */
@@ -421,7 +383,10 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     eg_params *p = eg_params_under(a->params, a->name);
     eg_mha *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
     if (!m || !mha_sizes(m, a) || !layout(m, a, p)) return NULL;
-    if (!mha_texts(m, a, p)) return NULL;
+    m->where = a->where ? eg__nn_text(p, "%s", a->where) : NULL;
+    m->score = a->score ? eg__nn_text(p, "%s", a->score) : NULL;
+    for (int k = 0; k < 8 && a->with[k].name; k++)
+        m->with[k] = (eg_given){ eg__nn_text(p, "%s", a->with[k].name), a->with[k].x };
     if ((a->alibi && !slopes(m, p)) || !mha_linear(m, a, p)) return NULL;
     const int64_t h = m->heads, g = m->kv_heads, d = m->d_k, e = m->d_v;
     const int64_t hd = m->d_k_each ? d : h * d, he = m->d_k_each ? e : h * e,

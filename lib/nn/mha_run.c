@@ -94,11 +94,13 @@ static eg_masked key_places(const eg_mha_run_args *a)
 }
 
 /* -- predicates, and masks by letters --------------------------------------------------------- */
-/* The predicate, of which every index is a letter of the scores; else NULL after an error. */
-static const eg_formula *known_letters(const eg_mha *m, eg_ctx *cx, const char *text,
+/* The predicate or score, of which every index is a letter of the scores; else NULL after an error.
+ */
+static const eg_formula *known_letters(const eg_mha *m, eg_ctx *cx, bool score, const char *text,
                                        const char *whose)
 {
-    const eg_formula *f = eg_formula_parse(cx, whose, text);
+    const eg_formula *f =
+        score ? eg_formula_score(cx, whose, text) : eg_formula_parse(cx, whose, text);
     for (int k = 0; f && k < f->indices; k++) {
         const char *name = f->index[k];
         if (!name[1] && (strchr("hij", *name) || strchr(m->batch, *name))) continue;
@@ -110,13 +112,63 @@ static const eg_formula *known_letters(const eg_mha *m, eg_ctx *cx, const char *
     return f;
 }
 
-/* The predicates of module and run, both; *out NULL: there is none. False after an error. */
-static bool predicate(const eg_mha *m, eg_ctx *cx, const char *given, const eg_formula **out)
+/* What module and run say in the language of expressions. */
+typedef struct texts {
+    const eg_formula *where, *score; /* NULL: none */
+    eg_given with[8];                /* what they may read */
+} texts;
+/* Joins the tensors of .with of module and run. False after an error. */
+static bool join_with(const eg_mha *m, eg_ctx *cx, const eg_given *run, eg_given *with)
 {
-    const eg_formula *a = m->where ? known_letters(m, cx, m->where, "the module's .where") : NULL,
-                     *b = given ? known_letters(m, cx, given, ".where") : NULL;
-    *out = eg_formula_and(a, b);
-    return !eg_error(cx);
+    int n = 0;
+    for (; n < 8 && m->with[n].name; n++) with[n] = m->with[n];
+    for (int k = 0; k < 8 && run[k].name; k++) {
+        for (int j = 0; j < n; j++)
+            if (!strcmp(with[j].name, run[k].name))
+                return eg_fail_as(cx, EG_ERROR_NOTATION,
+                                  "'%s' stands in .with of the module and in that of the run",
+                                  run[k].name),
+                       false;
+        if (n == 8)
+            return eg_fail_as(cx, EG_ERROR_NOTATION,
+                              ".with of the module and that of the run are more than 8 tensors"),
+                   false;
+        with[n++] = run[k];
+    }
+    return true;
+}
+/* Reads the predicates of module and run, both, the score of one of them, and their tensors. False
+ * after an error. */
+static bool read_texts(const eg_mha *m, eg_ctx *cx, const eg_mha_run_args *run, texts *t)
+{
+    const eg_formula *a = NULL, *b = NULL;
+    *t = (texts){ .where = NULL };
+    if (m->where) a = known_letters(m, cx, false, m->where, "the module's .where");
+    if (run->where) b = known_letters(m, cx, false, run->where, ".where");
+    t->where = eg_formula_and(a, b);
+    if (run->score)
+        t->score = known_letters(m, cx, true, run->score, ".score");
+    else if (m->score)
+        t->score = known_letters(m, cx, true, m->score, "the module's .score");
+    return !eg_error(cx) && join_with(m, cx, run->with, t->with);
+}
+/* Sets *read to the tensors of .with that one of the formulas reads: a module's .with may be for
+ * some of the layers, or for runs with another predicate. */
+static void choose_with(const eg_given *with, const eg_formula *a, const eg_formula *b,
+                        eg_given *read)
+{
+    memset(read, 0, 8 * sizeof *read);
+    for (int k = 0, n = 0; k < 8 && with[k].name; k++)
+        if (eg_formula_reads(a, with[k].name) || eg_formula_reads(b, with[k].name))
+            read[n++] = with[k];
+}
+/* Tells the attention the predicate and the score. */
+static void tell(eg_attention_args *o, const texts *t, const eg_formula *where,
+                 const eg_formula *score)
+{
+    o->where = where ? where->text : NULL;
+    o->score = score ? score->text : NULL;
+    choose_with(t->with, where, score, o->with);
 }
 
 /* The head's letter of a predicate written as the number `head`, and |h| as their number. */
@@ -141,12 +193,12 @@ static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
     return eg_reshape_n(x, n, dims);
 }
 
-/* Letters of a mask in which h is two letters, g and r. */
+/* Letters of a mask in which h is two letters, G and R. */
 static eg_masked grouped(eg_ctx *cx, const char *option, eg_masked mask)
 {
     const eg_spec *s = mask.axes ? eg_spec_parse(cx, option, mask.axes) : NULL;
     if (eg_spec_place(s, 0, "h") < 0) return mask;
-    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "(g r)"), 0), mask.x };
+    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "(G R)"), 0), mask.x };
 }
 
 /* The same with the axis of h cut into the two. */
@@ -155,7 +207,7 @@ static eg_masked in_groups(const eg_mha *m, eg_ctx *cx, const char *option, eg_m
     const eg_spec *s = x.axes ? eg_spec_parse(cx, option, x.axes) : NULL;
     const int axis = eg_spec_axis(s, 0, "h");
     if (axis < 0 || !eg_ok(x.x) || axis >= eg_rank(x.x) || eg_dim(x.x, axis) != m->heads) return x;
-    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "g r"), 0),
+    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "G R"), 0),
                         regrouped(x.x, axis, m->kv_heads, m->heads / m->kv_heads) };
 }
 
@@ -169,59 +221,6 @@ static eg_masked of_head(eg_ctx *cx, const char *option, eg_masked mask, int64_t
                         eg_select_axis(mask.x, axis, head) };
 }
 
-/* -- expressions that read tensors, and scores as expressions -----------------------------------
- */
-/* What a call's .where and .score say, of module and run; NULL: nothing. */
-typedef struct texts {
-    const char *where, *score;
-    eg_given with[8];
-    bool heads; /* query heads that share keys are told apart, so that these must be repeated */
-} texts;
-
-/* Both predicates as one text, which lives in the open scope. NULL after an error. */
-static const char *both_wheres(eg_ctx *cx, const char *f, const char *g)
-{
-    eg_owner *owner = eg_owner_open(cx);
-    char *out = owner ? eg_owner_alloc(owner, strlen(f) + strlen(g) + 8) : NULL;
-    if (out) sprintf(out, "(%s) & (%s)", f, g);
-    return out;
-}
-
-/* Reads them. A predicate of letters alone stays a formula, which can be written for groups of
- * heads; other texts are eg_attention's as they are. False after an error. */
-static bool texts_of(texts *t, const eg_mha *m, const eg_mha_run_args *a)
-{
-    eg_ctx *cx = eg_context(a->query);
-    *t = (texts){ .score = a->score ? a->score : m->score };
-    const char *const all[] = { m->where, a->where, t->score };
-    if (!eg__nn_given(cx, t->with, m->with, all, "for the module and its run") ||
-        !eg__nn_given(cx, t->with, a->with, NULL, "for the module and its run"))
-        return false;
-    if (t->with[0].name)
-        t->where = !m->where   ? a->where
-                   : !a->where ? m->where
-                               : both_wheres(cx, m->where, a->where);
-    if (eg_error(cx)) return false;
-    t->heads = eg__nn_mentions(t->where, "h") || eg__nn_mentions(t->score, "h");
-    for (int k = 0; k < 8 && t->with[k].name; k++)
-        t->heads |= !strcmp(t->with[k].name, "g") || !strcmp(t->with[k].name, "r");
-    if (!a->fill || !t->with[0].name) return true;
-    return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                      ".fill goes with predicates of letters alone, and .with has tensors"),
-           false;
-}
-
-/* keys (… j g d) of each head (… j h d) */
-static eg_tensor *for_each_head(const eg_mha *m, eg_tensor *x)
-{
-    int64_t dims[EG_RANK_MAX];
-    const int g = m->specs->batch + 1, n = eg_rank(x) + 1;
-    if (!eg_ok(x)) return x;
-    for (int k = 0; k < n; k++)
-        dims[k] = k <= g ? eg_dim(x, k) : k == g + 1 ? m->heads / m->kv_heads : eg_dim(x, k - 1);
-    return regrouped(eg_expand_n(eg_unsqueeze(x, g + 1), n, dims), g, m->heads, 0);
-}
-
 /* -- the core --------------------------------------------------------------------------------- */
 /* Attention without a softmax; what a softmax alone can have is refused. */
 static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
@@ -233,6 +232,7 @@ static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
     } none[] = { { ".bias", a->bias.x || a->bias.axes },
                  { ".lengths", a->lengths.x || a->lengths.axes },
                  { ".alibi", a->alibi.x || a->alibi.axes },
+                 { ".score", a->score != NULL },
                  { ".score_fn", a->score_fn != NULL },
                  { ".scores", a->scores != NULL },
                  { ".lse", a->lse != NULL },
@@ -268,9 +268,8 @@ static void outs(eg_attention_args *o, eg_tensor ***out[OUTS])
 typedef struct hook {
     const eg_mha *m;
     const eg_mha_run_args *a;
-    const eg_formula *where; /* NULL: none */
+    const texts *texts;
     int64_t offset;
-    bool groups; /* scores have two letters for h */
 } hook;
 
 /* s where the mask is true, else .fill */
@@ -289,17 +288,18 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
 {
     const hook *k = user;
     const eg_mha *m = k->m;
-    const bool groups = k->groups;
+    const bool groups = m->kv_heads != m->heads;
     eg_tensor *(*score_fn)(void *, eg_tensor *) = k->a->score_fn ? k->a->score_fn : m->score_fn;
     s = groups ? regrouped(s, m->specs->batch, m->heads, 0) : s;
     s = score_fn ? score_fn(k->a->score_fn ? k->a->user : m->user, s) : s;
-    if (k->a->fill && k->where && eg_ok(s)) { /* the predicate over the letters that it has */
+    const eg_formula *where = k->texts->where;
+    if (k->a->fill && where && eg_ok(s)) { /* the predicate over the letters that it has */
         char all[EG_RANK_MAX + 8], used[EG_RANK_MAX + 8], open[3 * EG_RANK_MAX + 8];
         int64_t sizes[EG_RANK_MAX];
         int n = 0, at = 0;
         snprintf(all, sizeof all, "%shij", m->batch);
         for (int d = 0; all[d]; d++)
-            if (eg_formula_has(k->where, (char[]){ all[d], 0 })) {
+            if (eg_formula_has(where, (char[]){ all[d], 0 })) {
                 sizes[n] = eg_dim(s, d);
                 used[n++] = all[d];
                 at += snprintf(open + at, sizeof open - (size_t)at, all[d] == 'i' ? "%c" : "[%c]",
@@ -307,8 +307,13 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
             }
         used[n] = 0;
         open[at] = 0;
-        s = mha_run_fill(k, s, used,
-                         eg_where_mask(eg_context(s), k->where->text, open, k->offset, sizes));
+        eg_where_mask_args o = { .size = sizeof o,
+                                 .where = where->text,
+                                 .axes = open,
+                                 .offset = k->offset,
+                                 .sizes = sizes };
+        choose_with(k->texts->with, where, NULL, o.with);
+        s = mha_run_fill(k, s, used, eg_where_mask_with(eg_context(s), &o));
     }
     if (k->a->fill && k->a->keep.x) s = mha_run_fill(k, s, k->a->keep.axes, k->a->keep.x);
     return groups ? regrouped(s, m->specs->batch, m->kv_heads, m->heads / m->kv_heads) : s;
@@ -317,21 +322,20 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
 /* What .offset moves, i, is where the predicate or the slopes name it; else there is nothing to
  * move but rotary positions, and an offset of the caller's is refused by the core. */
 static int64_t core_offset(const eg_mha *m, const eg_mha_run_args *a, const eg_attention_args *o,
-                           const eg_formula *where)
+                           const texts *t)
 {
-    if (o->alibi.x || eg_formula_has(where, "i")) return o->offset;
-    return where || m->turned || a->fill ? 0 : a->offset;
+    if (o->alibi.x || eg_formula_has(t->where, "i") || eg_formula_has(t->score, "i"))
+        return o->offset;
+    return t->where || t->score || m->turned || a->fill ? 0 : a->offset;
 }
 
-/* -- scores beside the keys': sink, zero_attn, bias_kv ----------------------------------------- */
-/* The sink of a call: e^z of the run or of the module, and e^0 for zero_attn, in the denominator.
- */
-static eg_masked sink_of(const eg_mha *m, const eg_mha_run_args *a)
+/* -- scores beside the keys', with values of their own: bias_kv, zero_attn, sink ---------------
+ * They join the softmax of the keys by its log-sum-exp l: y is weighed by e^(l − t), and the extra
+ * value by e^(s − t), where s is its score and t = ln(e^l + Σ e^s). So they are the same behind any
+ * mask, in any form and with a cache, and no key is stored for them. */
+static bool has_extras(const eg_mha *m, const eg_mha_run_args *a)
 {
-    const eg_masked z = a->sink.x ? a->sink : (eg_masked){ m->sink ? "h" : NULL, m->sink };
-    return !m->zero_attn ? z
-           : !z.x        ? (eg_masked){ "h", m->zero }
-                         : (eg_masked){ z.axes, eg_softplus(z.x) }; /* ln(e^z + e^0) */
+    return m->bias_k || m->zero_attn || m->sink || a->sink.x;
 }
 
 /* x, a number for each key head, for each head */
@@ -343,25 +347,37 @@ static eg_tensor *of_each_head(const eg_mha *m, eg_tensor *x)
                                  (int64_t[]){ m->heads, eg_dim(x, 1) });
 }
 
-/* y (… i h e) of the keys, with the extra key b_k. It joins the softmax by the log-sum-exp l of the
- * others: y is weighed by e^(l − t), and its value by e^(s − t), where s is its score and t =
- * ln(e^l
- * + e^s). So it is the same behind any mask, in any form and with a cache, and no key is stored.
- * *lse becomes t. q: the query before it was turned, since the extra key has no place. */
-static eg_tensor *with_bias_kv(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *q,
-                               eg_tensor *y, eg_tensor **lse)
+/* y (… i h e) of the keys with the extra scores; *lse becomes that of all. q: the query before it
+ * was turned, since the extra key has no place. */
+static eg_tensor *with_extras(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *q, eg_tensor *y,
+                              eg_tensor **lse)
 {
     const struct eg__mha_specs *s = m->specs;
+    eg_ctx *cx = eg_context(y);
     const double scale = m->scale ? eg_option(m->scale, 0) : 1 / sqrt((double)m->d_k);
     if (!eg_ok(y)) return y;
     if (!*lse)
-        return eg_fail_as(eg_context(y), EG_ERROR_UNSUPPORTED,
-                          ".bias_kv needs the .lse of the .core, which it does not give");
-    eg_tensor *score = eg_scale(eg_einsum(s->extra_score, q, of_each_head(m, m->bias_k)), scale),
-              *all = eg_logaddexp(*lse, score), *share = eg_exp(eg_sub(*lse, all)),
-              *w = eg__nn_dropped(eg_exp(eg_sub(score, all)), m->dropout);
-    y = eg_add(eg_on(s->by_rows, eg_mul, y, share),
-               eg_einsum(s->extra_value, w, of_each_head(m, m->bias_v)));
+        return eg_fail_as(
+            cx, EG_ERROR_UNSUPPORTED,
+            ".bias_kv, .zero_attn and .sink need the .lse of the .core, which it does not give");
+    eg_tensor *all = *lse, *score = NULL;
+    if (m->bias_k) {
+        score = eg_scale(eg_einsum(s->extra_score, q, of_each_head(m, m->bias_k)), scale);
+        all = eg_logaddexp(all, score);
+    }
+    if (m->zero_attn) all = eg_softplus(all); /* ln(e^l + e^0) */
+    const eg_masked sink = a->sink.x ? a->sink : (eg_masked){ "h", m->sink };
+    if (sink.x) {
+        char spec[ROOM];
+        snprintf(spec, sizeof spec, "%s,%.200s", s->rows, sink.axes ? sink.axes : "");
+        all = eg_on(spec, eg_logaddexp, all, sink.x);
+    }
+    eg_tensor *share = eg_exp(eg_sub(*lse, all));
+    y = eg_on(s->by_rows, eg_mul, y, share);
+    if (score) {
+        eg_tensor *w = eg__nn_dropped(eg_exp(eg_sub(score, all)), m->dropout);
+        y = eg_add(y, eg_einsum(s->extra_value, w, of_each_head(m, m->bias_v)));
+    }
     if (a->weights) *a->weights = eg_on(s->weights_by_rows, eg_mul, *a->weights, share);
     if (a->dropped) *a->dropped = eg_on(s->weights_by_rows, eg_mul, *a->dropped, share);
     *lse = all;
@@ -370,57 +386,49 @@ static eg_tensor *with_bias_kv(const eg_mha *m, const eg_mha_run_args *a, eg_ten
 
 /* Heads of one width, in groups or not. */
 static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o,
-                                   eg_tensor *q, const texts *t)
+                                   eg_tensor *q)
 {
     const struct eg__mha_specs *s = m->specs;
-    const bool shared = m->kv_heads != m->heads, groups = shared && !t->heads;
+    const bool groups = m->kv_heads != m->heads;
     eg_ctx *cx = eg_context(o.q);
-    const eg_formula *where;
+    texts t;
     eg_tensor ***out[OUTS], *lse = NULL;
     eg_masked decay = a->decay.x ? a->decay : m->linear ? m->linear->decay : (eg_masked){ 0 };
-    if (m->bias_k && !o.lse) o.lse = &lse;
+    if (has_extras(m, a) && !o.lse) o.lse = &lse;
     outs(&o, out);
-    if (t->where)
-        where = NULL;
-    else if (!predicate(m, cx, a->where, &where))
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
-    o.offset = eg__nn_mentions(t->where, "i") || eg__nn_mentions(t->score, "i")
-                   ? o.offset
-                   : core_offset(m, a, &o, where);
+    if (!read_texts(m, cx, a, &t))
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");
+    o.offset = core_offset(m, a, &o, &t);
     o.offset_letter = "i";
-    hook k = { m, a, where, o.offset, groups };
+    const eg_formula *where = t.where, *score = t.score;
+    hook k = { m, a, &t, o.offset };
     if (groups) {
         char head[32];
-        snprintf(head, sizeof head, "g*%lld+r", (long long)(m->heads / m->kv_heads));
+        snprintf(head, sizeof head, "G*%lld+R", (long long)(m->heads / m->kv_heads));
         where = with_head(m, where, head);
+        score = with_head(m, score, head);
         o.keep = grouped(cx, ".keep", o.keep);
         o.bias = grouped(cx, ".bias", o.bias);
         o.lengths = grouped(cx, ".lengths", o.lengths);
         o.alibi = grouped(cx, ".alibi", o.alibi);
-        o.sink = grouped(cx, ".sink", o.sink);
         decay = in_groups(m, cx, ".decay", decay);
     }
-    o.where = where ? where->text : t->where;
-    o.score = t->score;
-    memcpy(o.with, t->with, sizeof o.with);
-    if (shared && t->heads) o.k = for_each_head(m, o.k), o.v = for_each_head(m, o.v);
+    tell(&o, &t, a->fill ? NULL : where, score);
     if (a->score_fn || m->score_fn || a->fill) o.score_fn = hooked, o.user = &k;
     if (a->fill) { /* a float is no mask: eg_attention says so */
         bool data = o.keep.x && eg_type(o.keep.x) != EG_F32 && eg_type(o.keep.x) != EG_F64;
         o.keep = data ? (eg_masked){ 0 } : o.keep;
-        o.where = NULL;
-        o.offset = o.alibi.x || eg__nn_mentions(t->score, "i") ? o.offset : 0;
+        o.offset = o.alibi.x || eg_formula_has(score, "i") ? o.offset : 0;
     }
-    o.spec = groups || !shared ? s->core : s->core_whole;
-    if (o.weights || o.dropped || o.scores || o.lse || o.score_fn)
-        o.weights_axes = groups || !shared ? s->weights : s->weights_whole;
+    o.spec = s->core;
+    o.weights_axes = o.weights || o.dropped || o.scores || o.lse || o.score_fn ? s->weights : NULL;
     o.scale = m->scale;
     o.q = groups ? regrouped(o.q, s->batch + 1, m->kv_heads, m->heads / m->kv_heads) : o.q;
     eg_tensor *y = attended(m, &o, &decay);
     for (int n = 0; n < OUTS && groups; n++)
         if (*out[n]) **out[n] = regrouped(**out[n], s->batch, m->heads, 0);
     y = groups ? regrouped(y, s->batch + 1, m->heads, 0) : y;
-    if (m->bias_k) y = with_bias_kv(m, a, q, y, o.lse);
+    if (has_extras(m, a)) y = with_extras(m, a, q, y, o.lse);
     return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
 }
 
@@ -437,25 +445,24 @@ static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, 
               *y = NULL;
     eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
     const eg_masked all_keep = o.keep, all_bias = o.bias, all_lengths = o.lengths;
-    const eg_formula *where;
+    texts t;
     int64_t at = 0, from = 0, empty = 0;
     if (!room) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
     outs(&o, out);
     for (int n = 0; n < OUTS; n++) asked[n] = *out[n];
-    if (!predicate(m, cx, a->where, &where))
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
-    o.offset = core_offset(m, a, &o, where);
+    if (!read_texts(m, cx, a, &t))
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");
+    o.offset = core_offset(m, a, &o, &t);
     o.offset_letter = "i";
     for (int64_t h = 0; h < m->heads; h++) {
         char head[24];
         snprintf(head, sizeof head, "%lld", (long long)h);
-        const eg_formula *mine = with_head(m, where, head);
         int64_t d = m->d_k_each[h], e = m->d_v_each[h];
         o.q = eg_slice_axis(q, -1, at, at + d, 1);
         o.k = eg_slice_axis(k, -1, at, at + d, 1);
         o.v = eg_slice_axis(v, -1, from, from + e, 1);
         at += d, from += e;
-        o.where = mine ? mine->text : NULL;
+        tell(&o, &t, with_head(m, t.where, head), with_head(m, t.score, head));
         o.keep = of_head(cx, ".keep", all_keep, h);
         o.bias = of_head(cx, ".bias", all_bias, h);
         o.lengths = of_head(cx, ".lengths", all_lengths, h);
@@ -565,11 +572,6 @@ static bool mha_run_goes(const eg_mha *m, const eg_mha_run_args *a)
                    places && !eg_ok(a->positions.x) ? ".positions" : ".key_positions");
     else if (sink && !eg_ok(a->sink.x))
         eg_fail_as(cx, EG_ERROR_MISUSE, ".sink is NULL");
-    else if (m->d_k_each && (a->score || a->with[0].name))
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, ".score and .with need heads of one width");
-    else if (m->linear && (a->score || a->with[0].name))
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s belongs to a softmax, which .linear has not",
-                   a->score ? ".score" : ".with");
     else if (sink && m->d_k_each)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED, ".sink needs heads of one width");
     else if (m->linear && (a->fill || sink))
@@ -605,19 +607,14 @@ static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
                             .empty = a->empty,
                             .lengths = a->lengths,
                             .form = a->form,
-                            .alibi = a->alibi,
-                            .sink = sink_of(m, a),
-                            .no_softmax = m->no_softmax };
-    texts t;
-    if (!texts_of(&t, m, a))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "the expressions cannot be used");
+                            .alibi = a->alibi };
     if (m->alibi && !o.alibi.x) o.alibi = (eg_masked){ "h", m->alibi };
     if (!keys_and_values(m, a, before, &o.k, &o.v))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "there are no keys");
     eg_tensor *q = normed(m, m->norm_q, projected(m, EG_Q, a->query));
     if (m->temperature) q = eg_on(m->specs->per_head, eg_mul, q, m->temperature);
     o.q = turned(m, m->specs->turn_q, q, o.offset, a->positions);
-    eg_tensor *y = m->d_k_each ? mha_run_one_by_one(m, a, o) : mha_run_together(m, a, o, q, &t);
+    eg_tensor *y = m->d_k_each ? mha_run_one_by_one(m, a, o) : mha_run_together(m, a, o, q);
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), m->specs->last ? m->b_o : NULL);
     return !m->b_o || m->specs->last ? y : eg_on(m->specs->out_bias, eg_add, y, m->b_o);
 }

@@ -132,23 +132,6 @@ static eg_tensor *transformer_embedded(const eg_transformer *m, const eg_transfo
     return eg__nn_dropped(m->embedding_norm ? eg_norm_run(m->embedding_norm, x) : x, m->dropout);
 }
 
-static eg_tensor *transformer_block(const eg_transformer *m, const eg_transformer_run_args *a,
-                                    eg_tensor *x, int64_t k)
-{
-    eg_block_run_args o = { .size = sizeof o,
-                            .block = m->block[k],
-                            .x = x,
-                            .where = a->where,
-                            .keep = a->keep,
-                            .positions = a->positions,
-                            .weights = a->weights ? a->weights + k : NULL,
-                            .cache = a->cache,
-                            .slot = (int)k,
-                            .gain = model_row(a->gain, k) };
-    memcpy(o.with, a->with, sizeof o.with);
-    return eg_block_run_with(&o);
-}
-
 eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
 {
     OPTIONS(eg_transformer_run_args, a, given);
@@ -158,7 +141,21 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
         return eg_fail_as(eg_context(a->index), EG_ERROR_SHAPE,
                           "transformer: the gain does not fit");
     eg_tensor *x = transformer_embedded(m, a);
-    for (int64_t k = 0; k < m->layers; k++) x = transformer_block(m, a, x, k);
+    for (int64_t k = 0; k < m->layers; k++) {
+        eg_block_run_args block = { .size = sizeof block,
+                                    .block = m->block[k],
+                                    .x = x,
+                                    .where = a->where,
+                                    .score = a->score,
+                                    .keep = a->keep,
+                                    .positions = a->positions,
+                                    .weights = a->weights ? a->weights + k : NULL,
+                                    .cache = a->cache,
+                                    .slot = (int)k,
+                                    .gain = model_row(a->gain, k) };
+        memcpy(block.with, a->with, sizeof block.with);
+        x = eg_block_run_with(&block);
+    }
     if (m->no_logits) return m->norm ? eg_norm_run(m->norm, x) : x;
     return model_logits(m->norm, m->logits, m->tokens, x);
 }

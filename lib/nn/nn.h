@@ -42,14 +42,6 @@ char *eg__nn_name(eg_params *, const char *name);
 /* poison, after recording that a run was given no module (a failed X_new has already said why: the
  * first message stays) */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);
-/* Copies the tensors of `more` behind those of `with`, both of 8 and ending at a NULL name; of
- * `more` those alone that one of the three texts reads, where `texts` is not NULL. False after
- * recording, in the words of `who`, a name that stands in both, a tensor that is NULL, or more
- * than 8. */
-bool eg__nn_given(eg_ctx *, eg_given *with, const eg_given *more, const char *const *texts,
-                  const char *who);
-/* True if the word stands in an expression; NULL: false. */
-bool eg__nn_mentions(const char *text, const char *word);
 /* y. If it failed and nothing had failed before, the error is told as this module's: 'linear "up":
  * affine: …' */
 eg_tensor *eg__nn_told(const char *who, const char *name, eg_tensor *x, bool failed, eg_tensor *y);
@@ -73,10 +65,9 @@ struct eg__mha_specs {
     int batch;                /* batch letters */
     bool last;                /* the query's width is its last axis */
     const char *project[3], *core, *weights, *out, *out_bias, *turn_q, *turn_k, *gain;
-    const char *core_whole, *weights_whole; /* without groups of heads */
-    /* query by heads; query · a key of the heads; rows by values of the heads; a result by rows;
-     * weights by rows */
-    const char *per_head, *extra_score, *extra_value, *by_rows, *weights_by_rows;
+    /* query by heads; query · a key of the heads; rows by heads; rows by values of the heads; a
+     * result by rows; weights by rows */
+    const char *per_head, *extra_score, *rows, *extra_value, *by_rows, *weights_by_rows;
 };
 const char *eg__mha_which(int part, bool bias); /* "W_q" … "b_o" */
 /* the logical weight or bias; NULL: none */

@@ -337,41 +337,6 @@ const char *eg__nn_joined(const eg_spec *a, const eg_spec *b, const eg_spec *y)
     return eg__nn_spec(eg_spec_join(b ? 2 : 1, both, y));
 }
 
-bool eg__nn_mentions(const char *text, const char *word)
-{
-    const size_t n = strlen(word);
-    for (const char *at = n ? text : NULL; at && (at = strstr(at, word)); at++) {
-        const char before = at == text ? ' ' : at[-1], after = at[n];
-        if (!isalnum((unsigned char)before) && before != '_' && !isalnum((unsigned char)after) &&
-            after != '_')
-            return true;
-    }
-    return false;
-}
-
-bool eg__nn_given(eg_ctx *cx, eg_given *with, const eg_given *more, const char *const *texts,
-                  const char *who)
-{
-    int n = 0;
-    while (n < 8 && with[n].name) n++;
-    for (int k = 0; k < 8 && more[k].name; k++) {
-        const char *name = more[k].name;
-        bool read = !texts;
-        for (int i = 0; texts && i < 3; i++) read |= eg__nn_mentions(texts[i], name);
-        if (!read) continue;
-        for (int i = 0; i < n; i++)
-            if (!strcmp(with[i].name, name))
-                return eg_fail_as(cx, EG_ERROR_MISUSE, "'%.40s' is in .with twice, %s", name, who),
-                       false;
-        if (!eg_ok(more[k].x))
-            return eg_fail_as(cx, EG_ERROR_MISUSE, "'%.40s' in .with is NULL", name), false;
-        if (n == 8)
-            return eg_fail_as(cx, EG_ERROR_MISUSE, ".with has more than 8 tensors, %s", who), false;
-        with[n++] = more[k];
-    }
-    return true;
-}
-
 bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted)
 {
     if (!s) return false;
