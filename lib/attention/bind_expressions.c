@@ -152,21 +152,6 @@ static bool short_forms_of(short_forms *f, const eg_masking *m, const int *term,
 }
 
 /* -- the expressions -------------------------------------------------------------------------- */
-/* The letters that an offset could move in an expression: those of positions, but for letters of
- * batches that are nothing but the index of an axis, as h in r[h, i − j]. */
-static uint32_t movable(const eg_expression *e, uint32_t queries)
-{
-    uint32_t letters = 0;
-    for (int k = 0; k < e->nodes; k++) {
-        const eg_node *n = &e->node[k];
-        for (int r = 0; r < n->count; r++) {
-            const eg_node *i = &e->node[n->in[r]];
-            const uint32_t bit = i->code == EG_X_LETTER ? 1u << i->in[0] : 0;
-            if (n->code != EG_X_READ || bit & queries) letters |= bit;
-        }
-    }
-    return letters & e->positions;
-}
 /* Finds the letter that .offset moves: that of the texts, or the query of .alibi; −1: none. False
  * after an error. */
 static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_source *score,
@@ -183,16 +168,12 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
         if (!bare.text) continue;
         const eg_expression *e = eg__expression_parse(cx, &bare);
         if (!e) return false;
-        positions |= movable(e, queries), sizes |= e->sizes;
+        positions |= e->positions, sizes |= e->sizes;
     }
-<<<<<<< HEAD
-=======
-    for (int r = 0; r < m->rank; r++) queries |= (uint32_t)query[r] << r;
     /* unless the call says which, letters of the query alone go before those of batches and heads
      */
     if (!m->offset_letter && positions & queries) positions &= queries;
     if (!m->offset_letter && sizes & queries) sizes &= queries;
->>>>>>> main
     eg_where_call w = { .cx = cx,
                         .who = "attention",
                         .text = where->text ? where->text : score->text,

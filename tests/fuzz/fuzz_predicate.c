@@ -10,21 +10,6 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static eg_ctx *cx;
 
-<<<<<<< HEAD
-/* The values at `count` places along the last axis. */
-static void values(const eg_expression *p, const int64_t *at, int count, uint8_t *out)
-{
-    const eg_place place[] = { { at[0], NULL }, { at[1], NULL }, { at[2], NULL } };
-    eg_block_plan plan;
-    eg__block_plan(&plan, p, p->root, false, 1, count, 0, 4, 0);
-    void *room = aligned_alloc(64, (plan.bytes + 63) / 64 * 64);
-    if (!room) abort();
-    eg__block_values(&plan,
-                     &(eg_block_data){
-                         .rows = 1, .lanes = count, .place = place, .out = out, .out_step = count },
-                     room);
-    free(room);
-=======
 enum { MOST = 8 };
 typedef struct predicate {
     eg_expression *e;
@@ -70,7 +55,6 @@ static void compare(const predicate *p, const eg_box *box)
                 any |= is, every &= is;
             }
     if ((three == EG_COVER_NONE && any) || (three == EG_COVER_ALL && !every)) abort();
->>>>>>> main
 }
 static void where_bytes(const uint8_t *data, size_t size)
 {
@@ -88,20 +72,6 @@ static void where_bytes(const uint8_t *data, size_t size)
     if (!text) return;
     memcpy(text, data + 1, size - 1);
     text[size - 1] = 0;
-<<<<<<< HEAD
-    const eg_expression_source source = {
-        .who = "fuzz",
-        .text = text,
-        .noun = "predicate",
-        .letters = 3,
-        .letter = (const eg_axis_name *const[]){ &i, &j, &key },
-        .predicate = true,
-    };
-    eg_expression *p = eg__expression_parse(cx, &source);
-    const int64_t high[3] = { 4, 5, 3 };
-    const eg_box all_of_it = { .low = low, .high = high, .size = sizes };
-    const bool fits = p && eg__expression_fits(cx, &source, p, &all_of_it);
-=======
     const eg_expression_source s = { .who = "fuzz",
                                      .text = text,
                                      .noun = "predicate",
@@ -115,27 +85,11 @@ static void where_bytes(const uint8_t *data, size_t size)
                                 { keep, &one, EG_BOOL, &sizes[1] } } };
     eg_box box = { .low = zero, .high = sizes, .size = sizes, .least = { -1 }, .most = { 9, 1 } };
     const bool fits = p.e && eg__expression_fits(cx, &s, p.e, &box);
->>>>>>> main
     free(text);
     if (!fits) {
         if (!eg_error(cx)) abort();
         return;
     }
-<<<<<<< HEAD
-    const eg_cover three = eg__expression_cover(p, &all_of_it);
-    bool any = false, all = true;
-    for (int64_t a = low[0]; a < high[0]; a++)
-        for (int64_t b = low[1]; b < high[1]; b++) {
-            uint8_t row[3], is;
-            values(p, (int64_t[]){ a, b, 0 }, 3, row);
-            for (int64_t c = 0; c < 3; c++) {
-                values(p, (int64_t[]){ a, b, c }, 1, &is);
-                if (is != row[c]) abort();
-                any |= is, all &= is;
-            }
-        }
-    if ((three == EG_COVER_NONE && any) || (three == EG_COVER_ALL && !all)) abort();
-=======
     compare(&p, &box);
     eg_bounds bounds;
     eg__bounds_plan(&bounds, p.e, p.source, block);
@@ -149,7 +103,6 @@ static void where_bytes(const uint8_t *data, size_t size)
         box.low = low, box.high = high;
         compare(&p, &box);
     }
->>>>>>> main
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
