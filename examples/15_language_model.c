@@ -1,14 +1,12 @@
-/* 15: a language model that others trained: GPT-2, Llama, Mistral or Qwen from a folder with its
- * config.json and model.safetensors. Takes and gives the numbers of tokens.
- *     15_language_model FOLDER TOKEN… */
+/* 15: GPT-2, Llama, Mistral or Qwen from a folder with config.json and model.safetensors. Takes and
+ * gives the numbers of tokens: 15_language_model FOLDER TOKEN… */
 #include <eingrad.h>
 #include <stdlib.h>
 
 int main(int count, char **given)
 {
-    int32_t tokens[64];
-    int64_t n = 0;
-    while (n < 64 && n + 2 < count) tokens[n] = atoi(given[n + 2]), n++;
+    int32_t tokens[64], n = 0;
+    for (; n < 64 && n + 2 < count; n++) tokens[n] = atoi(given[n + 2]);
     eg_ctx *cx = eg_open();
     eg_params *p = eg_params_open(cx);
     eg_transformer *net = eg_pretrained_load(p, count > 1 ? given[1] : NULL);
@@ -20,8 +18,8 @@ int main(int count, char **given)
         next = eg_argmax("b l [v]", eg_slice_axis(logits, 1, -1, eg_dim(logits, 1), 1));
         printf("%s%d", k ? " " : "", (int)eg_get(next, 0, 0));
     }
-    printf("\n%s", eg_error(cx) ? eg_error(cx) : "");
-    int status = eg_error(cx) ? EXIT_FAILURE : EXIT_SUCCESS;
+    puts(eg_error(cx) ? eg_error(cx) : "");
+    const int status = eg_error(cx) ? EXIT_FAILURE : EXIT_SUCCESS;
     eg_close(cx);
     return status;
 }

@@ -6,9 +6,8 @@
 
 int main(int count, char **given)
 {
-    int32_t tokens[64];
-    int64_t n = 0;
-    while (n < 64 && n + 2 < count) tokens[n] = atoi(given[n + 2]), n++;
+    int32_t tokens[64], n = 0;
+    for (; n < 64 && n + 2 < count; n++) tokens[n] = atoi(given[n + 2]);
     eg_ctx *cx = eg_open();
     eg_params *p = eg_params_open(cx);
     eg_transformer *net = eg_pretrained_load(p, count > 1 ? given[1] : NULL);
@@ -16,8 +15,8 @@ int main(int count, char **given)
     eg_tensor *hidden = eg_transformer_run(net, eg_from(cx, tokens, 1, n)); /* (b l m) */
     eg_print(stdout, hidden);
     eg_print(stdout, eg_mean("b [l] m", hidden));
-    if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));
-    int status = eg_error(cx) ? EXIT_FAILURE : EXIT_SUCCESS;
+    puts(eg_error(cx) ? eg_error(cx) : "");
+    const int status = eg_error(cx) ? EXIT_FAILURE : EXIT_SUCCESS;
     eg_close(cx);
     return status;
 }

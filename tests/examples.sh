@@ -10,17 +10,24 @@ for example in $EXAMPLES; do
     *) set -- ;;
     esac
     echo "== $example"
-    "../../../$example" "$@" </dev/null || { echo "$example: exit status $?"; fails=$((fails + 1)); }
-    ! grep -n '^ *# *include *"' "$EG_SRCDIR/$example.c" || { echo "$example: an example includes public headers only"; fails=$((fails + 1)); }
+    "../../../$example" "$@" </dev/null || {
+        echo "$example: exit status $?"; fails=$((fails + 1)); }
+    ! grep -n '^ *# *include *"' "$EG_SRCDIR/$example.c" || {
+        echo "$example: an example includes public headers only"; fails=$((fails + 1)); }
 done
-# The gradient that is wrong on purpose is found, and docs/gradcheck.md shows what is said of it (what stands in brackets apart).
+# The gradient that is wrong on purpose is found, and docs/gradcheck.md shows what is said of it
+# (what stands in brackets apart).
 case " $EXAMPLES " in *' examples/test_gradients '*)
-    ! ../../../examples/test_gradients wrong >wrong.txt || { echo 'examples/test_gradients wrong passed'; fails=$((fails + 1)); }
+    ! ../../../examples/test_gradients wrong >wrong.txt || {
+        echo 'examples/test_gradients wrong passed'; fails=$((fails + 1)); }
     sed 's/([^)]*)//g' "$EG_SRCDIR/docs/gradcheck.md" >shown.txt
-    sed -n 's/([^)]*)//g; /^  /p' wrong.txt | grep -e '^  dB.j=[12],k=1.' -e 'the rule of gate' -e 'cost' >said.txt
-    [ "$(wc -l <said.txt)" -eq 4 ] || { echo 'examples/test_gradients wrong: another report'; cat wrong.txt; fails=$((fails + 1)); }
+    sed -n 's/([^)]*)//g; /^  /p' wrong.txt |
+        grep -e '^  dB.j=[12],k=1.' -e 'the rule of gate' -e 'cost' >said.txt
+    [ "$(wc -l <said.txt)" -eq 4 ] || { echo 'examples/test_gradients wrong: another report';
+        cat wrong.txt; fails=$((fails + 1)); }
     while read -r line; do
-        grep -qF -- "$line" shown.txt || { echo "docs/gradcheck.md does not show: $line"; fails=$((fails + 1)); }
+        grep -qF -- "$line" shown.txt || { echo "docs/gradcheck.md does not show: $line";
+            fails=$((fails + 1)); }
     done <said.txt ;;
 esac
 echo "$count run"

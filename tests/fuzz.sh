@@ -1,18 +1,21 @@
 #!/bin/sh
-# fuzz.sh SECONDS [TARGET...]: libFuzzer on what reads bytes from outside, under address and undefined-behaviour sanitizers.
-# After ./quickstart build (it installs what is needed) and with clang. The library is built in build-fuzz; what it finds stays in
-# build-fuzz/fuzz/TARGET, beside what it learned. One line a target: libFuzzer's cov, the edges of code that were reached. Fewer than the
-# target's floor fail: then the seeds do not reach what the target is named for.
+# fuzz.sh SECONDS [TARGET...]: libFuzzer on what reads bytes from outside, under address and
+# undefined-behaviour sanitizers. After ./quickstart build (it installs what is needed) and with
+# clang. The library is built in build-fuzz; what it finds stays in build-fuzz/fuzz/TARGET, beside
+# what it learned. One line a target: libFuzzer's cov, the edges of code that were reached. Fewer
+# than the target's floor fail: then the seeds do not reach what the target is named for.
 set -eu
 seconds=${1:?seconds for each target}
 shift
-[ $# -gt 0 ] || set -- notation predicate expression npy safetensors checkpoint pairs alias
+[ $# -gt 0 ] || set -- notation predicate expression npy safetensors checkpoint pairs alias config
 cd "$(dirname "$0")/.."
 checks=address,undefined
 [ -x configure ] || ./bootstrap
 mkdir -p build-fuzz
 cd build-fuzz
-{ [ -f Makefile ] || ../configure CC=clang CFLAGS="-O1 -g -fsanitize=fuzzer-no-link,$checks" LDFLAGS="-fsanitize=$checks" --disable-shared --enable-debug &&
+{ [ -f Makefile ] ||
+    ../configure CC=clang CFLAGS="-O1 -g -fsanitize=fuzzer-no-link,$checks" \
+    LDFLAGS="-fsanitize=$checks" --disable-shared --enable-debug &&
     make -s -j"$(nproc)" libeingrad.la; } >build.log 2>&1 || { tail -n 40 build.log; exit 1; }
 
 # compile TARGET PROGRAM FLAG...: a target with the library
@@ -20,8 +23,10 @@ compile() {
     target=$1 program=$2
     shift 2
     # shellcheck disable=SC2046      # a list of words
-    clang -O1 -g -std=c11 -D_GNU_SOURCE -DHAVE_CONFIG_H -I. -I../include -I../lib "$@" "../tests/fuzz/fuzz_$target.c" \
-        .libs/libeingrad.a $(sed -n 's/^BLIS_LIBS = //p' Makefile) $(pkg-config --libs libpng) -lm -lpthread -o "$program"
+    clang -O1 -g -std=c11 -D_GNU_SOURCE -DHAVE_CONFIG_H -I. -I../include -I../lib "$@" \
+        "../tests/fuzz/fuzz_$target.c" \
+        .libs/libeingrad.a $(sed -n 's/^BLIS_LIBS = //p' Makefile) $(pkg-config --libs libpng) -lm \
+            -lpthread -o "$program"
 }
 
 # seeds TARGET FOLDER: whole files of the target's own form
@@ -31,6 +36,7 @@ seeds() {
         npy) cp ../tests/data/*.npy "$2" ;;
         safetensors) cp ../tests/data/exact.safetensors ../tests/data/wide.safetensors ../tests/data/f8.safetensors "$2" ;;
         checkpoint) compile checkpoint fuzz/make_checkpoint -fsanitize=$checks -DFUZZ_MAIN && fuzz/make_checkpoint --seeds "$2" ;;
+        config) for case in ../tests/data/models/*; do cp "$case/config.json" "$2/$(basename "$case")"; done ;;
         *) cp "../tests/fuzz/seeds/$1"/* "$2" ;;
     esac
 }
@@ -46,6 +52,7 @@ floor() {
         checkpoint) echo 4000 ;;
         pairs) echo 400 ;;
         alias) echo 2000 ;;
+        config) echo 1200 ;;
     esac
 }
 
@@ -55,9 +62,12 @@ for target; do
     seeds "$target" "fuzz/seeds-$target"
     most=4096
     [ "$target" != checkpoint ] || most=65536
-    "fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=$most -artifact_prefix="fuzz/$target/found-" "fuzz/$target" "fuzz/seeds-$target" \
+    "fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=$most \
+        -artifact_prefix="fuzz/$target/found-" "fuzz/$target" "fuzz/seeds-$target" \
         >"fuzz/$target.log" 2>&1 || { tail -n 60 "fuzz/$target.log"; exit 1; }
     cov=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "fuzz/$target.log" | tail -n 1)
     echo "$target: cov ${cov:-0} (at least $(floor "$target")), $(tail -n 1 "fuzz/$target.log")"
-    [ "${cov:-0}" -ge "$(floor "$target")" ] || { echo "fuzz.sh: $target reaches too little: do its seeds match its input's form?" >&2; exit 1; }
+    [ "${cov:-0}" -ge "$(floor "$target")" ] || {
+        echo "fuzz.sh: $target reaches too little: do its seeds match its input's form?" >&2;
+        exit 1; }
 done

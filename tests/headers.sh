@@ -1,11 +1,13 @@
 #!/bin/sh
-# Every public header compiles alone, as C11 and as C++17, without a warning, and also where the user has macros of one letter.
+# Every public header compiles alone, as C11 and as C++17, without a warning, and also where the
+# user has macros of one letter.
 fails=0 count=0
 program=$BUILDDIR/tests/headers.tmp
 compile() {                             # compile WHAT COMMAND...
     what=$1; shift
     count=$((count + 1))
-    "$@" -Wall -Wextra -Wshadow -pedantic -Werror -I"$SRCDIR/include" -fsyntax-only "$program" || { fails=$((fails + 1)); echo "in: $what"; }
+    "$@" -Wall -Wextra -Wshadow -pedantic -Werror -I"$SRCDIR/include" -fsyntax-only "$program" ||
+        { fails=$((fails + 1)); echo "in: $what"; }
 }
 for path in "$SRCDIR"/include/eingrad.h "$SRCDIR"/include/eingrad/*.h; do
     header=${path#"$SRCDIR"/include/}
@@ -25,7 +27,8 @@ for path in "$SRCDIR"/include/eingrad.h "$SRCDIR"/include/eingrad/*.h; do
         [ "$CXX" = no ] || compile "C++17, $what" $CXX $flags -std=c++17 -x c++
     done
     lines=$(wc -l <"$path")
-    [ "$lines" -lt 450 ] || { fails=$((fails + 1)); echo "$header has $lines lines; a public header has less than 450"; }
+    [ "$lines" -lt 450 ] || {
+        fails=$((fails + 1)); echo "$header has $lines lines; a public header has less than 450"; }
 done
 rm "$program"
 [ "$CXX" != no ] || echo 'no C++ compiler: C++ was left out'

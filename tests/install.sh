@@ -1,7 +1,7 @@
 #!/bin/sh
-# make install into a staging folder; then what a user does: compile one C file and one C++ file through pkg-config, against the
-# shared and the static library, and run them; the shared library exports what the headers declare and nothing else; and
-# make uninstall leaves no file.
+# make install into a staging folder; then what a user does: compile one C file and one C++ file
+# through pkg-config, against the shared and the static library, and run them; the shared library
+# exports what the headers declare and nothing else; and make uninstall leaves no file.
 stage=$(mktemp -d) || exit 1            # not under the build: the flags below are split at blanks
 trap 'rm -rf "$stage"' EXIT
 tests=$EG_SRCDIR/tests
@@ -13,17 +13,21 @@ run "$MAKE" -s install DESTDIR="$stage"
 
 PKG_CONFIG_PATH=$stage$LIBDIR/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
 export PKG_CONFIG_PATH
-flags() {                               # not pkg-config's sysroot, which would move the system's libraries too
-    "$PKG_CONFIG" --define-variable=libdir="$stage$LIBDIR" --define-variable=includedir="$stage$INCLUDEDIR" "$@" eingrad ||
+# not pkg-config's sysroot, which would move the system's libraries too
+flags() {
+    "$PKG_CONFIG" --define-variable=libdir="$stage$LIBDIR" \
+        --define-variable=includedir="$stage$INCLUDEDIR" "$@" eingrad ||
         die "pkg-config $* failed"
 }
 build() {                               # build COMPILER SOURCE WORDS...
     compiler=$1 source=$2; shift 2
     # shellcheck disable=SC2086  # lists of words
-    run $compiler $SANITIZER_CFLAGS -Wall -Wextra -pedantic -Werror "$tests/headers/$source" -o "$stage/user" "$@"
+    run $compiler $SANITIZER_CFLAGS -Wall -Wextra -pedantic -Werror "$tests/headers/$source" \
+        -o "$stage/user" "$@"
     run env LD_LIBRARY_PATH="$stage$LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$stage/user"
 }
-static=                                 # --disable-shared: a static library's users name what it needs
+# --disable-shared: a static library's users name what it needs
+static=
 [ -f "$stage$LIBDIR/libeingrad.so" ] || static=--static
 for macros in '' '-DN=64 -DH=8'; do
     # shellcheck disable=SC2046,SC2086
@@ -37,28 +41,36 @@ if [ -f "$stage$LIBDIR/libeingrad.a" ] && [ -z "$SANITIZER_CFLAGS" ]; then
     if echo 'int main(void) { return 0; }' | $CC -static -x c - -o "$stage/user" 2>/dev/null; then
         build "$CC" user.c -std=c11 -static $(flags --static --cflags --libs)
     else
-        build "$CC" user.c -std=c11 $(flags --static --cflags --libs | sed 's/ -leingrad / -l:libeingrad.a /')
+        build "$CC" user.c -std=c11 $(flags --static --cflags --libs |
+            sed 's/ -leingrad / -l:libeingrad.a /')
     fi
 fi
 run "$stage$BINDIR/eingrad" --version
 
 so=$stage$LIBDIR/libeingrad.so
 if [ -f "$so" ]; then
-    sed -n 's/^EG_API[^(]*[ *]\(eg_[a-z0-9_]*\) *(.*/\1/p' "$stage$INCLUDEDIR"/eingrad/*.h | sort -u >"$stage/declared"
-    nm -D --defined-only "$so" | awk '$2 ~ /[TDBRVWi]/ { sub(/@.*/, "", $3); print $3 }' | sort -u >"$stage/exported"
+    sed -n 's/^EG_API[^(]*[ *]\(eg_[a-z0-9_]*\) *(.*/\1/p' "$stage$INCLUDEDIR"/eingrad/*.h |
+        sort -u >"$stage/declared"
+    nm -D --defined-only "$so" | awk '$2 ~ /[TDBRVWi]/ { sub(/@.*/, "", $3); print $3 }' |
+        sort -u >"$stage/exported"
     comm -23 "$stage/declared" "$stage/exported" >"$stage/missing"
     comm -13 "$stage/declared" "$stage/exported" >"$stage/extra"
-    [ ! -s "$stage/missing" ] || die "declared in a public header, not in the library: $(tr '\n' ' ' <"$stage/missing")"
-    [ ! -s "$stage/extra" ] || die "in the library, not declared in a public header: $(tr '\n' ' ' <"$stage/extra")"
+    [ ! -s "$stage/missing" ] ||
+        die "declared in a public header, not in the library: $(tr '\n' ' ' <"$stage/missing")"
+    [ ! -s "$stage/extra" ] ||
+        die "in the library, not declared in a public header: $(tr '\n' ' ' <"$stage/extra")"
     rm "$stage/declared" "$stage/exported" "$stage/missing" "$stage/extra"
 fi
 
 # a project with a plain Makefile that checks a kernel of its own
 if [ -n "${CHECK_LIBS-}" ] && [ -z "$SANITIZER_CFLAGS" ]; then
     cp -r "$EG_SRCDIR/examples/gradients" "$stage/gradients"
-    run env LD_LIBRARY_PATH="$stage$LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$MAKE" -s -C "$stage/gradients" check \
-        CC="$CC" FLAGS="$(flags --cflags) $CHECK_CFLAGS" LIBRARIES="$(flags $static --libs) $CHECK_LIBS -lm"
-    grep -q '^ok 1' "$stage/gradients/test_kernel.tap" || die "no TAP line: $(cat "$stage/gradients/test_kernel.tap")"
+    run env LD_LIBRARY_PATH="$stage$LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$MAKE" \
+        -s -C "$stage/gradients" check \
+        CC="$CC" FLAGS="$(flags --cflags) $CHECK_CFLAGS" \
+            LIBRARIES="$(flags $static --libs) $CHECK_LIBS -lm"
+    grep -q '^ok 1' "$stage/gradients/test_kernel.tap" ||
+        die "no TAP line: $(cat "$stage/gradients/test_kernel.tap")"
     rm -r "$stage/gradients"
 fi
 rm "$stage/user"

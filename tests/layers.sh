@@ -1,13 +1,16 @@
 #!/bin/sh
-# Layers: an object of a lower folder needs no symbol of a higher one, and a folder shows one header of its own name.
-# Reads the objects of the build (nm) and the #include lines of lib/. Exit 1 with a line for each that breaks the rule.
+# Layers: an object of a lower folder needs no symbol of a higher one, and a folder shows one header
+# of its own name. Reads the objects of the build (nm) and the #include lines of lib/. Exit 1 with a
+# line for each that breaks the rule.
 : "${SRCDIR:?is set by make check}" "${BUILDDIR:?is set by make check}"
-order='core tensor notation contraction einsum ops autograd expression attention gradcheck open io nn train'
+order='core tensor notation contraction einsum ops autograd expression attention gradcheck open'
+order="$order io nn train"
 symbols=$(mktemp) || exit 1
 trap 'rm -f "$symbols"' EXIT
 # one line a symbol: file type name, file as folder/name.o, lib/open.c as open/open.o
 find "$BUILDDIR/lib" -name '*.o' ! -path '*/.libs/*' -exec nm -A {} + |
-    sed -n "s|^$BUILDDIR/lib/||; s/lib[a-z]*_la-//; s/^\([^/:]*\)\.o:/open\/\1.o:/; s/:[0-9a-f]* *\([A-Za-z]\) \(eg_[A-Za-z0-9_]*\)$/ \1 \2/p" >"$symbols"
+    sed -n "s|^$BUILDDIR/lib/||; s/lib[a-z]*_la-//; s/^\([^/:]*\)\.o:/open\/\1.o:/
+        s/:[0-9a-f]* *\([A-Za-z]\) \(eg_[A-Za-z0-9_]*\)$/ \1 \2/p" >"$symbols"
 [ -s "$symbols" ] || { echo "layers: no symbols found below $BUILDDIR/lib" >&2; exit 1; }
 awk -v order="$order" '
     function folder(file) { sub("/.*", "", file); return file }
@@ -21,10 +24,13 @@ awk -v order="$order" '
 # shellcheck disable=SC2030,SC2031
 (cd "$SRCDIR/lib" && grep -Hn '#include "' -r . --include='*.[ch]') |
     awk -F'[:"]' '
-        { file = $1; sub("^\\./", "", file); mine = file; sub("/.*", "", mine); header = $4; theirs = header
+        { file = $1; sub("^\\./", "", file); mine = file; sub("/.*", "", mine)
+          header = $4; theirs = header
           if (!sub("/.*", "", theirs)) theirs = mine }
         theirs != mine && (header != theirs "/" theirs ".h" || mine ~ /^(io|nn|train)$/) {
-            print "layers: lib/" file " includes " header ", which is not for other folders"; bad++ }
+            print "layers: lib/" file " includes " header ", which is not for other folders"
+            bad++ }
         END { exit bad > 0 }' || bad=1
 [ -z "${bad-}" ] || exit 1
-echo "$(awk '$2 == "U"' "$symbols" | wc -l) needs of $(cut -d' ' -f1 "$symbols" | sort -u | wc -l) objects, none upward"
+objects=$(cut -d' ' -f1 "$symbols" | sort -u | wc -l)
+echo "$(awk '$2 == "U"' "$symbols" | wc -l) needs of $objects objects, none upward"

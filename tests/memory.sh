@@ -1,8 +1,10 @@
 #!/bin/sh
-# Memory that a process is refused: every command of the program, where allocation number n fails, alone or with all that follow it.
-# Each run ends in 0, or in an exit status of its own (1 … 125) and a sentence; never by a signal, never by hanging.
+# Memory that a process is refused: every command of the program, where allocation number n fails,
+# alone or with all that follow it. Each run ends in 0, or in an exit status of its own (1 … 125)
+# and a sentence; never by a signal, never by hanging.
 #   STRIDE=1 tests every n of every command (minutes); without it about 12 of each.
-#   BUILDDIR and CC as `make check` sets them; nothing is tested under sanitizers, which have allocators of their own.
+#   BUILDDIR and CC as `make check` sets them; nothing is tested under sanitizers, which have
+#   allocators of their own.
 [ -z "$SANITIZER_CFLAGS" ] || { echo 'not under sanitizers'; exit 0; }
 stage=$(mktemp -d) || exit 1
 trap 'rm -rf "$stage"' EXIT
@@ -25,11 +27,13 @@ run() {
         echo "no sentence, exit status $status: env $*"; bad=$((bad + 1))
     fi
 }
-# each COMMAND...: how many allocations it asks for, then each n in turn, from an offset that differs between commands
+# each COMMAND...: how many allocations it asks for, then each n in turn, from an offset that
+# differs between commands
 offset=1
 each() {
     rm -f new.* count
-    EG_REFUSE_LOG=count "$eingrad" "$@" </dev/null >out 2>err || { echo "$*: exit status $?: $(cat err)"; bad=$((bad + 1)); return; }
+    EG_REFUSE_LOG=count "$eingrad" "$@" </dev/null >out 2>err || {
+        echo "$*: exit status $?: $(cat err)"; bad=$((bad + 1)); return; }
     read -r total <count
     step=${STRIDE:-$((total / 12 + 1))}
     n=$(((offset - 1) % step + 1))
@@ -48,13 +52,17 @@ awk 'BEGIN { for (k = 0; k < 60; k++) print "a" k "\tb" k }' >pairs.tsv
 # shellcheck disable=SC2086   # a list of words
 {
     "$eingrad" train reverse $tiny --steps 4 --out old.st >out 2>err || { cat err; exit 1; }
-    "$eingrad" train --text text.txt $tiny --context 8 --steps 4 --out text.st >out 2>err || { cat err; exit 1; }
-    each train reverse $tiny --steps 3 --evaluate 2 --out new.st --best new.best --log new.json --curve new.svg
+    "$eingrad" train --text text.txt $tiny --context 8 --steps 4 --out text.st >out 2>err || {
+        cat err; exit 1; }
+    each train reverse $tiny --steps 3 --evaluate 2 --out new.st --best new.best --log new.json \
+        --curve new.svg
     each train --pairs pairs.tsv $tiny --steps 2 --model seq2seq --out new.st
     each train --text text.txt $tiny --context 8 --steps 2 --out new.st
 }
 unset LD_PRELOAD
-write_npy() { printf '\223NUMPY\001\000\166\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': ($1,$1), }" && head -c $((4 * $1 * $1)) /dev/zero; }
+write_npy() { printf '\223NUMPY\001\000\166\000%-117s\n' \
+    "{'descr': '<f4', 'fortran_order': False, 'shape': ($1,$1), }" &&
+    head -c $((4 * $1 * $1)) /dev/zero; }
 write_npy 8 >a.npy
 write_npy 300 >b.npy
 export LD_PRELOAD="$stage/refuse.so"

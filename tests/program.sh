@@ -1,5 +1,6 @@
 #!/bin/sh
-# The program, from outside: what it answers, what it refuses, and that nothing is half-written. No test needs more than a second.
+# The program, from outside: what it answers, what it refuses, and that nothing is half-written. No
+# test needs more than a second.
 : "${BUILDDIR:?is set by make check}" "${EG_SRCDIR:?is set by all.sh}"
 eingrad=$(cd "$BUILDDIR" && pwd)/eingrad
 data=$EG_SRCDIR/tests/data/program
@@ -13,12 +14,14 @@ runs() {                                # runs COMMAND...: exit status 0, nothin
     "$eingrad" "$@" >out 2>err </dev/null || bad "eingrad $*: exit status $?: $(cat err)"
     [ ! -s err ] || bad "eingrad $*: said $(cat err)"
 }
-prints() {                              # prints TEXT COMMAND...: the same, and this text is in the output
+# prints TEXT COMMAND...: the same, and this text is in the output
+prints() {
     text=$1; shift
     runs "$@"
     grep -qF -- "$text" out || bad "eingrad $*: '$text' is not in: $(cat out)"
 }
-refuses() {                             # refuses TEXT COMMAND...: exit status 1, nothing on stdout, a sentence with this text
+# refuses TEXT COMMAND...: exit status 1, nothing on stdout, a sentence with this text
+refuses() {
     text=$1; shift
     count=$((count + 1))
     "$eingrad" "$@" >out 2>err </dev/null; status=$?
@@ -36,10 +39,11 @@ only() {                                # only FILE...: nothing else is in the f
 }
 mkdir new
 
-# -- what there is ------------------------------------------------------------------------------------------------------------
+# -- what there is ---------------------------------------------------------------------------------
 prints "eingrad " --version
 prints "COMMAND --help" --help
-for command in train predict evaluate generate attend einsum explain gradcheck mask ops info; do prints "usage: $eingrad $command" "$command" --help; done
+for command in train predict evaluate generate attend einsum explain gradcheck mask ops info; do
+    prints "usage: $eingrad $command" "$command" --help; done
 for word in kernel threads types libraries; do prints "$word" info; done
 prints "da = g b" ops mul
 refuses 'there is no command "trian"; is it train?' trian
@@ -53,7 +57,7 @@ refuses '--broadcast takes no value' gradcheck ij 2x2 --broadcast=1
 refuses '--order is given twice' gradcheck ij 2x2 --order 1 --order 1
 "$eingrad" >out 2>err && bad "eingrad without a command: exit status 0"
 
-# -- mask ------------------------------------------------------------------------------------------------------------------------
+# -- mask ------------------------------------------------------------------------------------------
 runs mask 'j <= i' i=3 j=4
 printf 'rows i=3, columns j=4\n# . . .\n# # . .\n# # # .\n6 of 12 (50.0 %%)\n' >want
 same out want
@@ -65,8 +69,9 @@ refuses "'j' is not one of" mask 'j <= i' i=3
 refuses 'is not a letter and its size' mask 'j <= i' i=3 j=
 refuses 'mask needs a predicate' mask 'j <= i'
 
-# -- explain -------------------------------------------------------------------------------------------------------------------
-prints 'batch b h, free i j, summed d; GEMM m=2 n=3 k=4 × 2' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
+# -- explain ---------------------------------------------------------------------------------------
+prints 'batch b h, free i j, summed d; GEMM m=2 n=3 k=4 × 2' explain 'ibhd,jbhd->ijbh' 2x1x2x4 \
+    3x1x2x4
 prints 'd2: ijbh,ibhd->jbhd' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
 prints 'total: 48 multiplications' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
 prints 'd1: names: key, key -> key' explain 'names: key,key->key' 3 3
@@ -75,7 +80,8 @@ prints 'scalars' explain '->' '()'
 prints 'scalars' explain '' '()'
 prints 'scalars' explain ' ' '()'
 prints 'd1: i->ii' explain 'ii->i' 100000000x100000000
-prints 'the largest of 2 intermediates has 400 bytes' explain 'ab,bc,cd,de->ae' 10x100 100x10 10x100 100x10
+prints 'the largest of 2 intermediates has 400 bytes' explain 'ab,bc,cd,de->ae' 10x100 100x10 \
+    10x100 100x10
 prints 'd1: ij,ij->j' explain 'ij,ij->ij' 1x4 3x4 --broadcast
 refuses "index 'i' is 1 in operand 1 but 3 in operand 2" explain 'ij,ij->ij' 1x4 3x4
 refuses "index 'j' is 4 in operand 1 but 5 in operand 2" explain 'ij,jk->ik' 3x4 5x2
@@ -84,7 +90,7 @@ refuses 'einsum' explain '->ij' 2
 refuses 'is not a shape' explain ij 4x
 refuses 'explain needs SPEC' explain ij
 
-# -- gradcheck ---------------------------------------------------------------------------------------------------------------------
+# -- gradcheck -------------------------------------------------------------------------------------
 prints 'passed: 128 of 128' gradcheck 'ibhd,jbhd->ijbh' 3x2x2x4 5x2x2x4
 prints 'order 2: gradcheck: passed' gradcheck 'ij,jk,kl->il' 2x3 3x2 2x2 --order 2
 prints 'order 4: gradcheck: passed: 36 of 36' gradcheck 'ij,jk,kl,lm->im' 3x3 3x3 3x3 3x3 --order 4
@@ -120,15 +126,17 @@ refuses 'no option -1x2' gradcheck ij -1x2
 refuses 'is not a shape' gradcheck ij 99999999999999999999x2
 refuses 'gradcheck needs SPEC' gradcheck ij
 
-# -- einsum: byte for byte what NumPy computes and writes -----------------------------------------------------------------------
+# -- einsum: byte for byte what NumPy computes and writes ------------------------------------------
 for t in f4 f8; do
-    runs einsum 'ij,jk->ik' "$data/A_$t.npy" "$data/B_$t.npy" -o new/C.npy --grad "$data/W_$t.npy" -g new/dA.npy -g new/dB.npy
+    runs einsum 'ij,jk->ik' "$data/A_$t.npy" "$data/B_$t.npy" -o new/C.npy --grad "$data/W_$t.npy" \
+        -g new/dA.npy -g new/dB.npy
     for name in C dA dB; do same "new/$name.npy" "$data/${name}_$t.npy"; done
     only C.npy dA.npy dB.npy
 done
 runs einsum 'ij, kj -> ik' "$data/A_i4.npy" "$data/A_i4.npy" --out=new/C.npy
 same new/C.npy "$data/C_i4.npy"
-runs einsum 'ij,ij->ij' "$data/one.npy" "$data/row.npy" --broadcast -o new/C.npy --grad "$data/Ws.npy" -g new/da.npy -g new/db.npy
+runs einsum 'ij,ij->ij' "$data/one.npy" "$data/row.npy" --broadcast -o new/C.npy \
+    --grad "$data/Ws.npy" -g new/da.npy -g new/db.npy
 same new/C.npy "$data/stretched.npy"
 same new/da.npy "$data/done.npy"
 same new/db.npy "$data/drow.npy"
@@ -147,12 +155,15 @@ refuses "index 'j'" einsum ij,jk "$A" "$A" -o new/x.npy
 refuses 'the string has 2 operands but 1 was given' einsum ij,jk "$A" -o new/x.npy
 refuses "index 'i' is 1" einsum 'ij,ij->ij' "$data/one.npy" "$data/row.npy" -o new/x.npy
 refuses 'einsum' einsum '->ij' "$A" -o new/x.npy
-refuses '-g is given 1 times, but there are 2 operands' einsum ij,jk "$A" "$B" --grad "$W" -g new/a.npy -o new/x.npy
+refuses '-g is given 1 times, but there are 2 operands' einsum ij,jk "$A" "$B" --grad "$W" \
+    -g new/a.npy -o new/x.npy
 refuses '-g needs --grad' einsum ij "$A" -g new/a.npy
 refuses 'W_f4.npy is f32 (3, 5), but the result is f64 (3, 5)' einsum 'ij,jk->ik' "$A" "$B" \
     --grad "$data/W_f4.npy" -g new/a.npy -g new/b.npy -o new/x.npy
-refuses 'the result is f64 (3, 5)' einsum 'ij,jk->ik' "$A" "$B" --grad "$A" -g new/a.npy -g new/b.npy -o new/x.npy
-refuses 'only floats have gradients' einsum ij "$data/C_i4.npy" --grad "$data/C_i4.npy" -g new/a.npy -o new/x.npy
+refuses 'the result is f64 (3, 5)' einsum 'ij,jk->ik' "$A" "$B" --grad "$A" -g new/a.npy \
+    -g new/b.npy -o new/x.npy
+refuses 'only floats have gradients' einsum ij "$data/C_i4.npy" --grad "$data/C_i4.npy" \
+    -g new/a.npy -o new/x.npy
 refuses 'are one file' einsum ij "$A" --grad "$A" -g new/x.npy -o new/x.npy
 refuses 'are one file' einsum ij "$A" --grad "$A" -g new/x.npy -o new/../new/x.npy
 ln -s x.npy link.npy
@@ -172,9 +183,12 @@ grep -q 'standard output and the operand x.npy are one file' err ||
     bad "einsum -o /dev/stdout: $(cat err)"
 same x.npy "$A"
 rm link.npy x.npy
-refuses 'No space left' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy -g /dev/full
-refuses 'No such file' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy -g new/none/b.npy
-refuses 'is a directory' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy -g "$stage"
+refuses 'No space left' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy \
+    -g /dev/full
+refuses 'No such file' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy \
+    -g new/none/b.npy
+refuses 'is a directory' einsum 'ij,jk->ik' "$A" "$B" --grad "$W" -o new/x.npy -g new/a.npy \
+    -g "$stage"
 refuses 'No such file' einsum ij new/none.npy -o new/x.npy
 refuses 'folder' einsum ij "$stage" -o new/x.npy
 refuses 'npy' einsum ij "$EG_SRCDIR/tests/program.sh" -o new/x.npy
@@ -182,7 +196,8 @@ head -c 140 "$A" >cut.npy
 refuses 'cut.npy' einsum ij cut.npy -o new/x.npy
 refuses 'einsum needs SPEC' einsum ij
 only
-said=$( (ulimit -f 0; "$eingrad" einsum ij "$A" -o new/x.npy) 2>&1) && bad 'a file that may not grow was written'
+said=$( (ulimit -f 0; "$eingrad" einsum ij "$A" -o new/x.npy) 2>&1) &&
+    bad 'a file that may not grow was written'
 case $said in 'eingrad: '*'File too large'*) ;; *) bad "a file that may not grow: $said" ;; esac
 only
 if [ -w /dev/full ]; then
@@ -190,43 +205,59 @@ if [ -w /dev/full ]; then
     case $said in 'eingrad: '*) ;; *) bad "a full standard output: $said" ;; esac
 fi
 
-# -- train: the end that a newcomer sees -----------------------------------------------------------------------------------------
+# -- train: the end that a newcomer sees -----------------------------------------------------------
 tiny='--layers 1 --d-model 16 --heads 2 --batch 8 --goal 0'
 cd new || exit 1
 # shellcheck disable=SC2086  # $tiny is a list of words
 runs train copy $tiny --steps 12 --log log.json
-for text in 'unseen sequences exactly right' 'input ' 'layer 0, head ' 'gradients checked: ' '12 steps' \
+for text in 'unseen sequences exactly right' 'input ' 'layer 0, head ' 'gradients checked: ' \
+    '12 steps' \
     'eg_einsum("bim,mhd->bihd", x, Wq)' \
     'attend copy.safetensors' 'train --pairs' 'train sort'; do
     count=$((count + 1))
     grep -qF -- "$text" out || bad "train copy: '$text' is not in its output"
 done
-awk '/gradients checked: /{ exit !($3 == $5 && $3 > 0) }' out || bad "train copy: $(grep 'gradients checked' out)"
+awk '/gradients checked: /{ exit !($3 == $5 && $3 > 0) }' out ||
+    bad "train copy: $(grep 'gradients checked' out)"
 [ "$(grep -c '^{.*}$' log.json)" = 14 ] || bad "train copy: the log is $(cat log.json)"
-grep -q '.where = ' out && bad 'train copy: an encoder has no causal mask, but the listing shows one'
-grep -q 'without its causal mask' out || bad 'train copy: the listing does not say that the mask is left out'
+grep -q '.where = ' out &&
+    bad 'train copy: an encoder has no causal mask, but the listing shows one'
+grep -q 'without its causal mask' out ||
+    bad 'train copy: the listing does not say that the mask is left out'
 # shellcheck disable=SC2086
 {
-    prints 'ALARM: the loss rises' train copy $tiny --steps 20 --lr 10 --log alarm.json --out alarm.safetensors
-    grep -q '"step": [0-9]*, "alarm": "divergence"' alarm.json || bad "train --lr 10: no alarm in $(cat alarm.json)"
-    prints 'ALARM: the loss rises' train copy --goal 0 --steps 12 --lr 0.5 --force --out alarm.safetensors
-    prints 'saturated: head 0.' train copy $tiny --steps 20 --lr 0.5 --log alarm.json --force --out alarm.safetensors
-    [ "$(grep -c '"saturated": "0.[01]", "value": ' alarm.json)" -ge 1 ] || bad "train --lr 0.5: $(cat alarm.json)"
-    for schedule in 'noam --warmup 5' 'steps --step-size 3 --gamma 0.5' 'steps --milestones 4,6' 'exponential --gamma 0.9' \
+    prints 'ALARM: the loss rises' train copy $tiny --steps 20 --lr 10 --log alarm.json \
+        --out alarm.safetensors
+    grep -q '"step": [0-9]*, "alarm": "divergence"' alarm.json ||
+        bad "train --lr 10: no alarm in $(cat alarm.json)"
+    prints 'ALARM: the loss rises' train copy --goal 0 --steps 12 --lr 0.5 --force \
+        --out alarm.safetensors
+    prints 'saturated: head 0.' train copy $tiny --steps 20 --lr 0.5 --log alarm.json --force \
+        --out alarm.safetensors
+    [ "$(grep -c '"saturated": "0.[01]", "value": ' alarm.json)" -ge 1 ] ||
+        bad "train --lr 0.5: $(cat alarm.json)"
+    for schedule in 'noam --warmup 5' 'steps --step-size 3 --gamma 0.5' 'steps --milestones 4,6' \
+        'exponential --gamma 0.9' \
         'wsd --warmup 2 --decay-steps 4' wsd-sqrt linear cosine constant; do
-        runs train copy $tiny --steps 8 --schedule $schedule --force --out s.safetensors --log s.json
+        runs train copy $tiny --steps 8 --schedule $schedule --force --out s.safetensors \
+            --log s.json
         if grep -q ALARM out; then bad "train --schedule $schedule: an alarm"; fi
     done
-    [ "$(sed -n 's/.*"lr": \([0-9.]*\), "norm".*/\1/p' s.json | sort -u)" = 0.002 ] || bad "train --schedule constant: $(cat s.json)"
+    [ "$(sed -n 's/.*"lr": \([0-9.]*\), "norm".*/\1/p' s.json | sort -u)" = 0.002 ] ||
+        bad "train --schedule constant: $(cat s.json)"
 }
-refuses '--gamma belongs to --schedule steps or exponential, not to noam' train copy --schedule noam --gamma 0.5
-refuses '--milestones must be at most 8 rising whole numbers' train copy --schedule steps --milestones 3,2
+refuses '--gamma belongs to --schedule steps or exponential, not to noam' train copy --schedule \
+    noam --gamma 0.5
+refuses '--milestones must be at most 8 rising whole numbers' train copy --schedule steps \
+    --milestones 3,2
 refuses 'schedule.gamma must be a number above 0, not 0' train copy --schedule exponential
-refuses '--schedule is noam, but s.safetensors has constant' train --schedule noam --resume s.safetensors
+refuses '--schedule is noam, but s.safetensors has constant' train --schedule noam --resume \
+    s.safetensors
 rm -f alarm.json alarm.safetensors s.json s.safetensors
 prints '' predict copy.safetensors hello world
 [ "$(wc -l <out)" = 2 ] || bad "predict: two inputs, $(wc -l <out) answers"
-printf 'hello\nworld\r\n' | "$eingrad" predict copy.safetensors >out2 || bad 'predict: lines of standard input'
+printf 'hello\nworld\r\n' | "$eingrad" predict copy.safetensors >out2 ||
+    bad 'predict: lines of standard input'
 same out out2
 prints 'layer 0, head 1' attend copy.safetensors hello
 prints 'mean of two different heads: 0.' attend copy.safetensors hello
@@ -235,8 +266,10 @@ grep -q '</svg>' map.svg || bad 'attend: map.svg is no SVG'
 runs attend copy.safetensors hello -o map.png
 [ "$(head -c 4 map.png | od -An -tx1 | tr -d ' ')" = 89504e47 ] || bad 'attend: map.png is no PNG'
 refuses '"!" is not in the vocabulary' predict copy.safetensors 'he!'
-refuses 'input 1: copy: the symbol "!" is not in the vocabulary' predict copy.safetensors 'he!' hello
-refuses 'an encoder answers all places at once, it does not go on with a text; predict gives its answer' generate copy.safetensors --prompt hello
+refuses 'input 1: copy: the symbol "!" is not in the vocabulary' predict copy.safetensors 'he!' \
+    hello
+refuses 'an encoder answers all places at once, it does not go on with a text; predict gives' \
+    generate copy.safetensors --prompt hello
 refuses '"!" is not in the vocabulary' attend copy.safetensors 'he!' -o no.svg
 refuses 'more than 16 symbols' predict copy.safetensors abcdefghijklmnopq
 refuses 'the input is empty' predict copy.safetensors ''
@@ -249,25 +282,29 @@ refuses 'safetensors' predict log.json a
 head -c 9000 copy.safetensors >../cut.safetensors
 refuses 'cut.safetensors' predict ../cut.safetensors a
 refuses 'not a model' predict "$EG_SRCDIR/tests/data/nn.safetensors" a
-printf 'hello\n\n' | "$eingrad" predict copy.safetensors >out2 2>err2 && bad 'predict: an empty line: exit status 0'
+printf 'hello\n\n' | "$eingrad" predict copy.safetensors >out2 2>err2 &&
+    bad 'predict: an empty line: exit status 0'
 grep -q '^eingrad: line 2: ' err2 || bad "predict: an empty line: $(cat err2)"
 rm -f out err out2 err2; cd ..
 only copy.safetensors log.json map.png map.svg
 
-# -- train: a checkpoint at any moment, resumed to the same bits, for any number of threads --------------------------------------
+# -- train: a checkpoint at any moment, resumed to the same bits, for any number of threads --------
 run="--layers 1 --d-model 16 --heads 2 --batch 8 --goal 0 --steps 60 --dropout 0.1 --seed 3"
-started() { k=0; while [ "0$(grep -c . "$1" 2>/dev/null)" -lt 8 ] && [ $k -lt 500 ]; do sleep 0.02; k=$((k + 1)); done; }
+started() { k=0; while [ "0$(grep -c . "$1" 2>/dev/null)" -lt 8 ] && [ $k -lt 500 ]; do
+    sleep 0.02; k=$((k + 1)); done; }
 # shellcheck disable=SC2086
 {
     runs train reverse $run --threads 1 --out new/whole.safetensors
     runs train reverse $run --threads 2 --out new/two.safetensors
     same new/whole.safetensors new/two.safetensors
-    "$eingrad" train reverse $run --threads 1 --out new/killed.safetensors --every 1 --log log2 >out 2>err & pid=$!
+    "$eingrad" train reverse $run --threads 1 --out new/killed.safetensors --every 1 --log log2 \
+        >out 2>err & pid=$!
     started log2; kill -KILL $pid; wait $pid 2>/dev/null
     [ -f new/killed.safetensors ] || bad 'kill -9: no checkpoint'
     runs train reverse $run --threads 2 --out new/killed.safetensors --resume
     same new/whole.safetensors new/killed.safetensors
-    "$eingrad" train reverse $run --threads 2 --out new/stopped.safetensors --log log3 >out 2>err & pid=$!
+    "$eingrad" train reverse $run --threads 2 --out new/stopped.safetensors --log log3 >out 2>err \
+        & pid=$!
     started log3; kill -INT $pid; wait $pid; status=$?
     if ! grep -q 'steps, ' out; then                            # a fast machine may be done already
         [ $status = 130 ] || bad "an interrupt: exit status $status"
@@ -276,15 +313,17 @@ started() { k=0; while [ "0$(grep -c . "$1" 2>/dev/null)" -lt 8 ] && [ $k -lt 50
     runs train --resume new/stopped.safetensors --threads 1
     same new/whole.safetensors new/stopped.safetensors
     prints 'nothing left to do' train --resume new/stopped.safetensors
-    refuses '--layers is 2, but new/whole.safetensors has 1' train --layers 2 --resume new/whole.safetensors
+    refuses '--layers is 2, but new/whole.safetensors has 1' train --layers 2 --resume \
+        new/whole.safetensors
     refuses 'was trained on reverse, not on sort' train sort --resume new/whole.safetensors
-    refuses '--steps is 20, but new/whole.safetensors has done 60' train --resume new/whole.safetensors --steps 20
+    refuses '--steps is 20, but new/whole.safetensors has done 60' train --resume \
+        new/whole.safetensors --steps 20
     refuses 'cut.safetensors' train --resume cut.safetensors
     refuses 'No such file' train --resume new/none.safetensors
 }
 only killed.safetensors stopped.safetensors two.safetensors whole.safetensors
 
-# -- train: killed at any moment, EG_KILLS times (5) ------------------------------------------------
+# -- train: killed at any moment, EG_KILLS times (5) -----------------------------------------------
 # The next start leaves the bits of a whole run, and nothing else.
 # shellcheck disable=SC2086
 {
@@ -306,7 +345,7 @@ only killed.safetensors stopped.safetensors two.safetensors whole.safetensors
 }
 echo "$kills kills, $late after the end; $left files were left until the next start"
 
-# -- train: refused before the first step, nothing written -----------------------------------------------------------------------
+# -- train: refused before the first step, nothing written -----------------------------------------
 cd new || exit 1
 in=$stage/pairs
 mkdir -p "$in"
@@ -340,7 +379,8 @@ fresh 'empty.tsv: no pairs' --pairs "$in/empty.tsv"
 fresh 'tab.tsv:2: a line is input TAB output' --pairs "$in/tab.tsv"
 fresh 'blank.tsv:2: a line is' --pairs "$in/blank.tsv"
 fresh 'utf8.tsv:2: not UTF-8' --pairs "$in/utf8.tsv"
-fresh 'one.tsv: one input in ten is held out for tests, but of 1 pairs all have the same one' --pairs "$in/one.tsv"
+fresh 'one.tsv: one input in ten is held out for tests, but of 1 pairs all have the same one' \
+    --pairs "$in/one.tsv"
 fresh 'none.tsv: No such file' --pairs none.tsv
 fresh 'directory' --pairs "$in"
 fresh 'directory' reverse --out "$in"
@@ -377,12 +417,14 @@ if [ -w /dev/full ]; then
     fresh 'is a device' reverse --out /dev/full
     fresh '--log /dev/full: No space left' reverse --log /dev/full
 fi
-said=$( (ulimit -f 1; "$eingrad" train reverse) 2>&1) && bad 'train: a file that may not grow was written'
-case $said in 'eingrad: '*'File too large'*) ;; *) bad "train: a file that may not grow: $said" ;; esac
+said=$( (ulimit -f 1; "$eingrad" train reverse) 2>&1) &&
+    bad 'train: a file that may not grow was written'
+case $said in 'eingrad: '*'File too large'*) ;; *) bad "train: a file that may not grow: $said" ;;
+    esac
 cd ..
 only
 
-# -- train: pairs of the user's own ----------------------------------------------------------------------------------------------
+# -- train: pairs of the user's own ----------------------------------------------------------------
 # shellcheck disable=SC2086
 runs train --pairs "$in/good.tsv" $tiny --steps 3 --out new/good.safetensors
 prints 'b' predict new/good.safetensors a7
@@ -392,7 +434,7 @@ prints 'sequences exactly right' evaluate new/good.safetensors --heads-off 0.1
 runs train --pairs "$EG_SRCDIR/examples/data/dates.tsv" $tiny --steps 2 --out new/dates.safetensors
 only dates.safetensors good.safetensors
 
-# -- train: no output is an input, or what another run made -----------------------------------------
+# -- train: no output is an input, or what another run made ----------------------------------------
 cd new || exit 1
 cp "$in/good.tsv" p.tsv; ln -s p.tsv soft.tsv; ln p.tsv hard.tsv; mkdir sub
 # shellcheck disable=SC2086
@@ -410,7 +452,7 @@ cp "$in/good.tsv" p.tsv; ln -s p.tsv soft.tsv; ln p.tsv hard.tsv; mkdir sub
     fresh 'p.tsv is no checkpoint of eingrad; --force replaces it' copy $tiny --steps 2 --out p.tsv
     runs train copy $tiny --steps 4; cp copy.safetensors 4
     runs train copy $tiny --steps 4; same copy.safetensors 4
-    fresh 'holds another run (decay_steps 4, not 3): --resume copy.safetensors goes on with it, --' \
+    fresh 'holds another run (decay_steps 4, not 3): --resume copy.safetensors goes on with it' \
         copy $tiny --steps 3
     fresh '(seed 0, not 1)' copy $tiny --steps 4 --seed 1
     fresh '(task copy, not sort)' sort $tiny --steps 4 --out copy.safetensors
@@ -445,7 +487,7 @@ rm -f out err; cd ..
 only 4 copy.safetensors hard.tsv p-seq2seq.safetensors p.safetensors p.svg p.tsv soft.tsv sub \
     t.safetensors
 
-# -- train: closed streams, a terminal or a reader that goes away -----------------------------------
+# -- train: closed streams, a terminal or a reader that goes away ----------------------------------
 # shellcheck disable=SC2086
 for closed in '<&-' '>&-' '2>&-' '<&- >&-' '<&- 2>&-' '>&- 2>&-' '<&- >&- 2>&-'; do
     count=$((count + 1))
@@ -461,7 +503,8 @@ for signal in INT:130 TERM:143 HUP:129; do
     count=$((count + 1)); rm -f log.json
     # shellcheck disable=SC2086
     # what runs these tests may ignore SIGHUP (nohup)
-    env --default-signal=HUP "$eingrad" train $long --out "new/$signal" --log log.json >out 2>err & pid=$!
+    env --default-signal=HUP "$eingrad" train $long --out "new/$signal" --log log.json >out 2>err \
+        & pid=$!
     started log.json; kill -"$signal" $pid; [ "$signal" != HUP ] || kill -HUP $pid
     wait $pid; status=$?
     [ $status = "$want" ] || bad "SIG$signal: exit status $status: $(cat err)"
@@ -496,7 +539,7 @@ elif [ "$(wc -l <log.json)" -lt 2000 ]; then
 fi
 only HUP INT TERM again nohup pipe
 
-# -- a model of NaN is an error, not a result -------------------------------------------------------
+# -- a model of NaN is an error, not a result ------------------------------------------------------
 poke() {                                # poke FILE TENSOR BYTES: at its beginning
     n=$(od -An -tu8 -N8 "$1" | tr -d ' ')
     at=$(head -c $((8 + n)) "$1" | tail -c "$n" | grep -o "\"$2\":{[^}]*}" |
@@ -526,21 +569,27 @@ refuses 'not finite' evaluate new/big
 refuses 'not finite' predict new/big abc
 only big t x
 
-# -- a text: learnt, killed, gone on with; generated ------------------------------------------------------------------------------
+# -- a text: learnt, killed, gone on with; generated -----------------------------------------------
 cd new || exit 1
-k=0; while [ $k -lt 60 ]; do printf 'rage, rage against the dying of the light.\n'; k=$((k + 1)); done >../rage.txt
-text="--layers 1 --d-model 16 --heads 2 --batch 4 --context 16 --steps 60 --evaluate 10 --dropout 0.1 --clip 0.5"
+k=0; while [ $k -lt 60 ]; do printf 'rage, rage against the dying of the light.\n';
+    k=$((k + 1)); done >../rage.txt
+text="--layers 1 --d-model 16 --heads 2 --batch 4 --context 16 --steps 60 --evaluate 10"
+text="$text --dropout 0.1 --clip 0.5"
 # shellcheck disable=SC2086
 {
-    runs train --text ../rage.txt $text --threads 2 --out whole.safetensors --best best.safetensors --log log.json --curve loss.svg
-    if ! grep -q '</svg>' loss.svg || ! grep -q '>unseen</text>' loss.svg; then bad 'train --curve: no curves'; fi
-    for said in '2580 characters' 'context 16' 'bits a character on 257 unseen ones, perplexity' 'A text of its own' 'gradient clipped to 0.5 in ' \
+    runs train --text ../rage.txt $text --threads 2 --out whole.safetensors \
+        --best best.safetensors --log log.json --curve loss.svg
+    if ! grep -q '</svg>' loss.svg || ! grep -q '>unseen</text>' loss.svg; then
+        bad 'train --curve: no curves'; fi
+    for said in '2580 characters' 'context 16' 'bits a character on 257 unseen ones, perplexity' \
+        'A text of its own' 'gradient clipped to 0.5 in ' \
         'generate whole.safetensors'; do
         count=$((count + 1))
         grep -qF -- "$said" out || bad "train --text: '$said' is not in $(cat out)"
     done
     grep -q '"unseen_loss"' log.json || bad 'train --text: no unseen loss in the log'
-    "$eingrad" train --text ../rage.txt $text --threads 1 --out killed.safetensors --every 1 --log ../log4 >../out4 2>&1 & pid=$!
+    "$eingrad" train --text ../rage.txt $text --threads 1 --out killed.safetensors --every 1 \
+        --log ../log4 >../out4 2>&1 & pid=$!
     started ../log4; kill -KILL $pid; wait $pid 2>/dev/null
     runs train --resume killed.safetensors --threads 2
     same whole.safetensors killed.safetensors
@@ -553,7 +602,8 @@ runs generate whole.safetensors --length 3 --prompt 'the' --temperature 0
 runs generate whole.safetensors --length 3 --top-k 2 --top-p 0.5 --temperature 2
 prints 'layer 0, head 1' attend whole.safetensors 'rage'
 refuses '"z" is not in the vocabulary' generate whole.safetensors --prompt z
-refuses '--temperature must be a number from 0 to 1000, not "-1"' generate whole.safetensors --temperature -1
+refuses '--temperature must be a number from 0 to 1000, not "-1"' generate whole.safetensors \
+    --temperature -1
 refuses '--temperature must be a number' generate whole.safetensors --temperature nan
 refuses '--beam must be a whole number from 1 to 4096, not "0"' generate whole.safetensors --beam 0
 refuses '--beam draws nothing' generate whole.safetensors --beam 3 --temperature 1
@@ -566,27 +616,37 @@ prints 'bits a character, perplexity' evaluate whole.safetensors
 prints '0.1 ' evaluate whole.safetensors --each-head --text ../rage.txt
 refuses 'none.txt: a text of 0' evaluate whole.safetensors --text "$in/none.txt"
 refuses 'a text has no answers; generate goes on with it' predict whole.safetensors rage
-(cd .. && "$eingrad" evaluate new/whole.safetensors >out2 2>err2) && bad 'evaluate: found a text that lies elsewhere'
-grep -q 'rage.txt: No such file or directory; --text FILE says where the text lies now' ../err2 || bad "evaluate: $(cat ../err2)"
-(cd .. && "$eingrad" train --resume new/whole.safetensors --steps 70 >out2 2>err2) && bad 'train: found a text that lies elsewhere'
+(cd .. && "$eingrad" evaluate new/whole.safetensors >out2 2>err2) &&
+    bad 'evaluate: found a text that lies elsewhere'
+grep -q 'rage.txt: No such file or directory; --text FILE says where the text lies now' ../err2 ||
+    bad "evaluate: $(cat ../err2)"
+(cd .. && "$eingrad" train --resume new/whole.safetensors --steps 70 >out2 2>err2) &&
+    bad 'train: found a text that lies elsewhere'
 grep -q -- '; --text FILE says where' ../err2 || bad "train --resume: $(cat ../err2)"
 # shellcheck disable=SC2086
-runs train --text ../rage.txt --layers 1 --d-model 16 --heads 2 --batch 4 --context 16 --steps 40 --evaluate 5 --lr 1 --out worse.safetensors
-grep -q 'unseen loss was smallest at step [0-9]*, [0-9.]* bits a character' out || bad "train --text: $(grep smallest out)"
-grep -qF 'worse.safetensors has the last model, not that one: --best FILE keeps it' out || bad "train --text: the best is not spoken of"
-grep -q 'train --resume worse' out && bad 'train --text: more steps are advised although the unseen loss grew'
+runs train --text ../rage.txt --layers 1 --d-model 16 --heads 2 --batch 4 --context 16 --steps 40 \
+    --evaluate 5 --lr 1 --out worse.safetensors
+grep -q 'unseen loss was smallest at step [0-9]*, [0-9.]* bits a character' out ||
+    bad "train --text: $(grep smallest out)"
+grep -qF 'worse.safetensors has the last model, not that one: --best FILE keeps it' out ||
+    bad "train --text: the best is not spoken of"
+grep -q 'train --resume worse' out &&
+    bad 'train --text: more steps are advised although the unseen loss grew'
 rm worse.safetensors ../out2 ../err2
 printf 'more' >>../rage.txt
 refuses 'when it had 2580 characters' train --resume whole.safetensors --steps 70
 rm -f out err; cd ..
 only best.safetensors killed.safetensors log.json loss.svg whole.safetensors
 
-# -- encoder and decoder; heads off ------------------------------------------------------------------------------------------------
+# -- encoder and decoder; heads off ----------------------------------------------------------------
 # shellcheck disable=SC2086
 {
-    runs train --pairs "$in/good.tsv" $tiny --steps 8 --dropout 0.1 --model seq2seq --micro-batches 3 --out new/both.safetensors
-    if ! grep -q 'gradients checked' out || ! grep -q 'cross attention, layer 0, head' out; then bad "train --model seq2seq: $(cat out)"; fi
-    runs train --pairs "$in/good.tsv" $tiny --steps 4 --dropout 0.1 --model seq2seq --micro-batches 3 --out new/early.safetensors
+    runs train --pairs "$in/good.tsv" $tiny --steps 8 --dropout 0.1 --model seq2seq \
+        --micro-batches 3 --out new/both.safetensors
+    if ! grep -q 'gradients checked' out || ! grep -q 'cross attention, layer 0, head' out; then
+        bad "train --model seq2seq: $(cat out)"; fi
+    runs train --pairs "$in/good.tsv" $tiny --steps 4 --dropout 0.1 --model seq2seq \
+        --micro-batches 3 --out new/early.safetensors
 }
 prints '' predict new/both.safetensors a7
 prints '' generate new/both.safetensors --prompt a7 --beam 3
@@ -603,7 +663,8 @@ rm new/map.svg
 prints 'sequences exactly right' evaluate new/both.safetensors --heads-off e0.1,c0.0
 prints 'c0.1  ' evaluate new/both.safetensors --each-head
 runs predict new/both.safetensors --heads-off d0.0 a7
-refuses '--heads-off: there is no head "0.1"; the model has heads 0 to 1 of each of e0 to c0, such as e0.0' evaluate new/both.safetensors --heads-off 0.1
+refuses '--heads-off: there is no head "0.1"; the model has heads 0 to 1 of each of e0 to c0' \
+    evaluate new/both.safetensors --heads-off 0.1
 refuses 'there is no head "c0.2"' predict new/both.safetensors --heads-off c0.2 a7
 refuses 'there is no head ""' evaluate new/both.safetensors --heads-off e0.1,
 refuses 'there is no head "c0.-1"' evaluate new/both.safetensors --heads-off c0.-1

@@ -121,6 +121,7 @@ static eg_tensor *constant(eg_tensor *x, double c)
     X(div,          eg_div(x[0], x[1]))                                                           \
     X(pow,          eg_pow(x[0], x[1]))                                                           \
     X(atan2,        eg_atan2(x[0], x[1]))                                                         \
+    X(hypot,        eg_hypot(x[0], x[1]))                                                         \
     X(logaddexp,    eg_logaddexp(x[0], x[1]))                                                     \
     X(maximum,      SQUARE(eg_maximum(x[0], x[1])))                                               \
     X(minimum,      SQUARE(eg_minimum(x[0], x[1])))                                               \

@@ -67,6 +67,27 @@ LOOP_TEST(decoders_compute_what_transformers_does, DECODERS)
     eg_assert_ok(cx);
 }
 
+/* several models in one list, each under a name of its own; parameters of f64 */
+TEST(models_of_one_list)
+{
+    eg_params *p = eg_params_open(cx, .dtype = EG_F64);
+    eg_transformer *net[2];
+    static const char *const names[] = { "llama", "gpt2" };
+    for (int k = 0; k < 2; k++)
+        net[k] = eg_pretrained_load(eg_params_under(p, names[k]), case_path(names[k], ""));
+    ck_assert_msg(net[0] && net[1], "%s", eg_error(cx));
+    ck_assert(eg_params_find(p, "llama.1.ffn.gate.W") && eg_params_find(p, "gpt2.positions.P"));
+    for (int k = 0; k < 2; k++) {
+        eg_safetensors *golden =
+            eg_safetensors_open(cx, case_path(names[k], "expected.safetensors"));
+        eg_tensor *y = eg_transformer_run(net[k], eg_safetensors_get(golden, "tokens"));
+        ck_assert_int_eq(eg_type(y), EG_F64);
+        ck_assert_double_le(apart(y, eg_cast(eg_safetensors_get(golden, "logits"), EG_F64)), 1e-5);
+    }
+    ck_assert_ptr_null(eg_pretrained_load(eg_params_under(p, "gpt2"), case_path("gpt2", "")));
+    eg_assert_error(cx, "gpt2.tokens.E");
+}
+
 static const char *const berts[] = { "bert", "bert_mlm" };
 LOOP_TEST(bert_computes_what_transformers_does, 2)
 {
@@ -156,6 +177,8 @@ static const struct {
     { "gpt2", "\"n_embd\": 16", "\"n_embd\": 16.5", "\"n_embd\" is 16.5, not a whole number" },
     { "gpt2", "\"n_head\": 2", "\"n_head\": 0", "\"n_head\" is 0, not a whole number from 1" },
     { "gpt2", "\"n_layer\": 2", "\"n_layer\": \"2\"", "\"n_layer\" is \"2\", not a whole number" },
+    { "mistral", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1e9",
+      "\"num_hidden_layers\" is 1e+09, not a whole number from 1 to 65536" },
     { "gpt2", "gelu_new", "mish",
       "\"activation_function\" is \"mish\", which is none of gelu, gelu_new, relu, silu" },
     { "gpt2", "\"scale_attn_by_inverse_layer_idx\": false",
@@ -258,6 +281,50 @@ static eg_tensor *output(const char *where)
     ck_assert_msg(net != NULL, "%s", eg_error(cx));
     int32_t tokens[] = { 3, 1, 4, 1, 5, 9, 2, 6 };
     return eg_transformer_run(net, eg_from(cx, tokens, 2, 4));
+}
+
+/* settings of older programs say the same: the same bits */
+TEST(older_settings)
+{
+    put_tensors("llama", "", "", "", 0, NULL);
+    put_config("llama", "\"rope_type\"", "\"type\"");
+    eg_assert_close(output(folder), output(case_path("llama", "")), 0);
+    put_config("llama", "rope_parameters", "rope_scaling");
+    eg_assert_close(output(folder), output(case_path("llama", "")), 0);
+    put_config("llama", "\"rope_parameters\": {", "\"rope_theta\": 500.0, \"rope_scaling\": {");
+    eg_assert_close(output(folder), output(case_path("llama", "")), 0);
+    put_tensors("mistral", "", "", "", 0, NULL);
+    put_config("mistral", "\"rope_parameters\": {", "\"rope_scaling\": null, \"other\": {");
+    eg_assert_close(output(folder), output(case_path("mistral", "")), 0);
+    put_tensors("qwen2", "", "", "", 0, NULL); /* max_window_layers instead of layer_types */
+    put_config("qwen2", "\"layer_types\"", "\"other\"");
+    eg_assert_close(output(folder), output(case_path("qwen2", "")), 0);
+}
+
+/* written under their names: the very tensors of their file */
+LOOP_TEST(written_as_theirs, 4)
+{
+    static const char *const names[] = { "gpt2", "llama", "qwen3", "bert" };
+    const char *name = names[_i];
+    eg_params *p = eg_params_open(cx);
+    if (_i == 3) eg_linear_new(p, "pooler", .in = 16, .out = 16);
+    ck_assert_msg(eg_pretrained_load(p, case_path(name, "")) != NULL, "%s", eg_error(cx));
+    const eg_alias *list = eg_pretrained_read(cx, case_path(name, ""))->names;
+    ck_assert_msg(!eg_params_save_as(p, in_folder("model.safetensors"), "", list), "%s",
+                  eg_error(cx));
+    eg_safetensors *theirs = eg_safetensors_open(cx, case_path(name, "model")),
+                   *ours = eg_safetensors_open(cx, in_folder("model.safetensors"));
+    ck_assert_int_eq(eg_safetensors_count(ours), eg_safetensors_count(theirs));
+    for (int k = 0; k < eg_safetensors_count(theirs); k++) {
+        const char *one = eg_safetensors_name(theirs, k);
+        if (_i == 3 && eg_safetensors_find(ours, one) < 0) {
+            char full[160]; /* a base class of BERT writes no "bert." */
+            snprintf(full, sizeof full, "bert.%s", one);
+            eg_assert_close(eg_safetensors_get(ours, full), eg_safetensors_at(theirs, k), 0);
+            continue;
+        }
+        eg_assert_close(eg_safetensors_get(ours, one), eg_safetensors_at(theirs, k), 0);
+    }
 }
 
 /* files of base classes, buffers of older programs, names of older programs: the same bits */

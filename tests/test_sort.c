@@ -310,6 +310,11 @@ TEST(functions_at_their_limits)
     eg_tensor *one = eg_ones(cx, 1), *ways = eg_from(cx, ((double[]){ 1, -1 }), 2);
     eg_assert_close(eg_atan2(ways, one), eg_scale(ways, M_PI_4), 1e-15);
     eg_assert_close(eg_atan2(ways, eg_neg(one)), eg_scale(ways, 3 * M_PI_4), 1e-15);
+    /* squares that would overflow, or vanish; an infinity wins over a NaN, as in C */
+    eg_tensor *far = eg_from(cx, ((double[]){ 3e300, 3e-300, -INFINITY, 0, -5 }), 5),
+              *up = eg_from(cx, ((double[]){ -4e300, 4e-300, NAN, 0, 12 }), 5),
+              *length = eg_from(cx, ((double[]){ 5e300, 5e-300, INFINITY, 0, 13 }), 5);
+    eg_assert_close(eg_hypot(far, up), length, 1e-15);
     eg_assert_ok(cx);
     eg_atan2(eg_cast(x, EG_I64), eg_cast(x, EG_I64));
     eg_assert_error(cx, "atan2: the operands are i64; eg_cast them to f32 or f64 first");

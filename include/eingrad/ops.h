@@ -164,6 +164,8 @@ EG_API eg_tensor *eg_div(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_pow(eg_tensor *a, eg_tensor *b);
 /* the angle of the point (b, a)   da = g b / (a² + b²), db = −g a / (a² + b²) */
 EG_API eg_tensor *eg_atan2(eg_tensor *a, eg_tensor *b);
+/* √(a² + b²)         without overflow in a²; da = g a / y, db = g b / y */
+EG_API eg_tensor *eg_hypot(eg_tensor *a, eg_tensor *b);
 /* ln(e^a + e^b)     da = g σ(a − b), db = g σ(b − a) */
 EG_API eg_tensor *eg_logaddexp(eg_tensor *a, eg_tensor *b);
 /* the larger         ties: half each */

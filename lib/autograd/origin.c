@@ -174,7 +174,7 @@ static eg__tag *tag_of(eg_tensor *x)
 }
 eg_tensor *eg_name(eg_tensor *x, const char *name)
 {
-    if (!eg__check("name", x)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__check("name", x)) return eg__poison_of(x);
     eg__tag *tag = tag_of(x);
     char *kept = tag && name ? eg__alloc_in(x->home, strlen(name) + 1) : NULL;
     if (!tag || (name && !kept)) return eg__poison(x->cx);

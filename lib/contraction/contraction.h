@@ -158,9 +158,6 @@ typedef struct eg_draft {
 } eg_draft;
 bool eg__draft(eg_ctx *, const eg_contraction *, eg_draft *); /* false after an error */
 const eg_side *eg__draft_result(const eg_draft *, int step);
-/* Sets the axes of a step and returns their number, at most 3 · EG_RANK_MAX; axis NULL: only that.
- */
-int eg__draft_axes(const eg_draft *, int step, eg_axis *axis);
 
 /* The same as pairings, ready to run. */
 typedef struct eg_program_step {

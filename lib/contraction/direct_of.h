@@ -4,9 +4,9 @@
 /* c[i + j·cn] (+)= Σ_p a[i + p·ak] b[p·bk + j·bn] for i < lanes ≤ V·LANES and j < N. V, N and whole
  * are constants where this is inlined, so every sum stays in a register. The order of the sum over
  * p, with fused multiply-adds, is that of BLIS's kernels. */
-TARGET static inline __attribute__((always_inline)) void NAME(tile)(
-    const int V, const int N, const bool whole, int64_t lanes, int64_t k, const REAL *a, int64_t ak,
-    const REAL *b, int64_t bk, int64_t bn, REAL *c, int64_t cn, bool add)
+TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, int64_t lanes,
+                                 int64_t k, const REAL *a, int64_t ak, const REAL *b, int64_t bk,
+                                 int64_t bn, REAL *c, int64_t cn, bool add)
 {
     VEC sum[ALONE_MOST][2];
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
@@ -75,13 +75,13 @@ TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, i
     }
 }
 
-#define TILE(V, N, whole)                                                                        \
-    TARGET static void NAME(tile_##V##_##N##_##whole)(int64_t lanes, int64_t k, const void *a,   \
-                                                      int64_t ak, const void *b, int64_t bk,     \
-                                                      int64_t bn, void *c, int64_t cn, bool add) \
-    {                                                                                            \
-        NAME(tile)(V, N, whole, lanes, k, a, ak, b, bk, bn, c, cn, add);                         \
-    }
+/* clang-format off */
+#define TILE(V, N, whole)                                                                          \
+    TARGET static void NAME(tile_##V##_##N##_##whole)(                                             \
+        int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,            \
+        int64_t bn, void *c, int64_t cn, bool add)                                                 \
+    { NAME(tile)(V, N, whole, lanes, k, a, ak, b, bk, bn, c, cn, add); }
+/* clang-format on */
 #define TALL(N)   \
     TILE(2, N, 0) \
     TILE(2, N, 1)

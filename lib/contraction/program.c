@@ -205,8 +205,9 @@ const eg_side *eg__draft_result(const eg_draft *d, int step)
     return step == d->steps - 1 ? &d->out : &d->side[d->task->count + step];
 }
 
-/* Each label of the three is one axis. */
-int eg__draft_axes(const eg_draft *d, int step, eg_axis *axis)
+/* Sets the axes of a step, one for each label of its operands and result, and returns their number,
+ * at most 3 · EG_RANK_MAX; axis NULL: only that. */
+static int draft_axes(const eg_draft *d, int step, eg_axis *axis)
 {
     const int b = d->pair[step][1];
     const eg_side *all[3] = { &d->side[d->pair[step][0]], b < 0 ? NULL : &d->side[b],
@@ -245,8 +246,7 @@ static bool diagonal(const eg_draft *d) { return d->out.n < d->task->out->rank; 
 size_t eg__program_bytes(const eg_draft *d)
 {
     size_t bytes = eg__up16(sizeof(eg_program) + (size_t)d->steps * sizeof(eg_program_step));
-    for (int s = 0; s < d->steps; s++)
-        bytes += eg__up16(eg__pairing_bytes(eg__draft_axes(d, s, NULL)));
+    for (int s = 0; s < d->steps; s++) bytes += eg__up16(eg__pairing_bytes(draft_axes(d, s, NULL)));
     return bytes + (diagonal(d) ? eg__up16(eg__pairing_bytes(d->task->out->rank + 1)) : 0);
 }
 
@@ -267,7 +267,7 @@ eg_program *eg__program(void *room, const eg_draft *d)
     for (int k = 0; k < d->out.n; k++) p->empty |= d->out.size[k] == 0;
     eg_axis axis[3 * EG_RANK_MAX];
     for (int s = 0; s < d->steps; s++) {
-        const int n = eg__draft_axes(d, s, axis);
+        const int n = draft_axes(d, s, axis);
         p->step[s] = (eg_program_step){ .a = d->pair[s][0],
                                         .b = d->pair[s][1],
                                         .at = s == d->steps - 1 ? 0 : d->at[s] };

@@ -5,10 +5,8 @@ enum { NAME(LANES) = 64 / sizeof(REAL), NAME(CHUNK) = 4096 / sizeof(REAL) };
 /* sum[r] = Σ a[i] b[i] (b NULL: Σ a[i]) of R rows, at most a block long: four wide sums, then
  * halves onto halves. R is known where this is inlined, and the order of a row's sum does not
  * depend on it. */
-static inline __attribute__((always_inline)) void NAME(dots_in)(const int R, int64_t n,
-                                                                const REAL *const *a, int64_t sa,
-                                                                const REAL *const *b, int64_t sb,
-                                                                REAL *sum)
+EG_INLINE void NAME(dots_in)(const int R, int64_t n, const REAL *const *a, int64_t sa,
+                             const REAL *const *b, int64_t sb, REAL *sum)
 {
     enum { L = NAME(LANES) };
     int64_t i = 0;

@@ -21,6 +21,8 @@
 #else
 #define EG_CLONES
 #endif
+/* A loop that is compiled into its caller, where functions and sizes that it is given are known. */
+#define EG_INLINE static inline __attribute__((always_inline))
 
 /* -- small arithmetic -------------------------------------------------------------------------- */
 static inline int64_t eg__min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -93,7 +95,9 @@ typedef enum eg_scratch {
 void *eg__scratch(eg_ctx *, eg_scratch which, size_t bytes);
 bool eg__failed(const eg_ctx *);
 eg_tensor *eg__poison(eg_ctx *); /* of a NULL context: NULL */
-uint64_t eg__draw(eg_ctx *);     /* the number of this random draw; counts up */
+/* the same of x's context; of a NULL tensor: NULL */
+static inline eg_tensor *eg__poison_of(const eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
+uint64_t eg__draw(eg_ctx *); /* the number of this random draw; counts up */
 uint64_t eg__seed_of(const eg_ctx *);
 bool eg__recording(const eg_ctx *);
 /* Returns how many threads are worth using for `work` items, of which `grain` take 15 µs. */
@@ -155,7 +159,7 @@ struct eg_ctx {
     struct eg__team *team; /* helper threads; NULL before the first loop that is worth dividing */
     /* what eg__team found worth dividing while the helpers slept, in pieces; enough wakes them */
     int64_t pending_work;
-    void *plan_cache;        /* einsum/plans.c; NULL before the first einsum */
+    void *plan_cache;        /* plans.c; NULL before the first string      */
     eg_hooks hooks;          /* all NULL in normal use */
     struct eg__probe *probe; /* the gradient check that runs: gradcheck/probe.c */
     eg__chunk *spare_data, *spare_scopes, *scratch[EG_SCRATCHES];
@@ -233,4 +237,5 @@ static inline eg_tensor *eg__tensor_in(eg__arena *a)
 void eg__text(uintptr_t *start, uintptr_t *size); /* core/caller.c */
 /* Returns the return address of the user's call; NULL where frames cannot be followed. */
 void *eg__caller(const eg_ctx *);
+#include "core/plans.h"
 #endif

@@ -59,8 +59,8 @@ const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *spec, bool broa
         return r;
     }
     const eg_bound *b =
-        eg__bind("einsum", spec, EG_NOTATION_IMPLICIT | (broadcast ? EG_NOTATION_ONES : 0), count,
-                 operand, 0, NULL);
+        eg__bind_anew(cx, "einsum", spec, EG_NOTATION_IMPLICIT | (broadcast ? EG_NOTATION_ONES : 0),
+                      count, operand, 0, NULL, NULL);
     if (!b) return NULL;
     for (int k = 0; k < count; k++) {
         x[k] = b->term[k].x;

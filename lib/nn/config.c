@@ -33,16 +33,22 @@ const eg_json *eg__config_find(const eg_json *object, const char *key)
     return x && x->kind != EG_JSON_NULL ? x : NULL;
 }
 
-int64_t eg__config_size(const eg__config *c, const char *key, int64_t otherwise)
+int64_t eg__config_count(const eg__config *c, const char *key, int64_t otherwise, int64_t most)
 {
     const eg_json *x = eg__config_find(c->all, key);
+    char why[64];
     if (!x && otherwise) return otherwise;
-    const double most = 1 << 30;
-    if (x && x->kind == EG_JSON_NUMBER && x->number >= 1 && x->number <= most &&
+    if (x && x->kind == EG_JSON_NUMBER && x->number >= 1 && x->number <= (double)most &&
         x->number == (double)(int64_t)x->number)
         return (int64_t)x->number;
-    eg__config_refuse(c, EG_ERROR_FILE, x, key, "not a whole number from 1 to 2^30");
+    snprintf(why, sizeof why, "not a whole number from 1 to %lld", (long long)most);
+    eg__config_refuse(c, EG_ERROR_FILE, x, key, why);
     return 1;
+}
+
+int64_t eg__config_size(const eg__config *c, const char *key, int64_t otherwise)
+{
+    return eg__config_count(c, key, otherwise, 1 << 30);
 }
 
 double eg__config_real(const eg__config *c, const eg_json *object, const char *key,

@@ -16,7 +16,9 @@ typedef struct eg__config {
 void eg__config_refuse(const eg__config *, eg_code, const eg_json *, const char *key,
                        const char *why);
 const eg_json *eg__config_find(const eg_json *object, const char *key); /* NULL: none, or null */
-/* from 1 to 2^30; otherwise 0: the key is needed */
+/* from 1 to `most`; otherwise 0: the key is needed */
+int64_t eg__config_count(const eg__config *, const char *key, int64_t otherwise, int64_t most);
+/* the same up to 2^30 */
 int64_t eg__config_size(const eg__config *, const char *key, int64_t otherwise);
 /* 0 and above */
 double eg__config_real(const eg__config *, const eg_json *object, const char *key,

@@ -4,6 +4,8 @@
 #include "nn.h"
 #include <stdio.h>
 
+enum { LAYERS_MAX = 65536 };
+
 /* -- what all families have ------------------------------------------------------------------- */
 static const struct {
     const char *name;
@@ -98,7 +100,7 @@ static void gpt2_options(const eg__config *c, eg_pretrained *o)
     eg_transformer_args *m = &o->model;
     m->d_model = eg__config_size(c, "n_embd", 0);
     m->heads = eg__config_size(c, "n_head", 0);
-    m->layers = eg__config_size(c, "n_layer", 0);
+    m->layers = eg__config_count(c, "n_layer", 0, LAYERS_MAX);
     m->width = eg__config_size(c, "n_inner", 4 * m->d_model);
     m->length = eg__config_size(c, "n_positions", 0);
     m->eps = pretrained_eps(c, "layer_norm_epsilon", 1e-5);
@@ -115,7 +117,7 @@ static void llama_common(const eg__config *c, eg_pretrained *o, int64_t head_dim
     eg_transformer_args *m = &o->model;
     m->d_model = eg__config_size(c, "hidden_size", 0);
     m->heads = eg__config_size(c, "num_attention_heads", 0);
-    m->layers = eg__config_size(c, "num_hidden_layers", 0);
+    m->layers = eg__config_count(c, "num_hidden_layers", 0, LAYERS_MAX);
     m->width = eg__config_size(c, "intermediate_size", 0);
     m->length = eg__config_size(c, "max_position_embeddings", 0);
     m->eps = pretrained_eps(c, "rms_norm_eps", 1e-6);
@@ -181,7 +183,7 @@ static void bert_options(const eg__config *c, eg_pretrained *o)
     eg_transformer_args *m = &o->model;
     m->d_model = eg__config_size(c, "hidden_size", 0);
     m->heads = eg__config_size(c, "num_attention_heads", 0);
-    m->layers = eg__config_size(c, "num_hidden_layers", 0);
+    m->layers = eg__config_count(c, "num_hidden_layers", 0, LAYERS_MAX);
     m->width = eg__config_size(c, "intermediate_size", 0);
     m->length = eg__config_size(c, "max_position_embeddings", 0);
     m->types = eg__config_size(c, "type_vocab_size", 2);

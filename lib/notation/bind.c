@@ -234,11 +234,12 @@ static bool lay_out(bind *B)
 
     const size_t head =
         sizeof(eg_bound) + (size_t)axes * sizeof(eg_axis_name) + (size_t)n * sizeof(eg_bound_term);
-    eg_bound *b =
-        eg__alloc(B->cx, head + (size_t)dims * sizeof(int64_t) + 2 * (size_t)slots * sizeof(int) +
-                             (size_t)items * sizeof(eg_term_item) + (size_t)p->length + 1);
+    const size_t bytes = head + (size_t)dims * sizeof(int64_t) + 2 * (size_t)slots * sizeof(int) +
+                         (size_t)items * sizeof(eg_term_item) + (size_t)p->length + 1;
+    eg_bound *b = eg__alloc(B->cx, bytes);
     if (!b) return false;
-    *b = (eg_bound){ .who = B->who,
+    *b = (eg_bound){ .bytes = bytes,
+                     .who = B->who,
                      .said = p->said,
                      .begin = p->begin,
                      .called = B->called,
@@ -475,19 +476,29 @@ static bool certain(const bind *B, int sizes, const eg_sized *size)
     return !found && (p->names || p->said || eg__certain_letters(B, sizes, size));
 }
 
-const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n,
-                                eg_tensor *const *xs, int sizes, const eg_sized *size,
-                                const char *const *called)
+/* The first index of the output that no operand has, with `size`. False: there is none. */
+static bool new_index(const eg_parsed *p, const char *spec, int64_t size, eg_sized *index)
 {
-    eg_ctx *cx = eg__context_of(who, n, xs);
-    if (!cx || eg__failed(cx)) return NULL;
-    if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: no string was given", who), NULL;
-    for (int k = 0; k < n; k++)
-        if (xs[k] && !eg__check(who, xs[k])) return NULL;
+    for (int k = 0; p->arrow && k < p->axes; k++)
+        if (!p->axis[k].inputs) {
+            *index = (eg_sized){ spec + p->axis[k].at, p->axis[k].length, size };
+            return true;
+        }
+    return false;
+}
 
+const eg_bound *eg__bind_anew(eg_ctx *cx, const char *who, const char *spec, int flags, int n,
+                              eg_tensor *const *xs, int sizes, const eg_sized *size,
+                              const char *const *called)
+{
     eg_parse_room room;
     const eg_parsed *p = eg__parse(cx, who, spec, EG_READ_BY_BLANKS, &room);
     if (!p) return NULL;
+    eg_sized index;
+    if (sizes && !size->name) {
+        sizes = new_index(p, spec, size->size, &index);
+        size = &index;
+    }
     bind B = { .cx = cx,
                .who = who,
                .spec = spec,
@@ -505,12 +516,6 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
     for (int k = 0; k < n; k++)
         if (!split_operand(&B, k)) return NULL;
     return B.b;
-}
-
-const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs,
-                         int sizes, const eg_sized *size)
-{
-    return eg__bind_called(who, spec, flags, n, xs, sizes, size, NULL);
 }
 
 eg_tensor *eg__refuse(const eg_bound *b, int term, int item, const char *format, ...)

@@ -619,11 +619,13 @@ static void take_in(block *x)
         memset(to + lanes * width, 0, (size_t)((x->wide - lanes) * width));
     }
 }
-/* Sets to 0 what row r of a cotangent, one number for each lane, has of elements that do not count:
+/* Sets to 0 what the rows of a cotangent, `step` bytes apart, have of elements that do not count:
  * where the cotangent is 0 and the derivative infinite, it is NaN. */
-static void clear_row(const block *x, int64_t r, void *row)
+static void clear_rows(const block *x, char *row, int64_t step)
 {
-    if (x->b->allow) x->floats->clear(x->b->lanes, row, x->b->allow + r * x->b->allow_step);
+    const uint8_t *allow = x->b->allow;
+    for (int64_t r = 0; allow && r < x->b->rows; r++, row += step, allow += x->b->allow_step)
+        x->floats->clear(x->b->lanes, row, allow);
 }
 /* Adds to the cotangent of operand i of node k what it gets from that of k. */
 static void to_operand(block *x, int k, int i)
@@ -645,8 +647,7 @@ static void to_operand(block *x, int k, int i)
                    .y = x->v[k].p,
                    .y_step = x->v[k].step };
     strip_run(x, k, false, x->floats->slope[n->code][i], &s);
-    for (int64_t r = 0; r < rows && !same && p->extent[k] == EG_EXTENT_BLOCK; r++)
-        clear_row(x, r, (char *)to + r * step);
+    if (!same && p->extent[k] == EG_EXTENT_BLOCK) clear_rows(x, to, step);
     if (!same)
         fold(x, j, rows, counting(x, k), to, step);
     else if (!there)
@@ -662,8 +663,7 @@ static void to_tensor(const block *x, int k)
                   rows = x->p->extent[k] == EG_EXTENT_BLOCK ? x->b->rows : 1;
     if (!s->data || is_empty(x, n)) return;
     const int width = x->p->f64 ? 8 : 4;
-    for (int64_t r = 0; r < rows && x->p->extent[k] == EG_EXTENT_BLOCK; r++)
-        clear_row(x, r, cotangent_at(x, k, r));
+    if (x->p->extent[k] == EG_EXTENT_BLOCK) clear_rows(x, cotangent_at(x, k, 0), x->wide * width);
     eg_gather g;
     if (!s->direct && gathered_by_one(x, k, s->stride, count, &g)) {
         eg__scatter_rows(&g, width, cotangent_at(x, k, 0), x->wide, s->data);
@@ -685,7 +685,7 @@ static void to_tensor(const block *x, int k)
 static void to_score(const block *x, int k)
 {
     const int64_t width = x->p->f64 ? 8 : 4;
-    for (int64_t r = 0; r < x->b->rows; r++) clear_row(x, r, cotangent_at(x, k, r));
+    clear_rows(x, cotangent_at(x, k, 0), x->wide * width);
     if (x->wide == x->b->lanes && x->wide == x->b->dscore_step) {
         memcpy(x->b->dscore, cotangent_at(x, k, 0), (size_t)(x->b->rows * x->wide * width));
         return;

@@ -42,25 +42,15 @@ void eg__bounds_plan(eg_bounds *b, const eg_expression *e, const eg_source *sour
 }
 
 /* -- the values ------------------------------------------------------------------------------- */
-/* Extends *v by n elements with a stride. */
-#define EXTEND(NAME, T)                                                               \
-    EG_CLONES static void NAME(int64_t n, const T *x, int64_t stride, eg_interval *v) \
-    {                                                                                 \
-        T low = x[0], high = x[0];                                                    \
-        if (stride == 1)                                                              \
-            for (int64_t k = 1; k < n; k++)                                           \
-                low = x[k] < low ? x[k] : low, high = x[k] > high ? x[k] : high;      \
-        else                                                                          \
-            for (int64_t k = 1; k < n; k++) {                                         \
-                const T y = x[k * stride];                                            \
-                low = y < low ? y : low, high = y > high ? y : high;                  \
-            }                                                                         \
-        if (low < v->low) v->low = low;                                               \
-        if (high > v->high) v->high = high;                                           \
-    }
-EXTEND(extend_by_bytes, uint8_t)
-EXTEND(extend_by_narrow, int32_t)
-EXTEND(extend_by_wide, int64_t)
+#define T    uint8_t
+#define NAME extend_by_bytes
+#include "notation/expression_bounds_of.h"
+#define T    int32_t
+#define NAME extend_by_narrow
+#include "notation/expression_bounds_of.h"
+#define T    int64_t
+#define NAME extend_by_wide
+#include "notation/expression_bounds_of.h"
 
 /* Extends the bounds of the blocks along the last axis by one row of a tensor. */
 static void row_bounds(const eg_bounded *t, const eg_source *s, int64_t offset, eg_interval *v)

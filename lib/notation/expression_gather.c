@@ -3,23 +3,15 @@
  * the limits of clip(…), the group is one run of memory or one element. */
 #include "notation/expression_gather.h"
 
-/* The difference of neighbours in a group of indices, 0, 1 or −1, if it is the same for all and no
- * index must be clamped; else NO_RUN. */
 enum { NO_RUN = 2 };
-#define RUN(NAME, INDEX, BITS)                                                                   \
-    static inline __attribute__((always_inline)) int NAME(const INDEX *i, int64_t limit)         \
-    {                                                                                            \
-        const BITS first = (BITS)i[0], d = (BITS)i[1] - first;                                   \
-        const INDEX last = i[EG_LANES - 1];                                                      \
-        BITS off = 0;                                                                            \
-        if (d + 1 > 2 || (limit >= 0 && (i[0] < 0 || last < 0 || i[0] > limit || last > limit))) \
-            return NO_RUN;                                                                       \
-        EG_EVERY_LANE                                                                            \
-        for (int l = 0; l < EG_LANES; l++) off |= (BITS)i[l] ^ (first + d * (BITS)l);            \
-        return off ? NO_RUN : (int)(d + 1) - 1;                                                  \
-    }
-RUN(run_narrow, int32_t, uint32_t)
-RUN(run_wide, int64_t, uint64_t)
+#define INDEX int32_t
+#define BITS  uint32_t
+#define NAME  run_narrow
+#include "notation/expression_run_of.h"
+#define INDEX int64_t
+#define BITS  uint64_t
+#define NAME  run_wide
+#include "notation/expression_run_of.h"
 /* The place of index v, clamped. */
 static inline int64_t gather_place(const eg_gather *g, int64_t v)
 {

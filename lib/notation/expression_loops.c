@@ -16,21 +16,20 @@
         ROWS { OUT(TO, o); IN(FROM, p, s->in[0], s->step[0]);                               \
             EACH(const FROM x = p[k]; o[k] = (TO)(VALUE)) }                                 \
     }
-#define BINARY(NAME, TO, FROM, VALUE) LOOP(NAME)                                            \
-    {                                                                                       \
+#define BINARY(NAME, TO, FROM, VALUE) LOOP(NAME) {                                          \
         ROWS { OUT(TO, o); IN(FROM, p, s->in[0], s->step[0]); IN(FROM, q, s->in[1], s->step[1]); \
             const FROM p0 = *p, q0 = *q;                                                    \
             if (s->still == 1) EACH(const FROM a = p0, b = q[k]; o[k] = (TO)(VALUE))        \
             else if (s->still == 2) EACH(const FROM a = p[k], b = q0; o[k] = (TO)(VALUE))   \
             else EACH(const FROM a = p[k], b = q[k]; o[k] = (TO)(VALUE)) } }
-#define TERNARY(NAME, TO, FIRST, FROM, VALUE) LOOP(NAME)                                    \
-    {                                                                                       \
+#define OPERANDS_3(TO, FIRST, FROM, B, C, VALUE) \
+    EACH(const FIRST a = p[k]; const FROM b = B, c = C; o[k] = (TO)(VALUE))
+#define TERNARY(NAME, TO, FIRST, FROM, VALUE) LOOP(NAME) {                                  \
         ROWS { OUT(TO, o); IN(FIRST, p, s->in[0], s->step[0]);                              \
             IN(FROM, q, s->in[1], s->step[1]); IN(FROM, t, s->in[2], s->step[2]);           \
             const FROM q0 = *q, t0 = *t;                                                    \
-            if (s->still == 6)                                                              \
-                EACH(const FIRST a = p[k]; const FROM b = q0, c = t0; o[k] = (TO)(VALUE))   \
-            else EACH(const FIRST a = p[k]; const FROM b = q[k], c = t[k]; o[k] = (TO)(VALUE)) } }
+            if (s->still == 6) OPERANDS_3(TO, FIRST, FROM, q0, t0, VALUE)                   \
+            else OPERANDS_3(TO, FIRST, FROM, q[k], t[k], VALUE) } }
 #define SLOPE_ROWS ROWS { OUT(T, d); IN(T, v, s->g, s->g_step); IN(T, w, s->y, s->y_step);
 #define UNARY_SLOPE(NAME, VALUE) LOOP(NAME)                                                 \
     {                                                                                       \
@@ -38,8 +37,7 @@
             EACH(const T g = v[k], y = w[k], x = p[k]; (void)g, (void)y, (void)x; d[k] = VALUE) } }
 #define OPERANDS_2(A, B, VALUE) \
     EACH(const T g = v[k], y = w[k], a = A, b = B; (void)g, (void)y, (void)a, (void)b; d[k] = VALUE)
-#define BINARY_SLOPE(NAME, VALUE) LOOP(NAME)                                                \
-    {                                                                                       \
+#define BINARY_SLOPE(NAME, VALUE) LOOP(NAME) {                                              \
         SLOPE_ROWS IN(T, p, s->in[0], s->step[0]); IN(T, q, s->in[1], s->step[1]);          \
             const T p0 = *p, q0 = *q;                                                       \
             if (s->still == 1) OPERANDS_2(p0, q[k], VALUE)                                  \

@@ -5,6 +5,7 @@
  *                  operand, so its result can be kept by the string.
  *   bind.c         terms and operands → a table of axes with sizes, and every operand as a view in
  *                  which groups are split; refuse.c: the sentences where that cannot be done
+ *   remember.c     a string that was bound to operands of these shapes before is not bound again
  *   focus.c        an operand with its bracketed axes last, and results back in the string's order
  *   expression.c   predicates, scores, formulas: one parser; expression.h has its files
  *   spec.c, formula.c   strings and predicates as data for programs: include/eingrad/notation.h */
@@ -47,8 +48,10 @@ typedef struct eg_bound_term {
     eg_tensor *x;
 } eg_bound_term;
 
-/* A string bound to operands. */
+/* A string bound to operands: the beginning of a block that holds all it points to, but for
+ * tensors, their sizes, and what the caller gave. */
 typedef struct eg_bound {
+    size_t bytes;              /* of the block                                              */
     const char *who;           /* the operation, for messages                               */
     const char *spec;          /* the string, a copy                                        */
     bool said;                 /* it begins with "names:" or "letters:"                     */
@@ -68,7 +71,9 @@ typedef struct eg_sized {
     const char *name;
     int length;
     int64_t size;
-} eg_sized; /* a size that an option gives: .h = 8 */
+} eg_sized; /* a size that an option gives: .h = 8. The first name may be NULL, and there is no
+               second one: it is the first index of the output that no operand has, if there is one
+             */
 enum {
     EG_NOTATION_IMPLICIT =
         1, /* without ->: output = axes that appear once, alphabetical (einsum) */
@@ -89,6 +94,11 @@ const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg
 const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n,
                                 eg_tensor *const *xs, int sizes, const eg_sized *size,
                                 const char *const *called);
+/* The same, bound again whether or not the string was bound before. The operands are tensors of cx,
+ * which has not failed, or NULL. */
+const eg_bound *eg__bind_anew(eg_ctx *cx, const char *who, const char *spec, int flags, int n,
+                              eg_tensor *const *xs, int sizes, const eg_sized *size,
+                              const char *const *called);
 /* Records a sentence with a caret under that item (−1: under the whole term); term = terms: the
  * output. Returns the poison tensor. */
 eg_tensor *eg__refuse(const eg_bound *, int term, int item, const char *format, ...)

@@ -19,20 +19,19 @@ typedef double wide_f64 __attribute__((vector_size(EG_LANES * sizeof(double))));
                       (BITS){ by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, by + 8, \
                               by + 9, by + 10, by + 11, by + 12, by + 13, by + 14, by + 15 })
 #endif
-#define LARGER(v, m) ((v) > (m) ? (v) : (m))
-#define PLUS(v, m)   ((m) + (v))
 
-EG_CLONES static void logs(double *v)
+EG_CLONES static void group_logs(double *v)
 {
     EG_EVERY_LANE
     for (int l = 0; l < EG_LANES; l++) v[l] = log(v[l]);
 }
-void eg__logs(int64_t n, double *v)
+/* v = ln v, by the vector function */
+static void logs(int64_t n, double *v)
 {
     double lane[EG_LANES];
     for (int64_t k = 0; k < n; k += EG_LANES) {
         for (int l = 0; l < EG_LANES; l++) lane[l] = k + l < n ? v[k + l] : 1;
-        logs(lane);
+        group_logs(lane);
         for (int l = 0; l < EG_LANES && k + l < n; l++) v[k + l] = lane[l];
     }
 }

@@ -3,89 +3,75 @@
  * yet functions of the row alone. Below LEAST, just above the logarithm of the smallest normal
  * number, e^x counts as 0: beside the 1 of the maximum it is nothing, and the vector functions
  * leave their fast path there, which every masked row would pay for. TINY is just above e^LEAST. */
-#define INLINE static inline __attribute__((always_inline))
 
-/* Row to one number: PICK over TERM, an expression in k, starting at START; ONCE: an element must
- * not be taken twice. */
-#define REDUCE(WHAT, ARGUMENTS, START, PICK, ONCE, TERM)                  \
-    INLINE T NAME(WHAT) ARGUMENTS                                         \
-    {                                                                     \
-        T lane[EG_LANES];                                                 \
-        int64_t first = 0;                                                \
-        for (int l = 0; l < EG_LANES; l++) lane[l] = START;               \
-        for (; first + EG_LANES <= n; first += EG_LANES) {                \
-            EG_EVERY_LANE                                                 \
-            for (int l = 0; l < EG_LANES; l++) {                          \
-                const int64_t k = first + l;                              \
-                const T v = TERM;                                         \
-                lane[l] = PICK(v, lane[l]);                               \
-            }                                                             \
-        }                                                                 \
-        if (first < n && n >= EG_LANES && !(ONCE)) {                      \
-            EG_EVERY_LANE                                                 \
-            for (int l = 0; l < EG_LANES; l++) {                          \
-                const int64_t k = n - EG_LANES + l;                       \
-                const T v = TERM;                                         \
-                lane[l] = PICK(v, lane[l]);                               \
-            }                                                             \
-        } else                                                            \
-            for (int64_t k = first; k < n; k++) {                         \
-                const T v = TERM;                                         \
-                lane[k - first] = PICK(v, lane[k - first]);               \
-            }                                                             \
-        for (int l = 0; l < 8; l++) lane[l] = PICK(lane[l + 8], lane[l]); \
-        for (int l = 0; l < 4; l++) lane[l] = PICK(lane[l + 4], lane[l]); \
-        for (int l = 0; l < 2; l++) lane[l] = PICK(lane[l + 2], lane[l]); \
-        return PICK(lane[1], lane[0]);                                    \
+/* Row to one number: `pick` over term(x[k], p), starting at `start`; once: an element must not be
+ * taken twice. */
+EG_INLINE T NAME(fold)(int64_t n, const T *x, T p, T start, bool once, T (*term)(T x, T p),
+                       T (*pick)(T v, T so_far))
+{
+    T lane[EG_LANES];
+    int64_t first = 0;
+    for (int l = 0; l < EG_LANES; l++) lane[l] = start;
+    for (; first + EG_LANES <= n; first += EG_LANES) {
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++) lane[l] = pick(term(x[first + l], p), lane[l]);
     }
-REDUCE(top_of, (int64_t n, const T *x), -(T)INFINITY, LARGER, false, x[k])
-REDUCE(tallest_of, (int64_t n, const T *x), 0, LARGER, false, x[k] < 0 ? -x[k] : x[k])
-REDUCE(powers_of, (int64_t n, const T *x, T p), 0, PLUS, true, POW(x[k] < 0 ? -x[k] : x[k], p))
-#undef REDUCE
-/* Sums in one vector that never leaves its register: WIDE_TERM of u and v, 16 elements of A and B,
- * or TERM of two numbers. The last, incomplete group is read together with elements before it,
- * which count as 0. */
-#define SUM(WHAT, ARGUMENTS, A, B, WIDE_TERM, TERM)                \
-    INLINE T NAME(WHAT) ARGUMENTS                                  \
-    {                                                              \
-        int64_t k = 0;                                             \
-        if (n < EG_LANES) {                                        \
-            T few = 0;                                             \
-            for (; k < n; k++) {                                   \
-                const T u = A[k], v = B[k];                        \
-                (void)v;                                           \
-                few += TERM;                                       \
-            }                                                      \
-            return few;                                            \
-        }                                                          \
-        WIDE sum = { 0 }, u, v;                                    \
-        for (; k + EG_LANES <= n; k += EG_LANES) {                 \
-            memcpy(&u, A + k, sizeof u);                           \
-            memcpy(&v, B + k, sizeof v);                           \
-            sum += WIDE_TERM;                                      \
-        }                                                          \
-        if (k < n) {                                               \
-            const BITS ours = COUNTING >= EG_LANES - (int)(n - k); \
-            memcpy(&u, A + n - EG_LANES, sizeof u);                \
-            memcpy(&v, B + n - EG_LANES, sizeof v);                \
-            sum += (WIDE)((BITS)(WIDE_TERM)&ours);                 \
-        }                                                          \
-        sum += TURN(sum, 8);                                       \
-        sum += TURN(sum, 4);                                       \
-        sum += TURN(sum, 2);                                       \
-        return sum[0] + sum[1];                                    \
-    }
-#define SUM_OF(WHAT, ARGUMENTS, A, B, TERM) SUM(WHAT, ARGUMENTS, A, B, TERM, TERM)
-SUM_OF(sum_of, (int64_t n, const T *x), x, x, u)
-SUM_OF(squares_of, (int64_t n, const T *x, T s), x, x, (u - s) * (u - s))
-SUM_OF(dot_of, (int64_t n, const T *a, const T *b), a, b, u *v)
-SUM_OF(along_of, (int64_t n, const T *g, const T *x, T s), g, x, u *(v - s))
-SUM(live_of, (int64_t n, const T *y, const T *g), y, g, (WIDE)((BITS)v &(u != -(T)INFINITY)),
-    u == -(T)INFINITY ? 0 : v)
-#undef SUM
-#undef SUM_OF
+    if (first < n && n >= EG_LANES && !once) {
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++) lane[l] = pick(term(x[n - EG_LANES + l], p), lane[l]);
+    } else
+        for (int64_t k = first; k < n; k++) lane[k - first] = pick(term(x[k], p), lane[k - first]);
+    for (int l = 0; l < 8; l++) lane[l] = pick(lane[l + 8], lane[l]);
+    for (int l = 0; l < 4; l++) lane[l] = pick(lane[l + 4], lane[l]);
+    for (int l = 0; l < 2; l++) lane[l] = pick(lane[l + 2], lane[l]);
+    return pick(lane[1], lane[0]);
+}
+EG_INLINE T NAME(larger)(T v, T so_far) { return v > so_far ? v : so_far; }
+EG_INLINE T NAME(plus)(T v, T so_far) { return so_far + v; }
+EG_INLINE T NAME(itself)(T x, T p) { return (void)p, x; }
+EG_INLINE T NAME(absolute)(T x, T p) { return (void)p, x < 0 ? -x : x; }
+EG_INLINE T NAME(power)(T x, T p) { return POW(x < 0 ? -x : x, p); }
+EG_INLINE T NAME(top_of)(int64_t n, const T *x)
+{
+    return NAME(fold)(n, x, 0, -(T)INFINITY, false, NAME(itself), NAME(larger));
+}
+EG_INLINE T NAME(tallest_of)(int64_t n, const T *x)
+{
+    return NAME(fold)(n, x, 0, 0, false, NAME(absolute), NAME(larger));
+}
+EG_INLINE T NAME(powers_of)(int64_t n, const T *x, T p)
+{
+    return NAME(fold)(n, x, p, 0, true, NAME(power), NAME(plus));
+}
 
-INLINE void NAME(select_of)(int64_t n, const T *x, const uint8_t *keep, T *y)
+#define FUNCTION NAME(sum_of)(int64_t n, const T *x)
+#define A        x
+#define B        x
+#define TERM     u
+#include "ops/arithmetic_sum_of.h"
+#define FUNCTION NAME(squares_of)(int64_t n, const T *x, T s)
+#define A        x
+#define B        x
+#define TERM     ((u - s) * (u - s))
+#include "ops/arithmetic_sum_of.h"
+#define FUNCTION NAME(dot_of)(int64_t n, const T *a, const T *b)
+#define A        a
+#define B        b
+#define TERM     (u * v)
+#include "ops/arithmetic_sum_of.h"
+#define FUNCTION NAME(along_of)(int64_t n, const T *g, const T *x, T s)
+#define A        g
+#define B        x
+#define TERM     (u * (v - s))
+#include "ops/arithmetic_sum_of.h"
+#define FUNCTION  NAME(live_of)(int64_t n, const T *y, const T *g)
+#define A         y
+#define B         g
+#define WIDE_TERM (WIDE)((BITS)v & (u != -(T)INFINITY))
+#define TERM      (u == -(T)INFINITY ? 0 : v)
+#include "ops/arithmetic_sum_of.h"
+
+EG_INLINE void NAME(select_of)(int64_t n, const T *x, const uint8_t *keep, T *y)
 {
     int64_t k = 0;
     for (; k + EG_LANES <= n; k += EG_LANES) {
@@ -100,16 +86,16 @@ INLINE void NAME(select_of)(int64_t n, const T *x, const uint8_t *keep, T *y)
     for (; k < n; k++) y[k] = keep[k] ? x[k] : -(T)INFINITY;
 }
 /* y = keep ? y : fill */
-INLINE void NAME(erase_of)(int64_t n, const uint8_t *keep, T fill, T *y)
+EG_INLINE void NAME(erase_of)(int64_t n, const uint8_t *keep, T fill, T *y)
 {
     for (int64_t k = 0; k < n; k++) y[k] = keep[k] ? y[k] : fill;
 }
-INLINE void NAME(affine_of)(int64_t n, const T *x, T s, T c, T *y)
+EG_INLINE void NAME(affine_of)(int64_t n, const T *x, T s, T c, T *y)
 {
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) y[k] = (x[k] - s) * c;
 }
-INLINE void NAME(exps_of)(int64_t n, const T *x, T s, T *y) /* n: a multiple of EG_LANES */
+EG_INLINE void NAME(exps_of)(int64_t n, const T *x, T s, T *y) /* n: a multiple of EG_LANES */
 {
     const volatile T unknown = LEAST; /* else gcc moves the choice behind the call */
     const T least = unknown;
@@ -120,7 +106,7 @@ INLINE void NAME(exps_of)(int64_t n, const T *x, T s, T *y) /* n: a multiple of 
     }
 }
 /* the same vector function for the last ones */
-INLINE void NAME(exps_of_any)(int64_t n, const T *x, T s, T *y)
+EG_INLINE void NAME(exps_of_any)(int64_t n, const T *x, T s, T *y)
 {
     const int64_t whole = n & -EG_LANES;
     T rest[EG_LANES];
@@ -131,7 +117,7 @@ INLINE void NAME(exps_of_any)(int64_t n, const T *x, T s, T *y)
     for (int64_t k = whole; k < n; k++) y[k] = rest[k - whole];
 }
 /* x − top; where top is infinite the limit, and what is NaN stays */
-INLINE void NAME(shift_of)(int64_t n, const T *x, T top, T *y)
+EG_INLINE void NAME(shift_of)(int64_t n, const T *x, T top, T *y)
 {
     if (top == (T)INFINITY)
         for (int64_t k = 0; k < n; k++) y[k] = x[k] == top ? 0 : x[k] != x[k] ? x[k] : -(T)INFINITY;
@@ -173,7 +159,7 @@ EG_CLONES static void NAME(affine)(int64_t n, const void *x, double s, double c,
     NAME(affine_of)(n, x, (T)s, (T)c, y);
 }
 /* y = y gain + bias; NULL: without */
-INLINE void NAME(gained)(int64_t n, T *y, const T *gain, const T *bias)
+EG_INLINE void NAME(gained)(int64_t n, T *y, const T *gain, const T *bias)
 {
     if (gain && bias) {
         EG_EVERY_LANE for (int64_t k = 0; k < n; k++) y[k] = y[k] * gain[k] + bias[k];
@@ -191,8 +177,8 @@ static double NAME(at)(const void *x, int64_t k) { return (double)((const T *)x)
 
 /* -- several rows, contiguous, of any length -------------------------------------------------- */
 /* m elements of a row from k on, −inf where a mask is false; in `to` if there are masks. */
-INLINE const T *NAME(allowed)(const eg_batch *b, int64_t row, int64_t k, int64_t m, char *const *p,
-                              const int64_t *step, T *to)
+EG_INLINE const T *NAME(allowed)(const eg_batch *b, int64_t row, int64_t k, int64_t m,
+                                 char *const *p, const int64_t *step, T *to)
 {
     const T *x = EG_ROW(T, 1, row) + k;
     for (int i = 0; i < b->masks; i++) {
@@ -202,8 +188,8 @@ INLINE const T *NAME(allowed)(const eg_batch *b, int64_t row, int64_t k, int64_t
     return x;
 }
 /* Where an allowed NaN has made the row's sum NaN, what is masked stays masked. */
-INLINE void NAME(mask_again)(const eg_batch *b, int64_t row, int64_t k, int64_t m, char *const *p,
-                             const int64_t *step)
+EG_INLINE void NAME(mask_again)(const eg_batch *b, int64_t row, int64_t k, int64_t m,
+                                char *const *p, const int64_t *step)
 {
     const T fill = b->log ? -(T)INFINITY : 0;
     T *y = EG_ROW(T, 0, row) + k;
@@ -213,7 +199,8 @@ INLINE void NAME(mask_again)(const eg_batch *b, int64_t row, int64_t k, int64_t 
     }
 }
 /* A row of more than EG_CHUNK elements: once for its maximum, once for its exponentials. */
-INLINE void NAME(softmax_long)(const eg_batch *b, int64_t row, char *const *p, const int64_t *step)
+EG_INLINE void NAME(softmax_long)(const eg_batch *b, int64_t row, char *const *p,
+                                  const int64_t *step)
 {
     _Alignas(64) T shifted[EG_CHUNK + EG_LANES], e[EG_CHUNK + EG_LANES];
     T *y = EG_ROW(T, 0, row), top = -(T)INFINITY;
@@ -231,7 +218,7 @@ INLINE void NAME(softmax_long)(const eg_batch *b, int64_t row, char *const *p, c
         total += (double)NAME(sum_of)(m, b->log ? e : y + k);
     }
     double last = total == 0 ? 1 : total;
-    if (b->log) eg__logs(1, &last);
+    if (b->log) logs(1, &last);
     for (int64_t k = 0, m; k < b->n; k += m) {
         m = b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK;
         if (b->log) {
@@ -265,7 +252,7 @@ EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t 
             last[r] = (double)NAME(sum_of)(n, e + r * n);
             if (b->log && last[r] == 0) last[r] = 1; /* nothing to attend to: −inf stays */
         }
-        if (b->log) eg__logs(count, last);
+        if (b->log) logs(count, last);
         for (int64_t r = 0; r < count; r++) {
             T *y = EG_ROW(T, 0, first + r);
             if (b->log)
@@ -304,7 +291,7 @@ EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *
             NAME(exps_of_any)(count * n, e, 0, e);
             for (int64_t r = 0; r < count; r++) last[r] = (double)NAME(sum_of)(n, e + r * n);
         }
-        eg__logs(count, last);
+        logs(count, last);
         for (int64_t r = 0; r < count; r++) (EG_ROW(double, 0, first + r))[1] = last[r];
     }
 }
@@ -405,7 +392,7 @@ EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int
     }
 }
 
-INLINE void NAME(moments)(const eg_batch *b, const T *x, double *mean, double *r)
+EG_INLINE void NAME(moments)(const eg_batch *b, const T *x, double *mean, double *r)
 {
     double total = 0, squares = 0;
     for (int64_t k = 0; b->center && k < b->n; k += EG_CHUNK)
@@ -518,4 +505,3 @@ const eg_arithmetic NAME(eg__arithmetic) = {
     .norm_slope = NAME(norm_slope),
     .add = NAME(add_row),
 };
-#undef INLINE

@@ -3,8 +3,6 @@
  * groups split, so that a group may have brackets inside: "b ([h=8] d)". */
 #include "ops/ops.h"
 
-static eg_tensor *axis_poison(const eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
-
 bool eg__axis_lettered(eg_named_axis *a, eg_focus *f, const char *who, const char *spec,
                        eg_tensor *x)
 {
@@ -17,7 +15,7 @@ eg_tensor *eg_slice(const char *spec, eg_tensor *x, int64_t start, int64_t stop,
 {
     eg_focus f;
     eg_named_axis a;
-    if (!eg__axis_lettered(&a, &f, "slice", spec, x)) return axis_poison(x);
+    if (!eg__axis_lettered(&a, &f, "slice", spec, x)) return eg__poison_of(x);
     return eg__merge(&f.bound->term[0], eg__slice(&a, start, stop, step));
 }
 
@@ -25,7 +23,7 @@ eg_tensor *eg_flip(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus_in_place(&f, "flip", spec, x, NULL) || !eg__focus_no_output(&f))
-        return axis_poison(x);
+        return eg__poison_of(x);
     for (int k = 0; k < f.inner; k++) {
         const eg_named_axis a = eg__focus_named(&f, k);
         f.x = eg__slice(&a, EG_END, EG_END, -1);
@@ -37,7 +35,7 @@ int eg_split(const char *spec, eg_tensor *x, int count, const int64_t *sizes, eg
 {
     eg_focus f;
     eg_named_axis a;
-    for (int k = 0; parts && k < count; k++) parts[k] = axis_poison(x);
+    for (int k = 0; parts && k < count; k++) parts[k] = eg__poison_of(x);
     if (!eg__axis_lettered(&a, &f, "split", spec, x) || eg__split(&a, count, sizes, parts))
         return -1;
     for (int k = 0; k < count; k++) parts[k] = eg__merge(&f.bound->term[0], parts[k]);
@@ -48,7 +46,7 @@ eg_tensor *eg_select(const char *spec, eg_tensor *x, int64_t index)
 {
     eg_focus f;
     if (!eg__focus_in_place(&f, "select", spec, x, NULL) || !eg__focus_axis(&f))
-        return axis_poison(x);
+        return eg__poison_of(x);
     const eg_named_axis a = eg__focus_named(&f, 0);
     return eg__focus_outer(&f, eg__select(&a, index));
 }
@@ -56,7 +54,7 @@ eg_tensor *eg_select(const char *spec, eg_tensor *x, int64_t index)
 int eg_unbind(const char *spec, eg_tensor *x, int count, eg_tensor **parts)
 {
     eg_focus f;
-    for (int k = 0; parts && k < count; k++) parts[k] = axis_poison(x);
+    for (int k = 0; parts && k < count; k++) parts[k] = eg__poison_of(x);
     if (!eg__focus_in_place(&f, "unbind", spec, x, NULL) || !eg__focus_axis(&f)) return -1;
     const eg_named_axis a = eg__focus_named(&f, 0);
     if (eg__unbind(&a, count, parts)) return -1;
@@ -65,19 +63,8 @@ int eg_unbind(const char *spec, eg_tensor *x, int count, eg_tensor **parts)
 }
 
 /* -- unfold: the place in the window is a new axis, where the output has it ------------------- */
-/* The index of the output that the operand lacks; length 0: there is none, or the string cannot be
- * read. */
-static eg_sized window_index(const char *spec, int64_t size)
-{
-    eg_parse_room room;
-    const eg_parsed *p = spec ? eg__parse(NULL, "unfold", spec, EG_READ_BY_BLANKS, &room) : NULL;
-    for (int k = 0; p && p->arrow && k < p->axes; k++)
-        if (!p->axis[k].inputs)
-            return (eg_sized){ spec + p->axis[k].at, p->axis[k].length, size > 0 ? size : 1 };
-    return (eg_sized){ .length = 0 };
-}
-
-/* y, which has the operand's axes and the place in the window behind them, as the output says. */
+/* Returns y, which has the operand's axes and behind them the place in the window, with its axes in
+ * the order of the output. Poison if the output does not have them all. */
 static eg_tensor *window_placed(const eg_focus *f, eg_tensor *y)
 {
     const eg_bound *b = f->bound;
@@ -101,11 +88,10 @@ static eg_tensor *window_placed(const eg_focus *f, eg_tensor *y)
 eg_tensor *eg_unfold(const char *spec, eg_tensor *x, int64_t size, int64_t step)
 {
     eg_focus f;
-    if (!eg__check("unfold", x)) return axis_poison(x);
-    const eg_sized window = window_index(spec, size);
+    if (!eg__check("unfold", x)) return eg__poison_of(x);
     const eg_bound *b = eg__bind("unfold", spec, EG_NOTATION_BRACKETS | EG_NOTATION_NEW_OUT, 1, &x,
-                                 window.length > 0, &window);
-    if (!b || !eg__focus_items(&f, b, x) || !eg__focus_axis(&f)) return axis_poison(x);
+                                 1, &(eg_sized){ .name = NULL, .size = size > 0 ? size : 1 });
+    if (!b || !eg__focus_items(&f, b, x) || !eg__focus_axis(&f)) return eg__poison_of(x);
     if (!b->arrow)
         return eg__refuse(b, 0, -1,
                           "the output is missing: its new index is the place in the window, as in "

@@ -4,14 +4,11 @@
  * compared. */
 #include "ops/ops.h"
 
-typedef struct kernels {
-    eg_lanes_fn *of[EG_DTYPES];
-} kernels;
-static bool compare_shape(eg_tensor *y, const kernels *k)
+static bool compare_shape(eg_tensor *y)
 {
     const int dtype = y->in[0]->dtype;
     if (!eg__shape_pair(y, EG_BOOL, 0)) return false;
-    if (k->of[dtype]) return true;
+    if (eg__lanes_op(y)->of[dtype]) return true;
     eg_fail_as(y->cx, EG_ERROR_DTYPE, "%s: the operand%s %s, not bool; compare first", y->op->name,
                y->count == 1 ? " is" : "s are", eg_type_name(dtype));
     return false;
@@ -43,30 +40,38 @@ static eg_tensor *compared(const eg_op *op, eg_tensor *a, eg_tensor *b)
     X(eg_not, not, 1, !a,         "3x4:b",        "y = ¬a")
 /* clang-format on */
 
-/* p[N] is the last operand: with one operand, b is a. */
-#define KERNEL(NAME, T, REAL, N, VALUE)                          \
-    static void NAME(int64_t n, char *const *p, const double *c) \
-    {                                                            \
-        bool *out = (bool *)p[0];                                \
-        const T *in1 = (const T *)p[1], *in2 = (const T *)p[N];  \
-        (void)c;                                                 \
-        EG_EVERY_LANE                                            \
-        for (int64_t k = 0; k < n; k++) {                        \
-            const REAL a = EG_RE(in1[k]), b = EG_RE(in2[k]);     \
-            (void)b;                                             \
-            out[k] = VALUE;                                      \
-        }                                                        \
-    }
-#define KERNEL_BOOL(CALL, NAME, N, VALUE, ...) KERNEL(NAME##_bool, bool, bool, N, VALUE)
-#define KERNELS(CALL, NAME, N, VALUE, ...)                \
-    KERNEL(NAME##_f32, float, float, N, VALUE)            \
-    KERNEL(NAME##_f64, double, double, N, VALUE)          \
-    KERNEL(NAME##_c128, double complex, double, N, VALUE) \
-    KERNEL(NAME##_i32, int32_t, int32_t, N, VALUE)        \
-    KERNEL(NAME##_i64, int64_t, int64_t, N, VALUE)        \
-    KERNEL_BOOL(CALL, NAME, N, VALUE, )
-COMPARISONS(KERNELS)
-LOGIC(KERNEL_BOOL)
+#define T       bool
+#define NAME(x) x##_bool
+#define REAL    bool
+#define ROWS         \
+    COMPARISONS(ROW) \
+    LOGIC(ROW)
+#include "ops/compare_of.h"
+#define T       float
+#define NAME(x) x##_f32
+#define REAL    float
+#define ROWS    COMPARISONS(ROW)
+#include "ops/compare_of.h"
+#define T       double
+#define NAME(x) x##_f64
+#define REAL    double
+#define ROWS    COMPARISONS(ROW)
+#include "ops/compare_of.h"
+#define T       double complex
+#define NAME(x) x##_c128
+#define REAL    double
+#define ROWS    COMPARISONS(ROW)
+#include "ops/compare_of.h"
+#define T       int32_t
+#define NAME(x) x##_i32
+#define REAL    int32_t
+#define ROWS    COMPARISONS(ROW)
+#include "ops/compare_of.h"
+#define T       int64_t
+#define NAME(x) x##_i64
+#define REAL    int64_t
+#define ROWS    COMPARISONS(ROW)
+#include "ops/compare_of.h"
 
 #define BOOLS(NAME) [EG_BOOL] = NAME##_bool
 #define EVERY(NAME)                                                                             \
@@ -75,35 +80,25 @@ LOGIC(KERNEL_BOOL)
 #define SAMPLE_1(CALL) CALL(x[0])
 #define SAMPLE_2(CALL) CALL(x[0], x[1])
 #define CONSTRUCTOR_1(CALL, NAME) \
-    eg_tensor *CALL(eg_tensor *a) { return eg_apply(&NAME##_op, NULL, 0, 1, &a); }
+    eg_tensor *CALL(eg_tensor *a) { return eg_apply(&NAME##_op.op, NULL, 0, 1, &a); }
 #define CONSTRUCTOR_2(CALL, NAME) \
-    eg_tensor *CALL(eg_tensor *a, eg_tensor *b) { return compared(&NAME##_op, a, b); }
-#define DEFINE(CALL, NAME, N, TYPES, SAMPLED, EQUATION)                                  \
-    static const kernels NAME##_kernels = { { TYPES(NAME) } };                           \
-    static bool NAME##_shape(eg_tensor *y) { return compare_shape(y, &NAME##_kernels); } \
-    static bool NAME##_forward(eg_tensor *y)                                             \
-    {                                                                                    \
-        return eg__lanes_run(y, NAME##_kernels.of[y->in[0]->dtype], true);               \
-    }                                                                                    \
-    static eg_tensor *NAME##_call(eg_tensor *const *x) { return SAMPLE_##N(CALL); }      \
-    static const eg_sample NAME##_samples[] = { { NAME##_call, SAMPLED, 0, 0 }, { 0 } }; \
-    static const eg_op NAME##_op = { #NAME,                                              \
-                                     EQUATION,                                           \
-                                     "none: bool",                                       \
-                                     N,                                                  \
-                                     NAME##_shape,                                       \
-                                     NAME##_forward,                                     \
-                                     NULL,                                               \
-                                     EG_USES_NOTHING,                                    \
-                                     .samples = NAME##_samples,                          \
-                                     .forward_c128 = NAME##_forward };                   \
-    CONSTRUCTOR_##N(CALL, NAME)
+    eg_tensor *CALL(eg_tensor *a, eg_tensor *b) { return compared(&NAME##_op.op, a, b); }
+/* clang-format off */
+#define DEFINE(CALL, NAME, N, TYPES, SAMPLED, EQUATION)                                            \
+    static eg_tensor *NAME##_call(eg_tensor *const *x) { return SAMPLE_##N(CALL); }                \
+    static const eg_sample NAME##_samples[] = { { NAME##_call, SAMPLED, 0, 0 }, { 0 } };           \
+    static const eg_lanes_op NAME##_op = { .of = { TYPES(NAME) }, .exact = true, .op = { #NAME,    \
+        EQUATION, "none: bool", N, compare_shape, eg__lanes_forward, NULL, EG_USES_NOTHING,        \
+        .samples = NAME##_samples, .forward_c128 = eg__lanes_forward } };
+/* clang-format on */
 #define DEFINE_EVERY(CALL, NAME, N, VALUE, SAMPLED, EQUATION) \
-    DEFINE(CALL, NAME, N, EVERY, SAMPLED, EQUATION)
+    DEFINE(CALL, NAME, N, EVERY, SAMPLED, EQUATION)           \
+    CONSTRUCTOR_##N(CALL, NAME)
 #define DEFINE_BOOLS(CALL, NAME, N, VALUE, SAMPLED, EQUATION) \
-    DEFINE(CALL, NAME, N, BOOLS, SAMPLED, EQUATION)
+    DEFINE(CALL, NAME, N, BOOLS, SAMPLED, EQUATION)           \
+    CONSTRUCTOR_##N(CALL, NAME)
 COMPARISONS(DEFINE_EVERY)
 LOGIC(DEFINE_BOOLS)
 
-#define LIST(CALL, NAME, ...) &NAME##_op,
+#define LIST(CALL, NAME, ...) &NAME##_op.op,
 const eg_op *const eg__compare_rows[] = { COMPARISONS(LIST) LOGIC(LIST) NULL };

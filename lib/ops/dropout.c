@@ -100,7 +100,7 @@ bool eg__drop_draw(eg_ctx *cx, double p, eg_drop *d)
 }
 eg_tensor *eg_dropout(eg_tensor *x, double p)
 {
-    if (!eg__check("dropout", x)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__check("dropout", x)) return eg__poison_of(x);
     if (!(p >= 0 && p <= 1))
         return eg_fail_as(x->cx, EG_ERROR_MISUSE,
                           "dropout: %g is not a probability; it must lie in [0, 1]", p);

@@ -16,8 +16,7 @@
     (M_2_SQRTPI * M_SQRT2) /* the tanh form: x σ(v), v = 2 √(2/π)(x + 0.044715 x³)   */
 #define EG_GELU_3 (.044715 * EG_GELU_1)
 
-#define GAUSS     static inline __attribute__((always_inline))
-GAUSS float gaussf(float x, float *e)
+EG_INLINE float gaussf(float x, float *e)
 {
     const float far = fabsf(x), a = far < 15 ? far : 15; /* e^(−15²/2) is 0 in f32 */
     const float p =
@@ -46,15 +45,14 @@ GAUSS float gaussf(float x, float *e)
     const float tail = *e * (p / q);
     return x < 0 ? tail : 1 - tail;
 }
-GAUSS double gauss(double x, double *e)
+EG_INLINE double gauss(double x, double *e)
 {
     *e = exp(-.5 * x * x);
     return .5 * erfc(-M_SQRT1_2 * x); /* 1 + erf would cancel in the lower tail */
 }
-GAUSS double complex eg__c_gauss(double complex x, double complex *e)
+EG_INLINE double complex eg__c_gauss(double complex x, double complex *e)
 {
     *e = eg__c_exp(-.5 * x * x);
     return .5 * eg__c_erfc(-M_SQRT1_2 * x);
 }
-#undef GAUSS
 #endif

@@ -38,17 +38,26 @@ typedef struct range {
     int64_t size;
     bool *outside;
 } range;
-#define OUTSIDE(I)                                                                            \
-    static void outside_##I(int64_t n, char *const *p, const int64_t *step, const void *user) \
-    {                                                                                         \
-        const range *r = user;                                                                \
-        bool out = false;                                                                     \
-        for (int64_t i = 0; i < n; i++)                                                       \
-            out |= (uint64_t) * (const I *)(p[0] + i * step[0]) >= (uint64_t)r->size;         \
-        if (out) *r->outside = true;                                                          \
-    }
-OUTSIDE(int32_t)
-OUTSIDE(int64_t)
+/* The index at p, an i64 if wide and else an i32. */
+EG_INLINE int64_t index_at(bool wide, const char *p)
+{
+    return wide ? *(const int64_t *)(const void *)p : *(const int32_t *)(const void *)p;
+}
+EG_INLINE void outside(bool wide, int64_t n, const char *p, int64_t step, const range *r)
+{
+    bool out = false;
+    for (int64_t i = 0; i < n; i++)
+        out |= (uint64_t)index_at(wide, p + i * step) >= (uint64_t)r->size;
+    if (out) *r->outside = true;
+}
+static void outside_i32(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    outside(false, n, p[0], step[0], user);
+}
+static void outside_i64(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    outside(true, n, p[0], step[0], user);
+}
 
 static bool index_integer(const char *who, const eg_tensor *index, int operand)
 {
@@ -64,7 +73,7 @@ static bool index_in_range(const char *who, const eg_tensor *index, int64_t size
     bool out = false;
     range r = { size, &out };
     eg__loop_work(index->cx, 1, (const eg_tensor *[]){ index },
-                  index->dtype == EG_I32 ? outside_int32_t : outside_int64_t, &r, 0);
+                  index->dtype == EG_I32 ? outside_i32 : outside_i64, &r, 0);
     if (!out) return true;
     char at[256] = "";
     size_t w = 0;
@@ -73,7 +82,7 @@ static bool index_in_range(const char *who, const eg_tensor *index, int64_t size
         const char *p = index->data;
         for (int k = 0; k < index->rank; k++)
             p += i[k] * index->stride[k] * eg__width[index->dtype];
-        value = index->dtype == EG_I32 ? *(const int32_t *)p : *(const int64_t *)p;
+        value = index_at(index->dtype == EG_I64, p);
         if (value < 0 || value >= size) break;
         for (int k = index->rank; k-- > 0; i[k] = 0)
             if (++i[k] < index->dim[k]) break;
@@ -104,34 +113,24 @@ typedef struct pick {
     int64_t step, low, high;
 } pick;
 
-#define GATHER(T, I)                                                                               \
-    static void gather_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user) \
-    {                                                                                              \
-        const pick *v = user;                                                                      \
-        if (step[2] == 0) {                                                                        \
-            const char *x = p[1] + *(const I *)p[2] * v->step;                                     \
-            if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T))                    \
-                memcpy(p[0], x, (size_t)n * sizeof(T));                                            \
-            else                                                                                   \
-                for (int64_t i = 0; i < n; i++)                                                    \
-                    *(T *)(p[0] + i * step[0]) = *(const T *)(x + i * step[1]);                    \
-        } else                                                                                     \
-            for (int64_t i = 0; i < n; i++)                                                        \
-                *(T *)(p[0] + i * step[0]) =                                                       \
-                    *(const T *)(p[1] + i * step[1] + *(const I *)(p[2] + i * step[2]) * v->step); \
-    }
-#define GATHERS(T)     \
-    GATHER(T, int32_t) \
-    GATHER(T, int64_t)
-GATHERS(uint8_t)
-GATHERS(uint32_t)
-GATHERS(uint64_t)
-GATHERS(eg_complex128)
+#define T       uint8_t
+#define NAME(x) x##_8
+#include "ops/gather_of.h"
+#define T       uint32_t
+#define NAME(x) x##_32
+#include "ops/gather_of.h"
+#define T       uint64_t
+#define NAME(x) x##_64
+#include "ops/gather_of.h"
+#define T       double complex
+#define NAME(x) x##_128
+#include "ops/gather_of.h"
+/* by bytes of an element; [1]: i64 indices */
 static eg_inner *const gather[17][2] = {
-    [1] = { gather_uint8_t_int32_t, gather_uint8_t_int64_t },
-    [4] = { gather_uint32_t_int32_t, gather_uint32_t_int64_t },
-    [8] = { gather_uint64_t_int32_t, gather_uint64_t_int64_t },
-    [16] = { gather_eg_complex128_int32_t, gather_eg_complex128_int64_t },
+    [1] = { gather_i32_8, gather_i64_8 },
+    [4] = { gather_i32_32, gather_i64_32 },
+    [8] = { gather_i32_64, gather_i64_64 },
+    [16] = { gather_i32_128, gather_i64_128 },
 };
 
 static const eg_op at_op, scatter_op;
@@ -159,8 +158,7 @@ static bool at_forward(eg_tensor *y)
 }
 static eg_tensor *at_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    eg_tensor *x = y->in[i],
-              *zero = eg_expand_n(eg_full_n(y->cx, x->dtype, 0, 0, NULL), x->rank, x->dim);
+    eg_tensor *x = y->in[i], *zero = eg_expand_n(eg__zero_like(x), x->rank, x->dim);
     return eg_apply(&scatter_op, y->attr, sizeof(places), 3, (eg_tensor *[]){ zero, y->in[1], g });
 }
 static eg_tensor *rows_call(eg_tensor *const *x)
@@ -335,43 +333,28 @@ eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index)
 /* -- scatter_add: y = x; y[…, index[…], …] += u[…],  dx = g, du = at(g, index)
  * Values for the same place are added in the row-major order of u. Each thread goes over all of u
  * and adds where v lies in its own range: the sums do not depend on the number of threads. */
-#define SCATTER(T, I)                                                                          \
-    static void scatter_##T##_##I(int64_t n, char *const *p, const int64_t *step,              \
-                                  const void *user)                                            \
-    {                                                                                          \
-        const pick *v = user;                                                                  \
-        if (step[2] == 0) {                                                                    \
-            I at = *(const I *)p[2];                                                           \
-            if (at < v->low || at >= v->high) return;                                          \
-            char *y = p[1] + at * v->step;                                                     \
-            if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {              \
-                T *restrict to = (T *)y;                                                       \
-                const T *restrict from = (const T *)p[0];                                      \
-                for (int64_t i = 0; i < n; i++) to[i] += from[i];                              \
-            } else                                                                             \
-                for (int64_t i = 0; i < n; i++)                                                \
-                    *(T *)(y + i * step[1]) += *(const T *)(p[0] + i * step[0]);               \
-        } else                                                                                 \
-            for (int64_t i = 0; i < n; i++) {                                                  \
-                I at = *(const I *)(p[2] + i * step[2]);                                       \
-                if (at < v->low || at >= v->high) continue;                                    \
-                *(T *)(p[1] + i * step[1] + at * v->step) += *(const T *)(p[0] + i * step[0]); \
-            }                                                                                  \
-    }
-#define SCATTERS(T)     \
-    SCATTER(T, int32_t) \
-    SCATTER(T, int64_t)
-SCATTERS(float)
-SCATTERS(double)
-SCATTERS(eg_complex128)
-SCATTERS(uint32_t) /* integers, as unsigned so that overflow wraps */
-SCATTERS(uint64_t)
-static eg_inner *const scatter[][2] = {
-    [EG_F32] = { scatter_float_int32_t, scatter_float_int64_t },
-    [EG_F64] = { scatter_double_int32_t, scatter_double_int64_t },
-    [EG_I32] = { scatter_uint32_t_int32_t, scatter_uint32_t_int64_t },
-    [EG_I64] = { scatter_uint64_t_int32_t, scatter_uint64_t_int64_t },
-    [EG_C128] = { scatter_eg_complex128_int32_t, scatter_eg_complex128_int64_t },
+#define T       float
+#define NAME(x) x##_f32
+#include "ops/scatter_of.h"
+#define T       double
+#define NAME(x) x##_f64
+#include "ops/scatter_of.h"
+#define T       double complex
+#define NAME(x) x##_c128
+#include "ops/scatter_of.h"
+#define T       uint32_t /* integers, as unsigned so that overflow wraps */
+#define NAME(x) x##_u32
+#include "ops/scatter_of.h"
+#define T       uint64_t
+#define NAME(x) x##_u64
+#include "ops/scatter_of.h"
+static eg_inner *const scatter[EG_DTYPES][2] = {
+    /* [1]: i64 indices */
+    [EG_F32] = { scatter_i32_f32, scatter_i64_f32 },
+    [EG_F64] = { scatter_i32_f64, scatter_i64_f64 },
+    [EG_C128] = { scatter_i32_c128, scatter_i64_c128 },
+    [EG_I32] = { scatter_i32_u32, scatter_i64_u32 },
+    [EG_I64] = { scatter_i32_u64, scatter_i64_u64 },
 };
 
 static bool scatter_shape(eg_tensor *y)
@@ -492,19 +475,21 @@ eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_t
 }
 
 /* -- one_hot: y[…, k] = [index[…] = k] -------------------------------------------------------- */
-#define HOT(T, I)                                                                               \
-    static void hot_##T##_##I(int64_t n, char *const *p, const int64_t *step, const void *user) \
-    {                                                                                           \
-        (void)user;                                                                             \
-        for (int64_t i = 0; i < n; i++)                                                         \
-            ((T *)(p[0] + i * step[0]))[*(const I *)(p[1] + i * step[1])] = 1;                  \
+typedef struct hotness {
+    bool f64, wide; /* the result; the index is i64 */
+} hotness;
+static void hot(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const hotness *h = user;
+    for (int64_t i = 0; i < n; i++) {
+        char *row = p[0] + i * step[0];
+        const int64_t k = index_at(h->wide, p[1] + i * step[1]);
+        if (h->f64)
+            ((double *)(void *)row)[k] = 1;
+        else
+            ((float *)(void *)row)[k] = 1;
     }
-HOT(float, int32_t)
-HOT(float, int64_t)
-HOT(double, int32_t)
-HOT(double, int64_t)
-static eg_inner *const hot[][2] = { [EG_F32] = { hot_float_int32_t, hot_float_int64_t },
-                                    [EG_F64] = { hot_double_int32_t, hot_double_int64_t } };
+}
 
 /* Sets the shape of one_hot: that of the index with an axis of `depth` behind it. False after an
  * error. */
@@ -533,8 +518,8 @@ static bool hot_forward(eg_tensor *y)
     eg__fill(y, 0);
     eg_tensor first = *y; /* k = 0 */
     first.rank--;
-    eg__loop(y->cx, 2, (const eg_tensor *[]){ &first, index },
-             hot[y->dtype][index->dtype == EG_I64], NULL);
+    eg__loop(y->cx, 2, (const eg_tensor *[]){ &first, index }, hot,
+             &(hotness){ y->dtype == EG_F64, index->dtype == EG_I64 });
     return true;
 }
 static eg_tensor *hot_call(eg_tensor *const *x) { return eg_one_hot(x[0], 4); }

@@ -1,4 +1,4 @@
-/* join.c: tensors joined along an axis, by letter or number; margins; running sums. */
+/* join.c: tensors joined along an axis, by letter or number, and margins. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -211,7 +211,15 @@ eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x)
     eg_ctx *cx = eg__context_of("stack", count, x);
     if (!cx || !eg__check_all(cx, "stack", count, x)) return eg__poison(cx);
     if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "stack: no string was given");
-    if (!stack_place(cx, spec, count, x, &place)) return eg__poison(cx);
+    const eg_plan_key key = { EG_KEY_STACK, count, strlen(spec), spec, x };
+    const int *known = eg__plans_find(cx, &key);
+    if (known)
+        place = *known;
+    else {
+        if (!stack_place(cx, spec, count, x, &place)) return eg__poison(cx);
+        int *room = eg__plans_add(cx, &key, sizeof place);
+        if (room) *room = place;
+    }
     eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
     for (int k = 0; each && k < count; k++) each[k] = eg_unsqueeze(x[k], place);
     return each ? joined("stack", " with its new axis", spec, count, each) : eg__poison(cx);
@@ -288,97 +296,14 @@ eg_tensor *eg_pad_axis(eg_tensor *x, int axis, int64_t before, int64_t after, do
 {
     eg_named_axis a;
     return eg__axis_numbered(&a, "pad", x, axis) ? pad_along(&a, before, after, value)
-           : x                                   ? eg__poison(x->cx)
-                                                 : NULL;
+                                                 : eg__poison_of(x);
 }
 eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after, double value)
 {
     eg_focus f;
     eg_named_axis a;
-    if (!eg__axis_lettered(&a, &f, "pad", spec, x)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__axis_lettered(&a, &f, "pad", spec, x)) return eg__poison_of(x);
     return eg__merge(&f.bound->term[0], pad_along(&a, before, after, value));
 }
 
-/* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bool in i64, f32 adds up
- * in double */
-enum { LANES = 64 };
-typedef struct line {
-    int64_t n, y, x;
-} line; /* elements, steps in bytes */
-
-#define SCAN(TYPE, T, from, sum)                                                              \
-    static void scan_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user) \
-    {                                                                                         \
-        const line *l = user;                                                                 \
-        for (int64_t j = 0; j < n; j += LANES) {                                              \
-            sum run[LANES] = { 0 };                                                           \
-            int64_t m = n - j < LANES ? n - j : LANES;                                        \
-            char *y = p[0] + j * step[0];                                                     \
-            const char *x = p[1] + j * step[1];                                               \
-            for (int64_t i = 0; i < l->n; i++, y += l->y, x += l->x)                          \
-                for (int64_t k = 0; k < m; k++) {                                             \
-                    run[k] += (sum) * (const from *)(x + k * step[1]);                        \
-                    *(T *)(y + k * step[0]) = (T)run[k];                                      \
-                }                                                                             \
-        }                                                                                     \
-    }
-SCAN(F32, float, float, double)
-SCAN(F64, double, double, double)
-SCAN(I32, int64_t, int32_t, uint64_t) /* unsigned: a sum that is too large wraps */
-SCAN(I64, int64_t, int64_t, uint64_t)
-SCAN(BOOL, int64_t, bool, uint64_t)
-SCAN(C128, double complex, double complex, double complex)
-static eg_inner *const scan[] = {
-    [EG_F32] = scan_F32, [EG_F64] = scan_F64,   [EG_I32] = scan_I32,
-    [EG_I64] = scan_I64, [EG_BOOL] = scan_BOOL, [EG_C128] = scan_C128
-};
-
-static bool cumsum_shape(eg_tensor *y)
-{
-    const eg_tensor *x = y->in[0];
-    return eg__shape_like(y, eg__is_inexact(x->dtype) ? x->dtype : EG_I64, x);
-}
-static bool cumsum_forward(eg_tensor *y)
-{
-    eg_tensor out = *y, in = *y->in[0];
-    int last = y->rank - 1;
-    line l = { y->dim[last], y->stride[last] * eg__width[y->dtype],
-               in.stride[last] * eg__width[in.dtype] };
-    out.rank--;
-    in.rank--;
-    eg__loop_work(y->cx, 2, (const eg_tensor *[]){ &out, &in }, scan[in.dtype], &l, l.n ? l.n : 1);
-    return true;
-}
-static const eg_op cumsum_op;
-static eg_tensor *cumsum_last(eg_tensor *x) { return eg_apply(&cumsum_op, NULL, 0, 1, &x); }
-static eg_tensor *cumsum_rule(eg_tensor *y, eg_tensor *g, int i)
-{
-    (void)y;
-    (void)i;
-    return eg_flip_axis(cumsum_last(eg_flip_axis(g, -1)), -1);
-}
-static eg_tensor *cumsum_call(eg_tensor *const *x) { return eg_cumsum("b [l] d", x[0]); }
-static const eg_sample cumsum_samples[] = { { cumsum_call, "2x5x3", 0, 0 },
-                                            { cumsum_call, "2x5x3:i9", 0, 0 },
-                                            { cumsum_call, "2x5x3:b", 0, 0 },
-                                            { 0 } };
-static const eg_op cumsum_op = { "cumsum",
-                                 "y_l = sum over k <= l of x_k",
-                                 "flip(cumsum(flip g))",
-                                 1,
-                                 cumsum_shape,
-                                 cumsum_forward,
-                                 cumsum_rule,
-                                 EG_USES_NOTHING,
-                                 cumsum_samples,
-                                 .jvp = eg_jvp_linear,
-                                 .forward_c128 = cumsum_forward };
-eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
-{
-    eg_focus f;
-    if (!eg__focus(&f, "cumsum", spec, x) || !eg__focus_one(&f))
-        return x ? eg__poison(x->cx) : NULL;
-    return eg__focus_same(&f, cumsum_last(f.x));
-}
-
-const eg_op *const eg__join_rows[] = { &concat_op, &pad_op, &cumsum_op, NULL };
+const eg_op *const eg__join_rows[] = { &concat_op, &pad_op, NULL };

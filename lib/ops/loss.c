@@ -302,7 +302,7 @@ static eg_tensor *log_square(const eg_focus *f, const xent *a, eg_tensor *target
     eg_tensor *z = eg__logsumexp_last(f->x, f->inner);
     if (!a->ignoring) return eg_square(z);
     eg_tensor *ignored = eg_from_n(f->x->cx, EG_I64, &a->ignore, 0, NULL),
-              *zero = eg_full_n(f->x->cx, (eg_dtype)f->x->dtype, 0, 0, NULL);
+              *zero = eg__zero_like(f->x);
     return eg_square(eg_where(eg_ne(target, ignored), z, zero));
 }
 
@@ -391,7 +391,7 @@ eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q)
 {
     if (!alike("kl_div", p, log_q))
         return eg__poison(eg__context_of("kl_div", 2, (eg_tensor *[]){ p, log_q }));
-    eg_tensor *zero = eg_full_n(p->cx, (eg_dtype)p->dtype, 0, 0, NULL), *some = eg_ne(p, zero);
+    eg_tensor *zero = eg__zero_like(p), *some = eg_ne(p, zero);
     eg_tensor *log_p = eg_log(eg_where(some, p, eg_shift(zero, 1)));
     return eg_sum(spec, eg_mul(p, eg_sub(log_p, eg_where(some, log_q, zero))));
 }

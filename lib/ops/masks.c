@@ -7,7 +7,7 @@
 eg_tensor *eg_mask_ignore(eg_tensor *x)
 {
     static const char who[] = "mask_ignore";
-    if (!eg__check(who, x)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__check(who, x)) return eg__poison_of(x);
     if (eg_type(x) != EG_BOOL && !eg__is_int(x->dtype))
         return eg_fail_as(
             x->cx, EG_ERROR_DTYPE,
@@ -20,12 +20,12 @@ eg_tensor *eg_mask_ignore(eg_tensor *x)
 eg_tensor *eg_mask_additive(eg_tensor *x)
 {
     static const char who[] = "mask_additive";
-    if (!eg__check(who, x)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__check(who, x)) return eg__poison_of(x);
     if (!eg__is_float(x->dtype))
         return eg_fail_as(x->cx, EG_ERROR_DTYPE,
                           "%s: the mask is %s; what is added to scores is a float", who,
                           eg_type_name(eg_type(x)));
-    eg_tensor *keep = eg_eq(x, eg_full_n(x->cx, eg_type(x), 0, 0, NULL));
+    eg_tensor *keep = eg_eq(x, eg__zero_like(x));
     eg_tensor *none = eg_eq(x, eg_full_n(x->cx, eg_type(x), -INFINITY, 0, NULL));
     const double known = eg_item(eg_sum(NULL, eg_or(keep, none)));
     if (!eg_ok(keep) || known == (double)eg_size(x)) return keep;

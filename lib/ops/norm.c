@@ -437,8 +437,7 @@ static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool cen
     eg_norm_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     eg_focus f;
-    if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1))
-        return o.x ? eg__poison(o.x->cx) : NULL;
+    if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return eg__poison_of(o.x);
     eg_ctx *cx = o.x->cx;
     if (f.bound && f.bound->arrow)
         return eg__refuse(f.bound, f.bound->terms, -1,

@@ -39,6 +39,11 @@ eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner);   /* reduce.c */
 eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index); /* index.c: x[…, index[…, l]] */
 /* softmax.c: y (g − Σ g y) */
 eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner);
+/* 0 as a number of x's dtype. */
+static inline eg_tensor *eg__zero_like(const eg_tensor *x)
+{
+    return eg_full_n(x->cx, (eg_dtype)x->dtype, 0, 0, NULL);
+}
 /* True if x is f32, f64 or c128; else records an error. */
 bool eg__floats(const char *who, const eg_tensor *x, int operand);
 
@@ -132,7 +137,6 @@ static inline const eg_arithmetic *eg__arithmetic(int dtype)
 }
 /* f32, f64: every number as eg_arithmetic's tame says; c128: true */
 bool eg__tame(const eg_tensor *x);
-void eg__logs(int64_t n, double *v); /* v = ln v, by the vector function */
 
 /* -- ops/binary.c ----------------------------------------------------------------------------- */
 /* up to three operands, stretched to one shape by recorded views, then eg_apply */

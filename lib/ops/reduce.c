@@ -8,14 +8,12 @@ static bool shape_outer(eg_tensor *y, int inner, eg_dtype dtype)
 {
     return eg__shape(y, dtype, y->in[0]->rank - inner, y->in[0]->dim);
 }
-/* What a failed focus returns: the poison of the context, if there is one. */
-static eg_tensor *reduce_refused(const eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
 
 /* -- sum: y = Σ x, by einsum; mean: y = Σ x / n ----------------------------------------------- */
 eg_tensor *eg_sum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "sum", spec, x)) return reduce_refused(x);
+    if (!eg__focus(&f, "sum", spec, x)) return eg__poison_of(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
     return eg__focus_outer(&f, eg__sum_last(v, f.inner));
 }
@@ -40,7 +38,7 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "mean", spec, x) || !eg__floats("mean", x, 1) || !some(&f))
-        return reduce_refused(x);
+        return eg__poison_of(x);
     return eg__focus_outer(&f, mean_last(f.x, f.inner));
 }
 
@@ -62,7 +60,7 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
     eg_var_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     eg_focus f;
-    if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return reduce_refused(o.x);
+    if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return eg__poison_of(o.x);
     const double left = (double)eg__row_length(f.x, f.inner) - eg_option(o.correction, 1);
     if (!(left > 0))
         return eg_fail_as(o.x->cx, EG_ERROR_SHAPE,
@@ -81,7 +79,7 @@ eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, true); 
 eg_tensor *eg_prod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "prod", spec, x)) return reduce_refused(x);
+    if (!eg__focus(&f, "prod", spec, x)) return eg__poison_of(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64), *odd = NULL;
     int64_t n = eg__row_length(f.x, f.inner), dim[EG_RANK_MAX + 1];
     if (f.outer) memcpy(dim, f.x->dim, (size_t)f.outer * sizeof *dim);
@@ -100,55 +98,50 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     return eg__focus_outer(&f, v);
 }
 
-/* -- extremes: one value is better than another, or a NaN; searched by lanes, complex numbers by
- * their real parts */
+/* -- extremes: the largest or smallest value, or a NaN; searched by lanes, complex numbers by their
+ * real parts */
 typedef struct eg_search {
     /* best of best and x; true if that is new */
     bool (*better)(int64_t n, const void *x, void *best);
     /* the first k with x[k] = best */
     int64_t (*find)(int64_t n, const void *x, const void *best);
 } eg_search;
-#define SEARCH(NAME, T, BETTER, ODD)                                                     \
-    static inline T pick_##NAME(T v, T best)                                             \
-    {                                                                                    \
-        return EG_RE(v) BETTER EG_RE(best) ? v : ODD(v) ? v : best;                      \
-    }                                                                                    \
-    EG_CLONES static bool better_##NAME(int64_t n, const void *from, void *best)         \
-    {                                                                                    \
-        const T *x = from, had = *(const T *)best;                                       \
-        T lane[EG_LANES];                                                                \
-        int64_t k = 0;                                                                   \
-        if (ODD(had)) return false;                                                      \
-        for (int l = 0; l < EG_LANES; l++) lane[l] = had;                                \
-        for (; k + EG_LANES <= n; k += EG_LANES) {                                       \
-            EG_EVERY_LANE                                                                \
-            for (int l = 0; l < EG_LANES; l++) lane[l] = pick_##NAME(x[k + l], lane[l]); \
-        }                                                                                \
-        for (int l = 0; k < n; k++, l++) lane[l] = pick_##NAME(x[k], lane[l]);           \
-        for (int l = 1; l < EG_LANES; l++) lane[0] = pick_##NAME(lane[l], lane[0]);      \
-        *(T *)best = lane[0];                                                            \
-        return ODD(lane[0]) || EG_RE(lane[0]) BETTER EG_RE(had);                         \
-    }                                                                                    \
-    static int64_t find_##NAME(int64_t n, const void *from, const void *best)            \
-    {                                                                                    \
-        const T *x = from, b = *(const T *)best;                                         \
-        int64_t k = 0;                                                                   \
-        while (k < n - 1 && !(EG_RE(x[k]) == EG_RE(b) || (ODD(b) && ODD(x[k])))) k++;    \
-        return k;                                                                        \
-    }
 #define IS_NAN(v) ((v) != (v))
 #define NEVER(v)  0
-/* clang-format off */
-#define TYPES(X)                                                                                \
-    X(EG_F32, f32, float, IS_NAN) X(EG_F64, f64, double, IS_NAN) X(EG_I32, i32, int32_t, NEVER) \
-    X(EG_I64, i64, int64_t, NEVER) X(EG_BOOL, bool, uint8_t, NEVER)                             \
-    X(EG_C128, c128, double complex, IS_NAN)
-/* clang-format on */
-#define BOTH(DTYPE, S, T, ODD) SEARCH(max_##S, T, >, ODD) SEARCH(min_##S, T, <, ODD)
-#define ENTRY(DTYPE, S, T, ODD) \
-    [DTYPE] = { { better_max_##S, find_max_##S }, { better_min_##S, find_min_##S } },
-TYPES(BOTH)
-static const eg_search search[][2] = { TYPES(ENTRY) }; /* by dtype; [1]: smallest */
+#define T         float
+#define NAME(x)   x##_f32
+#define ODD       IS_NAN
+#include "ops/search_of.h"
+#define T       double
+#define NAME(x) x##_f64
+#define ODD     IS_NAN
+#include "ops/search_of.h"
+#define T       double complex
+#define NAME(x) x##_c128
+#define ODD     IS_NAN
+#include "ops/search_of.h"
+#define T       int32_t
+#define NAME(x) x##_i32
+#define ODD     NEVER
+#include "ops/search_of.h"
+#define T       int64_t
+#define NAME(x) x##_i64
+#define ODD     NEVER
+#include "ops/search_of.h"
+#define T       uint8_t
+#define NAME(x) x##_bool
+#define ODD     NEVER
+#include "ops/search_of.h"
+#define SEARCH(S)                                           \
+    {                                                       \
+        { larger_##S, find_##S }, { smaller_##S, find_##S } \
+    }
+static const eg_search
+    search[EG_DTYPES]
+          [2] = { /* [1]: smallest */
+                  [EG_F32] = SEARCH(f32), [EG_F64] = SEARCH(f64), [EG_C128] = SEARCH(c128),
+                  [EG_I32] = SEARCH(i32), [EG_I64] = SEARCH(i64), [EG_BOOL] = SEARCH(bool)
+          };
 
 typedef struct extreme {
     int inner;
@@ -205,39 +198,28 @@ static eg_tensor *extreme_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_mul(hit, eg__widen(eg_div(g, eg__sum_last(hit, inner)), inner));
 }
 
-/* X(name, rule, equation, gradient) */
 /* clang-format off */
-#define EXTREMES(X)                                                       \
-    X(max,    extreme_rule, "y = max x",                "dx = g [x = y] / ties") \
-    X(min,    extreme_rule, "y = min x",                "dx = g [x = y] / ties") \
-    X(argmax, eg_zero_rule, "y = first index of max x", "dx = 0")         \
-    X(argmin, eg_zero_rule, "y = first index of min x", "dx = 0")         \
-    X(any,    eg_zero_rule, "y = x1 or x2 or …",        "dx = 0")         \
-    X(all,    eg_zero_rule, "y = x1 and x2 and …",      "dx = 0")
-/* clang-format on */
 #define ROW(NAME, RULE, EQUATION, GRADIENT)                                                        \
     static eg_tensor *NAME##_rows(eg_tensor *const *x) { return eg_##NAME("i [j]", x[0]); }        \
     static eg_tensor *NAME##_columns(eg_tensor *const *x) { return eg_##NAME("[i] j [k]", x[0]); } \
-    static const eg_sample NAME##_samples[] = { { NAME##_rows, "3x4", 0, 0 },                      \
-                                                { NAME##_columns, "2x3x4", 0, 0 },                 \
-                                                { 0 } };                                           \
-    static const eg_op NAME##_op = { .name = #NAME,                                                \
-                                     .equation = EQUATION,                                         \
-                                     .gradient = GRADIENT,                                         \
-                                     .arity = 1,                                                   \
-                                     .shape = extreme_shape,                                       \
-                                     .forward = extreme_forward,                                   \
-                                     .rule = RULE,                                                 \
-                                     .uses = EG_USES_ALL,                                          \
-                                     .samples = NAME##_samples,                                    \
-                                     .forward_c128 = extreme_forward };
-EXTREMES(ROW)
+    static const eg_sample NAME##_samples[] =                                                      \
+        { { NAME##_rows, "3x4", 0, 0 }, { NAME##_columns, "2x3x4", 0, 0 }, { 0 } };                \
+    static const eg_op NAME##_op = EXTREME(NAME, RULE, EQUATION, GRADIENT);
+#define EXTREME(NAME, RULE, EQUATION, GRADIENT) { #NAME, EQUATION, GRADIENT, 1, extreme_shape,     \
+    extreme_forward, RULE, EG_USES_ALL, NAME##_samples, .forward_c128 = extreme_forward }
+ROW(max,    extreme_rule, "y = max x",                "dx = g [x = y] / ties")
+ROW(min,    extreme_rule, "y = min x",                "dx = g [x = y] / ties")
+ROW(argmax, eg_zero_rule, "y = first index of max x", "dx = 0")
+ROW(argmin, eg_zero_rule, "y = first index of min x", "dx = 0")
+ROW(any,    eg_zero_rule, "y = x1 or x2 or …",        "dx = 0")
+ROW(all,    eg_zero_rule, "y = x1 and x2 and …",      "dx = 0")
+/* clang-format on */
 /* Of no elements there is no extreme, and no first index of one. */
 static eg_tensor *extreme_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest,
                              bool index)
 {
     eg_focus f;
-    if (!eg__focus(&f, op->name, spec, x) || !some(&f)) return reduce_refused(x);
+    if (!eg__focus(&f, op->name, spec, x) || !some(&f)) return eg__poison_of(x);
     const extreme a = { f.inner, smallest, index };
     return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &f.x));
 }
@@ -261,7 +243,7 @@ eg_tensor *eg_argmin(const char *spec, eg_tensor *x)
 static eg_tensor *truth_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest)
 {
     eg_focus f;
-    if (!eg__focus(&f, op->name, spec, x)) return reduce_refused(x);
+    if (!eg__focus(&f, op->name, spec, x)) return eg__poison_of(x);
     eg_tensor *truth = x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL);
     const extreme a = { f.inner, smallest, false };
     return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &truth));
@@ -355,7 +337,7 @@ eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "logsumexp", spec, x) || !eg__floats("logsumexp", x, 1))
-        return reduce_refused(x);
+        return eg__poison_of(x);
     return eg__focus_outer(&f, eg__logsumexp_last(f.x, f.inner));
 }
 
@@ -428,8 +410,7 @@ static bool pnorm_forward(eg_tensor *y)
 static eg_tensor *pnorm_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const pnorm *a = y->attr;
-    eg_tensor *x = y->in[i], *zero = eg_full_n(y->cx, (eg_dtype)y->dtype, 0, 0, NULL),
-              *one = eg_shift(zero, 1);
+    eg_tensor *x = y->in[i], *zero = eg__zero_like(y), *one = eg_shift(zero, 1);
     if (a->p == 1) return eg_mul(eg_sign(x), eg__widen(g, a->inner));
     /* 1/y, or 0 */
     eg_tensor *none = eg_eq(y, zero), *r = eg_where(none, zero, eg_recip(eg_where(none, one, y)));
@@ -468,7 +449,7 @@ static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p)
 eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
 {
     eg_focus f;
-    if (!eg__focus(&f, "pnorm", spec, x) || !eg__floats("pnorm", x, 1)) return reduce_refused(x);
+    if (!eg__focus(&f, "pnorm", spec, x) || !eg__floats("pnorm", x, 1)) return eg__poison_of(x);
     if (!(p > 0))
         return eg_fail_as(x->cx, EG_ERROR_MISUSE,
                           "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|", p);
@@ -476,5 +457,5 @@ eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
     return eg__focus_outer(&f, pnorm_last(f.x, f.inner, p));
 }
 
-#define REF(NAME, ...) &NAME##_op,
-const eg_op *const eg__reduce_rows[] = { EXTREMES(REF) & lse_op, &pnorm_op, NULL };
+const eg_op *const eg__reduce_rows[] = { &max_op, &min_op, &argmax_op, &argmin_op, &any_op,
+                                         &all_op, &lse_op, &pnorm_op,  NULL };

@@ -49,18 +49,18 @@ static const uint16_t counting[EG_RANK_MAX] = { 0,  1,  2,  3,  4,  5,  6,  7,  
 
 eg_tensor *eg__sum_last(eg_tensor *x, int inner)
 {
-    if (!eg__check("sum", x)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__check("sum", x)) return eg__poison_of(x);
     return eg__einsum(1, &x, (const uint16_t *[]){ counting }, x->rank - inner, counting);
 }
 eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner)
 {
-    if (!eg__check("sum", a)) return a ? eg__poison(a->cx) : NULL;
+    if (!eg__check("sum", a)) return eg__poison_of(a);
     return eg__einsum(2, (eg_tensor *[]){ a, b }, (const uint16_t *[]){ counting, counting },
                       a->rank - inner, counting);
 }
 eg_tensor *eg__dot_first(eg_tensor *a, eg_tensor *b, int inner)
 {
-    if (!eg__check("sum", a)) return a ? eg__poison(a->cx) : NULL;
+    if (!eg__check("sum", a)) return eg__poison_of(a);
     return eg__einsum(b ? 2 : 1, (eg_tensor *[]){ a, b },
                       (const uint16_t *[]){ counting, counting }, inner,
                       counting + a->rank - inner);

@@ -1,36 +1,115 @@
-/* scan.c: linear recurrences along one axis, and the running product, which is one of them. */
+/* scan.c: running sums, linear recurrences along one axis, and the running product, which is one of
+ * them. */
 #include "ops/ops.h"
+
+enum { LANES = 64 }; /* that many lines go along the axis together */
+typedef struct line {
+    int64_t n, y, a, b;
+} line; /* elements; steps in bytes along the axis of the result and of the operands */
+
+/* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bool in i64, f32 adds up
+ * in double */
+#define FROM    float
+#define T       float
+#define NAME(x) x##_f32
+#define WIDE    double
+#include "ops/cumsum_of.h"
+#define FROM    double
+#define T       double
+#define NAME(x) x##_f64
+#define WIDE    double
+#include "ops/cumsum_of.h"
+#define FROM    double complex
+#define T       double complex
+#define NAME(x) x##_c128
+#define WIDE    double complex
+#include "ops/cumsum_of.h"
+#define FROM    int32_t
+#define T       int64_t
+#define NAME(x) x##_i32
+#define WIDE    uint64_t /* what is too large wraps */
+#include "ops/cumsum_of.h"
+#define FROM    int64_t
+#define T       int64_t
+#define NAME(x) x##_i64
+#define WIDE    uint64_t
+#include "ops/cumsum_of.h"
+#define FROM    bool
+#define T       int64_t
+#define NAME(x) x##_bool
+#define WIDE    uint64_t
+#include "ops/cumsum_of.h"
+static eg_inner *const cumsum[EG_DTYPES] = {
+    [EG_F32] = cumsum_f32, [EG_F64] = cumsum_f64, [EG_C128] = cumsum_c128,
+    [EG_I32] = cumsum_i32, [EG_I64] = cumsum_i64, [EG_BOOL] = cumsum_bool
+};
+static bool cumsum_shape(eg_tensor *y)
+{
+    const eg_tensor *x = y->in[0];
+    return eg__shape_like(y, eg__is_inexact(x->dtype) ? x->dtype : EG_I64, x);
+}
+static bool cumsum_forward(eg_tensor *y)
+{
+    eg_tensor out = *y, in = *y->in[0];
+    int last = y->rank - 1;
+    const line l = { y->dim[last], y->stride[last] * eg__width[y->dtype],
+                     in.stride[last] * eg__width[in.dtype], 0 };
+    out.rank--;
+    in.rank--;
+    eg__loop_work(y->cx, 2, (const eg_tensor *[]){ &out, &in }, cumsum[in.dtype], &l,
+                  l.n ? l.n : 1);
+    return true;
+}
+static const eg_op cumsum_op;
+static eg_tensor *cumsum_last(eg_tensor *x) { return eg_apply(&cumsum_op, NULL, 0, 1, &x); }
+static eg_tensor *cumsum_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)y;
+    (void)i;
+    return eg_flip_axis(cumsum_last(eg_flip_axis(g, -1)), -1);
+}
+static eg_tensor *cumsum_call(eg_tensor *const *x) { return eg_cumsum("b [l] d", x[0]); }
+static const eg_sample cumsum_samples[] = { { cumsum_call, "2x5x3", 0, 0 },
+                                            { cumsum_call, "2x5x3:i9", 0, 0 },
+                                            { cumsum_call, "2x5x3:b", 0, 0 },
+                                            { 0 } };
+static const eg_op cumsum_op = { "cumsum",
+                                 "y_l = sum over k <= l of x_k",
+                                 "flip(cumsum(flip g))",
+                                 1,
+                                 cumsum_shape,
+                                 cumsum_forward,
+                                 cumsum_rule,
+                                 EG_USES_NOTHING,
+                                 cumsum_samples,
+                                 .jvp = eg_jvp_linear,
+                                 .forward_c128 = cumsum_forward };
+eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
+{
+    eg_focus f;
+    if (!eg__focus(&f, "cumsum", spec, x) || !eg__focus_one(&f)) return eg__poison_of(x);
+    return eg__focus_same(&f, cumsum_last(f.x));
+}
 
 /* -- linear_scan: y_l = a_l y_{l−1} + b_l, y_{−1} = 0; integers in i64, f32 adds up in double.
  * db is the same recurrence from the end, c_l = g_l + a_{l+1} c_{l+1}, and da_l = c_l y_{l−1}.
- * Martin, Cundy 2018 ------------- */
-typedef struct line {
-    int64_t n, y, a, b;
-} line; /* steps in bytes along the axis */
-#define SCAN(NAME, T, SUM)                                                             \
-    static void NAME(int64_t n, char *const *p, const int64_t *step, const void *user) \
-    {                                                                                  \
-        enum { LANES = 64 };                                                           \
-        const line *l = user;                                                          \
-        for (int64_t j = 0; j < n; j += LANES) {                                       \
-            SUM                                                                        \
-            run[LANES];                                                                \
-            const int64_t m = n - j < LANES ? n - j : LANES;                           \
-            char *y = p[0] + j * step[0];                                              \
-            const char *a = p[1] + j * step[1], *b = p[2] + j * step[2];               \
-            for (int64_t i = 0; i < l->n; i++, y += l->y, a += l->a, b += l->b)        \
-                for (int64_t k = 0; k < m; k++) {                                      \
-                    const SUM                                                          \
-                    before = i ? (SUM) * (const T *)(a + k * step[1]) * run[k] : 0;    \
-                    run[k] = before + (SUM) * (const T *)(b + k * step[2]);            \
-                    *(T *)(y + k * step[0]) = (T)run[k];                               \
-                }                                                                      \
-        }                                                                              \
-    }
-SCAN(scan_f32, float, double)
-SCAN(scan_f64, double, double)
-SCAN(scan_c128, double complex, double complex)
-SCAN(scan_i64, int64_t, uint64_t) /* unsigned: what is too large wraps */
+ * Martin, Cundy 2018 */
+#define T       float
+#define NAME(x) x##_f32
+#define WIDE    double
+#include "ops/scan_of.h"
+#define T       double
+#define NAME(x) x##_f64
+#define WIDE    double
+#include "ops/scan_of.h"
+#define T       double complex
+#define NAME(x) x##_c128
+#define WIDE    double complex
+#include "ops/scan_of.h"
+#define T       int64_t
+#define NAME(x) x##_i64
+#define WIDE    uint64_t /* what is too large wraps */
+#include "ops/scan_of.h"
 static eg_inner *const scan[] = {
     [EG_F32] = scan_f32, [EG_F64] = scan_f64, [EG_I64] = scan_i64, [EG_C128] = scan_c128
 };
@@ -112,12 +191,11 @@ eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
 eg_tensor *eg_cumprod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "cumprod", spec, x) || !eg__focus_one(&f))
-        return x ? eg__poison(x->cx) : NULL;
+    if (!eg__focus(&f, "cumprod", spec, x) || !eg__focus_one(&f)) return eg__poison_of(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
     if (!eg_ok(v) || !eg_size(v)) return eg__focus_same(&f, v);
     return eg__focus_same(&f, recurrence(v, eg_pad_axis(eg_slice_axis(v, -1, 0, 1, 1), -1, 0,
                                                         v->dim[v->rank - 1] - 1, 0)));
 }
 
-const eg_op *const eg__scan_rows[] = { &scan_op, NULL };
+const eg_op *const eg__scan_rows[] = { &cumsum_op, &scan_op, NULL };

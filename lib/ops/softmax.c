@@ -401,7 +401,7 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
 {
     eg_softmax_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
-    if (!eg__check(who, o.x)) return o.x ? eg__poison(o.x->cx) : NULL;
+    if (!eg__check(who, o.x)) return eg__poison_of(o.x);
     if (!o.spec) return eg_fail_as(o.x->cx, EG_ERROR_MISUSE, "%s: the spec is NULL", who);
     if (!eg__floats(who, o.x, 1)) return eg__poison(o.x->cx);
     eg_tensor *xs[3] = { o.x };

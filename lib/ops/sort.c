@@ -13,60 +13,34 @@ typedef struct rank_job {
     bool descending;
 } rank_job;
 
-/* True if place a comes before place b. A NaN is larger than every number, and equals stay in their
- * order, so no two places are equal: any method of sorting gives the one order there is. Complex
- * numbers stand by their real parts. */
-#define BEFORE(S, T, REAL)                                                                   \
-    static bool before_##S(const rank_job *j, const char *x, int64_t a, int64_t b)           \
-    {                                                                                        \
-        const REAL u = EG_RE(*(const T *)(const void *)(x + a * j->step)),                   \
-                   v = EG_RE(*(const T *)(const void *)(x + b * j->step));                   \
-        const bool below = u < v || (v != v && u == u), above = u > v || (u != u && v == v); \
-        return below ? !j->descending : above ? j->descending : a < b;                       \
-    }
-/* clang-format off */
-#define TYPES(X)                                                         \
-    X(F32, float, float) X(F64, double, double) X(I32, int32_t, int32_t) \
-    X(I64, int64_t, int64_t) X(BOOL, uint8_t, uint8_t)                   \
-    X(C128, double complex, double)
-/* clang-format on */
-/* Williams' heap of the k places that come first, its root the last of them: n places pass by, then
- * the heap is taken apart in place. n log k comparisons and no memory but the result's. */
-#define RANK(S, ...)                                                                          \
-    static void sink_##S(const rank_job *j, const char *x, int64_t *heap, int64_t count,      \
-                         int64_t at)                                                          \
-    {                                                                                         \
-        const int64_t place = heap[at];                                                       \
-        for (int64_t child; (child = 2 * at + 1) < count; at = child) {                       \
-            if (child + 1 < count && before_##S(j, x, heap[child], heap[child + 1])) child++; \
-            if (!before_##S(j, x, place, heap[child])) break;                                 \
-            heap[at] = heap[child];                                                           \
-        }                                                                                     \
-        heap[at] = place;                                                                     \
-    }                                                                                         \
-    static void rank_##S(const void *user, int64_t row, char *const *p)                       \
-    {                                                                                         \
-        const rank_job *j = user;                                                             \
-        int64_t *heap = (int64_t *)(void *)p[0];                                              \
-        (void)row;                                                                            \
-        for (int64_t i = 0; i < j->k; i++) heap[i] = i;                                       \
-        for (int64_t i = j->k / 2; i-- > 0;) sink_##S(j, p[1], heap, j->k, i);                \
-        for (int64_t i = j->k; i < j->n; i++) {                                               \
-            if (!before_##S(j, p[1], i, heap[0])) continue;                                   \
-            heap[0] = i;                                                                      \
-            sink_##S(j, p[1], heap, j->k, 0);                                                 \
-        }                                                                                     \
-        for (int64_t i = j->k; i-- > 1;) {                                                    \
-            const int64_t last = heap[0];                                                     \
-            heap[0] = heap[i];                                                                \
-            heap[i] = last;                                                                   \
-            sink_##S(j, p[1], heap, i, 0);                                                    \
-        }                                                                                     \
-    }
-#define ENTRY(S, ...) [EG_##S] = rank_##S,
-TYPES(BEFORE)
-TYPES(RANK)
-static eg_row_body *const rank[] = { TYPES(ENTRY) };
+#define T       float
+#define NAME(x) x##_f32
+#define REAL    float
+#include "ops/sort_of.h"
+#define T       double
+#define NAME(x) x##_f64
+#define REAL    double
+#include "ops/sort_of.h"
+#define T       double complex
+#define NAME(x) x##_c128
+#define REAL    double
+#include "ops/sort_of.h"
+#define T       int32_t
+#define NAME(x) x##_i32
+#define REAL    int32_t
+#include "ops/sort_of.h"
+#define T       int64_t
+#define NAME(x) x##_i64
+#define REAL    int64_t
+#include "ops/sort_of.h"
+#define T       uint8_t
+#define NAME(x) x##_bool
+#define REAL    uint8_t
+#include "ops/sort_of.h"
+static eg_row_body *const rank[EG_DTYPES] = {
+    [EG_F32] = rank_f32, [EG_F64] = rank_f64, [EG_C128] = rank_c128,
+    [EG_I32] = rank_i32, [EG_I64] = rank_i64, [EG_BOOL] = rank_bool
+};
 
 /* -- argsort: x[y_0] ≤ x[y_1] ≤ …, equals in their order -------------------------------------- */
 static bool argsort_shape(eg_tensor *y)
@@ -132,9 +106,8 @@ static eg_tensor *sort_sort_it(const char *who, const eg_sort_args *given, bool 
     eg_sort_args o = { .size = sizeof o };
     eg_focus f;
     eg_options(&o, sizeof o, given);
-    if (o.order) *o.order = o.x ? eg__poison(o.x->cx) : NULL;
-    if (!eg__focus(&f, who, o.spec, o.x) || !eg__focus_one(&f))
-        return o.x ? eg__poison(o.x->cx) : NULL;
+    if (o.order) *o.order = eg__poison_of(o.x);
+    if (!eg__focus(&f, who, o.spec, o.x) || !eg__focus_one(&f)) return eg__poison_of(o.x);
     return sorted(&f, eg__row_length(f.x, 1), o.descending, values, o.order);
 }
 eg_tensor *eg_sort_with(const eg_sort_args *o) { return sort_sort_it("sort", o, true); }
@@ -144,9 +117,9 @@ eg_tensor *eg_topk_with(const eg_topk_args *given)
     eg_topk_args o = { .size = sizeof o };
     eg_focus f;
     eg_options(&o, sizeof o, given);
-    if (o.order) *o.order = o.x ? eg__poison(o.x->cx) : NULL;
+    if (o.order) *o.order = eg__poison_of(o.x);
     if (!eg__focus(&f, "topk", o.spec, o.x) || !(o.k == 1 ? eg__focus_axis(&f) : eg__focus_one(&f)))
-        return o.x ? eg__poison(o.x->cx) : NULL;
+        return eg__poison_of(o.x);
     const int64_t n = eg__row_length(f.x, 1);
     if (o.k < 0 || o.k > n)
         return eg_fail_as(o.x->cx, EG_ERROR_INDEX,

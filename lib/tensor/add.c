@@ -3,11 +3,31 @@
 #include "tensor/tensor.h"
 
 /* -- add: y = a + b,  da = g, db = g -- */
-EG_KERNEL_2(add_f32, float, float, a + b)
-EG_KERNEL_2(add_f64, double, double, a + b)
-EG_KERNEL_2(add_c128, double complex, double complex, a + b)
-EG_KERNEL_2(add_i32, int32_t, int32_t, (uint32_t)a + (uint32_t)b)
-EG_KERNEL_2(add_i64, int64_t, int64_t, (uint64_t)a + (uint64_t)b)
+#define T        float
+#define NAME(x)  x##_f32
+#define U        float
+#define INTEGERS 0
+#include "tensor/add_of.h"
+#define T        double
+#define NAME(x)  x##_f64
+#define U        double
+#define INTEGERS 0
+#include "tensor/add_of.h"
+#define T        double complex
+#define NAME(x)  x##_c128
+#define U        double complex
+#define INTEGERS 0
+#include "tensor/add_of.h"
+#define T        int32_t
+#define NAME(x)  x##_i32
+#define U        uint32_t
+#define INTEGERS 1
+#include "tensor/add_of.h"
+#define T        int64_t
+#define NAME(x)  x##_i64
+#define U        uint64_t
+#define INTEGERS 1
+#include "tensor/add_of.h"
 static eg_lanes_fn *const add_kernel[EG_DTYPES] = {
     [EG_F32] = add_f32, [EG_F64] = add_f64, [EG_C128] = add_c128,
     [EG_I32] = add_i32, [EG_I64] = add_i64,
@@ -50,28 +70,13 @@ eg_tensor *eg__add(eg_tensor *a, eg_tensor *b)
 const eg_op *const eg__add_rows[] = { &eg__add_op, NULL };
 
 /* -- target += source, floats and c128 -------------------------------------------------------- */
-#define ADD(T)                                                                            \
-    static void add_##T(int64_t n, char *const *p, const int64_t *step, const void *user) \
-    {                                                                                     \
-        (void)user;                                                                       \
-        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {             \
-            T *restrict y = (T *)p[0];                                                    \
-            const T *restrict x = (const T *)p[1];                                        \
-            for (int64_t i = 0; i < n; i++) y[i] += x[i];                                 \
-        } else                                                                            \
-            for (int64_t i = 0; i < n; i++)                                               \
-                *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]);           \
-    }
-ADD(float)
-ADD(double)
-ADD(eg_complex128)
-static eg_inner *const add[EG_DTYPES] = {
-    [EG_F32] = add_float, [EG_F64] = add_double, [EG_C128] = add_eg_complex128
+static eg_inner *const add_to[EG_DTYPES] = {
+    [EG_F32] = add_to_f32, [EG_F64] = add_to_f64, [EG_C128] = add_to_c128
 };
 
 void eg__add_to(eg_tensor *target, const eg_tensor *source)
 {
     const uint64_t begun = eg__fpmode_begin(target->cx->flush);
-    eg__loop(target->cx, 2, (const eg_tensor *[]){ target, source }, add[target->dtype], NULL);
+    eg__loop(target->cx, 2, (const eg_tensor *[]){ target, source }, add_to[target->dtype], NULL);
     eg__fpmode_end(begun);
 }

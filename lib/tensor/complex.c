@@ -59,6 +59,8 @@ double complex eg__c_atan2(double complex y, double complex x)
     return catan(y / x) + (re < 0 ? copysign(M_PI, im) : 0);
 }
 
+double complex eg__c_hypot(double complex a, double complex b) { return csqrt(a * a + b * b); }
+
 double complex eg__c_pow(double complex a, double complex b)
 {
     const double e = creal(b);

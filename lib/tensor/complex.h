@@ -36,6 +36,7 @@ double complex eg__c_log1p(double complex); /* ln(1 + z), right near 0 */
 double complex eg__c_erf(double complex);
 double complex eg__c_erfc(double complex); /* 1 − erf z, right where it vanishes */
 double complex eg__c_atan2(double complex y, double complex x); /* the angle of (x, y) */
+double complex eg__c_hypot(double complex a, double complex b);
 /* whole real b: by products, so that a may be negative */
 double complex eg__c_pow(double complex a, double complex b);
 #define eg__c_exp   cexp

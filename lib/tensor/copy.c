@@ -1,4 +1,4 @@
-/* copy.c: copying between any strides and dtypes, filling, adding up. Loops over numbers only. */
+/* copy.c: copying between any strides and dtypes, and filling. Loops over numbers only. */
 #include "tensor/tensor.h"
 #include <string.h>
 
@@ -226,24 +226,33 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
 }
 
 /* -- fill ------------------------------------------------------------------------------------- */
-#define FILL(TYPE, T)                                                                         \
-    static void fill_##TYPE(int64_t n, char *const *p, const int64_t *step, const void *user) \
-    {                                                                                         \
-        T v = AS_##TYPE(*(const double *)user);                                               \
-        if (step[0] == (int64_t)sizeof(T))                                                    \
-            for (int64_t i = 0; i < n; i++) ((T *)p[0])[i] = v;                               \
-        else                                                                                  \
-            for (int64_t i = 0; i < n; i++) *(T *)(p[0] + i * step[0]) = v;                   \
-    }
-FILL(F32, float)
-FILL(F64, double)
-FILL(I32, int32_t)
-FILL(I64, int64_t)
-FILL(BOOL, bool)
-FILL(C128, double complex)
-static eg_inner *const fill[] = {
-    [EG_F32] = fill_F32, [EG_F64] = fill_F64,   [EG_I32] = fill_I32,
-    [EG_I64] = fill_I64, [EG_BOOL] = fill_BOOL, [EG_C128] = fill_C128
+#define T       float
+#define NAME(x) x##_f32
+#define AS      AS_F32
+#include "tensor/fill_of.h"
+#define T       double
+#define NAME(x) x##_f64
+#define AS      AS_F64
+#include "tensor/fill_of.h"
+#define T       double complex
+#define NAME(x) x##_c128
+#define AS      AS_C128
+#include "tensor/fill_of.h"
+#define T       int32_t
+#define NAME(x) x##_i32
+#define AS      AS_I32
+#include "tensor/fill_of.h"
+#define T       int64_t
+#define NAME(x) x##_i64
+#define AS      AS_I64
+#include "tensor/fill_of.h"
+#define T       bool
+#define NAME(x) x##_bool
+#define AS      AS_BOOL
+#include "tensor/fill_of.h"
+static eg_inner *const fill[EG_DTYPES] = {
+    [EG_F32] = fill_f32, [EG_F64] = fill_f64, [EG_C128] = fill_c128,
+    [EG_I32] = fill_i32, [EG_I64] = fill_i64, [EG_BOOL] = fill_bool
 };
 
 void eg__fill(eg_tensor *target, double value)

@@ -50,6 +50,7 @@ EG_SIMD_1(acosh)
 EG_SIMD_1(atanh)
 EG_SIMD_2(pow)
 EG_SIMD_2(atan2)
+EG_SIMD_2(hypot)
 #undef EG_SIMD_1
 #undef EG_SIMD_2
 #undef EG_SIMD
@@ -84,50 +85,43 @@ typedef struct eg_lanes {
 /* y = kernel(y's operands, y's attribute); true */
 bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *, bool exact);
 
-/* One operand: VALUE sets y, of type R, from x, of type T, and the constants a and b. Whole groups
- * of lanes only. */
-#define EG_KERNEL_1(NAME, R, T, VALUE)                                               \
-    EG_CLONES EG_FUSING static void NAME(int64_t n, char *const *p, const double *c) \
-    {                                                                                \
-        R *out = (R *)p[0];                                                          \
-        const T *in = (const T *)p[1], a = (T)c[0], b = (T)c[1];                     \
-        (void)a, (void)b;                                                            \
-        n &= -EG_LANES;                                                              \
-        EG_EVERY_LANE                                                                \
-        for (int64_t k = 0; k < n; k++) {                                            \
-            const T x = in[k];                                                       \
-            R y;                                                                     \
-            VALUE;                                                                   \
-            out[k] = y;                                                              \
-        }                                                                            \
-    }
-/* The same of c128, the constants real: a factor's imaginary part of 0 would make a NaN of
- * infinity. */
-#define EG_KERNEL_C128(NAME, VALUE)                                     \
-    static void NAME##_c128(int64_t n, char *const *p, const double *c) \
-    {                                                                   \
-        double complex *out = (double complex *)p[0];                   \
-        const double complex *in = (const double complex *)p[1];        \
-        const double a = c[0], b = c[1];                                \
-        (void)a, (void)b;                                               \
-        for (int64_t k = 0; k < n; k++) {                               \
-            const double complex x = in[k];                             \
-            double complex y;                                           \
-            VALUE;                                                      \
-            out[k] = y;                                                 \
-        }                                                               \
-    }
-/* Two operands a and b of type T, exact. */
-#define EG_KERNEL_2(NAME, R, T, VALUE)                                     \
-    EG_CLONES static void NAME(int64_t n, char *const *p, const double *c) \
-    {                                                                      \
-        R *out = (R *)p[0];                                                \
-        const T *in1 = (const T *)p[1], *in2 = (const T *)p[2];            \
-        (void)c;                                                           \
-        EG_EVERY_LANE                                                      \
-        for (int64_t k = 0; k < n; k++) {                                  \
-            const T a = in1[k], b = in2[k];                                \
-            out[k] = (R)(VALUE);                                           \
-        }                                                                  \
-    }
+/* The loops of kernels, for each type of numbers. What does not make kernels knows no `omp simd`.
+ */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wunknown-pragmas"
+#define T       float
+#define NAME(x) x##_f32
+#define REAL    float
+#include "tensor/lanes_of.h"
+#define T       double
+#define NAME(x) x##_f64
+#define REAL    double
+#include "tensor/lanes_of.h"
+/* Constants are real: a factor's imaginary part of 0 would make a NaN of infinity. */
+#define T       double complex
+#define NAME(x) x##_c128
+#define REAL    double
+#include "tensor/lanes_of.h"
+#define T       int32_t
+#define NAME(x) x##_i32
+#define REAL    int32_t
+#include "tensor/lanes_of.h"
+#define T       int64_t
+#define NAME(x) x##_i64
+#define REAL    int64_t
+#include "tensor/lanes_of.h"
+#pragma GCC diagnostic pop
+
+/* A row whose forward function is a kernel for each dtype of operand 1. */
+typedef struct eg_lanes_op {
+    eg_op op;
+    eg_lanes_fn *of[EG_DTYPES]; /* NULL: the operation does not take that dtype */
+    bool exact;
+} eg_lanes_op;
+/* y's row has to be an eg_lanes_op. */
+static inline const eg_lanes_op *eg__lanes_op(const eg_tensor *y)
+{
+    return (const eg_lanes_op *)(const void *)y->op;
+}
+bool eg__lanes_forward(eg_tensor *y);
 #endif

@@ -270,7 +270,7 @@ eg_tensor *eg_detach(eg_tensor *x) { return eg_apply(&detach_op, NULL, 0, 1, &x)
 /* -- the parts of a complex number: views without history ------------------------------------- */
 static eg_tensor *read_part_of(const char *who, eg_tensor *z, int part)
 {
-    if (!eg__check(who, z)) return z ? eg__poison(z->cx) : NULL;
+    if (!eg__check(who, z)) return eg__poison_of(z);
     if (z->dtype != EG_C128)
         return eg_fail_as(z->cx, EG_ERROR_DTYPE, "%s: operand 1 is %s, not c128", who,
                           eg_type_name(z->dtype));

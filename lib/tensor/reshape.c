@@ -12,7 +12,6 @@ static size_t shape_size(int numbers)
 {
     return offsetof(shape, v) + (size_t)numbers * sizeof(int64_t);
 }
-static eg_tensor *reshape_poison_of(eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
 
 /* -- view: the same elements in the same order under other sizes,  dx = g reshaped back ------- */
 
@@ -150,7 +149,7 @@ eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
     shape s;
     int left, right;
     char text[256], strides[256];
-    if (!sized("view", x, rank, dims, &s)) return reshape_poison_of(x);
+    if (!sized("view", x, rank, dims, &s)) return eg__poison_of(x);
     if (refit(x, &s, &left, &right)) return eg_apply(&view_op, &s, shape_size(rank), 1, &x);
     return eg_fail_as(x->cx, EG_ERROR_SHAPE,
                       "view: axes %d and %d of %s with strides %s cannot be merged without a copy; "
@@ -182,7 +181,7 @@ eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;
     return sized("reshape", x, rank, dims, &s) ? eg_apply(&reshape_op, &s, shape_size(rank), 1, &x)
-                                               : reshape_poison_of(x);
+                                               : eg__poison_of(x);
 }
 
 const eg_op *const eg__reshape_rows[] = { &view_op, &reshape_op, NULL };

@@ -177,7 +177,7 @@ eg_tensor *eg__part(eg_tensor *z, int part)
 
 eg_tensor *eg_keep(eg_tensor *x)
 {
-    if (!eg__check("keep", x)) return x ? eg__poison(x->cx) : NULL;
+    if (!eg__check("keep", x)) return eg__poison_of(x);
     eg__arena *a = eg__top(x->cx);
     eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, x->dtype, x->rank, x->dim);
     if (!t) return eg__poison(x->cx);

@@ -37,8 +37,7 @@ static inline void square_64(const uint64_t *src, int64_t ss, uint64_t *dst, int
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 /* The 4 × 4 transpose of 16-byte lanes: y[l·apart] = lane l of x[0], x[apart], x[2·apart], … */
-AVX512 static inline __attribute__((always_inline)) void lanes_of_four(const __m512i *x, __m512i *y,
-                                                                       int apart)
+AVX512 EG_INLINE void lanes_of_four(const __m512i *x, __m512i *y, int apart)
 {
     const __m512i e0 = _mm512_shuffle_i32x4(x[0], x[apart], 0x88),
                   d0 = _mm512_shuffle_i32x4(x[0], x[apart], 0xdd),
@@ -49,7 +48,7 @@ AVX512 static inline __attribute__((always_inline)) void lanes_of_four(const __m
     y[2 * apart] = _mm512_shuffle_i32x4(e0, e1, 0xdd);
     y[3 * apart] = _mm512_shuffle_i32x4(d0, d1, 0xdd);
 }
-AVX512 static inline __attribute__((always_inline)) void lanes_32(__m512i *x, __m512i *y)
+AVX512 EG_INLINE void lanes_32(__m512i *x, __m512i *y)
 {
     /* lane l of x[r + q]: column 4l + q of rows r … r + 3 */
     UNROLL for (int r = 0; r < 16; r += 4)
@@ -63,7 +62,7 @@ AVX512 static inline __attribute__((always_inline)) void lanes_32(__m512i *x, __
     }
     UNROLL for (int q = 0; q < 4; q++) lanes_of_four(x + q, y + q, 4);
 }
-AVX512 static inline __attribute__((always_inline)) void lanes_64(__m512i *x, __m512i *y)
+AVX512 EG_INLINE void lanes_64(__m512i *x, __m512i *y)
 {
     UNROLL for (int r = 0; r < 8; r += 2)
     {

@@ -31,10 +31,8 @@ static void NAME(every_second)(int64_t n, int64_t rows, const void *from, int64_
 #if defined(__x86_64__)
 /* A square of WIDE × WIDE, or nx × ny elements of it: rows that are not there repeat the last one,
  * and are not stored. far: past the caches. */
-AVX512 static inline __attribute__((always_inline)) void NAME(wide_square)(int nx, int ny,
-                                                                           const WORD *src,
-                                                                           int64_t ss, WORD *dst,
-                                                                           int64_t ds, bool far)
+AVX512 EG_INLINE void NAME(wide_square)(int nx, int ny, const WORD *src, int64_t ss, WORD *dst,
+                                        int64_t ds, bool far)
 {
     __m512i x[WIDE], y[WIDE];
     const __mmask16 mx = (__mmask16)((1 << nx) - 1), my = (__mmask16)((1 << ny) - 1);

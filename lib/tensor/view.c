@@ -79,7 +79,6 @@ static bool view_begin(map *m, const eg_op *row, eg_tensor *x)
     }
     return true;
 }
-static eg_tensor *view_poison_of(eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }
 static eg_tensor *view_finish(const map *m, eg_tensor *x)
 {
     return eg_apply(m->row, m, map_size(m), 1, &x);
@@ -257,7 +256,7 @@ static eg_tensor *view_rule(eg_tensor *y, eg_tensor *g, int i)
 static eg_tensor *embed_call(eg_tensor *const *x)
 {
     map m;
-    if (!view_begin(&m, &slice_op, x[0])) return view_poison_of(x[0]);
+    if (!view_begin(&m, &slice_op, x[0])) return eg__poison_of(x[0]);
     m.axis[1].size = 2 * x[0]->dim[1];
     m.axis[3].at = 2;
     return eg_apply(&embed_op, &m, map_size(&m), 1, x);
@@ -265,7 +264,7 @@ static eg_tensor *embed_call(eg_tensor *const *x)
 static eg_tensor *overlap_call(eg_tensor *const *x) /* windows (a row each) in steps of 1 */
 {
     map m;
-    if (!view_begin(&m, &unfold_op, x[0])) return view_poison_of(x[0]);
+    if (!view_begin(&m, &unfold_op, x[0])) return eg__poison_of(x[0]);
     int64_t windows = x[0]->dim[0], size = x[0]->dim[1];
     if (!windows || !size)
         return eg_fail_as(x[0]->cx, EG_ERROR_MISUSE, "embed: %lld windows of %lld",
@@ -296,7 +295,7 @@ eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
 {
     map m;
     char text[256];
-    if (!view_begin(&m, &permute_op, x)) return view_poison_of(x);
+    if (!view_begin(&m, &permute_op, x)) return eg__poison_of(x);
     if (rank != x->rank)
         return eg_fail_as(x->cx, EG_ERROR_SHAPE, "permute: %d axes given for %s of rank %d", rank,
                           eg__dims_text(x, text, sizeof text), x->rank);
@@ -304,7 +303,7 @@ eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
     uint32_t seen = 0;
     for (int k = 0; k < rank; k++) {
         int a = eg__axis("permute", x, axes[k]);
-        if (a < 0) return view_poison_of(x);
+        if (a < 0) return eg__poison_of(x);
         if (seen >> a & 1)
             return eg_fail_as(x->cx, EG_ERROR_INDEX, "permute: axis %d is given twice", a);
         seen |= UINT32_C(1) << a;
@@ -315,9 +314,9 @@ eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
 eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b)
 {
     int order[EG_RANK_MAX];
-    if (!eg__check("transpose", x)) return view_poison_of(x);
+    if (!eg__check("transpose", x)) return eg__poison_of(x);
     int a = eg__axis("transpose", x, axis_a), b = a < 0 ? -1 : eg__axis("transpose", x, axis_b);
-    if (b < 0) return view_poison_of(x);
+    if (b < 0) return eg__poison_of(x);
     for (int k = 0; k < x->rank; k++) order[k] = k == a ? b : k == b ? a : k;
     return eg_permute_n(x, x->rank, order);
 }
@@ -339,7 +338,7 @@ eg_tensor *eg__slice(const eg_named_axis *a, int64_t start, int64_t stop, int64_
     map m;
     char text[256];
     const int k = a->axis;
-    if (!view_begin(&m, &slice_op, a->x)) return view_poison_of(a->x);
+    if (!view_begin(&m, &slice_op, a->x)) return eg__poison_of(a->x);
     if (step == 0)
         return eg__refuse_axis(a, EG_ERROR_MISUSE, "the step along %s is 0",
                                eg__axis_text(a, text, sizeof text));
@@ -366,7 +365,7 @@ eg_tensor *eg_slice_axis(eg_tensor *x, int axis_k, int64_t start, int64_t stop, 
 {
     eg_named_axis a;
     return eg__axis_numbered(&a, "slice", x, axis_k) ? eg__slice(&a, start, stop, step)
-                                                     : view_poison_of(x);
+                                                     : eg__poison_of(x);
 }
 eg_tensor *eg_flip_axis(eg_tensor *x, int axis_k)
 {
@@ -416,7 +415,7 @@ int eg_split_axis(eg_tensor *x, int axis_k, int count, const int64_t *sizes, eg_
 {
     eg_named_axis a;
     if (eg__axis_numbered(&a, "split", x, axis_k)) return eg__split(&a, count, sizes, parts);
-    for (int i = 0; parts && i < count; i++) parts[i] = view_poison_of(x);
+    for (int i = 0; parts && i < count; i++) parts[i] = eg__poison_of(x);
     return -1;
 }
 static eg_tensor *slice_call(eg_tensor *const *x) { return eg_slice_axis(x[0], 1, 1, EG_END, 2); }
@@ -425,7 +424,7 @@ static eg_tensor *flip_call(eg_tensor *const *x) { return eg_flip_axis(x[0], -1)
 static eg_tensor *split_call(eg_tensor *const *x)
 {
     eg_tensor *part[2];
-    return eg_split_axis(x[0], 0, 2, (int64_t[]){ 1, 3 }, part) ? view_poison_of(x[0]) : part[1];
+    return eg_split_axis(x[0], 0, 2, (int64_t[]){ 1, 3 }, part) ? eg__poison_of(x[0]) : part[1];
 }
 static const eg_sample slice_samples[] = {
     { slice_call, "3x6", 0, 0 }, { back_call, "5x2", 0, 0 },     { flip_call, "3x4", 0, 0 },
@@ -448,7 +447,7 @@ eg_tensor *eg__select(const eg_named_axis *a, int64_t index)
     map m;
     char text[256];
     const int64_t n = a->x->dim[a->axis];
-    if (!view_begin(&m, &select_op, a->x)) return view_poison_of(a->x);
+    if (!view_begin(&m, &select_op, a->x)) return eg__poison_of(a->x);
     if (index >= n || index < -n)
         return eg__refuse_axis(a, EG_ERROR_INDEX, "index %lld is out of range for %s",
                                (long long)index, eg__axis_text(a, text, sizeof text));
@@ -459,7 +458,7 @@ eg_tensor *eg__select(const eg_named_axis *a, int64_t index)
 eg_tensor *eg_select_axis(eg_tensor *x, int axis_k, int64_t index)
 {
     eg_named_axis a;
-    return eg__axis_numbered(&a, "select", x, axis_k) ? eg__select(&a, index) : view_poison_of(x);
+    return eg__axis_numbered(&a, "select", x, axis_k) ? eg__select(&a, index) : eg__poison_of(x);
 }
 int eg__unbind(const eg_named_axis *a, int count, eg_tensor **parts)
 {
@@ -479,7 +478,7 @@ int eg_unbind_axis(eg_tensor *x, int axis_k, int count, eg_tensor **parts)
 {
     eg_named_axis a;
     if (eg__axis_numbered(&a, "unbind", x, axis_k)) return eg__unbind(&a, count, parts);
-    for (int i = 0; parts && i < count; i++) parts[i] = view_poison_of(x);
+    for (int i = 0; parts && i < count; i++) parts[i] = eg__poison_of(x);
     return -1;
 }
 static eg_tensor *select_call(eg_tensor *const *x) { return eg_select_axis(x[0], 1, -2); }
@@ -502,9 +501,9 @@ eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
 {
     map m;
     char text[256];
-    if (!view_begin(&m, &squeeze_op, x)) return view_poison_of(x);
+    if (!view_begin(&m, &squeeze_op, x)) return eg__poison_of(x);
     int k = eg__axis("squeeze", x, axis_k);
-    if (k < 0) return view_poison_of(x);
+    if (k < 0) return eg__poison_of(x);
     if (x->dim[k] != 1)
         return eg_fail_as(x->cx, EG_ERROR_SHAPE, "squeeze: axis %d of %s has size %lld, not 1", k,
                           eg__dims_text(x, text, sizeof text), (long long)x->dim[k]);
@@ -522,13 +521,13 @@ eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
 {
     map m;
     char text[256];
-    if (!view_begin(&m, &unsqueeze_op, x)) return view_poison_of(x);
+    if (!view_begin(&m, &unsqueeze_op, x)) return eg__poison_of(x);
     if (axis_k > x->rank || axis_k < -x->rank - 1)
         return eg_fail_as(x->cx, EG_ERROR_INDEX,
                           "unsqueeze: axis %d is out of range for a result of rank %d, from %s",
                           axis_k, x->rank + 1, eg__dims_text(x, text, sizeof text));
     if (!insert(&m, x, axis_k < 0 ? axis_k + x->rank + 1 : axis_k, (axis){ 1, 0, -1, -1 }))
-        return view_poison_of(x);
+        return eg__poison_of(x);
     return view_finish(&m, x);
 }
 static eg_tensor *unsqueeze_call(eg_tensor *const *x) { return eg_unsqueeze(x[0], -2); }
@@ -543,9 +542,9 @@ eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
 {
     map m;
     char text[256];
-    if (!view_begin(&m, &diagonal_op, x)) return view_poison_of(x);
+    if (!view_begin(&m, &diagonal_op, x)) return eg__poison_of(x);
     int a = eg__axis("diagonal", x, axis_a), b = a < 0 ? -1 : eg__axis("diagonal", x, axis_b);
-    if (b < 0) return view_poison_of(x);
+    if (b < 0) return eg__poison_of(x);
     if (a == b)
         return eg_fail_as(x->cx, EG_ERROR_INDEX, "diagonal: axis %d of %s is given twice", a,
                           eg__dims_text(x, text, sizeof text));
@@ -560,7 +559,7 @@ eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
     m.axis[b].at = n ? right : 0;
     drop(&m, a > b ? a : b);
     drop(&m, a > b ? b : a);
-    return insert(&m, x, m.ny, (axis){ n, 1, a, b }) ? view_finish(&m, x) : view_poison_of(x);
+    return insert(&m, x, m.ny, (axis){ n, 1, a, b }) ? view_finish(&m, x) : eg__poison_of(x);
 }
 static eg_tensor *diagonal_call(eg_tensor *const *x) { return eg_diagonal(x[0], 0, 0, 2); }
 static eg_tensor *above_call(eg_tensor *const *x) { return eg_diagonal(x[0], 1, 0, 1); }
@@ -587,7 +586,7 @@ eg_tensor *eg__unfold(const eg_named_axis *a, int64_t size, int64_t step)
     char text[256];
     const int k = a->axis;
     const int64_t n = a->x->dim[k];
-    if (!view_begin(&m, &unfold_op, a->x)) return view_poison_of(a->x);
+    if (!view_begin(&m, &unfold_op, a->x)) return eg__poison_of(a->x);
     eg__axis_text(a, text, sizeof text);
     if (step < 1)
         return eg__refuse_axis(a, EG_ERROR_MISUSE,
@@ -598,13 +597,13 @@ eg_tensor *eg__unfold(const eg_named_axis *a, int64_t size, int64_t step)
                                (long long)size, text);
     m.axis[m.nx + k] = (axis){ (n - size) / step + 1, step, k, -1 };
     return insert(&m, a->x, m.ny, (axis){ size, 1, k, -1 }) ? view_finish(&m, a->x)
-                                                            : view_poison_of(a->x);
+                                                            : eg__poison_of(a->x);
 }
 eg_tensor *eg_unfold_axis(eg_tensor *x, int axis_k, int64_t size, int64_t step)
 {
     eg_named_axis a;
     return eg__axis_numbered(&a, "unfold", x, axis_k) ? eg__unfold(&a, size, step)
-                                                      : view_poison_of(x);
+                                                      : eg__poison_of(x);
 }
 static eg_tensor *unfold_call(eg_tensor *const *x) { return eg_unfold_axis(x[0], 1, 3, 2); }
 static eg_tensor *apart_call(eg_tensor *const *x) { return eg_unfold_axis(x[0], 0, 2, 3); }

@@ -111,7 +111,7 @@ case("isnan", torch.isnan, M)
 
 # -- two operands
 for name, f in [("add", lambda a, b: (a + b).square()), ("sub", lambda a, b: (a - b).square()), ("mul", torch.mul), ("div", torch.div),
-                ("pow", torch.pow), ("atan2", torch.atan2), ("logaddexp", torch.logaddexp), ("maximum", lambda a, b: torch.maximum(a, b).square()),
+                ("pow", torch.pow), ("atan2", torch.atan2), ("hypot", torch.hypot), ("logaddexp", torch.logaddexp), ("maximum", lambda a, b: torch.maximum(a, b).square()),
                 ("minimum", lambda a, b: torch.minimum(a, b).square()), ("eq", torch.eq), ("ne", torch.ne), ("lt", torch.lt), ("le", torch.le),
                 ("gt", torch.gt), ("ge", torch.ge)]:
     case(name, f, (2, 3, 4), (3, 1), low=.3)

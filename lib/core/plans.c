@@ -1,11 +1,12 @@
-/* plans.c: what a context remembers: how strings were read, how contractions are done, what calls
- * of einsum, affine and attention came to. An entry is found by a key: a text, and the dtypes,
- * sizes and strides of operands. A call that was made before is neither parsed nor bound nor
- * planned again, and comparing it with operands that passed the checks replaces the checks.
+/* plans.c: what a context remembers: how strings were read and bound, how contractions are
+ * done, what calls of einsum, affine and attention came to. An entry is found by a key: a text, and
+ * the dtypes, sizes and strides of operands. A call that was made before is neither parsed nor
+ * bound nor planned again, and comparing it with operands that passed the checks replaces the
+ * checks.
  *
  * The memory is one block in two halves. Entries are appended to the newer half; when it is full,
  * the older half is emptied and becomes the newer. Without memory nothing is kept. */
-#include "einsum/einsum.h"
+#include "core/plans.h"
 #include <string.h>
 
 enum { HALF = 256 << 10, HEADS = 256 };

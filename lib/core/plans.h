@@ -1,0 +1,44 @@
+/* plans.h: what a context remembers, by key: how strings were read and bound, how contractions are
+ * done, what calls came to. */
+#ifndef EG_PLANS_H
+#define EG_PLANS_H
+#include "core/core.h"
+
+/* What the text of a key says. */
+typedef enum eg_key_kind {
+    EG_KEY_SPEC,      /* a call of einsum: its string … */
+    EG_KEY_SPEC_ONES, /* … with .broadcast */
+    EG_KEY_AFFINE,    /* a call of affine: its string */
+    EG_KEY_ATTENTION, /* a call of attention: its strings and options */
+    EG_KEY_WHERE,     /* a predicate: its text, letters, and the names of .with */
+    EG_KEY_READ,      /* a string read: eg__labels_of_spec … */
+    EG_KEY_READ_ONES, /* … with .broadcast */
+    EG_KEY_STACK,     /* a string of stack */
+    EG_KEY_BOUND,     /* + flags below 32: a string bound, and the sizes given beside it */
+    EG_KEY_BOUND_END = EG_KEY_BOUND + 31,
+    EG_KEY_PROGRAM,  /* labels of operands and result, order: an eg_program; the last operand
+                      * stands for the result */
+    EG_KEY_LABELS,   /* an einsum by labels: those of operands and result */
+    EG_KEY_COTANGENT /* + i: the cotangent of operand i of an einsum by labels */
+} eg_key_kind;
+typedef struct eg_plan_key {
+    int kind, count;
+    size_t length; /* bytes of text */
+    const void *text;
+    eg_tensor *const *x; /* count operands: their dtypes, sizes and strides */
+} eg_plan_key;
+/* A text that is put together. What does not fit leaves fits false; then there is no key. */
+typedef struct eg_key_text {
+    size_t length;
+    bool fits;
+    char text[1024];
+} eg_key_text;
+void eg__key_put(eg_key_text *, size_t bytes, const void *);
+
+/* Returns what was added under a key, NULL if nothing was. The pointer is valid until the next
+ * eg__plans_add, which can evict the entry: also one made by an operation that you call. */
+const void *eg__plans_find(eg_ctx *, const eg_plan_key *);
+/* Returns 16-byte aligned room for an entry; NULL (no error) if it is too large, or without memory.
+ */
+void *eg__plans_add(eg_ctx *, const eg_plan_key *, size_t bytes);
+#endif

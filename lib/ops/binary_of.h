@@ -1,0 +1,22 @@
+/* binary_of.h: the kernels of binary_rows.h for one type T. NAME(x) is a name for this type, F(exp)
+ * its exponential function, U the unsigned type of an integer and else T; INTEGERS leaves out the
+ * rows of floats. */
+/* clang-format off */
+#define EXACT(CALL, OP, VALUE, ...)                                                                \
+    EG_INLINE T NAME(OP##_value)(T a, T b) { return (T)(VALUE); }                                  \
+    EG_CLONES static void NAME(OP)(int64_t n, char *const *p, const double *c)                     \
+    { (void)c; NAME(eg__each_pair)(NAME(OP##_value), n, p); }
+#define FUNCTION(CALL, OP, VALUE, ...)                                                             \
+    EG_INLINE T NAME(OP##_value)(T a, T b) { T y; VALUE; return y; }                               \
+    EG_CLONES EG_FUSING static void NAME(OP)(int64_t n, char *const *p, const double *c)           \
+    { (void)c; NAME(eg__each_pair)(NAME(OP##_value), n & -EG_LANES, p); }
+/* clang-format on */
+#if !INTEGERS
+FUNCTION(eg_pow, pow, y = F(pow)(a, b), )
+#endif
+#include "ops/binary_rows.h"
+#undef T
+#undef NAME
+#undef F
+#undef U
+#undef INTEGERS

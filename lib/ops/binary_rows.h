@@ -1,0 +1,82 @@
+/* binary_rows.h: the rows of binary.c. The file is included once for each type, with macros that
+ * make kernels (binary_of.h), and twice for what a row needs besides.
+ *
+ * EXACT(function, name, value, da, db, what these read, dtypes, equation, gradient)
+ *
+ * The value is an expression of a and b in IEEE arithmetic alone. The maximum and the minimum are
+ * NaN if an operand is. U is the unsigned type of an integer, which wraps, and T itself otherwise.
+ */
+/* clang-format off */
+EXACT(eg_sub, sub,
+    (U)a - (U)b,
+    g, eg_neg(g), NOTHING, NUMBERS,
+    "y = a − b", "da = g, db = −g")
+EXACT(eg_mul, mul,
+    (U)a * (U)b,
+    eg_mul(g, b), eg_mul(g, a), OTHERS, NUMBERS,
+    "y = a b", "da = g b, db = g a")
+EXACT(eg_maximum, maximum,
+    EG_RE(a) > EG_RE(b) || a != a ? a : b,
+    binary_share(eg_gt, a, b, g), binary_share(eg_gt, b, a, g), OPERANDS, NUMBERS,
+    "y = max(a, b)", "da = g [a > b] + g/2 [a = b]")
+EXACT(eg_minimum, minimum,
+    EG_RE(a) < EG_RE(b) || a != a ? a : b,
+    binary_share(eg_lt, a, b, g), binary_share(eg_lt, b, a, g), OPERANDS, NUMBERS,
+    "y = min(a, b)", "da = g [a < b] + g/2 [a = b]")
+#if !INTEGERS
+EXACT(eg_div, div,
+    a / b,
+    eg_div(g, b), eg_neg(eg_div(eg_mul(g, y), b)), ALL, FLOATS,
+    "y = a / b", "da = g / b, db = −g y / b")
+
+/* Functions, whose kernels compute whole groups of EG_LANES elements. `value` sets y from a and b,
+ * all of type T; F(exp) is exp, expf or cexp, R(…) the real part:
+ * FUNCTION(function, name, value, da, db, what these read, dtypes, equation, gradient) */
+FUNCTION(eg_atan2, atan2,
+    y = F(atan2)(a, b),
+    eg_div(eg_mul(g, b), eg_add(eg_square(a), eg_square(b))), eg_neg(eg_div(eg_mul(g, a),
+      eg_add(eg_square(a), eg_square(b)))), OPERANDS, FLOATS,
+    "y = the angle of (b, a)", "da = g b / (a² + b²), db = −g a / (a² + b²)")
+FUNCTION(eg_hypot, hypot,
+    y = F(hypot)(a, b),
+    eg_mul(g, eg_div(a, y)), eg_mul(g, eg_div(b, y)), ALL, FLOATS,
+    "y = √(a² + b²)", "da = g a / y, db = g b / y")
+FUNCTION(eg_logaddexp, logaddexp,
+    y = a == b ? a + (T)M_LN2 : (R(a) < R(b) ? b : a) + F(log1p)(F(exp)(-F(fabs)(a - b))),
+    eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS,
+    "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
+
+/* y = a f′(b) in one pass: the gradients of the functions f in pointwise.c, with the cotangent a.
+ * They are computed from the operand b of f and not from its result, because 1 − f(b) cancels where
+ * tanh or σ is close to 1; σ′ = σ(b) σ(−b) is a product and does not. Where an infinite b would be
+ * multiplied by a factor that vanishes, the product is 0. */
+FUNCTION(eg__tanh_slope, tanh_slope,
+    const T e = F(exp)(-2 * F(fabs)(b)); y = a * (4 * e / ((1 + e) * (1 + e))),
+    eg__tanh_slope(g, b), eg_scale(eg_mul(eg_mul(g, y), eg_tanh(b)), -2), ALL, FLOATS,
+    "y = a (1 − tanh² b)", "da = g (1 − tanh² b), db = −2 g y tanh b")
+FUNCTION(eg__sigmoid_slope, sigmoid_slope,
+    const T e = F(exp)(-F(fabs)(b)); y = a * (e / ((1 + e) * (1 + e))),
+    eg__sigmoid_slope(g, b), eg_neg(eg_mul(eg_mul(g, y), eg_tanh(eg_scale(b, .5)))), ALL, FLOATS,
+    "y = a σ(b) σ(−b)", "da = g σ(b) σ(−b), db = −g y tanh(b/2)")
+FUNCTION(eg__gelu_slope, gelu_slope,
+    const T z = R(F(fabs)(b)) < 1000 ? b : 0; T e; y = F(gauss)(b, &e);
+      y = a * (y + z * e * (T)(M_2_SQRTPI * M_SQRT1_2 / 2)),
+    eg__gelu_slope(g, b), gelu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,
+    "y = a (Φ(b) + b φ(b))", "da = g (Φ(b) + b φ(b)), db = g a φ(b) (2 − b²)")
+FUNCTION(eg__gelu_tanh_slope, gelu_tanh_slope,
+    const T z = R(F(fabs)(b)) < 1000 ? b : 0;
+      const T v = b * ((T)EG_GELU_1 + (T)EG_GELU_3 * b * b); const T e = F(exp)(-F(fabs)(v));
+      y = a * ((R(v) < 0 ? e : 1) / (1 + e)
+          + z * ((T)EG_GELU_1 + (T)(3 * EG_GELU_3) * z * z) * (e / ((1 + e) * (1 + e)))),
+    eg__gelu_tanh_slope(g, b), gelu_tanh_curve(eg_mul(g, a), b), OPERANDS, FLOATS,
+    "y = a (σ(v) + b v′ σ′(v))",
+    "da = g (σ(v) + b v′ σ′(v)), db = g a σ′(v) (2v′ + b v″ − b v′² tanh(v/2))")
+FUNCTION(eg__silu_slope, silu_slope,
+    const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T e = F(exp)(-F(fabs)(b));
+      y = a * ((R(b) < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e)))),
+    eg__silu_slope(g, b), silu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,
+    "y = a (σ(b) + b σ′(b))", "da = g (σ(b) + b σ′(b)), db = g a σ′(b) (2 − b tanh(b/2))")
+#endif
+/* clang-format on */
+#undef EXACT
+#undef FUNCTION

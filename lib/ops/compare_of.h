@@ -1,0 +1,21 @@
+/* compare_of.h: the kernels of compare.c for one type T, of which REAL is the part that is
+ * compared. NAME(x) is a name for this type; ROWS are its operations. */
+EG_INLINE void NAME(each)(bool (*value)(REAL a, REAL b), int64_t n, bool *out, const T *in1,
+                          const T *in2)
+{
+    EG_EVERY_LANE
+    for (int64_t k = 0; k < n; k++) out[k] = value(EG_RE(in1[k]), EG_RE(in2[k]));
+}
+/* p[N] is the last operand: with one operand, b is a. */
+/* clang-format off */
+#define ROW(CALL, OP, N, VALUE, ...)                                                               \
+    EG_INLINE bool NAME(OP##_value)(REAL a, REAL b) { (void)b; return VALUE; }                     \
+    static void NAME(OP)(int64_t n, char *const *p, const double *c)                               \
+    { (void)c; NAME(each)(NAME(OP##_value), n, (bool *)p[0], (const T *)p[1], (const T *)p[N]); }
+/* clang-format on */
+ROWS
+#undef ROWS
+#undef ROW
+#undef T
+#undef NAME
+#undef REAL

@@ -1,0 +1,27 @@
+/* gather_of.h: the loop of `at` for elements of one width: T is a type of that width, NAME(x) a
+ * name for it; wide: the index is i64. */
+EG_INLINE void NAME(gather)(bool wide, int64_t n, char *const *p, const int64_t *step,
+                            const pick *v)
+{
+    if (step[2] == 0) {
+        const char *x = p[1] + index_at(wide, p[2]) * v->step;
+        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T))
+            memcpy(p[0], x, (size_t)n * sizeof(T));
+        else
+            for (int64_t i = 0; i < n; i++)
+                *(T *)(p[0] + i * step[0]) = *(const T *)(x + i * step[1]);
+    } else
+        for (int64_t i = 0; i < n; i++)
+            *(T *)(p[0] + i * step[0]) =
+                *(const T *)(p[1] + i * step[1] + index_at(wide, p[2] + i * step[2]) * v->step);
+}
+static void NAME(gather_i32)(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    NAME(gather)(false, n, p, step, user);
+}
+static void NAME(gather_i64)(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    NAME(gather)(true, n, p, step, user);
+}
+#undef T
+#undef NAME

@@ -1,0 +1,19 @@
+/* pointwise_of.h: the kernels of pointwise_rows.h for one type T of float or complex numbers.
+ * NAME(x) is a name for this type, F(exp) its exponential function, REAL the type of constants,
+ * CLONES the attributes of a kernel. */
+/* clang-format off */
+#define ROW(CALL, OP, VALUE, ...)                                                                  \
+    EG_INLINE T NAME(OP##_value)(T x, REAL a, REAL b) { T y; (void)a, (void)b; VALUE; return y; }  \
+    CLONES static void NAME(OP)(int64_t n, char *const *p, const double *c)                        \
+    { NAME(eg__each)(NAME(OP##_value), n & -EG_LANES, p, (REAL)c[0], (REAL)c[1]); }
+#define JUMP           ROW
+#define WITH_CONSTANTS ROW
+/* clang-format on */
+ROW(eg_powc, cube, y = x * x * x, )
+ROW(eg_powc, powc, y = F(pow)(x, a), )
+#include "ops/pointwise_rows.h"
+#undef T
+#undef NAME
+#undef F
+#undef REAL
+#undef CLONES

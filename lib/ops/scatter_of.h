@@ -1,0 +1,33 @@
+/* scatter_of.h: the loop of scatter_add for numbers of one type T. NAME(x) is a name for this type;
+ * wide: the index is i64. */
+EG_INLINE void NAME(scatter)(bool wide, int64_t n, char *const *p, const int64_t *step,
+                             const pick *v)
+{
+    if (step[2] == 0) {
+        const int64_t at = index_at(wide, p[2]);
+        if (at < v->low || at >= v->high) return;
+        char *y = p[1] + at * v->step;
+        if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {
+            T *restrict to = (T *)y;
+            const T *restrict from = (const T *)p[0];
+            for (int64_t i = 0; i < n; i++) to[i] += from[i];
+        } else
+            for (int64_t i = 0; i < n; i++)
+                *(T *)(y + i * step[1]) += *(const T *)(p[0] + i * step[0]);
+    } else
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t at = index_at(wide, p[2] + i * step[2]);
+            if (at < v->low || at >= v->high) continue;
+            *(T *)(p[1] + i * step[1] + at * v->step) += *(const T *)(p[0] + i * step[0]);
+        }
+}
+static void NAME(scatter_i32)(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    NAME(scatter)(false, n, p, step, user);
+}
+static void NAME(scatter_i64)(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    NAME(scatter)(true, n, p, step, user);
+}
+#undef T
+#undef NAME

@@ -1,0 +1,26 @@
+/* add_of.h: the loops of add.c for one type T. NAME(x) is a name for this type, U the unsigned type
+ * of an integer and else T; INTEGERS: of integers only the sum is needed. */
+EG_INLINE T NAME(add_value)(T a, T b) { return (T)((U)a + (U)b); }
+EG_CLONES static void NAME(add)(int64_t n, char *const *p, const double *c)
+{
+    (void)c;
+    NAME(eg__each_pair)(NAME(add_value), n, p);
+}
+
+#if !INTEGERS
+static void NAME(add_to)(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    (void)user;
+    if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {
+        T *restrict y = (T *)p[0];
+        const T *restrict x = (const T *)p[1];
+        for (int64_t i = 0; i < n; i++) y[i] += x[i];
+    } else
+        for (int64_t i = 0; i < n; i++)
+            *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]);
+}
+#endif
+#undef T
+#undef NAME
+#undef U
+#undef INTEGERS
