@@ -24,10 +24,11 @@ typedef struct naive {
     bool b[I];
 } naive;
 
+static double unit = 1.2e-16; /* half an ulp of 1, of f64 or f32 */
 static number whole(int64_t n) { return (number){ .is = WHOLE, .n = n, .v = n }; }
 static number floating(number a)
 {
-    if (a.is == WHOLE) a.e = 0;
+    if (a.is == WHOLE) a.e = unit > 1e-10 && fabsl(a.v) > 1 << 24 ? (double)fabsl(a.v) : 0;
     a.is = FLOAT;
     return a;
 }
@@ -53,7 +54,7 @@ static number smooth_1(number a, long double y, long double f, long double ff)
 }
 static bool near(number a, number b)
 {
-    return fabsl(a.v - b.v) <= 64 * 2.3e-16L * (a.e + b.e) + 1e-12L;
+    return fabsl(a.v - b.v) <= 128 * unit * (a.e + b.e) + 1e4L * unit;
 }
 static number choose(naive *t);
 static number join(char op, number a, number b)
@@ -80,7 +81,8 @@ static number join(char op, number a, number b)
         const long double m = fabsl(b.v), q = floorl(a.v / m), y = a.v - m * q;
         number c = smooth(a, b, y, 1, -q * (b.v < 0 ? -1 : 1), 0, 0, 0, 1);
         c.e += (double)fabsl(m * q) * 2;
-        c.doubt |= fabsl(a.v / m - roundl(a.v / m)) < 1e-9L || m < 1e-9L;
+        c.doubt |= fabsl(a.v / m - roundl(a.v / m)) < 1e-9L + 64 * unit * (1 + (a.e + b.e) / m) ||
+                   m < 1e-9L;
         return c;
     }
     }
@@ -188,7 +190,7 @@ static number atom(naive *t)
         y.d[t->i * J + t->j] = 1;
         return y;
     }
-    if (ahead(t, "m")) return whole(t->m[t->i * J + t->j]);
+    if (ahead(t, "m[i, j]") || ahead(t, "m")) return whole(t->m[t->i * J + t->j]);
     if (ahead(t, "b[i]")) return (number){ .is = TRUTH, .n = t->b[t->i] };
     if (ahead(t, "i")) return whole(t->i);
     if (ahead(t, "j")) return whole(t->j);
@@ -198,7 +200,8 @@ static number atom(naive *t)
     const bool real =
         memchr(t->s, '.', (size_t)(end - t->s)) || memchr(t->s, 'e', (size_t)(end - t->s));
     t->s = end;
-    return real ? (number){ .is = FLOAT, .v = v } : whole((int64_t)v);
+    return real ? (number){ .is = FLOAT, .v = v, .e = unit > 1e-10 ? fabs(v) : 0 }
+                : whole((int64_t)v);
 }
 static number term(naive *t)
 {
@@ -278,6 +281,7 @@ static number choose(naive *t)
 
 /* -- random formulas -------------------------------------------------------------------------- */
 typedef struct script {
+    bool predicate; /* without floats, and every tensor has brackets */
     char text[4096];
     uint64_t state;
 } script;
@@ -302,9 +306,10 @@ static void say_whole(script *s, int depth)
     const unsigned k = drawn(s, depth > 2 ? 3 : 9);
     if (k == 0)
         say(s, "%u", drawn(s, 6));
-    else if (k < 4)
-        say(s, "%s", leaf[drawn(s, 7)]);
-    else if (k < 7) {
+    else if (k < 4) {
+        const char *name = leaf[drawn(s, 7)];
+        say(s, "%s", s->predicate && *name == 'm' ? "m[i, j]" : name);
+    } else if (k < 7) {
         say(s, "(");
         say_whole(s, depth + 1);
         const unsigned op = drawn(s, 5);
@@ -385,7 +390,8 @@ static void say_float(script *s, int depth)
 static void say_truth(script *s, int depth)
 {
     static const char *const op[] = { " < ", " <= ", " == ", " != ", " > ", " >= " };
-    const unsigned k = drawn(s, depth > 2 ? 3 : 6);
+    unsigned k = drawn(s, depth > 2 ? 3 : 6);
+    if (k == 3 && s->predicate) k = 4;
     if (k == 0)
         say(s, "b[i]");
     else if (k < 3) {
@@ -408,19 +414,21 @@ static void say_truth(script *s, int depth)
 static void draw_data(naive *t, uint64_t seed)
 {
     script s = { .state = seed * 977 + 5 };
-    for (int k = 0; k < I * J; k++) t->x[k] = (drawn(&s, 4001) - 2000.) / 997;
-    for (int k = 0; k < R; k++) t->r[k] = (drawn(&s, 4001) - 2000.) / 991;
+    for (int k = 0; k < I * J; k++) t->x[k] = (float)((drawn(&s, 4001) - 2000.) / 997);
+    for (int k = 0; k < R; k++) t->r[k] = (float)((drawn(&s, 4001) - 2000.) / 991);
     for (int k = 0; k < I * J; k++) t->m[k] = drawn(&s, R);
     for (int k = 0; k < I; k++) t->b[k] = drawn(&s, 2);
 }
 /* Value and gradient of one text against the evaluator's; elements with a doubt are left out. */
-static bool agrees(eg_ctx *cx, const char *text, naive *t)
+static bool agrees(eg_ctx *cx, eg_dtype type, const char *text, naive *t)
 {
     static number y[I * J];
     const eg_mark mark = eg_push(cx);
     eg_given given[8] = { { 0 } };
-    eg_tensor *x = eg_from_n(cx, EG_F64, t->x, 2, (int64_t[]){ I, J }),
-              *r = eg_from_n(cx, EG_F64, t->r, 1, (int64_t[]){ R }), *in[2] = { x, r }, *d[2];
+    eg_tensor *x = eg_cast(eg_from_n(cx, EG_F64, t->x, 2, (int64_t[]){ I, J }), type),
+              *r = eg_cast(eg_from_n(cx, EG_F64, t->r, 1, (int64_t[]){ R }), type),
+              *in[2] = { x, r }, *d[2];
+    unit = type == EG_F64 ? 1.2e-16 : 6e-8;
     int n = 0;
     given[n++] = (eg_given){ "x", x };
     if (strstr(text, "r[")) given[n++] = (eg_given){ "r", r };
@@ -441,21 +449,23 @@ static bool agrees(eg_ctx *cx, const char *text, naive *t)
         return true;
     }
     ck_assert_msg(eg_ok(v), "%s", eg_error(cx));
-    const double *value = eg_f64(v);
+    const double tiny = type == EG_F64 ? 1e-300 : 1e-36; /* what underflows */
+    const double *value = eg_f64(eg_cast(v, EG_F64));
     double seed[I * J];
     for (int k = 0; k < I * J; k++) {
         t->s = text, t->i = k / J, t->j = k % J;
         y[k] = choose(t);
         ck_assert_msg(!*t->s, "'%s' at '%s'", text, t->s);
-        seed[k] = y[k].doubt || !isfinite((double)y[k].v) ? 0 : 1 - .1 * k;
+        seed[k] = y[k].doubt || !isfinite((double)y[k].v) ? 0 : 1 - .125 * k;
         if (!seed[k]) continue;
-        const double most = 8 * 1.2e-16 * (y[k].e + fabs((double)y[k].v));
+        const double most = 8 * unit * (y[k].e + fabs((double)y[k].v)) + tiny;
         ck_assert_msg(fabs(value[k] - (double)y[k].v) <= most,
                       "'%s' at (%d, %d) is %.17g, and should be %.17g to %.2g", text, k / J, k % J,
                       value[k], (double)y[k].v, most);
     }
-    ck_assert_msg(!eg_grad(v, eg_from_n(cx, EG_F64, seed, 2, (int64_t[]){ I, J }), 2, in, d),
-                  "'%s': %s", text, eg_error(cx));
+    eg_tensor *g = eg_cast(eg_from_n(cx, EG_F64, seed, 2, (int64_t[]){ I, J }), type);
+    ck_assert_msg(!eg_grad(v, g, 2, in, d), "'%s': %s", text, eg_error(cx));
+    for (int k = 0; k < 2; k++) d[k] = eg_cast(d[k], EG_F64);
     for (int e = 0; e < ENTRIES; e++) {
         long double sum = 0, most = 0;
         for (int k = 0; k < I * J; k++)
@@ -466,13 +476,21 @@ static bool agrees(eg_ctx *cx, const char *text, naive *t)
         const double is = e < I * J ? eg_f64(d[0])[e] : eg_f64(d[1])[e - I * J];
         /* a doubtful element is 0 times what may be infinite */
         if (isnan(is) || !isfinite((double)most)) continue;
-        ck_assert_msg(fabs(is - (double)sum) <= 16 * 1.2e-16 * (double)most + 1e-300,
+        ck_assert_msg(fabs(is - (double)sum) <= 16 * unit * (double)most + tiny,
                       "'%s': derivative by entry %d is %.17g, and should be %.17g to %.2g", text, e,
-                      is, (double)sum, 16 * 1.2e-16 * (double)most);
+                      is, (double)sum, 16 * unit * (double)most);
     }
     eg_assert_ok(cx);
     eg_pop(cx, mark);
     return false;
+}
+
+static bool all_bits(eg_tensor *a, eg_tensor *b)
+{
+    a = eg_contiguous(a), b = eg_contiguous(b);
+    return eg_size(a) == eg_size(b) && eg_type(a) == eg_type(b) &&
+           !memcmp(eg_raw(a, NULL), eg_raw(b, NULL),
+                   (size_t)eg_size(a) * (eg_type(a) == EG_F64 ? 8 : 4));
 }
 
 static const char *const texts[] = {
@@ -515,7 +533,7 @@ TEST(values_and_gradients_of_each_form)
         for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
             naive t = { 0 };
             draw_data(&t, seed);
-            agrees(cx, texts[k], &t);
+            agrees(cx, EG_F64, texts[k], &t);
         }
     eg_close(cx);
 }
@@ -534,7 +552,59 @@ TEST(random_formulas)
         say_float(&s, 0);
         if (strlen(s.text) > 3000) continue;
         draw_data(&t, (uint64_t)k);
-        left += agrees(cx, s.text, &t);
+        left += agrees(cx, k % 2 ? EG_F32 : EG_F64, s.text, &t);
+    }
+    ck_assert_int_lt(left, count / 10 + 1);
+    eg_close(cx);
+}
+
+/* The mask of a predicate that reads tensors, and the softmax of scores under it. */
+TEST(random_predicates)
+{
+    const char *wanted = getenv("EG_EXPRESSIONS");
+    const int64_t count = wanted ? strtoll(wanted, NULL, 10) : 2000;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    int64_t left = 0;
+    for (int64_t k = 0; k < count; k++) {
+        const eg_mark mark = eg_push(cx);
+        script s = { .predicate = true, .state = (uint64_t)k * 2654435761u + 29 };
+        naive t = { 0 };
+        eg_given with[8] = { { 0 } };
+        int n = 0;
+        say_truth(&s, 0);
+        draw_data(&t, (uint64_t)k);
+        if (strstr(s.text, "m["))
+            with[n++] = (eg_given){ "m", eg_from_n(cx, EG_I64, t.m, 2, (int64_t[]){ I, J }) };
+        if (strstr(s.text, "b[i]"))
+            with[n++] = (eg_given){ "b", eg_from_n(cx, EG_BOOL, t.b, 1, (int64_t[]){ I }) };
+        if (n && k % 2 && eg_type(with[0].x) == EG_I64) with[0].x = eg_cast(with[0].x, EG_I32);
+        eg_where_mask_args o = {
+            .size = sizeof o, .where = s.text, .axes = "i j", .sizes = (int64_t[]){ I, J }
+        };
+        memcpy(o.with, with, sizeof with);
+        eg_tensor *mask = eg_where_mask_with(cx, &o);
+        if (eg_error(cx)) { /* too long, or a constant divided by 0 */
+            ck_assert_msg(strstr(eg_error(cx), "too long") || strstr(eg_error(cx), "division"),
+                          "%s", eg_error(cx));
+            eg_clear(cx);
+            eg_pop(cx, mark);
+            left++;
+            continue;
+        }
+        const bool *is = eg_bool(mask);
+        for (int e = 0; e < I * J; e++) {
+            t.s = s.text, t.i = e / J, t.j = e % J;
+            const bool should = choose(&t).n;
+            ck_assert_msg(!*t.s && is[e] == should, "'%s' at (%d, %d)", s.text, e / J, e % J);
+        }
+        eg_softmax_args p = { .size = sizeof p,
+                              .spec = "i [j]",
+                              .x = eg_from_n(cx, EG_F64, t.x, 2, o.sizes),
+                              .where = s.text };
+        memcpy(p.with, with, sizeof with);
+        ck_assert(all_bits(eg_softmax_with(&p), eg_softmax("i [j]", p.x, .keep = { "ij", mask })));
+        eg_assert_ok(cx);
+        eg_pop(cx, mark);
     }
     ck_assert_int_lt(left, count / 10 + 1);
     eg_close(cx);
@@ -550,13 +620,6 @@ static eg_tensor *gapped(eg_tensor *x)
 {
     eg_tensor *twice = eg_stack_axis(-1, x, x);
     return eg_slice_axis(eg_reshape(twice, eg_dim(x, 0), 2 * eg_dim(x, 1)), 1, 0, EG_END, 2);
-}
-static bool all_bits(eg_tensor *a, eg_tensor *b)
-{
-    a = eg_contiguous(a), b = eg_contiguous(b);
-    return eg_size(a) == eg_size(b) && eg_type(a) == eg_type(b) &&
-           !memcmp(eg_raw(a, NULL), eg_raw(b, NULL),
-                   (size_t)eg_size(a) * (eg_type(a) == EG_F64 ? 8 : 4));
 }
 static const char *const laws[] = { "x * sigmoid(x) * g[j] + 0.5", "exp(x) / (1 + x * x)",
                                     "30 * tanh((x + g[clip(j - i, 0, 2)]) / 30)",

@@ -1,6 +1,7 @@
 /* test_gradcheck.c: the gradient check: what it reads, what it says, what it refuses, what it
  * costs. The wrong gradients are in test_gallery.c; every row of the table is checked, and its
  * gradient mutated, in test_ops.c. */
+#include <config.h> /* HAVE_LIBDW */
 #include <eingrad/check.h>
 #include <math.h>
 #include "tests.h"
@@ -533,6 +534,53 @@ TEST(the_wrong_rule_is_named)
     HAS(r, "WRONG: the rule of cube (");
     ck_assert_ptr_null(strstr(r->text, "the rule of tanh"));
     ck_assert_ptr_null(strstr(r->text, "not on the tape"));
+    eg_close(cx);
+}
+
+/* A constructor of its own frame, one that is inlined, and one behind a macro, each called from a
+ * function that f calls: what is named is the line of their call. */
+#define INLINED static inline __attribute__((always_inline))
+#define APART   static __attribute__((noinline))
+APART eg_tensor *cube_apart(void *user, eg_tensor *x)
+{
+    eg_tensor *y = eg_apply(&cube, user, sizeof(double), 1, &x);
+    return eg_ok(y) ? y : NULL;
+}
+INLINED eg_tensor *cube_inlined(void *user, eg_tensor *x)
+{
+    eg_tensor *y = eg_apply(&cube, user, sizeof(double), 1, &x);
+    return eg_ok(y) ? y : NULL;
+}
+static int called_at;
+APART eg_tensor *model(void *user, eg_tensor *x, bool inlined)
+{
+    called_at = __LINE__ + 1;
+    eg_tensor *y = inlined ? cube_inlined(user, x) : cube_apart(user, x);
+    return eg_tanh(y);
+}
+static eg_tensor *model_apart(void *user, eg_tensor *const *x)
+{
+    eg_tensor *y = model(user, x[0], false);
+    return eg_square(y);
+}
+static eg_tensor *model_inlined(void *user, eg_tensor *const *x)
+{
+    eg_tensor *y = model(user, x[0], true);
+    return eg_square(y);
+}
+TEST(the_call_of_a_constructor_is_named_inlined_or_not)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    eg_tensor *x = eg_normal(cx, 0, 1, 3);
+    for (int inlined = 0; inlined < 2; inlined++) {
+        const eg_report *r =
+            eg_gradcheck(inlined ? model_inlined : model_apart, (double[]){ 3.001 }, 1, &x);
+        char want[64] = "WRONG: the rule of cube (";
+#if HAVE_LIBDW
+        snprintf(want, sizeof want, "the rule of cube (test_gradcheck.c:%d)", called_at);
+#endif
+        HAS(r, want);
+    }
     eg_close(cx);
 }
 

@@ -351,6 +351,73 @@ TEST(a_score_of_the_users)
 }
 
 /* ALiBi: the same as its bias; slopes can be learned; what it does not go with */
+/* Masks and scores that read tensors, those of the module and those of the run: the same as data,
+ * for heads of one width, in groups, and of widths of their own. */
+LOOP_TEST(texts_that_read_tensors, 4)
+{
+    static const int64_t widths[] = { 2, 6, 4 };
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *r = eg_normal(cx, 0, 1, 3, 6),
+              *doc = eg_from(cx, ((int64_t[]){ 0, 0, 0, 1, 1, 1, 0, 0, 1, 1, 2, 2 }), 2, 6);
+    eg_mha_args o = { .size = sizeof o,
+                      .params = p,
+                      .name = "m",
+                      .d_model = 12,
+                      .heads = 3,
+                      .kv_heads = _i == 1 ? 1 : 0,
+                      .d_k_each = _i == 2 ? widths : NULL,
+                      .form = _i == 2 ? EG_PER_HEAD : EG_SEPARATE,
+                      .where = "far[h] | i - j < 3" };
+    eg_mha *plain = eg_mha_new_with(&(eg_mha_args){ .size = sizeof o,
+                                                    .params = p,
+                                                    .name = "plain",
+                                                    .d_model = 12,
+                                                    .heads = 3,
+                                                    .kv_heads = o.kv_heads,
+                                                    .d_k_each = o.d_k_each,
+                                                    .form = o.form });
+    o.score = "score + r[h, clip(i - j, 0, 5)]";
+    o.with[0] = (eg_given){ "far", eg_from(cx, ((bool[]){ true, false, true }), 3) };
+    o.with[1] = (eg_given){ "r", r };
+    o.with[2] = (eg_given){ "unused", doc }; /* of runs with another predicate */
+    eg_mha *m = eg_mha_new_with(&o);
+    eg_assert_ok(cx);
+    randomise(p, .4);
+    ck_assert(!eg_mha_copy(plain, m));
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 12);
+    const double fill = _i == 3 ? -50 : 0;
+    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i & doc[b,i] == doc[b,j]",
+                              .with = { { "doc", doc } }, .fill = fill);
+    const int64_t sizes[] = { 2, 3, 6, 6 };
+    eg_tensor *mask = eg_where_mask(cx, "(far[h] | i - j < 3) & (j <= i & doc[b,i] == doc[b,j])",
+                                    "b h i [j]", 0, sizes, .with = { o.with[0], { "doc", doc } });
+    eg_tensor *bias = eg_expr("h i j", "r[h, clip(i - j, 0, 5)] + 0 * z",
+                              .with = { { "r", r }, { "z", eg_zeros(cx, 3, 6, 6) } });
+    eg_tensor *z =
+        eg_mha_run(plain, x, .keep = { "bhij", mask }, .bias = { "hij", bias }, .fill = fill);
+    eg_assert_close(y, z, 1e-12);
+    eg_tensor *seed = eg_normal(cx, 0, 1, 2, 6, 12), *in[2] = { x, r }, *d[2], *e[2];
+    ck_assert(!eg_grad(y, seed, 2, in, d) && !eg_grad(z, seed, 2, in, e));
+    for (int k = 0; k < 2; k++) eg_assert_close(d[k], e[k], 1e-12);
+    if (!fill) { /* queries behind a cache */
+        eg_nograd(cx, true);
+        eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
+        for (int from = 0; from < 6; from += 2) {
+            eg_tensor *part =
+                eg_mha_run(m, eg_slice_axis(x, 1, from, from + 2, 1), .cache = c,
+                           .where = "j <= i & doc[b,i] == doc[b,j]", .with = { { "doc", doc } });
+            eg_assert_close(part, eg_slice_axis(y, 1, from, from + 2, 1), 1e-12);
+        }
+        eg_nograd(cx, false);
+    }
+    ck_assert(!eg_ok(eg_mha_run(m, x, .where = "j < r[i]", .with = { { "r", doc } })));
+    eg_assert_error(cx, "'r' stands in .with of the module and in that of the run");
+    ck_assert(!eg_ok(eg_mha_run(m, x, .where = "doc[b,i] == doc[b,j]")));
+    eg_assert_error(cx, "'doc'");
+    ck_assert(!eg_ok(eg_mha_run(m, x, .score = "score * (1 + k)")));
+    eg_assert_error(cx, ".score: index 'k' is not one of 'b', h, i, j");
+}
+
 LOOP_TEST(slopes_of_distance, 2)
 {
     eg_params *p = eg_params_open(cx);

@@ -3,6 +3,7 @@
  * name. Beside them rows and functions that are right and look as odd. */
 #include <eingrad.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "tests.h"
 
@@ -374,6 +375,7 @@ LOOP_TEST(a_right_row_passes, RIGHT)
                       r->text);
         eg_close(cx);
     }
+    if (getenv("EG_SHOW")) printf("%s: %d of %d\n", right[which].name, tested, asked);
     ck_assert_msg(asked && 2 * tested >= asked, "%s: %d of %d pass", right[which].name, tested,
                   asked);
 }

@@ -248,7 +248,21 @@ TEST(formulas_as_data)
     ck_assert(!eg_formula_equals(formula("j <= i"), formula("j < i")));
     ck_assert(!eg_formula_equals(formula("j <= i"), formula("j <= i1")));
     ck_assert(!eg_formula_equals(formula("j <= i"), NULL));
+    /* a name before brackets is a tensor; its indices are those of the formula */
+    f = formula(
+        "j <= i & doc[b, i] == doc[b, bucket[j]] | keep[b,j] & !(i < 2 ? keep[b, i] : i < j)");
     eg_assert_ok(cx);
+    ck_assert(f->truth && f->indices == 3 && f->tensors == 3);
+    ck_assert(!strcmp(f->tensor[0], "doc") && !strcmp(f->tensor[1], "bucket") &&
+              !strcmp(f->tensor[2], "keep") && !eg_formula_has(f, "doc"));
+    ck_assert_str_eq(eg_formula_replace(f, "i", "i + 4", "|i|")->text,
+                     "j <= (i + 4) & doc[b, (i + 4)] == doc[b, bucket[j]] | "
+                     "keep[b,j] & !((i + 4) < 2 ? keep[b, (i + 4)] : (i + 4) < j)");
+    ck_assert(formula("keep[b,j]")->truth && formula("!keep[j]")->truth);
+    ck_assert(!formula("doc[b,j] + 1")->truth);
+    eg_assert_ok(cx);
+    ck_assert_ptr_null(formula("doc[b,j"));
+    eg_assert_error(cx, "mine: '[' is not closed");
     ck_assert_ptr_null(formula("j <= "));
     eg_assert_error(cx, "mine: the predicate ends where a number or an index is expected\n"
                         "  j <= \n       ^");
@@ -287,8 +301,10 @@ TEST(offset_letters)
         eg_softmax("h i [j]", x, .where = "j <= i + 2*h + 4"), 0);
     ck_assert(!eg_ok(eg_softmax("h i [j]", x, .where = "j <= i", .offset_letter = "j")));
     eg_assert_error(cx, "softmax: .offset_letter is 'j', which is no index of the queries");
-    ck_assert(!eg_ok(eg_attention(spec_, q, k, k, .where = "j <= i + h", .offset = 2)));
-    eg_assert_error(cx, "attention: .offset is 2, but");
+    /* attention knows which letter the query alone has */
+    eg_assert_close(
+        eg_attention(spec_, q, k, k, .where = "j <= i + h", .offset = 2),
+        eg_attention(spec_, q, k, k, .where = "j <= i + h", .offset = 2, .offset_letter = "i"), 0);
     eg_tensor *one = eg_attention(spec_, q, k, k, .where = "j <= i + h", .offset = 2,
                                   .offset_letter = "i"),
               *two = eg_attention(spec_, q, k, k, .where = "j <= i + h", .offset = 2,

@@ -516,3 +516,58 @@ TEST(many_kinks_along_a_direction)
     }
     ck_assert_int_eq(rejected, 0);
 }
+
+/* -- sensitivity: one element of a rule's answer times 1 + 1e-7 ---------------------------------
+ */
+static bool same_shape(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
+}
+static bool same_forward(eg_tensor *y) { return eg_assign(y, eg_operand(y, 0)) == 0; }
+static eg_tensor *seventh_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    eg_tensor *d = eg_detach(eg_ones_like(y));
+    double *v = eg_mut_f64(d);
+    if (v) v[eg_size(y) / 2] = 1 + 1e-7;
+    return eg_mul(g, d);
+}
+static const eg_op seventh = { .name = "seventh",
+                               .arity = 1,
+                               .shape = same_shape,
+                               .forward = same_forward,
+                               .rule = seventh_rule,
+                               .uses = EG_USES_NOTHING };
+static eg_tensor *through_seventh(void *user, eg_tensor *const *x)
+{
+    eg_function *const *f = user;
+    return (*f)(NULL, (eg_tensor *[]){ eg_apply(&seventh, NULL, 0, 1, x), x[1] });
+}
+static const struct {
+    eg_function *f;
+    int count;
+} more[] = {
+    { f_exp, 1 },   { f_log, 1 },     { f_sqrt, 1 },  { f_recip, 1 },    { f_square, 1 },
+    { f_cube, 1 },  { f_rsqrt, 1 },   { f_erf, 1 },   { f_gated, 2 },    { f_sumexpdiff, 2 },
+    { f_hypot, 2 }, { f_powfrac, 1 }, { f_huber, 2 }, { f_tan, 1 },      { f_sumall, 1 },
+    { f_sort, 1 },  { f_relu2, 1 },   { f_xabsx, 1 }, { f_naivevar, 1 }, { f_log1pexp, 1 },
+};
+enum { USUAL = (int)(sizeof usual / sizeof *usual), MORE = (int)(sizeof more / sizeof *more) };
+LOOP_TEST(an_element_off_by_1e_7_is_found, USUAL + MORE)
+{
+    eg_function *f = _i < USUAL ? usual[_i].f : more[_i - USUAL].f;
+    const int count = _i < USUAL ? usual[_i].count : more[_i - USUAL].count;
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = (uint64_t)_i);
+    eg_tensor *x[2] = { eg_uniform(cx, 0.3, 1.2, 3, 3), eg_uniform(cx, 0.3, 1.2, 3, 3) };
+    const eg_report *r = eg_gradcheck(through_seventh, &f, count, x);
+    bool found = false;
+    for (int k = 0; r && k < r->shown; k++)
+        found |= r->entry[k].verdict == EG_WRONG && r->entry[k].index == 4;
+    /* f_max, f_sort: the element may not be the largest, and has no gradient */
+    const bool flat = r && r->passed && f == f_max;
+    ck_assert_msg(found || flat, "%d: %s", _i, r ? r->text : eg_error(cx));
+    for (int k = 0; found && k < r->shown; k++)
+        ck_assert_msg(r->entry[k].verdict != EG_WRONG || r->entry[k].index == 4, "%s", r->text);
+    eg_close(cx);
+}

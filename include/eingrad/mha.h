@@ -128,7 +128,8 @@ typedef struct eg_mha {
     eg_tensor *rotary_frequencies; /* NULL: from the base */
     bool turned, interleaved;      /* turned: there are rotary positions */
     bool zero_attn;
-    const char *where;
+    const char *where, *score;
+    eg_given with[8];
     eg_core *core;
     const eg_linear_attention_args *linear; /* NULL: softmax */
     eg_tensor *alibi;                       /* (h) slopes; NULL: none */
@@ -161,6 +162,8 @@ typedef struct eg_mha_args {
                          * "i b m", "i (b c=2) m", "i m" … */
     const char *where;  /* beside the one of a run: local "i - 64 < j <= i", block-sparse
                          * "i/64 == j/64 | j < 64" */
+    const char *score;  /* as eg_attention's, over b h i j: "30 * tanh(score / 30)"; NULL: none */
+    eg_given with[8];   /* what where and score read in every run: parameters */
     double scale;       /* of q·k: 1/√d_k, after EG_QK_UNIT 1 */
     eg_qk_norm qk_norm; /* EG_QK_AS_IS */
     double qk_eps;      /* of that norm: 1e-5, of EG_QK_UNIT 0 */
@@ -205,6 +208,8 @@ typedef struct eg_mha_run_args {
     eg_tensor *value; /* the key */
     /* masks */
     const char *where;    /* over b h i j: "j <= i" */
+    const char *score;    /* as eg_attention's: the module's */
+    eg_given with[8];     /* what where and score read in this run, beside the module's .with */
     eg_masked keep, bias; /* {"bj", pad}, {"hij", relative} */
     eg_masked lengths;    /* as eg_attention's */
     eg_masked alibi;      /* {"h", slopes} instead of the module's */

@@ -43,7 +43,9 @@ typedef struct eg_block_run_args {
     const eg_block *block;
     eg_tensor *x;
     eg_tensor *memory; /* (b j m), where the block has cross attention */
-    const char *where; /* of the self attention, as keep, bias and offset */
+    const char *where; /* of the self attention, as score, with, keep, bias and offset */
+    const char *score;
+    eg_given with[8];
     eg_masked keep, bias;
     int64_t offset;
     eg_masked positions;   /* {"bi", t}: places for rotary positions, as eg_mha_run's */
@@ -109,6 +111,8 @@ typedef struct eg_transformer_run_args {
     eg_tensor *index;    /* (b l) tokens */
     eg_tensor *types;    /* (b l) their types: all 0 */
     const char *where;   /* "j <= i" makes a decoder */
+    const char *score;   /* of every layer's attention, as eg_mha_run's */
+    eg_given with[8];    /* what where and score read */
     eg_masked keep;      /* {"bj", pad} */
     eg_masked positions; /* {"bi", t}: places for rotary positions, as eg_mha_run's */
     eg_cache *cache;     /* index holds the next tokens only; keep's j counts from the first */

@@ -100,21 +100,28 @@ EG_API eg_tensor *eg_spec_fail(const eg_spec *, eg_code, int term, int item, con
     ;
 
 /* -- formulas: "j <= i & j > i - |h|", a predicate; "g*4 + r", a number ----------------------- */
-/* docs/expressions.md has the language; here every name that is not called as a function is an
- * index. */
+/* docs/expressions.md has the language. Here a name before brackets is a tensor, as in
+ * "doc[b,i] == doc[b,j]", and every other name that is not called as a function is an index. */
 typedef struct eg_formula {
     const char *text;
-    bool truth;  /* true or false; else a number                                */
+    bool score;  /* made by eg_formula_score                                    */
+    bool truth;  /* true or false, or an element of a tensor; else a number     */
     int indices; /* names that occur, as i or as |i|, in order of appearance */
     const char *const *index;
+    int tensors; /* names that occur before brackets, in order of appearance */
+    const char *const *tensor;
     eg_ctx *cx;
     const char *who;
     int places; /* where they stand, for eg_formula_replace                     */
     const struct eg__formula_place *place;
 } eg_formula;
 EG_API const eg_formula *eg_formula_parse(eg_ctx *, const char *who, const char *text);
+/* The same of a score, "30 * tanh(score / 30)", in which floats and the word score may occur. */
+EG_API const eg_formula *eg_formula_score(eg_ctx *, const char *who, const char *text);
 /* True if the index occurs, as i or as |i|. */
 EG_API bool eg_formula_has(const eg_formula *, const char *name);
+/* True if the tensor is read. */
+EG_API bool eg_formula_reads(const eg_formula *, const char *name);
 /* True if both read the same, blanks aside: "j<=i" and "j <= i". */
 EG_API bool eg_formula_equals(const eg_formula *f, const eg_formula *g);
 /* Every i written as the number `value`, every |i| as `size`, in parentheses where they are needed;

@@ -170,9 +170,10 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
         positions |= e->positions, sizes |= e->sizes;
     }
     for (int r = 0; r < m->rank; r++) queries |= (uint32_t)query[r] << r;
-    /* letters of the query alone go before those of batches and heads */
-    if (positions & queries) positions &= queries;
-    if (sizes & queries) sizes &= queries;
+    /* unless the call says which, letters of the query alone go before those of batches and heads
+     */
+    if (!m->offset_letter && positions & queries) positions &= queries;
+    if (!m->offset_letter && sizes & queries) sizes &= queries;
     eg_where_call w = { .cx = cx,
                         .who = "attention",
                         .text = where->text ? where->text : score->text,

@@ -111,12 +111,16 @@ typedef struct eg__tag {
 typedef struct eg__lines {
     void *so;       /* libdw, NULL if it is not there */
     void *session;  /* NULL: there is no information */
-    void *room[24]; /* libdw's functions */
+    void *room[32]; /* libdw's functions */
 } eg__lines;
 void eg__lines_open(eg__lines *);
 void eg__lines_close(eg__lines *);
 /* Writes "model.c:88", or "main+0x1a", or "" if nothing is known, and returns out. */
 const char *eg__line(const eg__lines *, const void *caller, char *out, size_t room);
+/* Writes the line of the call of the function in which the call that returns to `caller` stands: of
+ * its inlined copy, or of what returns to `outer`; the call's own line if outer is NULL. */
+const char *eg__line_around(const eg__lines *, const void *caller, const void *outer, char *out,
+                            size_t room);
 /* Writes the operation and its line, "mul (model.c:88)", and returns out. */
 const char *eg__origin(const eg__lines *, const eg_tensor *, char *out, size_t room);
 /* The same, opening and closing the debugging information. */

@@ -35,7 +35,7 @@ static void node_dot(const writer *w, const eg_tensor *t)
 {
     char text[256], dims[256];
     const char *name = eg_name_of(t), *letters = eg__einsum_text(t, text, sizeof text),
-               *out = letters ? strstr(letters, "->") + 2 : NULL;
+               *out = letters ? letters + eg__arrow(letters) + 2 : NULL;
     fprintf(w->f, "  n%lld [%slabel=\"", (long long)t->slot + 1, t->op ? "" : "shape=box, ");
     if (name) {
         quoted(w->f, name);

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 #if HAVE_LIBDW
+#include <dwarf.h>
 #include <elfutils/libdwfl.h>
+#include <stdlib.h>
 #endif
 
 /* Returns the file name at the end of path. */
@@ -33,7 +35,9 @@ __attribute__((visibility("default"), weak)) const char *__asan_default_options(
     X(dwfl_begin) X(dwfl_end) X(dwfl_linux_proc_find_elf) X(dwfl_linux_proc_report)           \
     X(dwfl_report_end) X(dwfl_addrmodule)                                                     \
     X(dwfl_module_getsrc) X(dwfl_lineinfo) X(dwfl_module_addrinfo)                            \
-    X(dwfl_module_nextcu) X(dwarf_haspc) X(dwarf_getsrc_die) X(dwarf_linesrc) X(dwarf_lineno)
+    X(dwfl_module_nextcu) X(dwarf_haspc) X(dwarf_getsrc_die) X(dwarf_linesrc) X(dwarf_lineno) \
+    X(dwarf_getscopes) X(dwarf_tag) X(dwarf_attr) X(dwarf_formudata) X(dwarf_getsrcfiles)     \
+    X(dwarf_filesrc)
 /* clang-format on */
 #define MEMBER(name) __typeof__(name) *name;
 /* The functions of libdw that are used here; kept in eg__lines.room. */
@@ -111,7 +115,49 @@ static bool line_of(const eg__lines *l, const void *caller, char *out, size_t ro
     if (function) snprintf(out, room, "%s+0x%llx", function, (unsigned long long)offset + 1);
     return function != NULL;
 }
+/* Returns an attribute of die that is a number; 0 if it has none. */
+static Dwarf_Word origin_number(const dw *f, Dwarf_Die *die, unsigned name)
+{
+    Dwarf_Attribute a;
+    Dwarf_Word n = 0;
+    return f->dwarf_attr(die, name, &a) && !f->dwarf_formudata(&a, &n) ? n : 0;
+}
+/* Writes "file:line" of the call of the function whose inlined copy contains the call that returns
+ * to `caller`. False if no function was inlined there. */
+static bool line_of_inlined(const eg__lines *l, const void *caller, char *out, size_t room)
+{
+    const dw *f = (const dw *)(const void *)l->room;
+    const uintptr_t at = (uintptr_t)caller - 1;
+    Dwfl_Module *m = l->session ? f->dwfl_addrmodule(l->session, at) : NULL;
+    Dwarf_Die *unit = NULL, *scope = NULL;
+    Dwarf_Addr bias;
+    Dwarf_Files *files;
+    bool found = false;
+    while (m && (unit = f->dwfl_module_nextcu(m, unit, &bias)))
+        if (f->dwarf_haspc(unit, at - bias) > 0) break;
+    const int n = unit ? f->dwarf_getscopes(unit, at - bias, &scope) : 0;
+    for (int k = 0; k < n; k++) { /* the innermost first */
+        const int tag = f->dwarf_tag(&scope[k]);
+        if (tag == DW_TAG_subprogram) break;
+        if (tag != DW_TAG_inlined_subroutine) continue;
+        const Dwarf_Word file = origin_number(f, &scope[k], DW_AT_call_file),
+                         line = origin_number(f, &scope[k], DW_AT_call_line);
+        const char *name = file && line && !f->dwarf_getsrcfiles(unit, &files, NULL)
+                               ? f->dwarf_filesrc(files, (size_t)file, NULL, NULL)
+                               : NULL;
+        if ((found = name != NULL))
+            snprintf(out, room, "%s:%llu", base(name), (unsigned long long)line);
+        break;
+    }
+    free(scope);
+    return found;
+}
 #else
+static bool line_of_inlined(const eg__lines *l, const void *caller, char *out, size_t room)
+{
+    (void)l, (void)caller, (void)out, (void)room;
+    return false;
+}
 void eg__lines_open(eg__lines *l) { *l = (eg__lines){ 0 }; }
 void eg__lines_close(eg__lines *l) { (void)l; }
 static bool line_of(const eg__lines *l, const void *caller, char *out, size_t room)
@@ -134,6 +180,13 @@ const char *eg__line(const eg__lines *l, const void *caller, char *out, size_t r
         snprintf(out, room, "%s+0x%llx", base(info.dli_fname),
                  (unsigned long long)(at - (uintptr_t)info.dli_fbase));
     return out;
+}
+
+const char *eg__line_around(const eg__lines *l, const void *caller, const void *outer, char *out,
+                            size_t room)
+{
+    if (caller && line_of_inlined(l, caller, out, room)) return out;
+    return eg__line(l, outer ? outer : caller, out, room);
 }
 
 const char *eg__origin(const eg__lines *l, const eg_tensor *t, char *out, size_t room)

@@ -134,9 +134,7 @@ bool eg__blame(eg__trial *c, eg_report *r, bool cut)
     int64_t n = 0;
     blame b = { .c = c, .r = r, .left = EVALUATIONS };
     eg_mark m = eg_push(cx);
-    if (!cx->hooks.result) cx->hooks.result = eg__probe_result;
-    eg_tensor *y = eg__trial_call(c);
-    if (cx->hooks.result == eg__probe_result) cx->hooks.result = NULL;
+    eg_tensor *y = eg__named_call(c);
     const bool good = y && eg__nodes(y, &n, &node);
     const bool was = eg_nograd(cx, true);
     for (int k = 0; k < r->notes; k++) b.named += r->note[k].rule != NULL;

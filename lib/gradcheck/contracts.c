@@ -30,7 +30,7 @@ static const struct {
     { eg__derivative_here, false },
     { eg__derivative_moved, false },
     { eg__jvp_adjoint, false },
-    { eg__derivative_at_values, true },
+    { eg__derivative_at_values, false },
     { eg__derivative_at_sizes, false },
     { eg__second_order, false },
     { eg__layouts_of_operands, true },

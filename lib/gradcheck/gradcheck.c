@@ -99,9 +99,7 @@ static bool recorded(eg__trial *c, eg_report *r, eg__path *path, double *a)
 {
     eg_ctx *cx = c->cx;
     eg_mark m = eg_push(cx);
-    if (!cx->hooks.result) cx->hooks.result = eg__probe_result;
-    eg_tensor *y = eg__trial_call(c);
-    if (cx->hooks.result == eg__probe_result) cx->hooks.result = NULL;
+    eg_tensor *y = eg__named_call(c);
     const bool good = y && eg__paths(c, y, path) &&
                       (c->order > 1 || (eg__contracts(c, r, y) && eg__unlisted(c, r, y))) &&
                       !cx->failed;

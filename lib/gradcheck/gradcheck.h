@@ -18,10 +18,19 @@ typedef struct eg__moved {
     eg_storage *st, now; /* the one it had, and the one it has while the check runs */
 } eg__moved;
 
-/* An operation, for messages: its name, the address of the user's call, einsum's string. */
+/* Where the constructor of node y, of a row of the user's, returns to. */
+typedef struct eg__frame {
+    struct eg__frame *next;
+    const eg_tensor *y;
+    const void *outer;
+} eg__frame;
+/* An operation, for messages: its name, the address of the user's call, einsum's string. A row of
+ * the user's (own) is applied by a constructor, whose call is meant: it returns to outer, or its
+ * copy was inlined around caller. */
 typedef struct eg__site {
     const char *name;
-    const void *caller;
+    const void *caller, *outer;
+    bool own;
     char spec[64];
 } eg__site;
 typedef enum eg__mutation {
@@ -37,7 +46,8 @@ typedef struct eg__probe {
     uint64_t born;           /* tensors with a smaller seq are older than the check */
     eg__arena *home;         /* memory that lives as long as the check */
     eg__moved *moved;
-    eg__site cast; /* the operation that made f32 of f64 inside f; name NULL: none */
+    eg__frame *frames; /* of the call of f whose nodes messages name */
+    eg__site cast;     /* the operation that made f32 of f64 inside f; name NULL: none */
     eg__mutation mutation;
     /* the edge to mutate, counted from 0 in the order of the sweep; edges seen so far */
     int64_t edge, edges;
@@ -123,6 +133,8 @@ typedef struct eg__trial {
 bool eg__trial_open(eg__trial *);
 /* Returns f at the inputs' present values, recorded, in the open scope; NULL after an error. */
 eg_tensor *eg__trial_call(eg__trial *);
+/* The same; its nodes are those that eg__site_of knows the constructors' calls of. */
+eg_tensor *eg__named_call(eg__trial *);
 /* Calls f twice: for the shape of its result, W and whether f gives the same twice. False after an
  * error. */
 bool eg__trial_measure(eg__trial *);
@@ -267,9 +279,6 @@ bool eg__subgradient(eg__trial *, const double *a, int64_t count, const int64_t 
 bool eg__blame(eg__trial *, eg_report *, bool cut);
 /* Notes what f reads of tensors that are older than the check and not among the inputs. */
 bool eg__unlisted(eg__trial *, eg_report *, eg_tensor *y);
-/* The hook on each result while f runs: a row of the user's counts as called where its constructor
- * is called. */
-bool eg__probe_result(const eg_tensor *y);
 
 /* -- mutate.c --------------------------------------------------------------------------- */
 /* Counts the mutants that the check notices, and adds a note for each survivor. scale: the largest

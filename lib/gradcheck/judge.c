@@ -40,16 +40,42 @@ eg_verdict eg__judge(const eg__trial *c, double a, double jitter, const eg__slop
                                                                                         : EG_WRONG;
 }
 
+/* Returns the size of an entry; of one that is 0, the largest of its input. 0 along a direction. */
+static double own_scale(const eg__trial *c, int64_t cell)
+{
+    double most = 0;
+    int input = -1;
+    if (cell < 0 || c->point[cell] != 0) return cell < 0 ? 0 : fabs(c->point[cell]);
+    for (int64_t k = 0; k < c->vars && input < 0; k++)
+        if (c->var[k].cell == cell) input = c->var[k].input;
+    for (int64_t k = 0; k < c->vars; k++)
+        if (c->var[k].input == input) most = fmax(most, fabs(c->point[c->var[k].cell]));
+    return most;
+}
+/* Returns the step, as a share of the inputs that move, in which f would change by its own size if
+ * a were right; 0 if that is no small one. */
+static double judge_step(const eg__trial *c, int64_t cell, int64_t out, double a)
+{
+    double f = 0, x = 1;
+    for (int64_t k = 0; k < c->size; k++)
+        if (!c->o.full || k == out) f += fabs(c->middle[k]) * (c->o.full ? 1 : c->weight[k]);
+    for (int64_t j = 0; j < c->cells; j++)
+        if (cell < 0 || j == cell) x = fmax(x, fabs(c->point[j]));
+    const double share = a != 0 ? f / fabs(a) / x : 0;
+    return share < 1e-3 ? share : 0;
+}
 /* WRONG is confirmed with other steps, a little and much smaller. Where they agree with the
  * analytic value they are taken; where they disagree with the first one, it is NOISE. */
 static eg_verdict judge_confirm(eg__trial *c, int64_t cell, const double *direction, double jitter,
                                 int64_t out, double a, eg__slope *s, eg__slope *other, eg_verdict v,
                                 bool *covered)
 {
-    /* an entry far below 1 may have its own scale; then a little smaller, and much smaller */
-    const double x = cell >= 0 ? fabs(c->point[cell]) : 0;
-    const double shrink[] = { x < 1e-3 ? x : 0, 0.07, EG_DEEP };
-    for (int k = 0; k < 3 && c->confirmed < CONFIRMED; k++) {
+    /* an entry far below 1 may have its own scale; then a little smaller, a part of its own scale,
+     * the step that a speaks of, and much smaller */
+    const double x = own_scale(c, cell);
+    const double part = x < 1e-3 ? x * 0x1p-16 : 0, own = x < 1e-3 ? x : 0;
+    const double shrink[] = { own, 0.07, part, judge_step(c, cell, out, a), EG_DEEP };
+    for (int k = 0; k < 5 && c->confirmed < CONFIRMED; k++) {
         bool seen;
         if (shrink[k] == 0) continue;
         if (v == EG_KINK && k) break;
@@ -57,12 +83,17 @@ static eg_verdict judge_confirm(eg__trial *c, int64_t cell, const double *direct
         const eg__slope *o = &other[out];
         const eg_verdict w = eg__judge(c, a, jitter, o, &seen);
         const double between = fabs(o->n - s->n), most = fmax(fabs(o->n), fabs(s->n));
+        const double slack = eg__allowed(c, o, jitter);
         if (k < 2 && (w == EG_RIGHT || (w == EG_KINK && k))) {
             *s = *o;
             *covered = seen;
             return w;
         }
-        if (k && !(between <= 3 * (s->all + o->all) + 1e-3 * most)) v = EG_NOISE;
+        /* at its own scale f's rounding hides as much as a is */
+        if ((k == 0 || k == 2) && w == EG_UNTESTED) v = EG_NOISE;
+        /* a smaller step agrees with a and not with the first one, and could tell them apart */
+        if (fabs(a - o->n) <= slack && between > 2 * (slack + o->all)) v = EG_NOISE;
+        if ((k == 1 || k == 4) && !(between <= 3 * (s->all + o->all) + 1e-3 * most)) v = EG_NOISE;
     }
     c->confirmed += v == EG_WRONG;
     return v;

@@ -77,16 +77,23 @@ static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
     eg__trial *c = &p->t;
     double a = 0, size = 0;
     bool covered;
+    int64_t cell = -1, n = 0; /* of a variable that is alone: its own scale is tried, too */
     for (int64_t k = 0; k < c->cells; k++) p->direction[k] = 0;
     for (int64_t k = 0; k < c->vars; k++) {
         if (!p->in[k]) continue;
         const double u = eg__unit(c->o.seed, 13, (uint64_t)k), d = u < .5 ? -.5 - u : u;
         p->direction[c->var[k].cell] = d;
+        cell = n++ ? -1 : c->var[k].cell;
         a += d * p->a[k];
         size += fabs(d * p->a[k]);
     }
+    if (cell >= 0) {                    /* along the entry itself */
+        a = a / p->direction[cell] + 0; /* not −0 */
+        size = fabs(a);
+        p->direction[cell] = 1;
+    }
     *analytic = a;
-    if (!eg__slopes(c, -1, p->direction, &a, s)) {
+    if (!eg__slopes(c, cell, p->direction, &a, s)) {
         eg__refused(c->cx);
         return EG_NOISE;
     }
@@ -96,7 +103,7 @@ static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
         const bool measured = eg__noise(c) && eg__gradient_noise(c, p->a);
         for (int64_t k = 0; k < c->vars && measured; k++)
             jitter += fabs(p->direction[c->var[k].cell]) * c->jitter[k];
-        if (measured) v = eg__judge_again(c, -1, p->direction, jitter, 0, a, s, &covered);
+        if (measured) v = eg__judge_again(c, cell, p->direction, jitter, 0, a, s, &covered);
         if (c->cx->failed) {
             eg__refused(c->cx);
             return EG_NOISE;
@@ -119,8 +126,9 @@ static eg_verdict group_part(points *p, const bool *all, int64_t from, int64_t t
     return group_verdict(p, s, a);
 }
 /* Which entry of a group that is WRONG? Halves of it, then the worst of the last few; the group
- * itself where neither half is wrong. */
-static void locate(points *p, eg_entry *e, int input, const char *where, eg__slope s, double a)
+ * itself where neither half is wrong, and one of them is not clear. False if both halves are right,
+ * or each of the few by itself is not wrong: the step did not suit all of them. */
+static bool locate(points *p, eg_entry *e, int input, const char *where, eg__slope s, double a)
 {
     eg__trial *c = &p->t;
     eg__slope t;
@@ -130,14 +138,18 @@ static void locate(points *p, eg_entry *e, int input, const char *where, eg__slo
     for (int64_t k = 0; k < c->vars; k++) n += p->in[k];
     if (all) memcpy(all, p->in, (size_t)c->vars);
     while (n > FEW && halves) {
+        int right = 0;
         halves = false;
         for (int half = 0; half < 2 && !halves; half++) {
             const int64_t lo = half ? from + n / 2 : from, hi = half ? from + n : from + n / 2;
-            if (group_part(p, all, lo, hi, &t, &b) != EG_WRONG) continue;
+            const eg_verdict v = group_part(p, all, lo, hi, &t, &b);
+            right += v == EG_RIGHT || v == EG_ZERO;
+            if (v != EG_WRONG) continue;
             halves = true;
             from = lo;
             n = hi - lo;
         }
+        if (right == 2) return false;
     }
     for (int64_t k = from; k < from + n && all && n <= FEW; k++)
         if (group_part(p, all, k, k + 1, &t, &b) == EG_WRONG && fabs(b - t.n) > worst) {
@@ -149,10 +161,7 @@ static void locate(points *p, eg_entry *e, int input, const char *where, eg__slo
     int64_t var = -1, seen = 0;
     for (int64_t k = 0; k < c->vars && best >= 0; k++)
         if (all[k] && seen++ == best) var = k;
-    if (var >= 0) { /* along the entry itself */
-        if (!eg__slopes(c, c->var[var].cell, NULL, NULL, &s)) eg__refused(c->cx);
-        a = p->a[var];
-    }
+    if (all && n <= FEW && var < 0) return false;
     *e = (eg_entry){ .input = input,
                      .index = var < 0 ? -1 : c->var[var].index,
                      .analytic = a,
@@ -165,6 +174,7 @@ static void locate(points *p, eg_entry *e, int input, const char *where, eg__slo
                      .shared = var < 0 ? 1 : c->var[var].shared,
                      .at = where,
                      .operand = -1 };
+    return true;
 }
 
 /* The variables of an input, or those of them that are open; how many. */
@@ -191,10 +201,10 @@ static eg_verdict points_look(points *p, int place, int input, bool open)
     double a;
     eg__elsewhere *f = &p->found[input];
     if (points_done(f) || !points_group(p, input, open)) return EG_ZERO;
-    const eg_verdict v = group_verdict(p, &s, &a);
+    eg_verdict v = group_verdict(p, &s, &a);
+    eg_entry e;
+    if (v == EG_WRONG && !locate(p, &e, input, point_name[place], s, a)) v = EG_NOISE;
     if (v == EG_WRONG) {
-        eg_entry e;
-        locate(p, &e, input, point_name[place], s, a);
         const double was = fabs(f->worst.numeric - f->worst.analytic);
         if (f->v != EG_WRONG ||
             (e.index >= 0 && (f->worst.index < 0 || fabs(e.numeric - e.analytic) > was)))

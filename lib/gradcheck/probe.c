@@ -87,7 +87,12 @@ void eg__probe_end(eg_ctx *cx)
 
 eg__site eg__site_of(const eg_tensor *y)
 {
-    eg__site s = { .name = y->op->name, .caller = y->caller };
+    eg__site s = { .name = y->op->name, .caller = y->caller, .own = !eg__in_table(y->op) };
+    for (const eg__frame *f = y->cx->probe ? y->cx->probe->frames : NULL; f && s.own; f = f->next)
+        if (f->y == y) {
+            s.outer = f->outer;
+            break;
+        }
     if (!eg__einsum_text(y, s.spec, sizeof s.spec)) s.spec[0] = 0;
     return s;
 }
@@ -95,7 +100,7 @@ eg__site eg__site_of(const eg_tensor *y)
 /* A user's row is applied by a constructor of the user, which calls eg_apply, and y->caller is that
  * call. What messages should name is the call of the constructor: the next frame of the stack,
  * unless that lies in the library. Always true. */
-bool eg__probe_result(const eg_tensor *y)
+static bool frame_of(const eg_tensor *y)
 {
 #if __GLIBC__
     const eg_ctx *cx = y->cx;
@@ -104,14 +109,27 @@ bool eg__probe_result(const eg_tensor *y)
     const int n = backtrace(frame, 24);
     for (int k = 0; k + 1 < n; k++) {
         if (frame[k] != y->caller) continue;
-        if ((uintptr_t)frame[k + 1] - cx->text >= cx->text_size)
-            ((eg_tensor *)(uintptr_t)y)->caller = frame[k + 1];
+        if ((uintptr_t)frame[k + 1] - cx->text < cx->text_size) break;
+        eg__frame *f = eg__alloc_in(cx->probe->home, sizeof *f);
+        if (!f) return false;
+        *f = (eg__frame){ .next = cx->probe->frames, .y = y, .outer = frame[k + 1] };
+        cx->probe->frames = f;
         break;
     }
 #else
     (void)y;
 #endif
     return true;
+}
+eg_tensor *eg__named_call(eg__trial *c)
+{
+    eg_ctx *cx = c->cx;
+    const bool free = !cx->hooks.result;
+    c->probe->frames = NULL;
+    if (free) cx->hooks.result = frame_of;
+    eg_tensor *y = eg__trial_call(c);
+    if (free) cx->hooks.result = NULL;
+    return y;
 }
 
 /* -- mutation: a rule's cotangent is made wrong on purpose ------------------------------------ */

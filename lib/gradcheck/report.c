@@ -65,7 +65,10 @@ const char *eg__sites_text(const eg__site *site, int count, char *out, size_t ro
     out[0] = 0;
     eg__lines_open(&l);
     for (int k = 0; k < count && k < EG_SITES && w < room; k++) {
-        eg__line(&l, site[k].caller, line, sizeof line);
+        if (site[k].own)
+            eg__line_around(&l, site[k].caller, site[k].outer, line, sizeof line);
+        else
+            eg__line(&l, site[k].caller, line, sizeof line);
         w += (size_t)snprintf(out + w, room - w, site[k].spec[0] ? "%s%s \"%s\"" : "%s%s",
                               k ? ", " : "", site[k].name, site[k].spec);
         if (line[0] && w < room) w += (size_t)snprintf(out + w, room - w, " (%s)", line);

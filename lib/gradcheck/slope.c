@@ -305,7 +305,12 @@ bool eg__second_opinion(eg__trial *c, int64_t cell, const double *direction, eg_
     for (int k = -1; k <= 1 && good; k += 2) {
         for (int64_t j = 0; j < c->vars; j++) {
             const int64_t at = c->var[j].cell;
-            c->memory[at] *= 1 + k * 0x1p-20 * (0.5 + eg__unit(c->o.seed, 12, (uint64_t)j));
+            const double u = k * 0x1p-20 * (0.5 + eg__unit(c->o.seed, 12, (uint64_t)j));
+            /* what is 0 may tie with another 0 */
+            if (c->memory[at] != 0)
+                c->memory[at] *= 1 + u;
+            else
+                c->memory[at] = j % 2 ? u : -u;
         }
         good = complex_step_on(c, y, cell, direction, near + (k > 0 ? c->outs : 0));
         memcpy(c->memory, c->point, (size_t)c->cells * sizeof *c->point);

@@ -57,7 +57,11 @@ static const char *seeds_break(eg__trial *c, eg_tensor *y, const state *s)
                                          "a tiny seed gives no gradient in proportion",
                                          "a huge seed gives no gradient in proportion" };
     double *v = (double *)(void *)s->seed->data;
+    double most = 0;
+    for (int64_t k = 0; k < c->vars; k++) most = fmax(most, fabs(s->a[k]));
     for (int f = 0; f < 3; f++) {
+        /* products on the way would have no room in a double */
+        if (most > 1e100 || (most < 1e-100 && most > 0)) continue;
         for (int64_t k = 0; k < c->size; k++) v[k] = factor[f] * c->weight[k];
         s->seed->st->version++; /* what rules remember of it is of other values */
         if (!eg__trial_sweep(c, y, s->seed, s->b)) return NULL;

@@ -57,9 +57,11 @@ static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char 
     o.no_bias = a->no_bias || o.no_bias;
     o.init = o.init ? o.init : a->init;
     if (!self) {
+        memset(o.with, 0, sizeof o.with);
         o.kdim = o.vdim = a->memory_dim;
         o.rotary = 0, o.rotary_frequencies = NULL, o.rotary_width = 0, o.rotary_factor = 0;
-        o.alibi = false, o.where = NULL, o.core = NULL, o.linear = NULL, o.score_fn = NULL;
+        o.alibi = false, o.where = o.score = NULL, o.core = NULL, o.linear = NULL,
+        o.score_fn = NULL;
     }
     return eg_mha_new_with(&o);
 }
@@ -115,11 +117,21 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                           "block \"%s\": made with%s cross attention, but run with%s memory",
                           m->name, m->cross ? "" : "out", m->cross ? "out" : "");
     eg_tensor *x = a->x;
-    x = block_out(m, m->norm_self, x,
-                  eg_mha_run(m->self, block_in(m, m->norm_self, x), .where = a->where,
-                             .keep = a->keep, .bias = a->bias, .offset = a->offset,
-                             .positions = a->positions, .weights = a->weights, .cache = a->cache,
-                             .slot = a->slot, .gain = a->gain));
+    eg_mha_run_args self = { .size = sizeof self,
+                             .mha = m->self,
+                             .query = block_in(m, m->norm_self, x),
+                             .where = a->where,
+                             .score = a->score,
+                             .keep = a->keep,
+                             .bias = a->bias,
+                             .offset = a->offset,
+                             .positions = a->positions,
+                             .weights = a->weights,
+                             .cache = a->cache,
+                             .slot = a->slot,
+                             .gain = a->gain };
+    memcpy(self.with, a->with, sizeof self.with);
+    x = block_out(m, m->norm_self, x, eg_mha_run_with(&self));
     if (m->cross)
         x = block_out(m, m->norm_cross, x,
                       eg_mha_run(m->cross, block_in(m, m->norm_cross, x), .key = a->memory,

@@ -202,7 +202,7 @@ static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *ba
             return eg_spec_fail(layout, EG_ERROR_NOTATION, 0, k,
                                 "the layout has '%c' more than once", c),
                    false;
-        if (strchr("jhdegros", c))
+        if (strchr("jhdeosGRgr", c))
             return eg_spec_fail(layout, EG_ERROR_NOTATION, 0, k,
                                 "the letter '%c' of the layout is the module's own", c),
                    false;
@@ -239,7 +239,7 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
     m->batch = eg__nn_text(p, "%s", batch);
     const bool groups = m->kv_heads != m->heads;
     /* as the core sees them */
-    const char *heads = groups ? "gr" : "h", *keys = groups ? "g" : "h";
+    const char *heads = groups ? "GR" : "h", *keys = groups ? "G" : "h";
     if (m->d_k_each) {
         s->project[EG_Q] = eg__nn_text(p, "%s,ms->%sis", q, batch);
         s->project[EG_K] = s->project[EG_V] = eg__nn_text(p, "%s,ms->%sjs", k, batch);
@@ -384,6 +384,9 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     eg_mha *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
     if (!m || !mha_sizes(m, a) || !layout(m, a, p)) return NULL;
     m->where = a->where ? eg__nn_text(p, "%s", a->where) : NULL;
+    m->score = a->score ? eg__nn_text(p, "%s", a->score) : NULL;
+    for (int k = 0; k < 8 && a->with[k].name; k++)
+        m->with[k] = (eg_given){ eg__nn_text(p, "%s", a->with[k].name), a->with[k].x };
     if ((a->alibi && !slopes(m, p)) || !mha_linear(m, a, p)) return NULL;
     int64_t h = m->heads, g = m->kv_heads, d = m->d_k, e = m->d_v, hd = m->d_k_each ? d : h * d,
             he = m->d_k_each ? e : h * e;

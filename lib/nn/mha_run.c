@@ -93,11 +93,13 @@ static eg_masked key_places(const eg_mha_run_args *a)
 }
 
 /* -- predicates, and masks by letters --------------------------------------------------------- */
-/* The predicate, of which every index is a letter of the scores; else NULL after an error. */
-static const eg_formula *known_letters(const eg_mha *m, eg_ctx *cx, const char *text,
+/* The predicate or score, of which every index is a letter of the scores; else NULL after an error.
+ */
+static const eg_formula *known_letters(const eg_mha *m, eg_ctx *cx, bool score, const char *text,
                                        const char *whose)
 {
-    const eg_formula *f = eg_formula_parse(cx, whose, text);
+    const eg_formula *f =
+        score ? eg_formula_score(cx, whose, text) : eg_formula_parse(cx, whose, text);
     for (int k = 0; f && k < f->indices; k++) {
         const char *name = f->index[k];
         if (!name[1] && (strchr("hij", *name) || strchr(m->batch, *name))) continue;
@@ -109,13 +111,63 @@ static const eg_formula *known_letters(const eg_mha *m, eg_ctx *cx, const char *
     return f;
 }
 
-/* The predicates of module and run, both; *out NULL: there is none. False after an error. */
-static bool predicate(const eg_mha *m, eg_ctx *cx, const char *given, const eg_formula **out)
+/* What module and run say in the language of expressions. */
+typedef struct texts {
+    const eg_formula *where, *score; /* NULL: none */
+    eg_given with[8];                /* what they may read */
+} texts;
+/* Joins the tensors of .with of module and run. False after an error. */
+static bool join_with(const eg_mha *m, eg_ctx *cx, const eg_given *run, eg_given *with)
 {
-    const eg_formula *a = m->where ? known_letters(m, cx, m->where, "the module's .where") : NULL,
-                     *b = given ? known_letters(m, cx, given, ".where") : NULL;
-    *out = eg_formula_and(a, b);
-    return !eg_error(cx);
+    int n = 0;
+    for (; n < 8 && m->with[n].name; n++) with[n] = m->with[n];
+    for (int k = 0; k < 8 && run[k].name; k++) {
+        for (int j = 0; j < n; j++)
+            if (!strcmp(with[j].name, run[k].name))
+                return eg_fail_as(cx, EG_ERROR_NOTATION,
+                                  "'%s' stands in .with of the module and in that of the run",
+                                  run[k].name),
+                       false;
+        if (n == 8)
+            return eg_fail_as(cx, EG_ERROR_NOTATION,
+                              ".with of the module and that of the run are more than 8 tensors"),
+                   false;
+        with[n++] = run[k];
+    }
+    return true;
+}
+/* Reads the predicates of module and run, both, the score of one of them, and their tensors. False
+ * after an error. */
+static bool read_texts(const eg_mha *m, eg_ctx *cx, const eg_mha_run_args *run, texts *t)
+{
+    const eg_formula *a = NULL, *b = NULL;
+    *t = (texts){ .where = NULL };
+    if (m->where) a = known_letters(m, cx, false, m->where, "the module's .where");
+    if (run->where) b = known_letters(m, cx, false, run->where, ".where");
+    t->where = eg_formula_and(a, b);
+    if (run->score)
+        t->score = known_letters(m, cx, true, run->score, ".score");
+    else if (m->score)
+        t->score = known_letters(m, cx, true, m->score, "the module's .score");
+    return !eg_error(cx) && join_with(m, cx, run->with, t->with);
+}
+/* Sets *read to the tensors of .with that one of the formulas reads: a module's .with may be for
+ * some of the layers, or for runs with another predicate. */
+static void choose_with(const eg_given *with, const eg_formula *a, const eg_formula *b,
+                        eg_given *read)
+{
+    memset(read, 0, 8 * sizeof *read);
+    for (int k = 0, n = 0; k < 8 && with[k].name; k++)
+        if (eg_formula_reads(a, with[k].name) || eg_formula_reads(b, with[k].name))
+            read[n++] = with[k];
+}
+/* Tells the attention the predicate and the score. */
+static void tell(eg_attention_args *o, const texts *t, const eg_formula *where,
+                 const eg_formula *score)
+{
+    o->where = where ? where->text : NULL;
+    o->score = score ? score->text : NULL;
+    choose_with(t->with, where, score, o->with);
 }
 
 /* The head's letter of a predicate written as the number `head`, and |h| as their number. */
@@ -140,12 +192,12 @@ static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
     return eg_reshape_n(x, n, dims);
 }
 
-/* Letters of a mask in which h is two letters, g and r. */
+/* Letters of a mask in which h is two letters, G and R. */
 static eg_masked grouped(eg_ctx *cx, const char *option, eg_masked mask)
 {
     const eg_spec *s = mask.axes ? eg_spec_parse(cx, option, mask.axes) : NULL;
     if (eg_spec_place(s, 0, "h") < 0) return mask;
-    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "(g r)"), 0), mask.x };
+    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "(G R)"), 0), mask.x };
 }
 
 /* The same with the axis of h cut into the two. */
@@ -154,7 +206,7 @@ static eg_masked in_groups(const eg_mha *m, eg_ctx *cx, const char *option, eg_m
     const eg_spec *s = x.axes ? eg_spec_parse(cx, option, x.axes) : NULL;
     const int axis = eg_spec_axis(s, 0, "h");
     if (axis < 0 || !eg_ok(x.x) || axis >= eg_rank(x.x) || eg_dim(x.x, axis) != m->heads) return x;
-    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "g r"), 0),
+    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "G R"), 0),
                         regrouped(x.x, axis, m->kv_heads, m->heads / m->kv_heads) };
 }
 
@@ -179,6 +231,7 @@ static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
     } none[] = { { ".bias", a->bias.x || a->bias.axes },
                  { ".lengths", a->lengths.x || a->lengths.axes },
                  { ".alibi", a->alibi.x || a->alibi.axes },
+                 { ".score", a->score != NULL },
                  { ".score_fn", a->score_fn != NULL },
                  { ".scores", a->scores != NULL },
                  { ".lse", a->lse != NULL },
@@ -214,7 +267,7 @@ static void outs(eg_attention_args *o, eg_tensor ***out[OUTS])
 typedef struct hook {
     const eg_mha *m;
     const eg_mha_run_args *a;
-    const eg_formula *where; /* NULL: none */
+    const texts *texts;
     int64_t offset;
 } hook;
 
@@ -242,13 +295,14 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
     eg_tensor *(*score_fn)(void *, eg_tensor *) = k->a->score_fn ? k->a->score_fn : m->score_fn;
     s = groups ? regrouped(s, m->specs->batch, m->heads, 0) : s;
     s = score_fn ? score_fn(k->a->score_fn ? k->a->user : m->user, s) : s;
-    if (k->a->fill && k->where && eg_ok(s)) { /* the predicate over the letters that it has */
+    const eg_formula *where = k->texts->where;
+    if (k->a->fill && where && eg_ok(s)) { /* the predicate over the letters that it has */
         char all[EG_RANK_MAX + 8], used[EG_RANK_MAX + 8], open[3 * EG_RANK_MAX + 8];
         int64_t sizes[EG_RANK_MAX];
         int n = 0, at = 0;
         snprintf(all, sizeof all, "%shij", m->batch);
         for (int d = 0; all[d]; d++)
-            if (eg_formula_has(k->where, (char[]){ all[d], 0 })) {
+            if (eg_formula_has(where, (char[]){ all[d], 0 })) {
                 sizes[n] = eg_dim(s, d);
                 used[n++] = all[d];
                 at += snprintf(open + at, sizeof open - (size_t)at, all[d] == 'i' ? "%c" : "[%c]",
@@ -256,8 +310,13 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
             }
         used[n] = 0;
         open[at] = 0;
-        s = mha_run_fill(k, s, used,
-                         eg_where_mask(eg_context(s), k->where->text, open, k->offset, sizes));
+        eg_where_mask_args o = { .size = sizeof o,
+                                 .where = where->text,
+                                 .axes = open,
+                                 .offset = k->offset,
+                                 .sizes = sizes };
+        choose_with(k->texts->with, where, NULL, o.with);
+        s = mha_run_fill(k, s, used, eg_where_mask_with(eg_context(s), &o));
     }
     if (k->a->fill && k->a->keep.x) s = mha_run_fill(k, s, k->a->keep.axes, k->a->keep.x);
     return groups ? regrouped(s, m->specs->batch, m->kv_heads, m->heads / m->kv_heads) : s;
@@ -266,10 +325,11 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
 /* What .offset moves, i, is where the predicate or the slopes name it; else there is nothing to
  * move but rotary positions, and an offset of the caller's is refused by the core. */
 static int64_t core_offset(const eg_mha *m, const eg_mha_run_args *a, const eg_attention_args *o,
-                           const eg_formula *where)
+                           const texts *t)
 {
-    if (o->alibi.x || eg_formula_has(where, "i")) return o->offset;
-    return where || m->turned || a->fill ? 0 : a->offset;
+    if (o->alibi.x || eg_formula_has(t->where, "i") || eg_formula_has(t->score, "i"))
+        return o->offset;
+    return t->where || t->score || m->turned || a->fill ? 0 : a->offset;
 }
 
 /* -- scores beside the keys', with values of their own: bias_kv, zero_attn, sink ---------------
@@ -334,33 +394,34 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
     const struct eg__mha_specs *s = m->specs;
     const bool groups = m->kv_heads != m->heads;
     eg_ctx *cx = eg_context(o.q);
-    const eg_formula *where;
+    texts t;
     eg_tensor ***out[OUTS], *lse = NULL;
     eg_masked decay = a->decay.x ? a->decay : m->linear ? m->linear->decay : (eg_masked){ 0 };
     if (has_extras(m, a) && !o.lse) o.lse = &lse;
     outs(&o, out);
-    if (!predicate(m, cx, a->where, &where))
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
-    o.offset = core_offset(m, a, &o, where);
+    if (!read_texts(m, cx, a, &t))
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");
+    o.offset = core_offset(m, a, &o, &t);
     o.offset_letter = "i";
-    hook k = { m, a, where, o.offset };
+    const eg_formula *where = t.where, *score = t.score;
+    hook k = { m, a, &t, o.offset };
     if (groups) {
         char head[32];
-        snprintf(head, sizeof head, "g*%lld+r", (long long)(m->heads / m->kv_heads));
+        snprintf(head, sizeof head, "G*%lld+R", (long long)(m->heads / m->kv_heads));
         where = with_head(m, where, head);
+        score = with_head(m, score, head);
         o.keep = grouped(cx, ".keep", o.keep);
         o.bias = grouped(cx, ".bias", o.bias);
         o.lengths = grouped(cx, ".lengths", o.lengths);
         o.alibi = grouped(cx, ".alibi", o.alibi);
         decay = in_groups(m, cx, ".decay", decay);
     }
-    o.where = where ? where->text : NULL;
+    tell(&o, &t, a->fill ? NULL : where, score);
     if (a->score_fn || m->score_fn || a->fill) o.score_fn = hooked, o.user = &k;
     if (a->fill) { /* a float is no mask: eg_attention says so */
         bool data = o.keep.x && eg_type(o.keep.x) != EG_F32 && eg_type(o.keep.x) != EG_F64;
         o.keep = data ? (eg_masked){ 0 } : o.keep;
-        o.where = NULL;
-        o.offset = o.alibi.x ? o.offset : 0;
+        o.offset = o.alibi.x || eg_formula_has(score, "i") ? o.offset : 0;
     }
     o.spec = s->core;
     o.weights_axes = o.weights || o.dropped || o.scores || o.lse || o.score_fn ? s->weights : NULL;
@@ -387,25 +448,24 @@ static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, 
               *y = NULL;
     eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
     const eg_masked all_keep = o.keep, all_bias = o.bias, all_lengths = o.lengths;
-    const eg_formula *where;
+    texts t;
     int64_t at = 0, from = 0, empty = 0;
     if (!room) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
     outs(&o, out);
     for (int n = 0; n < OUTS; n++) asked[n] = *out[n];
-    if (!predicate(m, cx, a->where, &where))
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate cannot be used");
-    o.offset = core_offset(m, a, &o, where);
+    if (!read_texts(m, cx, a, &t))
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");
+    o.offset = core_offset(m, a, &o, &t);
     o.offset_letter = "i";
     for (int64_t h = 0; h < m->heads; h++) {
         char head[24];
         snprintf(head, sizeof head, "%lld", (long long)h);
-        const eg_formula *mine = with_head(m, where, head);
         int64_t d = m->d_k_each[h], e = m->d_v_each[h];
         o.q = eg_slice_axis(q, -1, at, at + d, 1);
         o.k = eg_slice_axis(k, -1, at, at + d, 1);
         o.v = eg_slice_axis(v, -1, from, from + e, 1);
         at += d, from += e;
-        o.where = mine ? mine->text : NULL;
+        tell(&o, &t, with_head(m, t.where, head), with_head(m, t.score, head));
         o.keep = of_head(cx, ".keep", all_keep, h);
         o.bias = of_head(cx, ".bias", all_bias, h);
         o.lengths = of_head(cx, ".lengths", all_lengths, h);

@@ -141,10 +141,21 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
         return eg_fail_as(eg_context(a->index), EG_ERROR_SHAPE,
                           "transformer: the gain does not fit");
     eg_tensor *x = transformer_embedded(m, a);
-    for (int64_t k = 0; k < m->layers; k++)
-        x = eg_block_run(m->block[k], x, .where = a->where, .keep = a->keep,
-                         .positions = a->positions, .weights = a->weights ? a->weights + k : NULL,
-                         .cache = a->cache, .slot = (int)k, .gain = model_row(a->gain, k));
+    for (int64_t k = 0; k < m->layers; k++) {
+        eg_block_run_args block = { .size = sizeof block,
+                                    .block = m->block[k],
+                                    .x = x,
+                                    .where = a->where,
+                                    .score = a->score,
+                                    .keep = a->keep,
+                                    .positions = a->positions,
+                                    .weights = a->weights ? a->weights + k : NULL,
+                                    .cache = a->cache,
+                                    .slot = (int)k,
+                                    .gain = model_row(a->gain, k) };
+        memcpy(block.with, a->with, sizeof block.with);
+        x = eg_block_run_with(&block);
+    }
     if (m->no_logits) return m->norm ? eg_norm_run(m->norm, x) : x;
     return model_logits(m->norm, m->logits, m->tokens, x);
 }

@@ -113,6 +113,12 @@ static eg_tensor *probe_log_sum(probed *p, const char *where, eg_tensor *q, eg_t
             eg_dim(o.v, x) > 1)
             o.v = eg_slice_axis(o.v, x, 0, 1, 1);
     o.where = where;
+    const eg_formula *mask = where ? eg_formula_parse(p->cx, p->who, where) : NULL,
+                     *score = o.score ? eg_formula_score(p->cx, p->who, o.score) : NULL;
+    memset(o.with, 0, sizeof o.with);
+    for (int x = 0, n = 0; x < 8 && p->o.with[x].name; x++) /* a region may read more than .where */
+        if (eg_formula_reads(mask, p->o.with[x].name) || eg_formula_reads(score, p->o.with[x].name))
+            o.with[n++] = p->o.with[x];
     o.q = q;
     o.k = k;
     o.scale = scale;

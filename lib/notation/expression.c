@@ -138,14 +138,22 @@ static int letter_called(const eg_parser *p, const char *text, int length)
             return k;
     return -1;
 }
-/* Notes the place of a name, for a source that asks for places, and adds a letter for it. `from` is
- * the first byte to replace: that of the name, or its bar. */
-static int name_placed(eg_parser *p, int code, int from, int at, int length)
+/* Notes the place of a name, for a source that asks for places. `from` is the first byte to
+ * replace: that of the name, or its bar. False after an error. */
+static bool note_place(eg_parser *p, int from, int at, int length, bool size, bool tensor)
 {
     int *n = p->s->places;
-    if (*n == EG_PLACES_MAX)
-        return eg__expression_refuse(p, at, length, NULL, "the %s is too long", p->s->noun);
-    p->s->place[(*n)++] = (eg_name_place){ at, length, from, p->at, code == EG_X_SIZE };
+    if (*n < EG_PLACES_MAX) {
+        p->s->place[(*n)++] = (eg_name_place){ at, length, from, p->at, size, tensor };
+        return true;
+    }
+    eg__expression_refuse(p, at, length, NULL, "the %s is too long", p->s->noun);
+    return false;
+}
+/* Notes the place of a name and adds a letter for it. */
+static int name_placed(eg_parser *p, int code, int from, int at, int length)
+{
+    if (!note_place(p, from, at, length, code == EG_X_SIZE, false)) return -1;
     return eg__node_letter(p, code, 0, from);
 }
 /* Counts one level of nesting; false after an error: there are more than NESTING. */
@@ -245,6 +253,30 @@ static int read_tensor(eg_parser *p, int tensor, int at)
                                                                                 : "truth");
     return eg__node_read(p, tensor, at, n, in, false);
 }
+/* Parses the brackets of a tensor that only its name is known of. */
+static int tensor_placed(eg_parser *p, int at, int length)
+{
+    const int number = *p->s->places & 31; /* tells most tensors apart */
+    int in[EG_READ_MAX];
+    if (!note_place(p, at, at, length, false, true)) return -1;
+    expression_blanks(p);
+    const int n = value_list(p, ']', EG_READ_MAX, in);
+    if (n < 0) return -1;
+    eg_node read = { .code = EG_X_READ,
+                     .kind = EG_IS_WHOLE,
+                     .count = (uint8_t)n,
+                     .tensor = (uint8_t)number,
+                     .at = (uint16_t)at,
+                     .length = (uint16_t)(p->at - at) };
+    for (int k = 0; k < n; k++) read.in[k] = (uint8_t)in[k];
+    return eg__node_add(p, read);
+}
+/* True if node k is a truth or, for a source that asks for places, an element of a tensor, which
+ * may be one. */
+static bool may_be_truth(const eg_parser *p, int k)
+{
+    return eg__node_kind(p, k) == EG_IS_TRUTH || (p->s->place && p->node[k].code == EG_X_READ);
+}
 /* Parses a name: a letter, a tensor of .with, the score, or a function. */
 static int name_read(eg_parser *p)
 {
@@ -261,9 +293,10 @@ static int name_read(eg_parser *p)
                                           .length = (uint16_t)length });
     const function *f = function_called(p->text + at, length);
     expression_blanks(p);
-    const bool called = p->text[p->at] == '(';
+    const bool called = p->text[p->at] == '(', indexed = p->text[p->at] == '[';
     if (p->s->place && !(f && called)) {
         p->at = at + length;
+        if (indexed) return tensor_placed(p, at, length);
         return name_placed(p, EG_X_LETTER, at, at, length);
     }
     if (!f) return unknown_name(p, at, length);
@@ -502,7 +535,7 @@ static int denied(eg_parser *p)
     for (; p->text[p->at] == '!' && p->text[p->at + 1] != '='; expression_blanks(p))
         p->at++, deny = !deny, any = true;
     const int k = comparison(p);
-    if (k >= 0 && any && eg__node_kind(p, k) != EG_IS_TRUTH)
+    if (k >= 0 && any && !may_be_truth(p, k))
         return eg__expression_refuse(p, at, 1, NULL, "'!' stands before a number");
     return k >= 0 && deny ? eg__node_1(p, EG_X_NOT, at, k) : k;
 }
@@ -519,12 +552,12 @@ static int logic(eg_parser *p, char sign)
         if (p->text[at] != sign) return k;
         p->at += p->text[at + 1] == sign ? 2 : 1;
         const int length = p->at - at;
-        if (eg__node_kind(p, k) != EG_IS_TRUTH)
+        if (!may_be_truth(p, k))
             return eg__expression_refuse(p, at, length, NULL,
                                          "'%c' joins truths, and a number stands before it", sign);
         const int other = sign == '|' ? logic(p, '&') : denied(p);
         if (other < 0) return other;
-        if (eg__node_kind(p, other) != EG_IS_TRUTH)
+        if (!may_be_truth(p, other))
             return eg__expression_refuse(p, at, length, NULL,
                                          "'%c' joins truths, and a number stands after it", sign);
         k = eg__node_2(p, sign == '|' ? EG_X_OR : EG_X_AND, EG_IS_TRUTH, from, k, other);
@@ -539,7 +572,7 @@ static int choice(eg_parser *p)
     expression_blanks(p);
     const int at = p->at;
     if (p->text[at] != '?') return c;
-    if (eg__node_kind(p, c) != EG_IS_TRUTH)
+    if (!may_be_truth(p, c))
         return eg__expression_refuse(p, at, 1, "compare it, as in i % 2 == 0",
                                      "a truth stands before '?', and this is a number");
     if (!expression_enter(p, at)) return -1;
@@ -554,7 +587,8 @@ static int choice(eg_parser *p)
     const int b = choice(p);
     if (b < 0) return b;
     p->nesting--;
-    if ((eg__node_kind(p, a) == EG_IS_TRUTH) != (eg__node_kind(p, b) == EG_IS_TRUTH))
+    const bool truths = may_be_truth(p, a) && may_be_truth(p, b);
+    if (!truths && (eg__node_kind(p, a) == EG_IS_TRUTH) != (eg__node_kind(p, b) == EG_IS_TRUTH))
         return eg__expression_refuse(p, colon, 1, NULL,
                                      "one of the two values is a truth, the other a number");
     return eg__node_select(p, from, c, a, b);

@@ -131,6 +131,7 @@ typedef struct eg_addition {
 typedef struct eg_name_place {
     int name, length, from, to;
     bool size;
+    bool tensor; /* brackets follow, as in doc[b,i] */
 } eg_name_place;
 /* A text and the names that it may use. */
 typedef struct eg_expression_source {
@@ -148,9 +149,9 @@ typedef struct eg_expression_source {
     bool whole;     /* a tensor without brackets is read at all letters in order */
     bool predicate; /* all values are whole numbers and truths, and the result is a truth */
     bool number;    /* the result is a number, which is converted to float */
-    /* If not NULL, any name is accepted as an index (all become letter 0), a predicate may result
-     * in a number, and the occurrences of names are written here in the order of the text, *places
-     * of them. */
+    /* If not NULL, any name is accepted: before brackets as a tensor of whole numbers or truths,
+     * elsewhere as an index (all become letter 0). A predicate may result in a number, and the
+     * occurrences of names are written here in the order of the text, *places of them. */
     eg_name_place *place; /* EG_PLACES_MAX of them */
     int *places;
 } eg_expression_source;

@@ -118,7 +118,8 @@ static int node_operation(eg_parser *p, int code, int kind, int at, int count, c
 }
 int eg__node_1(eg_parser *p, int code, int at, int a)
 {
-    return a < 0 ? -1 : node_operation(p, code, eg__node_kind(p, a), at, 1, &a);
+    const int kind = a < 0 || code == EG_X_NOT ? EG_IS_TRUTH : eg__node_kind(p, a);
+    return a < 0 ? -1 : node_operation(p, code, kind, at, 1, &a);
 }
 int eg__node_2(eg_parser *p, int code, int kind, int at, int a, int b)
 {
@@ -127,7 +128,7 @@ int eg__node_2(eg_parser *p, int code, int kind, int at, int a, int b)
 /* Of truths, c ? a : b is (c & a) | (!c & b). */
 int eg__node_select(eg_parser *p, int at, int c, int a, int b)
 {
-    if (eg__node_kind(p, a) != EG_IS_TRUTH) {
+    if (eg__node_kind(p, a) != EG_IS_TRUTH && eg__node_kind(p, b) != EG_IS_TRUTH) {
         if (eg__node_kind(p, a) != eg__node_kind(p, b))
             a = eg__node_float(p, at, a), b = a < 0 ? -1 : eg__node_float(p, at, b);
         if (a < 0 || b < 0) return -1;

@@ -11,65 +11,84 @@ typedef struct eg__formula_place {
     bool size;
 } eg__formula_place;
 /* A formula of that text with room for its places, which are in order of the text. */
-static const eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool truth,
-                                    int places, const eg_name_place *at)
+static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool truth, int places,
+                              const eg_name_place *at)
 {
     const size_t n = (size_t)places, length = strlen(text) + 1, whose = strlen(who) + 1;
     size_t names = 0;
     for (size_t k = 0; k < n; k++) names += (size_t)at[k].length + 1;
     char *block =
-        eg__alloc(cx, sizeof(eg_formula) + n * (sizeof(eg__formula_place) + sizeof(char *)) +
+        eg__alloc(cx, sizeof(eg_formula) + n * (sizeof(eg__formula_place) + 2 * sizeof(char *)) +
                           names + length + whose);
     if (!block) return NULL;
     eg_formula *f = (void *)block;
     eg__formula_place *place = (void *)(f + 1);
-    const char **index = (void *)(place + n);
-    char *name = (char *)(index + n), *copy = name + names;
+    const char **index = (void *)(place + n), **tensor = index + n;
+    char *name = (char *)(tensor + n), *copy = name + names;
     *f = (eg_formula){ .text = memcpy(copy, text, length),
                        .truth = truth,
                        .index = index,
+                       .tensor = tensor,
                        .cx = cx,
                        .who = memcpy(copy + length, who, whose),
-                       .places = places,
                        .place = place };
     for (size_t k = 0; k < n; k++) {
         memcpy(name, text + at[k].name, (size_t)at[k].length);
         name[at[k].length] = 0;
-        int i = 0;
-        while (i < f->indices && strcmp(index[i], name)) i++;
-        if (i == f->indices) {
-            index[f->indices++] = name;
+        const char **of = at[k].tensor ? tensor : index;
+        int *count = at[k].tensor ? &f->tensors : &f->indices, i = 0;
+        while (i < *count && strcmp(of[i], name)) i++;
+        if (i == *count) {
+            of[(*count)++] = name;
             name += at[k].length + 1;
         }
-        place[k] = (eg__formula_place){ at[k].from, at[k].to, i, at[k].size };
+        if (!at[k].tensor)
+            place[f->places++] = (eg__formula_place){ at[k].from, at[k].to, i, at[k].size };
     }
     return f;
 }
 
 /* The places make a frame of some kilobytes, which calls that go on do not keep. */
 static __attribute__((noinline)) const eg_formula *formula_read(eg_ctx *cx, const char *who,
-                                                                const char *text)
+                                                                const char *text, bool score)
 {
     eg_name_place place[EG_PLACES_MAX];
     int places = 0;
-    const eg_expression *e = eg__expression_parse(cx, &(eg_expression_source){ .who = who,
-                                                                               .text = text,
-                                                                               .noun = "predicate",
-                                                                               .predicate = true,
-                                                                               .place = place,
-                                                                               .places = &places });
+    const eg_expression *e =
+        eg__expression_parse(cx, &(eg_expression_source){ .who = who,
+                                                          .text = text,
+                                                          .noun = score ? "score" : "predicate",
+                                                          .predicate = !score,
+                                                          .score = score,
+                                                          .place = place,
+                                                          .places = &places });
     if (!e) return NULL;
-    return formula_of(cx, who, text, e->node[e->root].kind == EG_IS_TRUTH, places, place);
+    const eg_node *root = &e->node[e->root];
+    eg_formula *f = formula_of(cx, who, text, root->kind == EG_IS_TRUTH || root->code == EG_X_READ,
+                               places, place);
+    if (f) f->score = score;
+    return f;
 }
 const eg_formula *eg_formula_parse(eg_ctx *cx, const char *who, const char *text)
 {
-    return cx ? formula_read(cx, who ? who : "formula", text) : NULL;
+    return cx ? formula_read(cx, who ? who : "formula", text, false) : NULL;
+}
+const eg_formula *eg_formula_score(eg_ctx *cx, const char *who, const char *text)
+{
+    return cx ? formula_read(cx, who ? who : "score", text, true) : NULL;
 }
 
 bool eg_formula_has(const eg_formula *f, const char *name)
 {
     for (int k = 0; f && name && k < f->indices; k++)
         if (!strcmp(f->index[k], name)) return true;
+    return false;
+}
+
+bool eg_formula_reads(const eg_formula *f, const char *name)
+{
+    for (int k = 0; f && name && k < f->tensors; k++)
+        if (!strcmp(f->tensor[k], name)) return true;
     return false;
 }
 
@@ -89,7 +108,7 @@ bool eg_formula_equals(const eg_formula *f, const eg_formula *g)
  * no number. */
 static const char *formula_operand(const eg_formula *f, const char *text)
 {
-    const eg_formula *number = formula_read(f->cx, f->who, text);
+    const eg_formula *number = formula_read(f->cx, f->who, text, false);
     if (!number) return NULL;
     if (number->truth)
         return eg__caret(f->cx, f->who, text, 0, NULL, NULL, NULL,
@@ -123,7 +142,7 @@ const eg_formula *eg_formula_replace(const eg_formula *f, const char *name, cons
         from = p->to;
     }
     strcpy(to, f->text + from);
-    return formula_read(f->cx, f->who, out);
+    return formula_read(f->cx, f->who, out, f->score);
 }
 
 const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g)
@@ -133,5 +152,5 @@ const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g)
     char *out = eg__alloc(f->cx, strlen(f->text) + strlen(g->text) + 8);
     if (!out) return NULL;
     sprintf(out, "(%s) & (%s)", f->text, g->text);
-    return formula_read(f->cx, f->who, out);
+    return formula_read(f->cx, f->who, out, f->score);
 }

@@ -152,6 +152,9 @@ typedef enum { EG_READ_BY_BLANKS, EG_READ_AS_NAMES, EG_READ_AS_LETTERS } eg_read
 const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_reading,
                            eg_parse_room *);
 
+/* The byte of the arrow of a string, or of its end if it has none. */
+int eg__arrow(const char *spec);
+
 typedef struct eg_caret {
     int at, length;
 } eg_caret;

@@ -428,6 +428,11 @@ static bool close_bracket(reader *r)
     return true;
 }
 
+int eg__arrow(const char *spec)
+{
+    const char *at = strstr(spec, "->");
+    return (int)(at ? (size_t)(at - spec) : strlen(spec));
+}
 /* The end of a term: a comma, the arrow, or the end of the string. */
 static bool end_term(reader *r)
 {

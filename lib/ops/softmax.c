@@ -359,8 +359,7 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
                            eg_mask_option *all, const char *names, eg_tensor **xs,
                            const char **called, int *n)
 {
-    const char *arrow = strstr(spec, "->");
-    const size_t head = arrow ? (size_t)(arrow - spec) : strlen(spec);
+    const size_t head = (size_t)eg__arrow(spec);
     size_t room = strlen(spec) + (names ? strlen(names) : 0) + 8;
     for (int k = 0; k < count; k++) room += all[k].mask.axes ? strlen(all[k].mask.axes) + 1 : 0;
     char *out = eg__alloc(cx, room), *at = out;

@@ -1,0 +1,157 @@
+/* test_scales.c: right functions at points of many scales, with zeros, ties, equal inputs and
+ * spreads of a hundred million within one input: none may be called WRONG. */
+#include <eingrad.h>
+#include <math.h>
+#include <string.h>
+#include "tests.h"
+
+#define A (x[0])
+#define B (x[1])
+/* F(name, inputs, f) */
+/* clang-format off */
+#define FUNCTIONS \
+    F(wheresafe, 1, eg_where(eg_gt(A, eg_zeros_like(A)), eg_log(eg_where(eg_gt(A, \
+      eg_zeros_like(A)), A, eg_ones_like(A))), eg_zeros_like(A))) \
+    F(clip, 1, eg_clip(A, -1, 1)) \
+    F(powab, 2, eg_pow(eg_shift(eg_abs(A), 0.1), B)) \
+    F(pow0, 1, eg_powc(A, 0)) \
+    F(pow1, 1, eg_powc(A, 1)) \
+    F(pow3, 1, eg_powc(A, 3)) \
+    F(trace, 2, eg_einsum("ii->", eg_einsum("ij,kj->ik", A, B))) \
+    F(diag, 2, eg_einsum("ii->i", eg_einsum("ij,kj->ik", A, B))) \
+    F(bilinear, 2, eg_einsum("ij,ij,kj->ik", A, A, B)) \
+    F(causal, 2, eg_attention("id,jd,je->ie", A, B, B, .where = "j <= i")) \
+    F(none, 2, eg_attention("id,jd,je->ie", A, B, B, .where = "j < i")) \
+    F(lse, 1, eg_logsumexp("i [j]", A)) \
+    F(ent, 1, eg_neg(eg_sum("i [j]", eg_mul(eg_softmax("i [j]", A), eg_log_softmax("i [j]", \
+      A))))) \
+    F(entn, 1, eg_neg(eg_sum("i [j]", eg_mul(eg_softmax("i [j]", A), \
+      eg_log(eg_softmax("i [j]", A)))))) \
+    F(layern, 1, eg_layernorm("i [j]", A)) \
+    F(layern2, 1, eg_layernorm("i [j]", eg_layernorm("i [j]", A))) \
+    F(rms, 1, eg_rmsnorm("i [j]", A)) \
+    F(nrm, 1, eg_pnorm("i [j]", A, 2)) \
+    F(nrm1, 1, eg_pnorm("i [j]", A, 1)) \
+    F(nrm3, 1, eg_pnorm("i [j]", A, 3)) \
+    F(vari, 1, eg_var("i [j]", A)) \
+    F(stdd, 1, eg_sqrt(eg_var("i [j]", A))) \
+    F(cosine, 2, eg_div(eg_sum("i [j]", eg_mul(A, B)), eg_mul(eg_pnorm("i [j]", A, 2), \
+      eg_pnorm("i [j]", B, 2)))) \
+    F(acosine, 2, eg_acos(eg_clip(eg_div(eg_sum("i [j]", eg_mul(A, B)), \
+      eg_mul(eg_pnorm("i [j]", A, 2), eg_pnorm("i [j]", B, 2))), -1, 1))) \
+    F(sorted, 1, eg_sort("i [j]", A)) \
+    F(cump, 1, eg_cumprod("i [j]", A)) \
+    F(cums, 1, eg_cumsum("i [j]", A)) \
+    F(prodd, 1, eg_prod("i [j]", A)) \
+    F(maxx, 1, eg_max("i [j]", A)) \
+    F(minn, 1, eg_min("i [j]", A)) \
+    F(gelut, 1, eg_gelu_tanh(A)) \
+    F(siluu, 1, eg_silu(A)) \
+    F(at2, 2, eg_atan2(A, B)) \
+    F(sm1, 1, eg_softmax("[i] j", A)) \
+    F(tanhb, 1, eg_tanh(eg_scale(A, 50))) \
+    F(sigp, 1, eg_log(eg_sigmoid(A))) \
+    F(sigq, 1, eg_log(eg_shift(eg_neg(eg_sigmoid(A)), 1))) \
+    F(ratio, 2, eg_div(eg_exp(A), eg_exp(B))) \
+    F(logdiff, 2, eg_sub(eg_log(eg_square(A)), eg_log(eg_square(B)))) \
+    F(wild, 1, eg_sin(eg_exp(eg_scale(eg_tanh(A), 3)))) \
+    F(wild2, 1, eg_sin(eg_recip(A))) \
+    F(bigsum, 1, eg_sum(NULL, eg_shift(eg_square(A), 1e10))) \
+    F(mixs, 2, eg_add(eg_scale(A, 1e-8), eg_scale(B, 1e8))) \
+    F(mixp, 2, eg_mul(eg_scale(A, 1e-8), eg_scale(B, 1e8))) \
+    F(drop, 1, eg_dropout(A, .5))
+/* clang-format on */
+#define F(NAME, N, ...)                                  \
+    static eg_tensor *NAME(void *u, eg_tensor *const *x) \
+    {                                                    \
+        (void)u;                                         \
+        return __VA_ARGS__;                              \
+    }
+FUNCTIONS
+#undef F
+
+static eg_tensor *newton(void *u, eg_tensor *const *x) /* √(x² + 2) */
+{
+    (void)u;
+    eg_tensor *y = eg_shift(eg_abs(A), 1);
+    for (int k = 0; k < 8; k++) y = eg_scale(eg_add(y, eg_div(eg_shift(eg_square(A), 2), y)), 0.5);
+    return y;
+}
+static eg_tensor *logistic(void *u, eg_tensor *const *x) /* chaotic */
+{
+    (void)u;
+    eg_tensor *y = eg_sigmoid(A);
+    for (int k = 0; k < 25; k++) y = eg_scale(eg_mul(y, eg_shift(eg_neg(y), 1)), 3.9);
+    return y;
+}
+static eg_tensor *recurrent(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    eg_tensor *y = A;
+    for (int k = 0; k < 20; k++) y = eg_tanh(eg_einsum("ij,kj->ik", y, B));
+    return y;
+}
+static eg_tensor *penalty(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    eg_tensor *g, *y = eg_sum(NULL, eg_square(eg_softmax("i [j]", eg_mul(A, B))));
+    return eg_grad(y, NULL, 1, x, &g) ? NULL : eg_square(g);
+}
+static eg_tensor *inside(void *u, eg_tensor *const *x)
+{
+    (void)u;
+    return eg_tanh(eg_mul(A, B));
+}
+static eg_tensor *checkpointed(void *u, eg_tensor *const *x)
+{
+    return eg_checkpoint(inside, u, 2, x);
+}
+static const struct {
+    const char *name;
+    eg_function *f;
+    int count;
+} functions[] = {
+#define F(NAME, N, ...) { #NAME, NAME, N },
+    FUNCTIONS{ "newton", newton, 1 },  { "logistic", logistic, 1 },
+    { "recurrent", recurrent, 2 },     { "penalty", penalty, 2 },
+    { "checkpoint", checkpointed, 2 },
+};
+enum { FUNCTIONS_N = (int)(sizeof functions / sizeof *functions), KINDS = 5 };
+
+/* Kinds of points: drawn; with zeros; both inputs equal; nearly equal entries and whole numbers; a
+ * spread of 1e8. */
+static void shaped(int kind, double *p, double *q)
+{
+    for (int k = 0; k < 9; k++) {
+        if (kind == 1 && k % 2 == 0) p[k] = 0;
+        if (kind == 2) q[k] = p[k];
+        if (kind == 3) p[k] = p[0] * (1 + 1e-9 * k), q[k] = round(q[k]);
+        if (kind == 4) p[k] *= pow(10, k - 4);
+    }
+}
+GROUP("scales", .timeout = 60)
+LOOP_TEST(no_scale_makes_a_right_gradient_wrong, FUNCTIONS_N)
+{
+    static const double scale[] = { 1e-8, 1e-6, 1e-3, 0.1, 1, 3, 10, 100, 1e4, 1e6 };
+    int asked = 0, passed = 0;
+    for (int n = 0; n < 10 * KINDS; n++) {
+        const double sd = scale[n / KINDS];
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = (uint64_t)(50 * _i + n));
+        eg_tensor *x[2] = { eg_normal(cx, 0, sd, 3, 3), eg_normal(cx, 0, sd, 3, 3) };
+        shaped(n % KINDS, eg_mut_f64(x[0]), eg_mut_f64(x[1]));
+        const eg_report *r = eg_gradcheck(functions[_i].f, NULL, functions[_i].count, x,
+                                          .full = n % 2, .order = sd == 1 ? 2 : 1);
+        asked += r != NULL;
+        passed += r && r->passed;
+        for (const eg_report *t = r; t; t = t->higher) {
+            bool wrong = false;
+            for (int k = 0; k < functions[_i].count; k++) wrong |= t->input[k] == EG_WRONG;
+            for (int k = 0; k < t->notes; k++) wrong |= t->note[k].verdict == EG_WRONG;
+            ck_assert_msg(!wrong, "%s, sd %g, kind %d: %s", functions[_i].name, sd, n % KINDS,
+                          t->text);
+        }
+        eg_close(cx);
+    }
+    ck_assert_msg(asked >= 10 && 2 * passed >= asked, "%s: %d of %d pass", functions[_i].name,
+                  passed, asked);
+}
