@@ -44,6 +44,16 @@ static void softmax_offset(void) { eg_softmax("i [j]", X(3, 3), .where = "j <= i
 static void heads_offset(void) { eg_heads(X(1, 2, 3, 3), "b [h] i j", .offset = e); }
 static void heads_top(void) { eg_heads(X(1, 2, 3, 3), "b [h] i j", .top = e); }
 static void rotary_offset(void) { eg_rotary("b l h d, l d", X(1, 3, 2, 4), .offset = e); }
+static void rotary_width(void) { eg_rotary("b l h d, l d", X(1, 3, 2, 4), .width = e); }
+static void linear_offset(void)
+{
+    eg_linear_attention("bihd,bjhd,bjhe->bihe", PAIR, .where = "j <= i", .offset = e);
+}
+static void linear_chunk(void)
+{
+    eg_linear_attention("bihd,bjhd,bjhe->bihe", PAIR, .where = "j <= i", .chunk = e,
+                        .decay = { "h", X(2) });
+}
 static void cross_entropy(void) { eg_cross_entropy("b l [v]", X(1, 3, 4), ids(3), .ignore = e); }
 static void topk(void) { eg_topk("i [j]", X(2, 3), e); }
 static void select_index(void) { eg_select_axis(X(2, 3), 1, e); }
@@ -101,6 +111,7 @@ MODULE(mha_packed,
        eg_mha_new(p, "a", .d_model = 8, .heads = 2, .d_k = e, .d_v = e, .form = EG_PACKED))
 MODULE(mha_offset, eg_mha_run(eg_mha_new(p, "a", .d_model = 8, .heads = 2, .rotary = 1e4),
                               X(1, 3, 8), .where = "j <= i", .offset = e))
+MODULE(mha_turned, eg_mha_new(p, "a", .d_model = 8, .heads = 2, .rotary = 1e4, .rotary_width = e))
 MODULE(block_model, eg_block_new(p, "a", .d_model = e, .heads = 2))
 MODULE(block_heads, eg_block_new(p, "a", .d_model = 8, .heads = e))
 MODULE(block_width, eg_block_new(p, "a", .d_model = 8, .heads = 2, .width = e))
@@ -201,26 +212,30 @@ static const struct {
 } rows[] = {
 #define ROW(f) { #f, f },
     ROW(attention_offset) ROW(attention_far) ROW(attention_product) ROW(attention_alibi) ROW(
-        softmax_offset) ROW(heads_offset) ROW(heads_top) ROW(rotary_offset) ROW(cross_entropy)
-        ROW(topk) ROW(select_index) ROW(slice_from) ROW(slice_to) ROW(slice_step) ROW(
-            slice_back) ROW(schedule) ROW(schedule_now) ROW(optimiser) ROW(parameter) ROW(linear_in)
-            ROW(linear_out) ROW(norm_width) ROW(embedding_rows) ROW(embedding_cols) ROW(
-                positions_rows) ROW(positions_cols) ROW(positions_at) ROW(ffn_model) ROW(ffn_width)
-                ROW(mha_model) ROW(mha_heads) ROW(mha_groups) ROW(mha_key) ROW(mha_value) ROW(
-                    mha_qdim) ROW(mha_kdim) ROW(mha_vdim) ROW(mha_out) ROW(mha_each) ROW(mha_packed)
-                    ROW(mha_offset) ROW(block_model) ROW(block_heads) ROW(block_width)
-                        ROW(block_memory) ROW(block_offset) ROW(model_words) ROW(model_length) ROW(
-                            model_width) ROW(model_heads) ROW(model_layers) ROW(model_inner)
-                            ROW(model_classes) ROW(two_source) ROW(two_length) ROW(two_layers) ROW(
-                                two_width) ROW(trainer_layers) ROW(trainer_d_model)
-                                ROW(trainer_heads) ROW(trainer_width) ROW(trainer_batch) ROW(
-                                    trainer_steps) ROW(trainer_context) ROW(trainer_micro_batches)
-                                    ROW(trainer_evaluate) ROW(trainer_early_stop)
-                                        ROW(trainer_schedule) ROW(trainer_seed) ROW(generate_length)
-                                            ROW(generate_top) ROW(generate_beam) ROW(decode_longest)
-                                                ROW(decode_top) ROW(decode_beam) ROW(decode_least)
-                                                    ROW(decode_end) ROW(decode_prompts)
-                                                        ROW(heatmap_width)
+        softmax_offset) ROW(heads_offset) ROW(heads_top) ROW(rotary_offset) ROW(rotary_width)
+        ROW(linear_offset) ROW(linear_chunk) ROW(cross_entropy) ROW(topk) ROW(select_index)
+            ROW(slice_from) ROW(slice_to) ROW(slice_step) ROW(slice_back) ROW(schedule) ROW(
+                schedule_now) ROW(optimiser) ROW(parameter) ROW(linear_in) ROW(linear_out)
+                ROW(norm_width) ROW(embedding_rows) ROW(embedding_cols) ROW(positions_rows) ROW(
+                    positions_cols) ROW(positions_at) ROW(ffn_model) ROW(ffn_width) ROW(mha_model)
+                    ROW(mha_heads) ROW(mha_groups) ROW(mha_key) ROW(mha_value) ROW(mha_qdim) ROW(
+                        mha_kdim) ROW(mha_vdim) ROW(mha_out) ROW(mha_each) ROW(mha_packed)
+                        ROW(mha_offset) ROW(mha_turned) ROW(block_model) ROW(block_heads) ROW(
+                            block_width) ROW(block_memory) ROW(block_offset) ROW(model_words)
+                            ROW(model_length) ROW(model_width) ROW(model_heads) ROW(model_layers)
+                                ROW(model_inner) ROW(model_classes) ROW(two_source) ROW(two_length)
+                                    ROW(two_layers) ROW(two_width) ROW(trainer_layers) ROW(
+                                        trainer_d_model) ROW(trainer_heads) ROW(trainer_width)
+                                        ROW(trainer_batch) ROW(trainer_steps) ROW(trainer_context)
+                                            ROW(trainer_micro_batches) ROW(trainer_evaluate)
+                                                ROW(trainer_early_stop) ROW(trainer_schedule)
+                                                    ROW(trainer_seed) ROW(generate_length)
+                                                        ROW(generate_top) ROW(generate_beam)
+                                                            ROW(decode_longest) ROW(decode_top)
+                                                                ROW(decode_beam) ROW(decode_least)
+                                                                    ROW(decode_end)
+                                                                        ROW(decode_prompts)
+                                                                            ROW(heatmap_width)
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 

@@ -297,10 +297,15 @@ static bool options_of_modules(void) /* gates, norms of query and key, further k
                             .temperature = 2 };
     eg_block *b = eg_block_new(p, "", .d_model = 6, .heads = 2, .width = 3, .gated = true,
                                .rms = true, .eps = 1e-6, .mha = &o);
+    eg_mha *tabled =
+        eg_mha_new(p, "tabled", .d_model = 6, .heads = 2, .where = "j <= i",
+                   .score = "score + t[abs(i - j)]", .with = { { "t", eg_param(p, "t", "n", 3) } });
     eg_tensor *x = eg_normal(cx, 0, 1, 1, 3, 6), *g, *part[3];
-    if (!b || eg_unbind("b [i] m", x, 3, part)) return false;
+    if (!tabled || !b || eg_unbind("b [i] m", x, 3, part)) return false;
     eg_tensor *y =
         eg_block_run(b, x, .where = "j <= i", .positions = { "i", eg_arange(cx, EG_F32, 2, 5, 1) });
+    y = eg_mha_run(tabled, y, .where = "doc[i] == doc[j]",
+                   .with = { { "doc", eg_randint(cx, 0, 2, 3) } });
     return eg_grad(y, eg_ones_like(y), 1, &x, &g) == 0 && isfinite(eg_item(eg_sum(NULL, g)));
 }
 

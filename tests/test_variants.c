@@ -3,6 +3,8 @@
  * Each is compared with its equation, and with PyTorch (tests/reference/variants.py). */
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include <stdlib.h>
+#include <unistd.h>
 #include "fixtures.h"
 #include "tests.h"
 
@@ -293,7 +295,7 @@ TEST(places_of_any_type)
                     eg_rotary("id, id", eg_cast(far, EG_F64), .offset = 1 << 24), 1e-6);
 }
 
-LOOP_TEST(rotary_refuses_options, 14)
+LOOP_TEST(rotary_refuses_options, 15)
 {
     eg_tensor *x = eg_ones(cx, 2, 3, 4), *two = eg_ones(cx, 2, 3);
     const struct {
@@ -316,6 +318,8 @@ LOOP_TEST(rotary_refuses_options, 14)
         { { .positions = { "ib", two } },
           "rotary: .positions: index 'i' is 3 in x but 2 here\n  ib\n  ^" },
         { { .positions = { "i", two } }, "the string names 1 axes of a tensor that has 2" },
+        { { .positions = { "ii", eg_ones(cx, 3, 3) } },
+          "rotary: .positions: index 'i' stands twice\n  ii\n   ^" },
         { { .positions = { "(bi)", two } }, "the indices of the places are needed" },
         { { .positions = { "bi", eg_cast(two, EG_BOOL) } },
           "rotary: .positions is bool; places are numbers" },
@@ -464,6 +468,37 @@ TEST(further_keys_beside_masks)
     ck_assert(!any_nan(g));
 }
 
+/* rotary positions do not turn what the extra key is compared with: only distances of keys count */
+TEST(the_extra_key_has_no_place)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2, .bias_kv = true, .rotary = 30);
+    randomise(p, 0.5);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 4, 8), *i = eg_arange(cx, EG_I64, 50, 54, 1);
+    eg_assert_close(eg_mha_run(m, x, .positions = { "i", i }), eg_mha_run(m, x), 1e-12);
+}
+
+/* under PyTorch's names, and in its layout (1, 1, h d) */
+TEST(further_keys_in_files)
+{
+    char path[] = "/tmp/eg_variants_XXXXXX";
+    close(mkstemp(path));
+    eg_params *p = eg_params_open(cx), *q = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2, .bias_kv = true),
+           *twin = eg_mha_new(q, "", .d_model = 8, .heads = 2, .bias_kv = true);
+    randomise(p, 0.5);
+    ck_assert_int_eq(eg_params_save_as(p, path, "", eg_aliases("torch")), 0);
+    eg_safetensors *f = eg_safetensors_open(cx, path);
+    int64_t one, other, width;
+    eg_assert_axes("a b c", eg_safetensors_get(f, "bias_k"), &one, &other, &width);
+    ck_assert(one == 1 && other == 1 && width == 8);
+    eg_safetensors_close(f);
+    ck_assert_int_eq(eg_params_load_as(q, path, "", eg_aliases("torch")), 0);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8);
+    eg_assert_close(eg_mha_run(twin, x), eg_mha_run(m, x), 0);
+    unlink(path);
+}
+
 /* positions of a run: by batches, of the keys too; one place each is the offset
  * */
 TEST(places_of_a_run)
@@ -478,7 +513,8 @@ TEST(places_of_a_run)
     eg_assert_close(eg_mha_run(m, x, .positions = { "i", i }), y, 1e-12); /* all alike: distances */
     eg_assert_close(eg_mha_run(m, x, .positions = { "i", i }, .key_positions = { "j", j }), moved,
                     0);
-    eg_assert_close(eg_mha_run(m, x, .key = x, .positions = { "i", i }), moved, 0);
+    eg_assert_close(eg_mha_run(m, x, .key = x, .positions = { "i", i }), y, 1e-12);
+    eg_assert_close(eg_mha_run(m, x, .key = eg_copy(x), .positions = { "i", i }), moved, 0);
     ck_assert(largest_difference(y, moved) > 1e-3);
     /* two documents in a row of four, each counted from 0 */
     int64_t packed[] = { 0, 1, 0, 1, 0, 1, 2, 3 };
@@ -572,7 +608,8 @@ TEST(runs_refuse_options)
            *turns = eg_mha_new(p, "t", .d_model = 8, .heads = 2, .rotary = 10),
            *linear = eg_mha_new(p, "l", .d_model = 8, .heads = 2,
                                 .linear = &(eg_linear_attention_args){ .phi = "exp(x)" }),
-           *core = eg_mha_new(p, "c", .d_model = 8, .heads = 2, .sink = true, .core = without_lse),
+           *core =
+               eg_mha_new(p, "c", .d_model = 8, .heads = 2, .bias_kv = true, .core = without_lse),
            *uneven = eg_mha_new(p, "u", .d_model = 8, .heads = 2, .form = EG_PER_HEAD,
                                 .d_k_each = (int64_t[]){ 3, 5 });
 #define REFUSED(m, why, ...)                              \

@@ -248,19 +248,15 @@ static eg_tensor *feature(const char *phi, eg_tensor *x)
                       eg_type_name(eg_type(y)), eg_type_name(eg_type(x)), phi);
 }
 
-/* x where the mask is true, else 0, whatever x is: no product, since 0 NaN is NaN */
-static eg_tensor *left_out(eg_tensor *x, eg_tensor *keep)
-{
-    return eg_where(keep, x, eg_full_n(eg_context(x), eg_type(x), 0, 0, NULL));
-}
-/* The same by letters, of the operand that is that term; x as it is where it lacks one of the
- * mask's. */
+/* x where the mask is true, else 0, by letters, of the operand that is that term; x as it is where
+ * it lacks one of the mask's. */
 static eg_tensor *linear_kept(const terms *t, int term, eg_tensor *x, const eg_masked *keep)
 {
     const eg_spec *mask = eg_spec_like(t->all, keep->axes ? keep->axes : "");
     for (int k = 0; mask && k < mask->indices; k++)
         if (!in(t, term, mask->index[k].name)) return x;
-    return eg_on(eg__nn_joined(t->term[term], mask, NULL), left_out, x, eg_cast(keep->x, EG_BOOL));
+    return eg_on(eg__nn_joined(t->term[term], mask, NULL), eg__nn_left_out, x,
+                 eg_cast(keep->x, EG_BOOL));
 }
 
 /* x / total, and 0 where there is nothing to divide by */
@@ -399,7 +395,7 @@ static bool enough_keys(const eg_linear_attention_args *o, const terms *t)
 {
     const int64_t queries = eg_dim(o->q, linear_axis_of(t, Q, t->i)),
                   keys = eg_dim(o->k, linear_axis_of(t, K, t->j));
-    if (!o->where || (o->offset >= 0 && keys == queries + o->offset)) return true;
+    if (!o->where || (o->offset >= 0 && keys - queries == o->offset)) return true;
     return eg_fail_as(
                eg_context(o->q), EG_ERROR_SHAPE,
                "linear_attention: a causal mask needs as many keys as queries and .offset make, "
@@ -432,7 +428,8 @@ eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
     k = feature(o->phi, o->keep.x ? linear_kept(&t, K, k, &o->keep) : k);
     if (o->keep.x) {
         const eg_spec *mask = eg_spec_like(t.all, o->keep.axes ? o->keep.axes : "");
-        k = eg_on(eg__nn_joined(t.term[K], mask, NULL), left_out, k, eg_cast(o->keep.x, EG_BOOL));
+        k = eg_on(eg__nn_joined(t.term[K], mask, NULL), eg__nn_left_out, k,
+                  eg_cast(o->keep.x, EG_BOOL));
         v = linear_kept(&t, V, v, &o->keep);
     }
     const int ve = linear_axis_of(&t, V, t.e), ye = linear_axis_of(&t, Y, t.e);

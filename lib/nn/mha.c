@@ -388,64 +388,29 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     for (int k = 0; k < 8 && a->with[k].name; k++)
         m->with[k] = (eg_given){ eg__nn_text(p, "%s", a->with[k].name), a->with[k].x };
     if ((a->alibi && !slopes(m, p)) || !mha_linear(m, a, p)) return NULL;
-    int64_t h = m->heads, g = m->kv_heads, d = m->d_k, e = m->d_v, hd = m->d_k_each ? d : h * d,
-            he = m->d_k_each ? e : h * e;
+    const int64_t h = m->heads, g = m->kv_heads, d = m->d_k, e = m->d_v;
+    const int64_t hd = m->d_k_each ? d : h * d, he = m->d_k_each ? e : h * e,
+                  gd = g == h ? hd : g * d, ge = g == h ? he : g * e;
+    const int64_t q = m->qdim, k = m->kdim, v = m->vdim, o = m->d_out;
+    eg_tensor ***W = m->W_each, ***b = m->b_each;
+    /* clang-format off */
     const row rows[] = {
-        { &m->W_q,
-          &m->W_each[EG_Q],
-          a->W_q,
-          "m h d",
-          "m d",
-          false,
-          3,
-          { m->qdim, h, d },
-          m->qdim,
-          hd,
-          1 },
-        { &m->W_k,
-          &m->W_each[EG_K],
-          a->W_k,
-          "m h d",
-          "m d",
-          false,
-          3,
-          { m->kdim, g, d },
-          m->kdim,
-          g == h ? hd : g * d,
-          1 },
-        { &m->W_v,
-          &m->W_each[EG_V],
-          a->W_v,
-          "m h e",
-          "m e",
-          false,
-          3,
-          { m->vdim, g, e },
-          m->vdim,
-          g == h ? he : g * e,
-          1 },
-        { &m->W_o,
-          &m->W_each[EG_O],
-          a->W_o,
-          "h e m",
-          "e m",
-          false,
-          3,
-          { h, e, m->d_out },
-          he,
-          m->d_out,
-          0 },
-        { &m->b_q, &m->b_each[EG_Q], a->b_q, "h d", "d", a->no_q_bias, 2, { h, d }, 0, 0, 0 },
-        { &m->b_k, &m->b_each[EG_K], a->b_k, "h d", "d", a->no_k_bias, 2, { g, d }, 0, 0, 0 },
-        { &m->b_v, &m->b_each[EG_V], a->b_v, "h e", "e", a->no_v_bias, 2, { g, e }, 0, 0, 0 },
-        { &m->b_o, NULL, a->b_o, "m", NULL, a->no_o_bias, 1, { m->d_out }, 0, 0, -1 },
+        { &m->W_q, W + EG_Q, a->W_q, "m h d", "m d", false,        3, { q, h, d }, q,  hd, 1 },
+        { &m->W_k, W + EG_K, a->W_k, "m h d", "m d", false,        3, { k, g, d }, k,  gd, 1 },
+        { &m->W_v, W + EG_V, a->W_v, "m h e", "m e", false,        3, { v, g, e }, v,  ge, 1 },
+        { &m->W_o, W + EG_O, a->W_o, "h e m", "e m", false,        3, { h, e, o }, he, o,  0 },
+        { &m->b_q, b + EG_Q, a->b_q, "h d",   "d",   a->no_q_bias, 2, { h, d },    0,  0,  0 },
+        { &m->b_k, b + EG_K, a->b_k, "h d",   "d",   a->no_k_bias, 2, { g, d },    0,  0,  0 },
+        { &m->b_v, b + EG_V, a->b_v, "h e",   "e",   a->no_v_bias, 2, { g, e },    0,  0,  0 },
+        { &m->b_o, NULL,     a->b_o, "m",     NULL,  a->no_o_bias, 1, { o },       0,  0, -1 },
     };
+    /* clang-format on */
     if (m->form == EG_PACKED) packed(m, a, p);
-    for (int k = 0; k < 8; k++) {
-        row r = rows[k];
-        bool bias = k > 3;
-        r.name = r.name ? r.name : eg__mha_which(k % 4, bias);
-        if ((bias && (r.off || a->no_bias)) || (m->form == EG_PACKED && k % 4 != EG_O)) continue;
+    for (int n = 0; n < 8; n++) {
+        row r = rows[n];
+        const bool bias = n > 3;
+        r.name = r.name ? r.name : eg__mha_which(n % 4, bias);
+        if ((bias && (r.off || a->no_bias)) || (m->form == EG_PACKED && n % 4 != EG_O)) continue;
         if (m->form == EG_PER_HEAD && r.each) {
             if (!per_head(m, p, &r, a->init)) return NULL;
         } else {

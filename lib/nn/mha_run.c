@@ -86,7 +86,8 @@ static eg_tensor *turned(const eg_mha *m, const char *spec, eg_tensor *x, int64_
 /* The places of the keys: where these are the query, those of the query under the letter j. */
 static eg_masked key_places(const eg_mha_run_args *a)
 {
-    if (a->key || a->key_positions.x || !a->positions.x) return a->key_positions;
+    if ((a->key && a->key != a->query) || a->key_positions.x || !a->positions.x)
+        return a->key_positions;
     const eg_spec *s = eg_spec_parse(eg_context(a->query), ".positions", a->positions.axes);
     if (eg_spec_place(s, 0, "i") >= 0) s = eg_spec_rename(s, "i", "j");
     return (eg_masked){ eg_spec_items(s, 0), a->positions.x };
@@ -271,18 +272,14 @@ typedef struct hook {
     int64_t offset;
 } hook;
 
-/* s where the mask is true, else 0, whatever s is: no product, since 0 NaN is NaN */
-static eg_tensor *scores_kept(eg_tensor *s, eg_tensor *keep)
-{
-    return eg_where(keep, s, eg_full_n(eg_context(s), eg_type(s), 0, 0, NULL));
-}
+/* s where the mask is true, else .fill */
 static eg_tensor *mha_run_fill(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
 {
     char spec[ROOM];
     snprintf(spec, sizeof spec, "%shij,%.200s", k->m->batch, axes);
     eg_tensor *m = eg_cast(mask, EG_BOOL),
               *rest = eg_scale(eg_cast(eg_not(m), eg_type(s)), k->a->fill);
-    return eg_on(spec, eg_add, eg_on(spec, scores_kept, s, m), rest);
+    return eg_on(spec, eg_add, eg_on(spec, eg__nn_left_out, s, m), rest);
 }
 
 /* Changes the scores before the softmax: calls the user's .score_fn, then replaces scores that the

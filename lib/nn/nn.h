@@ -54,6 +54,8 @@ bool eg__nn_positive(eg_params *, const char *who, const char *option, int64_t s
 /* kept as long as p; NULL after an error */
 char *eg__nn_text(eg_params *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 eg_tensor *eg__nn_dropped(eg_tensor *x, double p); /* dropout, or x itself if p is 0 */
+/* x where the mask is true, else 0, whatever x is: no product, since 0 NaN is NaN */
+eg_tensor *eg__nn_left_out(eg_tensor *x, eg_tensor *keep);
 
 /* -- mha.c, mha_run.c: strings that the layout decides, made once ----------------------------- */
 enum { EG_Q, EG_K, EG_V, EG_O };

@@ -313,6 +313,11 @@ eg_tensor *eg__nn_told(const char *who, const char *name, eg_tensor *x, bool fai
 
 eg_tensor *eg__nn_dropped(eg_tensor *x, double p) { return p > 0 ? eg_dropout(x, p) : x; }
 
+eg_tensor *eg__nn_left_out(eg_tensor *x, eg_tensor *keep)
+{
+    return eg_where(keep, x, eg_full_n(eg_context(x), eg_type(x), 0, 0, NULL));
+}
+
 char *eg__nn_text(eg_params *p, const char *format, ...)
 {
     va_list values, again;

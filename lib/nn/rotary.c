@@ -9,11 +9,11 @@
 /* The string and the options of a call, read. */
 typedef struct turn {
     const eg_rotary_args *a;
-    const eg_spec *x;  /* the indices of x                        */
-    const char *wide;  /* the index of the width                  */
-    int place, width;  /* axes of x                               */
-    int64_t d;         /* how many numbers are turned             */
-    const eg_spec *at; /* the indices of the places, without pair */
+    const eg_spec *spec;           /* its first term: the indices of x */
+    const char *wide;              /* the index of the width           */
+    int place, width;              /* axes of x                        */
+    int64_t d;                     /* how many numbers are turned      */
+    int places, axis[EG_RANK_MAX]; /* which axis of x each axis of the places is */
 } turn;
 
 /* "b i h d, i d": the axes of x that the two indices behind the comma name. */
@@ -35,10 +35,11 @@ static bool axes_of(turn *t, const eg_spec *s)
                false;
     t->place = axis[0];
     t->width = axis[1];
-    t->x = eg_spec_pick(s, 0);
+    t->spec = s;
     t->wide = s->index[two->item[1].index].name;
-    t->at = eg_spec_like(t->x, s->index[two->item[0].index].name);
-    return t->at != NULL;
+    t->places = 1;
+    t->axis[0] = axis[0];
+    return true;
 }
 
 /* The numbers among the options. */
@@ -93,7 +94,7 @@ static bool rotary_tensors(turn *t)
         return false;
     for (int k = 0; k < s->term[0].items; k++) {
         const char *name = s->index[s->term[0].item[k].index].name;
-        const int axis = eg_spec_axis(t->x, 0, name);
+        const int axis = eg_spec_axis(t->spec, 0, name);
         if (axis < 0 || axis == t->width)
             return eg_spec_fail(s, EG_ERROR_NOTATION, 0, k,
                                 axis < 0 ? "x does not have this index"
@@ -103,24 +104,45 @@ static bool rotary_tensors(turn *t)
             return eg_spec_fail(s, EG_ERROR_SHAPE, 0, k, "index '%s' is %lld in x but %lld here",
                                 name, (long long)eg_dim(a->x, axis), (long long)eg_dim(p, k)),
                    false;
+        if (eg_spec_place(s, 0, name) < k)
+            return eg_spec_fail(s, EG_ERROR_NOTATION, 0, k, "index '%s' stands twice", name), false;
+        t->axis[k] = axis;
     }
     if (s->term[0].axes != eg_rank(p))
         return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1,
                             "the string names %d axes of a tensor that has %d", s->term[0].axes,
                             eg_rank(p)),
                false;
-    t->at = eg_spec_like(t->x, eg_spec_items(s, 0));
-    return t->at != NULL;
+    t->places = s->term[0].axes;
+    return true;
 }
 
-/* cos and sin of θ = (place + offset)/factor · frequency, in x's type, as views of the shape that
- * half of the turned numbers have. */
-static bool angles(const turn *t, eg_tensor *half, eg_tensor **c, eg_tensor **s)
+/* c, whose axes are those of the places and then the pairs, as x stretches it */
+static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
+{
+    int64_t dims[EG_RANK_MAX];
+    int order[EG_RANK_MAX], n = 0;
+    bool moved = false;
+    for (int k = 0; k < eg_rank(t->a->x); k++) {
+        int from = k == t->width ? t->places : 0;
+        while (k != t->width && from < t->places && t->axis[from] != k) from++;
+        const bool there = k == t->width || from < t->places;
+        dims[k] = there ? eg_dim(c, from) : 1;
+        if (!there) continue;
+        moved |= from != n;
+        order[n++] = from;
+    }
+    return eg_reshape_n(moved ? eg_permute_n(c, n, order) : c, eg_rank(t->a->x), dims);
+}
+
+/* cos and sin of θ = (place + offset)/factor · frequency, in x's type, as x stretches them. */
+static void angles(const turn *t, eg_tensor **c, eg_tensor **s)
 {
     const eg_rotary_args *a = t->a;
     eg_ctx *cx = eg_context(a->x);
     const int64_t pairs = t->d / 2;
-    const double step = -log(eg_option(a->base, 10000)) / (double)(pairs ? pairs : 1);
+    const double step = -log(eg_option(a->base, 10000)) / (double)(pairs ? pairs : 1),
+                 factor = eg_option(a->factor, 1);
     const bool learned = a->frequencies || (a->positions.x && floats(a->positions.x)),
                was = eg_nograd(cx, true);
     if (learned) eg_nograd(cx, was);
@@ -130,17 +152,11 @@ static bool angles(const turn *t, eg_tensor *half, eg_tensor **c, eg_tensor **s)
                        ? eg_cast(a->frequencies, EG_F64)
                        : eg_exp(eg_scale(eg_arange(cx, EG_F64, 0, (double)pairs, 1), step));
     i = a->offset ? eg_shift(i, (double)a->offset) : i;
-    i = a->factor ? eg_scale(i, 1 / eg_option(a->factor, 1)) : i;
-    eg_tensor *angle = eg_mul(eg_unsqueeze(i, -1), f);
-    *c = eg_cast(eg_cos(angle), eg_type(half));
-    *s = eg_cast(eg_sin(angle), eg_type(half));
-    const eg_spec *pair = eg_spec_insert(t->at, 0, -1, t->wide);
-    const char *text = eg__nn_spec(eg_spec_join(3, (const eg_spec *[]){ t->x, pair, pair }, t->x));
-    eg_tensor *out[] = { half, *c, *s };
-    const bool bad = eg_align_n(text, 3, out, out) != 0;
-    *c = out[1], *s = out[2];
+    i = factor != 1 ? eg_scale(i, 1 / factor) : i;
+    eg_tensor *angle = eg_einsum("...,k->...k", i, f);
+    *c = rotary_placed(t, eg_cast(eg_cos(angle), eg_type(a->x)));
+    *s = rotary_placed(t, eg_cast(eg_sin(angle), eg_type(a->x)));
     eg_nograd(cx, was);
-    return !bad;
 }
 
 eg_tensor *eg_rotary_with(const eg_rotary_args *given)
@@ -155,7 +171,7 @@ eg_tensor *eg_rotary_with(const eg_rotary_args *given)
     const int64_t pairs = t.d / 2, step = a->interleaved ? 2 : 1;
     eg_tensor *x1 = eg_slice_axis(a->x, w, 0, a->interleaved ? t.d : pairs, step),
               *x2 = eg_slice_axis(a->x, w, a->interleaved ? 1 : pairs, t.d, step), *c, *s;
-    if (!angles(&t, x1, &c, &s)) return eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: no angles");
+    angles(&t, &c, &s);
     eg_tensor *y[] = { eg_sub(eg_mul(x1, c), eg_mul(x2, s)), eg_add(eg_mul(x1, s), eg_mul(x2, c)),
                        NULL };
     int parts = 2;
