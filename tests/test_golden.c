@@ -339,6 +339,7 @@ static const char *const without_case[][2] = {
     { "imag", "c128 has no gradient" },
     { "dropout", "draws: test_loss.c" },
     { "expr", "formulas: test_expr.c" },
+    { "where_mask", "makes a mask" },
     { "mask_ignore", "makes a mask" },
     { "mask_additive", "makes a mask" },
     { "from", "makes a leaf" },

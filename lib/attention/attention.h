@@ -189,6 +189,9 @@ typedef struct eg_tile_ops {
     void (*apply_dropout)(int64_t n, void *x, const uint8_t *kept, double factor);
     /* kept ? x factor : 0 */
     void (*zero_nonfinite)(int64_t n, void *x); /* x is finite ? x : 0 */
+    /* Σ x y: elements whose places are equal modulo 16 are summed in order, then these sums in
+     * halves, whatever the strides */
+    double (*dot)(int64_t n, const void *x, int64_t x_step, const void *y, int64_t y_step);
     /* inv_sum = 1/row_sum, 0 where that is 0; returns in how many places it is */
     int64_t (*invert_sums)(int64_t n, const void *row_sum, void *inv_sum);
     /* One step of the online softmax, by lane: m' = max(m, x), x = 2^(x − m'), decay = 2^(m − m'),

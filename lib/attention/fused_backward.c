@@ -33,7 +33,8 @@ typedef struct back {
     eg_tile_plan plan;     /* of the expressions */
     eg_tile_sums sums;     /* of the cotangents of tensors and the sink */
     char *room, *parts;    /* the threads' workspace; dQ of each piece, if splits > 1 */
-    size_t each, part;     /* bytes of these */
+    uint8_t *begun; /* of each piece and block: its dQ is set; else it is 0, which is not written */
+    size_t each, part; /* bytes of these */
 } back;
 /* The workspace of one thread. */
 typedef struct room {
@@ -95,13 +96,13 @@ static size_t backward_lay_out(const back *w, char *base, room *r)
 
 /* Adds what the products of a tile left out: numbers of q, k and g that are not finite, in the
  * pairs that may see them. */
-static void back_repair(const back *w, const room *r, const eg_flash_batch *b, eg_live live,
+static void back_repair(const back *w, const room *r, const eg_flash_batch *b, const eg_live *live,
                         eg_stretch rows, eg_stretch keys, int64_t p, const uint8_t *allow, char *dq)
 {
     const eg_flash *f = w->f;
     const int64_t x = f->width, n = f->narrow, e = f->list[EG_PART_VALUE].total,
                   d = f->list[EG_PART_DOT].total, row = f->wide * x;
-    const char *s = r->p + live.from * row, *ds = r->ds + live.from * row;
+    const char *s = r->p + live->from * row, *ds = r->ds + live->from * row;
     if (e)
         eg__flash_repair(f, b, rows, EG_PART_VALUE, EG_SLOT_G, 1, false, s, allow,
                          r->dv + p * row * eg__round_up(e, n), r->off);
@@ -116,28 +117,25 @@ static bool backward_live(const back *w, const room *r, const eg_flash_batch *b,
                           eg_stretch keys, eg_cover t, eg_live *live)
 {
     const eg_flash *f = w->f;
-    *live = (eg_live){ 0, queries.count, 0, 0 };
-    if (t == EG_COVER_SOME && !eg__flash_live(f, b, keys, queries, live)) return false;
+    if (!eg__flash_live(f, b, keys, queries, t, live)) return false;
     /* lanes beyond the last key are forbidden; the score's cotangents want all rows */
     if ((f->careful && f->where) || keys.count < f->wide || (f->score && live->test < live->tested))
         live->test = live->from, live->tested = live->to;
     if (live->test == live->tested) return true;
     const int64_t tests = live->tested - live->test;
-    const eg_cover all = eg__tile_allow(
-        &w->plan, f, b, (eg_stretch){ EG_PART_QUERY, queries.from + live->test, tests }, keys,
-        r->values, r->bytes);
+    const eg_cover all = eg__tile_allow(&w->plan, f, b, queries, keys, live, r->values, r->bytes);
     if (all == EG_COVER_ALL && keys.count == f->wide) live->tested = live->test;
     return all != EG_COVER_NONE || tests < live->to - live->from;
 }
 /* Makes the weights P of a tile from s, its scores. */
-static void backward_weights(const back *w, const room *r, const eg_flash_batch *b, eg_live live,
-                             eg_stretch rows, char *s)
+static void backward_weights(const back *w, const room *r, const eg_flash_batch *b,
+                             const eg_live *live, eg_stretch rows, char *s)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
     const int64_t stat = (b->number * f->list[EG_PART_QUERY].total + rows.from) * f->width,
-                  tests = (live.tested - live.test) * wide;
-    char *tested = s + (live.test - live.from) * wide * f->width;
+                  tests = (live->tested - live->test) * wide;
+    char *tested = s + (live->test - live->from) * wide * f->width;
     if (f->a->no_softmax) {
         if (tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
         return;
@@ -151,44 +149,44 @@ static void backward_weights(const back *w, const room *r, const eg_flash_batch 
 }
 /* Makes dS of a tile from dP in ds, and s, its weights; with an expression then the cotangent of
  * what the score is made of. */
-static void backward_slopes(const back *w, const room *r, const eg_flash_batch *b, eg_live live,
-                            eg_stretch rows, eg_stretch keys, const char *s, char *ds)
+static void backward_slopes(const back *w, const room *r, const eg_flash_batch *b,
+                            const eg_live *live, eg_stretch rows, eg_stretch keys, const char *s,
+                            char *ds)
 {
     const eg_flash *f = w->f;
-    const uint8_t *allow = live.test < live.tested ? r->bytes : NULL;
+    const uint8_t *allow = live->test < live->tested ? r->bytes : NULL;
     if (!f->a->no_softmax)
         f->ops->softmax_slope(f->wide, rows.count, s, ds, r->mean + rows.from * f->width,
                               f->list[EG_PART_VALUE].total > 0);
     if (allow && (f->careful || f->score || f->a->no_softmax)) {
-        const int64_t before = (live.test - live.from) * f->wide;
-        f->ops->apply_dropout((live.tested - live.test) * f->wide, ds + before * f->width, allow,
+        const int64_t before = (live->test - live->from) * f->wide;
+        f->ops->apply_dropout((live->tested - live->test) * f->wide, ds + before * f->width, allow,
                               1);
     }
     if (f->score)
         eg__tile_slopes(&w->plan, f, b, rows, keys, r->values,
-                        r->raw + live.from * f->wide * f->width, allow, r->sink, ds);
+                        r->raw + live->from * f->wide * f->width, allow, r->sink, ds);
 }
 /* Makes P and dS of one tile, a block of queries and a panel of keys, and adds it to dK and dV.
  * False if the masks forbid all of it: dS is not made then. */
 static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
-                          eg_stretch keys, int64_t p, eg_cover t, char *dq)
+                          eg_stretch keys, int64_t p, eg_cover t, char *dq, eg_live *live)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   n = f->narrow;
-    eg_live live;
-    if (!backward_live(w, r, b, queries, keys, t, &live)) return false;
-    const eg_stretch rows = { EG_PART_QUERY, queries.from + live.from, live.to - live.from };
+    if (!backward_live(w, r, b, queries, keys, t, live)) return false;
+    const eg_stretch rows = { EG_PART_QUERY, queries.from + live->from, live->to - live->from };
     const int64_t row = wide * x;
-    char *s = r->p + live.from * row, *ds = r->ds + live.from * row,
-         *raw = f->score ? r->raw + live.from * row : s;
-    eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + live.from * d * x, n * d * x,
+    char *s = r->p + live->from * row, *ds = r->ds + live->from * row,
+         *raw = f->score ? r->raw + live->from * row : s;
+    eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + live->from * d * x, n * d * x,
                       rows.count, false, raw);
     if (f->score) eg__tile_scores(&w->plan, f, b, rows, keys, r->values, raw, s);
     backward_weights(w, r, b, live, rows, s);
     if (e)
-        eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + live.from * e * x, n * e * x,
+        eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + live->from * e * x, n * e * x,
                           rows.count, false, ds);
     else
         memset(ds, 0, (size_t)(rows.count * row));
@@ -199,14 +197,14 @@ static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b,
     backward_slopes(w, r, b, live, rows, keys, s, ds);
     if (f->a->dropping) f->ops->apply_dropout(rows.count * wide, s, r->kept, f->a->drop.factor);
     if (e)
-        eg__flash_product(f, rows.count, s, r->gg + live.from * n * x, n * queries.count * x, e,
+        eg__flash_product(f, rows.count, s, r->gg + live->from * n * x, n * queries.count * x, e,
                           true, r->dv + p * wide * eg__round_up(e, n) * x);
-    eg__flash_product(f, rows.count, ds, r->qq + live.from * n * x, n * queries.count * x, d, true,
+    eg__flash_product(f, rows.count, ds, r->qq + live->from * n * x, n * queries.count * x, d, true,
                       r->dk + p * wide * eg__round_up(d, n) * x);
     if (f->careful)
-        back_repair(w, r, b, live, rows, keys, p, live.test < live.tested ? r->bytes : NULL, dq);
-    memset(r->ds, 0, (size_t)(live.from * row));
-    memset(r->ds + live.to * row, 0, (size_t)((queries.count - live.to) * row));
+        back_repair(w, r, b, live, rows, keys, p, live->test < live->tested ? r->bytes : NULL, dq);
+    memset(r->ds, 0, (size_t)(live->from * row));
+    memset(r->ds + live->to * row, 0, (size_t)((queries.count - live->to) * row));
     return true;
 }
 
@@ -230,9 +228,16 @@ static void backward_turn(const back *w, const room *r, int64_t queries, int64_t
     }
 }
 
-/* Adds a block of queries to dK and dV of a strip of keys, and the strip to the block's dQ. */
+/* The means D of queries [from, to). */
+static void back_means(const eg_flash *f, const eg_flash_batch *b, int64_t from, int64_t to,
+                       char *mean)
+{
+    if (!f->a->no_softmax) (f->width == 8 ? means_f64 : means_f32)(f, b, from, to, mean);
+}
+/* Adds a block of queries to dK and dV of a strip of keys, and the strip to the block's dQ, which
+ * is begun where *begun is false. */
 static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
-                  eg_stretch strip, char *dq)
+                  eg_stretch strip, char *dq, uint8_t *begun)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
@@ -241,6 +246,11 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
     const eg_stretch dots = { EG_PART_DOT, 0, d }, values = { EG_PART_VALUE, 0, e };
     const eg_cover t = eg__flash_where(f, b, queries, strip);
     if (t == EG_COVER_NONE) return;
+    if (!*begun) {
+        memset(dq, 0, w->part / (size_t)w->blocks);
+        back_means(f, b, queries.from, queries.from + queries.count, r->mean);
+        *begun = 1;
+    }
     const char *q = f->data[EG_SLOT_Q] + b->at[EG_SLOT_Q] * x,
                *g = f->data[EG_SLOT_G] + b->at[EG_SLOT_G] * x;
     eg__flash_pack(f, f->narrow, queries, dots, EG_SLOT_Q, q, r->qd, r->runs);
@@ -260,17 +270,19 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
         const int64_t group = eg__min64(GROUP, panels - p), keys = group * wide;
-        bool any = false;
+        int64_t first = queries.count, last = 0; /* the queries that see a key of the group */
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
+            eg_live live;
             const bool made = backward_tile(
                 w, r, b, queries,
                 (eg_stretch){ EG_PART_KEY, strip.from + from, eg__min64(wide, strip.count - from) },
-                p + k, t, dq);
+                p + k, t, dq, &live);
             backward_turn(w, r, queries.count, k, keys, !made);
-            any |= made;
+            if (made && live.from < first) first = live.from;
+            if (made && live.to > last) last = live.to;
         }
-        for (int64_t i = 0; any && i < queries.count; i += wide)
+        for (int64_t i = first / wide * wide; i < last; i += wide)
             eg__flash_product(f, keys, r->turned + i * keys * x, r->kk + p * wide * dn * x,
                               f->narrow * keys * x, d, true, dq + i * dn * x);
     }
@@ -288,16 +300,22 @@ static void write_out(const eg_flash *f, const eg_flash_batch *b, eg_stretch lan
             (eg_stretch){ kind, 0, columns }, at, from + i * step,
             f->data[at] + b->at[at] * f->width);
 }
-static void write_dq(const back *w, const eg_flash_batch *b, char *dq)
+/* Writes dQ of a batch, of blocks that are not begun zeros. */
+static void write_dq(const back *w, const eg_flash_batch *b, char *dq, const uint8_t *begun)
 {
     const eg_flash *f = w->f;
     const int64_t queries = f->list[EG_PART_QUERY].total;
-    f->ops->scale((int64_t)w->part / f->width, dq, f->a->scale);
-    for (int64_t i = 0; i < w->blocks; i++)
+    const int64_t bytes = (int64_t)w->part / w->blocks;
+    for (int64_t i = 0; i < w->blocks; i++, dq += bytes) {
+        if (begun[i])
+            f->ops->scale(bytes / f->width, dq, f->a->scale);
+        else
+            memset(dq, 0, (size_t)bytes);
         write_out(f, b,
                   (eg_stretch){ EG_PART_QUERY, i * w->block,
                                 eg__min64(w->block, queries - i * w->block) },
-                  EG_PART_DOT, EG_SLOT_DQ, dq + i * ((int64_t)w->part / w->blocks));
+                  EG_PART_DOT, EG_SLOT_DQ, dq);
+    }
 }
 
 /* Adds the cotangents of the sink in one batch: −e^(z − row_max) inv_sum D of each query. */
@@ -305,6 +323,7 @@ static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
 {
     const eg_flash *f = w->f;
     const int64_t queries = f->list[EG_PART_QUERY].total;
+    back_means(f, b, 0, queries, r->mean);
     for (int64_t i = 0; i < queries; i++) {
         const int64_t stat = b->number * queries + i,
                       z = b->at[EG_SLOT_SINK] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SINK, i);
@@ -329,8 +348,8 @@ static void back_piece(const back *w, room r, int64_t piece)
     eg_flash_batch b;
     eg__flash_batch(f, piece / w->splits, &b);
     char *dq = w->splits == 1 ? r.dq : w->parts + w->part * (size_t)piece;
-    memset(dq, 0, w->part);
-    if (!f->a->no_softmax) (f->width == 8 ? means_f64 : means_f32)(f, &b, r.mean);
+    uint8_t *begun = w->begun + piece * w->blocks;
+    memset(begun, 0, (size_t)w->blocks);
     if (r.dz >= 0 && piece % w->splits == 0) sink_slopes(w, &r, &b);
     const int64_t begin = piece % w->splits * w->split, end = eg__min64(keys, begin + w->split);
     for (int64_t j = begin; j < end; j += w->strip) {
@@ -358,11 +377,11 @@ static void back_piece(const back *w, room r, int64_t piece)
             block(w, &r, &b,
                   (eg_stretch){ EG_PART_QUERY, i * w->block,
                                 eg__min64(w->block, queries - i * w->block) },
-                  strip, dq + i * ((int64_t)w->part / w->blocks));
+                  strip, dq + i * ((int64_t)w->part / w->blocks), begun + i);
         write_out(f, &b, strip, EG_PART_DOT, EG_SLOT_DK, r.dk);
         write_out(f, &b, strip, EG_PART_VALUE, EG_SLOT_DV, r.dv);
     }
-    if (w->splits == 1) write_dq(w, &b, dq);
+    if (w->splits == 1) write_dq(w, &b, dq, begun);
 }
 /* The pieces of one unit of sums, one after another. */
 static void back_unit(void *user, int64_t unit, int thread)
@@ -380,12 +399,22 @@ static void sum_piece(void *user, int64_t batch, int thread)
 {
     const back *w = user;
     (void)thread;
+    const size_t bytes = w->part / (size_t)w->blocks;
+    uint8_t *begun = w->begun + batch * w->splits * w->blocks;
     char *dq = w->parts + w->part * (size_t)(batch * w->splits);
     for (int64_t s = 1; s < w->splits; s++)
-        w->f->ops->add((int64_t)w->part / w->f->width, dq, dq + w->part * (size_t)s, 1);
+        for (int64_t i = 0; i < w->blocks; i++) {
+            char *to = dq + bytes * (size_t)i, *from = to + w->part * (size_t)s;
+            if (!begun[s * w->blocks + i]) continue;
+            if (begun[i])
+                w->f->ops->add((int64_t)bytes / w->f->width, to, from, 1);
+            else
+                memcpy(to, from, bytes);
+            begun[i] = 1;
+        }
     eg_flash_batch b;
     eg__flash_batch(w->f, batch, &b);
-    write_dq(w, &b, dq);
+    write_dq(w, &b, dq, begun);
 }
 
 bool eg__flash_back(eg_ctx *cx, eg_flash *f, const eg_row_stats *saved, eg_tensor *const *x,
@@ -414,8 +443,11 @@ bool eg__flash_back(eg_ctx *cx, eg_flash *f, const eg_row_stats *saved, eg_tenso
     room r;
     w.each = backward_lay_out(&w, NULL, &r);
     const size_t parts = w.splits == 1 ? 0 : w.part * (size_t)(batches * w.splits);
-    if (!(w.room = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team + parts))) return false;
+    const size_t marks = (size_t)(batches * w.splits * w.blocks);
+    w.room = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team + parts + marks);
+    if (!w.room) return false;
     w.parts = w.room + w.each * (size_t)team;
+    w.begun = (uint8_t *)w.parts + parts;
     eg__parallel(cx, team, w.sums.fixed * w.sums.sets, back_unit, &w);
     if (w.splits > 1) eg__parallel(cx, team, batches, sum_piece, &w);
     eg__tile_sums_close(&w.sums, f, x, to);

@@ -1,16 +1,17 @@
 /* fused_backward_of.h: part of fused_backward.c, for one type T. */
 
-/* D of every query; without values (the log-sum-exp) it is −g, and dP is 0. */
-static void NAME(means)(const eg_flash *f, const eg_flash_batch *b, char *out)
+/* D of queries [from, to), at their places in out; without values (the log-sum-exp) it is −g, and
+ * dP is 0. */
+static void NAME(means)(const eg_flash *f, const eg_flash_batch *b, int64_t from, int64_t to,
+                        char *out)
 {
     const eg_flash_list *l = &f->list[EG_PART_VALUE];
     const eg_flash_axis *last = &l->axis[l->n ? l->n - 1 : 0];
-    const int64_t queries = f->list[EG_PART_QUERY].total, e = l->total,
-                  size = l->n ? last->size : 1, gs = l->n ? last->step[EG_SLOT_G] : 0,
+    const int64_t e = l->total, size = l->n ? last->size : 1, gs = l->n ? last->step[EG_SLOT_G] : 0,
                   ys = l->n ? last->step[EG_SLOT_Y] : 0;
     const T *g = (const T *)(void *)f->data[EG_SLOT_G] + b->at[EG_SLOT_G],
             *y = (const T *)(void *)f->data[EG_SLOT_Y];
-    for (int64_t i = 0; i < queries; i++) {
+    for (int64_t i = from; i < to; i++) {
         const T *gi = g + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_G, i);
         T sum = 0;
         for (int64_t c = 0, n; y && c < e; c += n) {
@@ -18,7 +19,7 @@ static void NAME(means)(const eg_flash *f, const eg_flash_batch *b, char *out)
             const T *gc = gi + eg__flash_at(f, EG_PART_VALUE, EG_SLOT_G, c),
                     *yc = y + b->at[EG_SLOT_Y] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_Y, i) +
                           eg__flash_at(f, EG_PART_VALUE, EG_SLOT_Y, c);
-            for (int64_t k = 0; k < n; k++) sum += gc[k * gs] * yc[k * ys];
+            sum += (T)f->ops->dot(n, gc, gs, yc, ys);
         }
         ((T *)(void *)out)[i] = y ? sum : -*gi;
     }

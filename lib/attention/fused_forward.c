@@ -68,17 +68,15 @@ static void forward_panel(const forward *w, const room *r, const eg_flash_batch 
     const eg_flash *f = w->f;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   n = f->narrow;
-    eg_live live = { 0, keys.count, 0, 0 };
-    if (t == EG_COVER_SOME && !eg__flash_live(f, b, queries, keys, &live)) return;
+    eg_live live;
+    if (!eg__flash_live(f, b, queries, keys, t, &live)) return;
     if (f->careful && f->where) live.test = live.from, live.tested = live.to;
     const eg_stretch rows = { EG_PART_KEY, keys.from + live.from, live.to - live.from };
     if (live.test < live.tested) {
-        const eg_cover all = eg__tile_allow(
-            &w->plan, f, b,
-            (eg_stretch){ EG_PART_KEY, keys.from + live.test, live.tested - live.test }, queries,
-            r->values, r->bytes);
-        if (all == EG_COVER_ALL) live.tested = live.test;
+        const eg_cover all =
+            eg__tile_allow(&w->plan, f, b, keys, queries, &live, r->values, r->bytes);
         if (all == EG_COVER_NONE && live.tested - live.test == rows.count) return;
+        if (all == EG_COVER_ALL) live.tested = live.test;
     }
     char *row_max = r->row_max + p * f->wide * x, *row_sum = r->row_sum + p * f->wide * x,
          *o = r->o + p * f->wide * eg__round_up(e, n) * x;

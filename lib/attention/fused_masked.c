@@ -23,10 +23,10 @@ void eg__flash_repair(const eg_flash *f, const eg_flash_batch *b, eg_stretch lis
                                               allow, out, off);
 }
 void eg__flash_repair_turned(const eg_flash *f, const eg_flash_batch *b, eg_stretch list,
-                             eg_part columns, int at, eg_live rows, const char *weights,
+                             eg_part columns, int at, const eg_live *rows, const char *weights,
                              const uint8_t *allow, char *out, int64_t *off)
 {
     eg__flash_offsets(f, columns, at, 0, f->list[columns].total, off);
-    (f->width == 8 ? repair_f64 : repair_f32)(f, b, list, columns, at, 1, f->a->hooked, &rows,
+    (f->width == 8 ? repair_f64 : repair_f32)(f, b, list, columns, at, 1, f->a->hooked, rows,
                                               weights, allow, out, off);
 }

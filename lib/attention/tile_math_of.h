@@ -140,6 +140,21 @@ EG_CLONES EG_FUSING static void NAME(softmax_slope)(int w, int64_t rows, const v
         for (int v = 0; v < w / LANES; v++, p++, d++)
             *d = *p * (*d - PICK((*p == ALL(1)) & whole, *d, ALL(((const REAL *)mean)[i])));
 }
+EG_CLONES static double NAME(dot)(int64_t n, const void *x, int64_t x_step, const void *y,
+                                  int64_t y_step)
+{
+    enum { PARTS = 16 };
+    const REAL *p = x, *q = y;
+    REAL sum[PARTS] = { 0 };
+    int64_t i = 0;
+    if (x_step == 1 && y_step == 1)
+        for (; i + PARTS <= n; i += PARTS)
+            for (int k = 0; k < PARTS; k++) sum[k] += p[i + k] * q[i + k];
+    for (; i < n; i++) sum[i % PARTS] += p[i * x_step] * q[i * y_step];
+    for (int half = PARTS / 2; half; half /= 2)
+        for (int k = 0; k < half; k++) sum[k] += sum[k + half];
+    return sum[0];
+}
 EG_CLONES static int64_t NAME(invert_sums)(int64_t n, const void *row_sum, void *inv_sum)
 {
     const REAL *sum = row_sum;
@@ -157,6 +172,7 @@ static const eg_tile_ops NAME(lanes) = {
     .mask_out = NAME(mask_out),
     .apply_dropout = NAME(apply_dropout),
     .zero_nonfinite = NAME(zero_nonfinite),
+    .dot = NAME(dot),
     .invert_sums = NAME(invert_sums),
     .online_softmax = NAME(online_softmax),
     .scale_lanes = NAME(scale_lanes),

@@ -48,34 +48,43 @@ eg_cover eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
     tiles_box(f, keys, &c);
     return eg__expression_cover(f->where, &c.box);
 }
-/* Asks the predicate of all rows, and where that does not tell, of one panel of rows after another.
- */
-bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_stretch rows,
-                    eg_live *l)
+/* Asks the predicate of rows from … to; where that does not tell, of the halves, down to single
+ * panels. */
+static void ask_panels(const eg_flash *f, eg_stretch rows, int64_t from, int64_t to, corners *c,
+                       uint8_t *cover)
 {
-    int64_t last = 0;
+    const int64_t step = eg__live_step(f), panels = (to - from + step - 1) / step;
+    tiles_box(f, (eg_stretch){ rows.part, rows.from + from, to - from }, c);
+    const eg_cover t = eg__expression_cover(f->where, &c->box);
+    if (t != EG_COVER_SOME || panels == 1) {
+        memset(cover + from / step, (int)t, (size_t)panels);
+        return;
+    }
+    const int64_t middle = from + panels / 2 * step;
+    ask_panels(f, rows, from, middle, c, cover);
+    ask_panels(f, rows, middle, to, c, cover);
+}
+bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_stretch rows,
+                    eg_cover all, eg_live *l)
+{
+    const int64_t step = eg__live_step(f), panels = (rows.count + step - 1) / step;
+    *l = (eg_live){ .to = rows.count };
+    memset(l->cover, (int)EG_COVER_ALL, sizeof l->cover);
+    if (all == EG_COVER_ALL) return true;
     corners c;
     batch_box(f, b, &c);
     tiles_box(f, lanes, &c);
-    tiles_box(f, rows, &c);
-    const eg_cover all = eg__expression_cover(f->where, &c.box);
-    *l = (eg_live){ .to = rows.count };
-    if (all != EG_COVER_SOME) return all == EG_COVER_ALL;
-    *l = (eg_live){ .from = -1, .test = -1 };
-    for (int64_t j = 0, n; j < rows.count; j += n) {
-        n = eg__min64(f->narrow, rows.count - j);
-        tiles_box(f, (eg_stretch){ rows.part, rows.from + j, n }, &c);
-        const eg_cover t = eg__expression_cover(f->where, &c.box);
-        if (t == EG_COVER_NONE && l->from < 0) continue;
-        if (l->from < 0) l->from = j;
-        if (t != EG_COVER_NONE) l->to = j + n;
-        if (t == EG_COVER_ALL) continue;
-        if (l->test < 0) l->test = j;
-        last = j + n;
-    }
-    l->tested = eg__min64(last, l->to);
-    if (l->test < 0 || l->test > l->tested) l->test = l->tested;
-    return l->from >= 0;
+    ask_panels(f, rows, 0, rows.count, &c, l->cover);
+    int64_t first = 0, last = panels, test, tested;
+    while (first < last && l->cover[first] == EG_COVER_NONE) first++;
+    while (last > first && l->cover[last - 1] == EG_COVER_NONE) last--;
+    for (test = first; test < last && l->cover[test] == EG_COVER_ALL;) test++;
+    for (tested = last; tested > test && l->cover[tested - 1] == EG_COVER_ALL;) tested--;
+    l->from = first * step;
+    l->to = eg__min64(last * step, rows.count);
+    l->test = eg__min64(test * step, rows.count);
+    l->tested = eg__min64(tested * step, rows.count);
+    return first < last;
 }
 bool eg__flash_bound(eg_ctx *cx, eg_flash *f, eg_part lanes)
 {
@@ -166,24 +175,30 @@ static void tile_block(const eg_tile_plan *p, const eg_flash *f, const eg_flash_
                           .allow_step = f->wide };
 }
 eg_cover eg__tile_allow(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
-                        eg_stretch rows, eg_stretch lanes, char *room, uint8_t *tile)
+                        eg_stretch rows, eg_stretch lanes, const eg_live *live, char *room,
+                        uint8_t *tile)
 {
-    eg_place place[EG_EXPRESSION_LETTERS];
-    eg_block_data d;
-    const int64_t all = rows.count * lanes.count;
-    int64_t yes = 0;
-    if (f->where) {
-        tile_block(p, f, b, rows, lanes, room, place, &d);
-        d.out = tile;
+    const int64_t step = eg__live_step(f), wide = f->wide;
+    for (int64_t j = live->test, n; j < live->tested; j += n) {
+        const uint8_t cover = live->cover[j / step];
+        uint8_t *part = tile + (j - live->test) * wide;
+        for (n = 0; j + n < live->tested && live->cover[(j + n) / step] == cover;) n += step;
+        n = eg__min64(n, live->tested - j);
+        if (cover != EG_COVER_SOME) {
+            memset(part, cover == EG_COVER_ALL, (size_t)(n * wide));
+            continue;
+        }
+        eg_place place[EG_EXPRESSION_LETTERS];
+        eg_block_data d;
+        tile_block(p, f, b, (eg_stretch){ rows.part, rows.from + j, n }, lanes, room, place, &d);
+        d.out = part;
         eg__block_values(&p->where, &d, room);
     }
-    for (int64_t r = 0; r < rows.count; r++) {
-        uint8_t *row = tile + r * f->wide;
-        if (!f->where) memset(row, 1, (size_t)lanes.count);
-        if (lanes.count < f->wide) memset(row + lanes.count, 0, (size_t)(f->wide - lanes.count));
-    }
-    for (int64_t k = 0; k < rows.count * f->wide; k++) yes += tile[k];
-    return yes == 0 ? EG_COVER_NONE : yes == all ? EG_COVER_ALL : EG_COVER_SOME;
+    const int64_t count = live->tested - live->test;
+    for (int64_t r = 0; lanes.count < wide && r < count; r++)
+        memset(tile + r * wide + lanes.count, 0, (size_t)(wide - lanes.count));
+    if (!memchr(tile, 1, (size_t)(count * wide))) return EG_COVER_NONE;
+    return memchr(tile, 0, (size_t)(count * wide)) ? EG_COVER_SOME : EG_COVER_ALL;
 }
 void eg__tile_scores(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
                      eg_stretch rows, eg_stretch lanes, char *room, const char *score, char *out)

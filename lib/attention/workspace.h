@@ -40,12 +40,17 @@ static inline void eg__flash_product(const eg_flash *f, int64_t depth, const cha
 /* The rows of a block that count for a panel of lanes, as the predicate says: it forbids all before
  * `from` and from `to` on, and allows all before `test` and from `tested` on, where from ≤ test ≤
  * tested ≤ to. Whole panels but for the last. */
+enum { EG_LIVE_PANELS = 128 }; /* of rows in a block, at most */
 typedef struct eg_live {
     int64_t from, to, test, tested;
+    uint8_t cover[EG_LIVE_PANELS]; /* what the predicate says of each panel: eg_cover */
 } eg_live;
-/* False if the predicate forbids all rows. */
+/* Rows of a panel that the predicate is asked of at once. */
+static inline int64_t eg__live_step(const eg_flash *f) { return f->narrow > 1 ? f->narrow : 2; }
+/* all: what the predicate says of the block that these rows and lanes are part of. False if it
+ * forbids all rows. */
 bool eg__flash_live(const eg_flash *, const eg_flash_batch *, eg_stretch lanes, eg_stretch rows,
-                    eg_live *);
+                    eg_cover all, eg_live *);
 /* Sets the bounds of the integers and truths that the predicate reads, by blocks of positions;
  * lanes: the part along the lanes of tiles. False after an error. */
 bool eg__flash_bound(eg_ctx *, eg_flash *, eg_part lanes);
@@ -64,10 +69,11 @@ typedef struct eg_tile_plan {
 /* Plans tiles of at most `most` rows. wanted: eg_block_plan.wanted of the score. */
 void eg__tile_plan(eg_tile_plan *, const eg_flash *, eg_part rows, int64_t most, eg_part lanes,
                    uint32_t wanted);
-/* Writes the bytes of a tile: 1 where the query may see the key; 0 in lanes beyond `lanes`. Returns
- * what they are. */
+/* Writes the bytes of the rows live->test … live->tested of a tile: 1 where the query may see the
+ * key; 0 in lanes beyond `lanes`. Returns what they are. */
 eg_cover eg__tile_allow(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
-                        eg_stretch rows, eg_stretch lanes, char *room, uint8_t *tile);
+                        eg_stretch rows, eg_stretch lanes, const eg_live *live, char *room,
+                        uint8_t *tile);
 /* Makes scores of scale q·k, which may be in place if no cotangents are wanted. */
 void eg__tile_scores(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                      eg_stretch rows, eg_stretch lanes, char *room, const char *score, char *out);
@@ -115,6 +121,6 @@ void eg__flash_repair(const eg_flash *, const eg_flash_batch *, eg_stretch list,
 /* The same of the transposed tile: `list` are the elements of its lanes, and `out` has the rows
  * rows.from … rows.to of a block, in panels. */
 void eg__flash_repair_turned(const eg_flash *, const eg_flash_batch *, eg_stretch list,
-                             eg_part columns, int at, eg_live rows, const char *weights,
+                             eg_part columns, int at, const eg_live *rows, const char *weights,
                              const uint8_t *allow, char *out, int64_t *off);
 #endif
