@@ -267,7 +267,7 @@ typedef struct eg_norm_args {
 /* y = (x − mean)/√(var + eps) gain + bias. With an eps of 0, y and dx are 0 where all x of a row
  * are equal. Ba et al. 2016 */
 EG_API eg_tensor *eg_layernorm_with(const eg_norm_args *);
-/* y = x/√(mean x² + eps) gain [+ bias]. Zhang, Sennrich 2019 */
+/* y = x/√(mean x² + eps) gain; a bias is refused. Zhang, Sennrich 2019 */
 EG_API eg_tensor *eg_rmsnorm_with(const eg_norm_args *);
 typedef struct eg_cross_entropy_args {
     size_t size;
