@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-/* -- y = softmax(scale q·k + bias) v, softmax over the letters that k and v share and q and y lack:
+/* -- y = softmax(score(scale q·k)) v, softmax over the letters that k and v share and q and y lack:
  * "ibhd,jbhd,jbhe->ibhe". Any layout; batches and heads anywhere; grouped heads are letters:
  * "b i g r d, b j g d, b j g e -> b i g r e". Masks as in softmax; several combine. A row with
  * nothing to attend to is 0, gradient 0. NaN and infinities in forbidden keys and values change
