@@ -21,8 +21,8 @@ extern "C" {
  * - operands of different types; masks with letters that the scores lack
  * - several key letters where the query has as many of its own ("bihd,bjgd,bjge": is g meant to be
  *   the head h?), unless they are merged: (j k)
- * - expressions that cannot be read, indices in them that can leave their axis, tensors of .with
- *   that neither reads, an offset that moves nothing
+ * - expressions that cannot be read, an index in them that can leave its axis in an allowed pair,
+ *   tensors of .with that neither of them reads, an offset that moves nothing
  * - functions of scores or weights with EG_FUSED */
 /* EG_FUSED: weights exist a tile at a time, in memory O(length); EG_UNFUSED: einsum, softmax,
  * einsum. Both give the same up to rounding. */
