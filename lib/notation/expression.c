@@ -119,9 +119,18 @@ static int unknown_name(eg_parser *p, int at, int length)
                                  name);
     }
     nearest(p, p->text + at, length, hint, sizeof hint);
-    return eg__expression_refuse(p, at, length, hint[0] ? hint : NULL,
+    int behind = at + length;
+    while (p->text[behind] == ' ') behind++;
+    const bool read = p->text[behind] == '[';
+    return eg__expression_refuse(p, at, length,
+                                 hint[0] ? hint
+                                 : read  ? "give the tensor in .with"
+                                         : NULL,
                                  "the %s's %s '%.*s' is not %s%s", p->s->noun,
-                                 p->s->given ? "name" : "index", eg__limited(length), p->text + at,
+                                 read          ? "tensor"
+                                 : p->s->given ? "name"
+                                               : "index",
+                                 eg__limited(length), p->text + at,
                                  all ? "one of " : "in the string", known);
 }
 static int word_length(const eg_parser *p)

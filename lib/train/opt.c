@@ -509,7 +509,11 @@ static int update(eg_opt *op, eg_tensor *const *g)
 
 int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
 {
-    if (!op || eg_error(op->cx)) return -1;
+    if (!op) {
+        eg_fail_as(NULL, EG_ERROR_MISUSE, "step: the optimiser is NULL");
+        return -1;
+    }
+    if (eg_error(op->cx)) return -1;
     if (!gradients) {
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the list of gradients is NULL", op->kind->name);
         return -1;
@@ -537,7 +541,11 @@ static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
 int eg_step(eg_opt *op, eg_tensor *loss)
 {
     char reason[700];
-    if (!op || eg_error(op->cx)) return -1;
+    if (!op) {
+        eg_fail_as(loss ? eg_context(loss) : NULL, EG_ERROR_MISUSE, "step: the optimiser is NULL");
+        return -1;
+    }
+    if (eg_error(op->cx)) return -1;
     if (!loss) {
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the loss is NULL", op->kind->name);
         return -1;
