@@ -662,6 +662,40 @@ TEST(strides_and_places_change_no_bit)
     }
 }
 
+/* Neighbouring letters run as one axis if the strides allow it, which axes of size 1 say nothing
+ * of: every shape of sizes 1 and 3, each axis taken from every second place, or reversed. */
+TEST(axes_of_size_1_join_no_others)
+{
+    eg_ctx *cx = eg_open();
+    for (int shape = 0; shape < 16; shape++)
+        for (int turn = 0; turn < 81; turn++) {
+            const eg_mark mark = eg_push(cx);
+            int64_t dim[4], all[4];
+            bool every_second[4], back[4];
+            for (int k = 0, t = turn; k < 4; k++, t /= 3) {
+                dim[k] = shape >> k & 1 ? 3 : 1;
+                every_second[k] = t % 3 == 1, back[k] = t % 3 == 2;
+                all[k] = dim[k] * (every_second[k] ? 2 : 1);
+            }
+            eg_tensor *x = eg_normal_n(cx, EG_DEFAULT, 0, 1, 4, all);
+            for (int k = 0; k < 4; k++) {
+                if (every_second[k]) x = eg_slice_axis(x, k, 0, EG_END, 2);
+                if (back[k]) x = eg_flip_axis(x, k);
+            }
+            eg_tensor *y = eg_expr("a b c d", "x * 2", .with = { { "x", x } }),
+                      *z = eg_expr("a b c d", "t[a, b, c, d] ? 1.0 : 0.0",
+                                   .with = { { "t", eg_gt(x, eg_zeros_like(x)) } });
+            const float *from = eg_f32(eg_copy(x)), *to = eg_f32(y), *is = eg_f32(z);
+            eg_assert_ok(cx);
+            for (int64_t k = 0; k < eg_size(x); k++) {
+                ck_assert_msg(to[k] == 2 * from[k], "shape %d, turn %d", shape, turn);
+                ck_assert_msg(is[k] == (from[k] > 0), "shape %d, turn %d, truth", shape, turn);
+            }
+            eg_pop(cx, mark);
+        }
+    eg_close(cx);
+}
+
 TEST(threads_change_no_bit)
 {
     eg_tensor *first[3] = { NULL };
