@@ -610,6 +610,40 @@ TEST(random_predicates)
     eg_close(cx);
 }
 
+/* -- the least number of 64 bits ------------------------------------------------------------- */
+/* An element −2^63 counts as −(2^63 − 1): its opposite and its quotient by −1 are numbers. */
+TEST(the_least_whole_number_has_an_opposite)
+{
+    static const struct {
+        const char *text;
+        int64_t want[4];
+    } rows[] = {
+        { "-t[i]", { INT64_MAX, 1, 0, -INT64_MAX } },
+        { "abs(t[i])", { INT64_MAX, 1, 0, INT64_MAX } },
+        { "t[i] / u[i]", { INT64_MAX, 1, 0, -1 } },
+        { "t[i] / (0 - 1)", { INT64_MAX, 1, 0, -INT64_MAX } },
+        { "t[i] / (0 - 3)", { INT64_MAX / 3, 0, 0, -INT64_MAX / 3 - 1 } },
+        { "0 / u[i] + t[i] % u[i]", { 0, 0, 0, 0 } },
+        { "t[i] % (0 - 1)", { 0, 0, 0, 0 } },
+        { "0 - t[i]", { INT64_MAX, 1, 0, -INT64_MAX } },
+        { "t[i] * u[i]", { INT64_MAX, 1, 0, -INT64_MAX } },
+    };
+    eg_ctx *cx = eg_open();
+    eg_tensor *t = eg_from(cx, ((int64_t[]){ INT64_MIN, -1, 0, INT64_MAX }), 4),
+              *u = eg_from(cx, ((int64_t[]){ -1, -1, INT64_MIN, INT64_MIN }), 4);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        const bool both = strstr(rows[k].text, "u[") != NULL;
+        eg_tensor *y = eg_expr("i", rows[k].text, .with = { { "t", t }, { both ? "u" : NULL, u } });
+        eg_assert_ok(cx);
+        for (int i = 0; i < 4; i++)
+            ck_assert_msg(eg_i64(y)[i] == rows[k].want[i], "%s at %d: %lld", rows[k].text, i,
+                          (long long)eg_i64(y)[i]);
+    }
+    eg_softmax("i [j]", eg_zeros(cx, 2, 3), .where = "j <= i", .offset = INT64_MIN);
+    eg_assert_error(cx, "do not fit in 64 bits");
+    eg_close(cx);
+}
+
 /* -- laws ------------------------------------------------------------------------------------- */
 static eg_tensor *turned(eg_tensor *x)
 {
