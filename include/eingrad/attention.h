@@ -7,19 +7,25 @@
 extern "C" {
 #endif
 
-/* -- y = softmax(scale q·k + bias) v, softmax over the letters that k and v share and q and y lack:
- * "ibhd,jbhd,jbhe->ibhe". Any layout; batches and heads anywhere; grouped heads are letters:
- * "b i g r d, b j g d, b j g e -> b i g r e". Masks as in softmax; several combine. A row with
- * nothing to attend to is 0, gradient 0. NaN and infinities in forbidden keys and values change
- * nothing. Gradients of any order; by q, k and v the first keeps no weights. Vaswani et al. 2017,
- * eq. 1; tiles: Dao et al. 2022.
+/* -- attention: y = softmax(score(scale q·k)) v
+ * The softmax runs over the letters that k and v share and q and y lack (the keys): j in
+ * "ibhd,jbhd,jbhe->ibhe". Any layout; batches and heads stand anywhere; grouped heads are letters:
+ * "b i g r d, b j g d, b j g e -> b i g r e". Several masks forbid what any of them forbids. A row
+ * with nothing to attend to is 0, its gradient 0. NaN and infinities in forbidden keys and values
+ * change nothing. There are gradients of any order; the first by q, k and v keeps no weights.
+ * Vaswani et al. 2017, eq. 1; tiles: Dao et al. 2022.
  *
- * Refused: a letter in one operand only that is not in the output; no letter that only q and k
- * share, or none to attend over; mixed types; masks with letters that the scores lack; several axes
- * of the key to attend over where the query has as many letters for itself ("bihd,bjgd,bjge": is g
- * the head h?), unless they are merged, (j k). */
-/* FUSED: weights exist a tile at a time, memory O(length); UNFUSED: einsum, softmax, einsum. Both
- * give the same up to rounding. */
+ * Refused:
+ * - a letter of one operand alone that is not in the output; no letter that only q and k share; no
+ *   letter to attend over
+ * - operands of different types; masks with letters that the scores lack
+ * - several key letters where the query has as many of its own ("bihd,bjgd,bjge": is g meant to be
+ *   the head h?), unless they are merged: (j k)
+ * - expressions that cannot be read, an index in them that can leave its axis in an allowed pair,
+ *   tensors of .with that neither of them reads, an offset that moves nothing
+ * - functions of scores or weights with EG_FUSED */
+/* EG_FUSED: weights exist a tile at a time, in memory O(length); EG_UNFUSED: einsum, softmax,
+ * einsum. Both give the same up to rounding. */
 typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form;
 /* An output is a pointer to where the tensor goes; NULL: not wanted. Those that have the letters of
  * the scores have them in the order of `weights_axes`. */
@@ -33,45 +39,48 @@ typedef struct eg_attention_args {
      * "j <= i & doc[b,i] == doc[b,j]"; docs/expressions.md */
     const char *where;
     /* the places before the first query, as in a cache: the query's index in `where`, `score` and
-     * alibi begins there, and its size |i| counts them, too; 0 */
+     * alibi begins there, and its size |i| counts them, too: 0 */
     int64_t offset;
-    /* which index that is, "i"; needed where `where` and `score` have more than one that is not
-     * attended over */
+    /* which index that is, "i"; NULL: the only one of `where` and `score` that the query alone has,
+     * else the only one that is no key; if there are several, an offset is refused */
     const char *offset_letter;
     eg_masked keep;    /* { "bj", t }: where t is true; bool or integer */
     eg_masked lengths; /* { "b", t }: the first t[b] keys, 0 ≤ t ≤ their number; i32 or i64 */
 
     /* the scores */
-    double scale; /* of q·k; 1/√(product of the sizes of the letters that only q and k share) */
+    double scale; /* of q·k: 1/√d, d the product of the sizes of the letters that q·k sums over */
     /* an expression that the scores become, "30 * tanh((score + r[h, clip(i - j, 0, 127)]) / 30)":
-     * `score` is scale q·k; bias and alibi are added to it; score_fn comes after them */
+     * `score` in it is scale q·k; bias and alibi are added to the result, then score_fn is called.
+     * NULL: the scores stay as they are */
     const char *score;
     eg_given with[8]; /* the tensors that where and score read; ends at a NULL name */
-    eg_masked bias;   /* { "hij", t }: t is added */
+    eg_masked bias;   /* { "hij", t }: t is added to the scores; −inf forbids */
     /* { "h", m }: − m |i + offset − j|, differentiable; one query and one key letter. Press et al.
      * 2022 */
     eg_masked alibi;
     /* { "h", z }: e^z is added to the sum that the weights are divided by, z finite; any letters of
-     * the scores but the keys'. A row with nothing to attend to is 0, as without */
+     * the scores but the keys'. A row with nothing to attend to is 0, as without a sink */
     eg_masked sink;
     /* the scores are the weights, 0 where the masks forbid; lse, empty and sink are refused */
     bool no_softmax;
-    /* the scores become score_fn(user, scores), of their shape, before the masks; and the weights
-     * weights_fn(user, weights), before dropout; never fused */
+    /* score_fn(user, scores) takes the place of the scores, before the masks, and
+     * weights_fn(user, weights) that of the weights, before dropout; both keep the shape. NULL:
+     * none. Scores and weights are then in memory */
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores);
     eg_tensor *(*weights_fn)(void *user, eg_tensor *weights);
     void *user;
 
-    double dropout; /* probability of a weight to be dropped, after the softmax; 0 */
-    eg_form form;   /* by the sizes alone */
+    double dropout; /* probability of a weight to be dropped, after the softmax, in [0, 1]: 0 */
+    eg_form form;   /* EG_FORM_BY_SIZE: the faster one, chosen by the sizes alone */
 
     /* what else is wanted */
     eg_tensor **weights; /* the weights before dropout */
     eg_tensor **dropped; /* … and after it */
     eg_tensor **scores;  /* after score, bias, alibi and score_fn, before the masks */
-    /* ln Σ e^scores, the sink included; letters of the weights without the keys; −inf of nothing */
+    /* ln Σ e^scores, the sink included; it has the letters of the weights without the keys, and is
+     * −inf where there is nothing to attend to and no sink */
     eg_tensor **lse;
-    int64_t *empty; /* how many rows have nothing to attend to; with a sink: 0 */
+    int64_t *empty; /* becomes the number of rows with nothing to attend to; with a sink 0 */
     /* letters of the weights; NULL: those of the output without the value's own, the summed ones
      * last */
     const char *weights_axes;
@@ -81,13 +90,15 @@ typedef struct eg_attention_args {
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- masks ------------------------------------------------------------------------------------ */
-/* true = ignore, as torch's nn.MultiheadAttention has bool masks, → a .keep. What torch's
- * scaled_dot_product_attention takes is a .keep (bool) or a .bias (float) as it is */
+/* Makes a .keep of a mask in which true means ignore, as nn.MultiheadAttention of PyTorch has it:
+ * bool or integer; a float is refused. The masks of its scaled_dot_product_attention need no
+ * change: a bool one is a .keep, a float one a .bias */
 EG_API eg_tensor *eg_mask_ignore(eg_tensor *ignore);
-/* a float mask of 0 and −inf → a .keep; other numbers are refused: they are a .bias */
+/* Makes a .keep of a float mask of 0 and −inf. Refused: other numbers, which make it a .bias */
 EG_API eg_tensor *eg_mask_additive(eg_tensor *added);
-/* (heads) for .alibi: 2^(−8k/n), k = 1 … n; between powers of two every other one of the next.
- * Press et al. 2022 */
+/* Returns the slopes (heads) for .alibi: 2^(−8k/n), k = 1 … n, if n = heads is a power of two; else
+ * those of the power of two below, then every other one of the power of two above. Press et al.
+ * 2022. Refused: fewer than 1, more than 2²⁰ heads */
 EG_API eg_tensor *eg_alibi_slopes(eg_ctx *, int64_t heads);
 
 #ifndef __cplusplus

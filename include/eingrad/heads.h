@@ -48,11 +48,13 @@ EG_API eg_tensor *eg_head_similarity(const char *spec, eg_tensor *x);
  * loss. Li et al. 2018, arXiv:1810.10183, eq. 5–7. */
 EG_API eg_tensor *eg_head_diversity(const char *spec, eg_tensor *x);
 
-/* -- the same without weights in memory: the call of eg_attention ("bihd,bjhd,bjhe->bihe", masks
- * and all), in memory O(length). One number a row, letters as the query's without the summed; 0
- * where nothing is attended to. Gradients of any order; the first needs no more memory than
- * eg_attention's. Refused: groups, ellipsis, functions, .no_softmax; the last two: .score, .sink,
- * .bias, .alibi, a letter of key and output that the query lacks. Dropout does not enter. */
+/* -- the same without weights in memory: they take the arguments of eg_attention (string, operands,
+ * masks) and memory O(length). The first two return one number for each row, with the letters of
+ * the query but those that the scores sum over; 0 where nothing is attended to. They have gradients
+ * of any order, the first of which needs no more memory than eg_attention's. Dropout has no
+ * influence. Refused: groups, an ellipsis, functions of scores or weights, .no_softmax. Entropy and
+ * similarity also refuse .score, .sink, .bias, .alibi, and a letter of key and output that the
+ * query lacks. */
 /* Σ of the weights where the predicate `region` holds: "j == i - 1", "j == 0". */
 EG_API eg_tensor *eg_attention_mass_with(const eg_attention_args *, const char *region);
 EG_API eg_tensor *eg_attention_entropy_with(const eg_attention_args *); /* −Σ a ln a */

@@ -60,8 +60,8 @@ EG_API void eg_safetensors_close(eg_safetensors *);
 /* Tensors are numbered in the order of the data; past the end each of these returns NULL. */
 EG_API int eg_safetensors_count(const eg_safetensors *);
 EG_API const char *eg_safetensors_name(const eg_safetensors *, int k);
-EG_API const char *eg_safetensors_file(const eg_safetensors *,
-                                       int k); /* path of its file, a shard */
+/* The path of the file that it is in: one of the shards, if there are several. */
+EG_API const char *eg_safetensors_file(const eg_safetensors *, int k);
 EG_API eg_tensor *eg_safetensors_at(const eg_safetensors *, int k);
 /* The number of the tensor of that name; −1 if there is none (no error). */
 EG_API int eg_safetensors_find(const eg_safetensors *, const char *name);
@@ -95,8 +95,8 @@ typedef enum eg_json_kind {
 typedef struct eg_json { /* a value */
     eg_json_kind kind;
     const char *key;             /* of a member of an object; else NULL */
-    const char *text;            /* of a string: UTF-8 without 0; else NULL */
-    double number;               /* of a number; of true 1 */
+    const char *text;            /* of a string: UTF-8, which ends at a 0 byte; else NULL */
+    double number;               /* of a number; 1 of true, else 0 */
     const struct eg_json *first; /* of an array or object: its first value; NULL: it is empty */
     const struct eg_json *next;  /* the value behind this one in the same array or object */
 } eg_json;

@@ -10,18 +10,21 @@ extern "C" {
 #endif
 
 /* -- cache: keys and values of the places so far, for decoding step by step
- * A slot for every attention of a model, filled as it runs; each tensor is made once, with room for
- * `room` places. No history is kept, so a run with a cache is refused while the context records
- * (eg_nograd). */
+ * It has a slot for every attention of a model, filled as the model runs. Each tensor is made once,
+ * with room for `room` places. A cache keeps no history, so a run with one is refused while the
+ * context records (see eg_nograd); so are more places than there is room for. */
 typedef struct eg_cache eg_cache;
-/* Lives as the owner; NULL after an error. */
+/* Lives as long as the owner; NULL after an error. Refused: a room below 1. */
 EG_API eg_cache *eg_cache_new(eg_owner *, int64_t room);
 EG_API int64_t eg_cache_length(const eg_cache *); /* places in slot 0 */
 EG_API int64_t eg_cache_room(const eg_cache *);
-/* Forgets the places from `length` on; 0: the memory's keys too. */
+/* Forgets the places from `length` on; a length of 0 forgets the keys of a memory, too. Refused: a
+ * length below 0, or above eg_cache_length. */
 EG_API int eg_cache_cut(eg_cache *, int64_t length);
-/* Makes batch b what index[b] was (for beams); there are then as many batches as index has, at
- * least 1, fewer or more than before. */
+/* Replaces batch b by what batch index[b] was, for every b below the size of index: the beams that
+ * a search goes on with. The cache then has as many batches as index has elements, fewer or more
+ * than before. Refused: an index that is empty or has several axes, numbers that are no batch, a
+ * cache of a layout without a batch. */
 EG_API int eg_cache_pick(eg_cache *, eg_tensor *index);
 
 /* -- rotary positions: (x₁, x₂) → (x₁ cos θ − x₂ sin θ, x₁ sin θ + x₂ cos θ),
@@ -29,8 +32,9 @@ EG_API int eg_cache_pick(eg_cache *, eg_tensor *index);
  *
  * Pairs are k and k + d/2 (GPT-NeoX, LLaMA), or with .interleaved 2k and 2k + 1 (RoFormer, GPT-J);
  * d is .width, and numbers beyond it stay as they are. Gradients flow to x, and to positions and
- * frequencies that are floats. Su et al. 2021, eq. 34. Refused: an odd width, letters that x does
- * not have, places under the width's letter. */
+ * frequencies that are floats. Su et al. 2021, eq. 34. Refused: an odd width, a width above that of
+ * x, letters of spec or .positions that x does not have, .positions with the letter of the width,
+ * other than d/2 frequencies, a base or factor that is not positive and finite. */
 typedef struct eg_rotary_args {
     size_t size;
     const char *spec; /* "bihd, id": the letters of x, then those of place and width */
@@ -38,24 +42,26 @@ typedef struct eg_rotary_args {
     /* the angles */
     double base;            /* > 0: 10000 */
     eg_tensor *frequencies; /* (d/2): in the place of base^(−2k/d); f32 or f64, may be learned */
-    int64_t offset;         /* the place of the first, or what is added to .positions: 0 */
+    int64_t offset;         /* is added to the places: 0 */
     eg_masked positions;    /* {"bi", t}: places instead of 0, 1, 2 …; integers or floats */
-    double factor; /* > 0; places are divided by it, to reach further than was trained: 1. Chen et
-                    * al. 2023, "position interpolation" */
+    double factor; /* > 0; places are divided by it, so that sequences can be longer than in
+                    * training: 1. Chen et al. 2023, "position interpolation" */
     /* the pairs */
-    int64_t width;    /* even; the first numbers of x, which are turned: all. GPT-NeoX: a quarter */
+    int64_t width;    /* even: how many numbers of x, from the first, are turned: all of them.
+                       * GPT-NeoX turns a quarter */
     bool interleaved; /* pairs are neighbours */
 } eg_rotary_args;
 EG_API eg_tensor *eg_rotary_with(const eg_rotary_args *);
 
 /* -- linear attention: y_i = Σ_j w_ij v_j / Σ_j w_ij,  w_ij = φ(q_i) · (Π_{j<s≤i} a_s) φ(k_j)
  *
- * In time and memory O(length). .phi is φ, .no_norm leaves the denominator out, .decay is a; all of
- * them together are RetNet and gated linear attention (GLA). As a recurrence over the keys,
+ * It takes time and memory O(length). .phi is φ, .no_norm leaves the denominator out, .decay is a;
+ * with .phi = "x", .no_norm and .decay it is RetNet or gated linear attention (GLA). It is the
+ * recurrence over the keys
  *     S_j = a_j S_{j−1} + φ(k_j) v_j,   y_i = φ(q_i) S_i [/ φ(q_i)·z_i,  z as S with v = 1]
- * and by chunks of it, which is the same up to rounding and faster: what the places before a chunk
- * give comes from their S, the rest from scores within the chunk. Katharopoulos et al. 2020, eq. 5,
- * 9, 10; Sun et al. 2023; Yang et al. 2024 */
+ * computed by chunks, which is faster and the same up to rounding: what the places before a chunk
+ * contribute comes from the S before it, the rest from scores within the chunk. Katharopoulos et
+ * al. 2020, eq. 5, 9, 10; Sun et al. 2023; Yang et al. 2024 */
 typedef struct eg_linear_attention_args {
     size_t size;
     const char *spec; /* "bihd,bjhd,bjhe->bihe", as eg_attention's */
@@ -66,42 +72,51 @@ typedef struct eg_linear_attention_args {
                       * x + 1 : exp(x)", which is elu(x) + 1 */
     double scale;    /* of q, before φ: 1 */
     bool no_norm;    /* y_i = Σ_j w_ij v_j */
-    /* { "h", t } one number a head, { "bjh", t } a place and head, { "bjhd", t } one for each
-     * channel: numbers in [0, 1] by which what came before the key is multiplied. Letters of the
-     * key and the output but i and e; needs .where */
+    /* Numbers in [0, 1] by which S is multiplied before a key is added to it: { "h", t } has one
+     * for each head, { "bjh", t } one for each place and head, { "bjhd", t } one for each number of
+     * a key (a channel). Letters are those of the key, and of the output but i and e. Needs .where;
+     * NULL: 1 */
     eg_masked decay;
 
     /* what may be seen */
     const char *where; /* NULL: all; "j <= i": then as many keys as queries and .offset */
-    int64_t offset;    /* keys before the first query's own: 0 */
-    eg_masked keep;    /* { "bj", t }: the keys where t is true; bool or integer */
+    int64_t offset;    /* how many keys stand before that of the first query: 0 */
+    eg_masked keep;    /* { "bj", t }: the keys where t is true; bool or integer; NULL: all */
 
     /* how it is computed, with "j <= i" */
-    int64_t chunk; /* places of a chunk; 1: the recurrence, place by place. 64; 8 where .decay has
-                    * channels, of which each place keeps as many as a chunk has places */
-    /* S before the first key, and behind the last one: (letters of the key without j, those that
-     * only .decay has, e), along e one number more, z, but for .no_norm. A call with one place, and
-     * the state of the last call, is the next step of a decoder */
+    int64_t chunk; /* places of a chunk; 1: the recurrence, place by place. Default: 64, or 8 if
+                    * .decay has channels, since memory then grows with chunk times channels */
+    /* S before the first key (NULL: 0), and where to put S after the last key (NULL: not wanted):
+     * the state of one call is that of the next, also with one place in each, as a decoder has it.
+     * Its axes are the letters of the key without j, then letters that only .decay has, then e;
+     * unless .no_norm is set, e has one number more, which is z */
     eg_tensor *state, **next;
 
     /* what else is wanted */
     eg_tensor **weights;      /* w, normalised as y is: O(length²) */
     const char *weights_axes; /* as eg_attention's */
 } eg_linear_attention_args;
-/* A row whose sum is 0 is 0. Refused: other predicates, float .keep, letters that are not there. */
+/* A row whose sum of weights is 0 is 0. Refused: another predicate than "j <= i"; with it, another
+ * number of keys than queries and .offset make; .decay, .state, .next or .chunk without it; a float
+ * .keep, or one with a letter of the query alone; a .phi that changes the type. */
 EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
 
 /* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias
  * query (b i m), key (b j ·), value (b j ·) → (b i m); lengths of query and key are free:
  * "bim,mhd->bihd"  "bjm,mhd->bjhd"  "bjm,mhe->bjhe"  eg_attention("bihd,bjhd,bjhe->bihe")
  * "bihe,hem->bim".  Vaswani et al. 2017, §3.2.2
- * Forms keep the same numbers in other tensors:
- * EG_SEPARATE  W_q (m h d) W_k (m h d) W_v (m h e) W_o (h e m), b_q (h d) b_k (h d) b_v (h e) b_o
- * (m) EG_PACKED    W_qkv (m c h d), b_qkv (c h d), c = q, k, v; W_o, b_o.  Needs qdim = kdim =
- * vdim, d_k = d_v, as many key heads as heads EG_PER_HEAD  W_q.0 (m d) … W_o.0 (e m) …, b_q.0 (d)
- * …; b_o.  Heads may have widths of their own kv_heads < heads: heads share keys and values in
- * groups of heads/kv_heads neighbours; W_k, W_v, b_k, b_v then have kv_heads under h.  Shazeer
- * 2019; Ainslie et al. 2023 */
+ *
+ * The form says in which tensors the weights are kept; results have the same bits in all three:
+ *
+ *   EG_SEPARATE  W_q (m h d), W_k (m h d), W_v (m h e), W_o (h e m)
+ *                b_q (h d), b_k (h d), b_v (h e), b_o (m)
+ *   EG_PACKED    W_qkv (m c h d), b_qkv (c h d) with c = q, k, v; W_o, b_o.
+ *                Needs qdim = kdim = vdim and d_k = d_v
+ *   EG_PER_HEAD  W_q.0 (m d) … W_o.0 (e m) …, b_q.0 (d) …; b_o.
+ *                Heads may differ in width
+ *
+ * With kv_heads < heads, which needs EG_SEPARATE, heads/kv_heads neighbouring heads share a key and
+ * a value; h of W_k, W_v, b_k and b_v has the size kv_heads. Shazeer 2019; Ainslie et al. 2023 */
 typedef enum eg_mha_form { EG_SEPARATE, EG_PACKED, EG_PER_HEAD } eg_mha_form;
 /* What happens to every head's query and key, over d, before rotary positions. */
 typedef enum eg_qk_norm {
@@ -111,7 +126,7 @@ typedef enum eg_qk_norm {
                   * al. 2023 */
     EG_QK_UNIT   /* divided by their lengths: scores are cosines. Henry et al. 2020 */
 } eg_qk_norm;
-/* A function that is called in the place of eg_attention_with. */
+/* A function that takes the place of eg_attention_with. */
 typedef eg_tensor *eg_core(const struct eg_attention_args *);
 typedef struct eg_mha {
     const char *name;
@@ -150,35 +165,37 @@ typedef struct eg_mha_args {
     /* sizes */
     int64_t d_model;          /* needed only where a width below is left out */
     int64_t heads;            /* needed */
-    int64_t kv_heads;         /* heads of keys and values, which divide heads: heads; 1:
-                               * multi-query */
+    int64_t kv_heads;         /* heads of keys and values, a divisor of heads: heads; 1 is
+                               * multi-query attention */
     int64_t d_k, d_v;         /* widths of a head's key and value: d_model / heads */
     int64_t qdim, kdim, vdim; /* widths of query, key and value: d_model */
     int64_t d_out;            /* width of the result: d_model */
     const int64_t *d_k_each;  /* per head: `heads` widths; NULL: d_k each */
     const int64_t *d_v_each;  /* NULL: d_k_each */
     /* the attention */
-    const char *layout; /* "b i m": axes of the query; key and value have j for i.
-                         * "i b m", "i (b c=2) m", "i m" … */
-    const char *where;  /* beside the one of a run: local "i - 64 < j <= i", block-sparse
-                         * "i/64 == j/64 | j < 64" */
+    const char *layout; /* axes of the query, "i b m", "i (b c=2) m", "i m" …; key and value have j
+                         * for i: "b i m" */
+    const char *where;  /* what every run may see, beside its own .where: "i - 64 < j <= i" is
+                         * local, "i/64 == j/64 | j < 64" block-sparse; NULL: everything */
     const char *score;  /* as eg_attention's, over b h i j: "30 * tanh(score / 30)"; NULL: none */
-    eg_given with[8];   /* what where and score read in every run: parameters */
-    double scale;       /* of q·k: 1/√d_k, after EG_QK_UNIT 1 */
+    eg_given with[8];   /* what where and score read in every run, such as parameters; ends at a
+                         * NULL name */
+    double scale;       /* of q·k: 1/√d_k; with EG_QK_UNIT 1 */
     eg_qk_norm qk_norm; /* EG_QK_AS_IS */
-    double qk_eps;      /* of that norm: 1e-5, of EG_QK_UNIT 0 */
-    double temperature; /* first value of "temperature" (h), a factor of each head's scores; 0:
-                         * there is none */
-    double dropout;     /* on the weights, after the softmax: 0 */
+    double qk_eps;      /* of that norm, ≥ 0: 1e-5; of EG_QK_UNIT 0 */
+    double temperature; /* first value of a parameter "temperature" (h), by which the scores of each
+                         * head are multiplied; 0: no such parameter */
+    double dropout;     /* probability of a weight to be dropped, after the softmax: 0 */
     /* rotary positions of query and key, as eg_rotary has them */
     double rotary;                 /* base; 0: none, unless there are frequencies */
-    eg_tensor *rotary_frequencies; /* (rotary_width/2); must live as long as the module */
-    double rotary_factor;          /* 1 */
-    int64_t rotary_width;          /* of a head: d_k */
-    bool interleaved;
+    eg_tensor *rotary_frequencies; /* (rotary_width/2), instead of a base; must live as long as the
+                                    * module */
+    double rotary_factor;          /* places are divided by it: 1 */
+    int64_t rotary_width;          /* how many numbers of a head are turned: d_k */
+    bool interleaved;              /* pairs are neighbours */
     /* what a query may attend to beside the keys, as nn.MultiheadAttention of PyTorch has it: no
-     * mask, bias or position reaches it, and weights are those of the keys, which then sum to less
-     * than 1 */
+     * mask, bias or position reaches it. The weights of a run are those of the keys, which then sum
+     * to less than 1 */
     bool bias_kv;   /* a learned key "bias_k" (h d) with its value "bias_v" (h e) */
     bool zero_attn; /* a score of 0 with the value 0 */
     bool sink;      /* a learned score "sink" (h), 0 at first, with the value 0. Xiao et al. 2024 */
@@ -186,19 +203,19 @@ typedef struct eg_mha_args {
                      * al. 2022 */
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores); /* (b h i j) → the scores to use, before
                                                             * the masks; NULL: none */
-    void *user;
-    eg_core *core; /* eg_attention_with */
-    /* attention without a softmax: the kernel of &(eg_linear_attention_args){ .phi = "exp(x)" },
-     * of which phi, no_norm, decay and chunk are read; NULL: softmax */
+    void *user;                                            /* what score_fn is called with */
+    eg_core *core;                                         /* eg_attention_with */
+    /* attention without a softmax, such as &(eg_linear_attention_args){ .phi = "exp(x)" }; phi,
+     * no_norm, decay and chunk of it are read; NULL: softmax */
     const eg_linear_attention_args *linear;
     /* parameters */
     eg_mha_form form; /* EG_SEPARATE */
-    bool no_bias;     /* none of … */
+    bool no_bias;     /* none of the four */
     bool no_q_bias, no_k_bias, no_v_bias, no_o_bias;
     double init; /* standard deviation of a normal draw; 0: Xavier of the logical
                   * matrices, m × hd */
-    const char *W_q, *W_k, *W_v, *W_o, *b_q, *b_k, *b_v, *b_o; /* names, if not these */
-    const char *W_qkv, *b_qkv;
+    const char *W_q, *W_k, *W_v, *W_o, *b_q, *b_k, *b_v, *b_o; /* other names of parameters */
+    const char *W_qkv, *b_qkv;                                 /* the same; NULL: these */
 } eg_mha_args;
 typedef struct eg_mha_run_args {
     size_t size;
@@ -208,29 +225,33 @@ typedef struct eg_mha_run_args {
     eg_tensor *value; /* the key */
     /* masks */
     const char *where;    /* over b h i j: "j <= i" */
-    const char *score;    /* as eg_attention's: the module's */
+    const char *score;    /* as eg_attention's; NULL: the module's */
     eg_given with[8];     /* what where and score read in this run, beside the module's .with */
     eg_masked keep, bias; /* {"bj", pad}, {"hij", relative} */
     eg_masked lengths;    /* as eg_attention's */
     eg_masked alibi;      /* {"h", slopes} instead of the module's */
-    double fill;          /* score of what where and keep mask, −1e9 in older code: a row with
-                           * nothing to attend to is then uniform. 0: −∞, and such a row is 0 */
-    eg_masked sink;       /* {"h", z} instead of the module's: e^z more in the denominator */
-    int64_t offset;       /* places before the first query, as eg_attention's, of the letter i: in
-                           * where, slopes and rotary positions; a cache adds its length: 0 */
-    /* places for rotary positions instead of 0, 1, 2 …, with offset or cache as well */
-    eg_masked positions;     /* {"bi", t} of the queries, and of keys that are the query */
-    eg_masked key_positions; /* {"bj", t} of the new keys; of other keys than the query: counted */
-    eg_masked decay;         /* of a linear attention, instead of the module's: {"bjhd", t} */
+    double fill;    /* the score of pairs that where and keep forbid: −∞ (given as 0), so that
+                     * a row with nothing to attend to is 0. Older code has −1e9, with which
+                     * the weights of such a row are all equal */
+    eg_masked sink; /* {"h", z} instead of the module's: e^z is added to the denominator */
+    int64_t offset; /* places before the first query, as eg_attention's: i counts from there in
+                     * where, score, alibi and rotary positions. The length of a cache is
+                     * added: 0 */
+    /* places for rotary positions, to which neither offset nor the length of a cache is added */
+    eg_masked positions;     /* {"bi", t}: of the queries, and of keys that are the query; NULL:
+                              * offset, offset + 1 … */
+    eg_masked key_positions; /* {"bj", t}: of the new keys; NULL: .positions if the keys are the
+                              * query, else 0, 1 …, behind those of a cache */
+    eg_masked decay;         /* of a linear attention: {"bjhd", t} instead of the module's */
     /* decoding */
-    eg_cache *cache; /* keys and values are appended to the slot, and all that is there
-                      * attended to; i counts on */
+    eg_cache *cache; /* the new keys and values are appended to the slot, and all that it then holds
+                      * is attended to; NULL: none */
     int slot;        /* of the cache: 0 */
-    bool memory;     /* with cache: the keys are the same at every step, so they are
-                      * projected at the first only */
+    bool memory;     /* with a cache: the keys are the same at every step, and projected at the
+                      * first one only */
     /* the attention */
-    eg_tensor *gain; /* (h): factor of each head's result; 0 switches a head off. Michel et
-                      * al. 2019 */
+    eg_tensor *gain; /* (h): a factor of each head's result; 0 switches a head off; NULL: 1. Michel
+                      * et al. 2019 */
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores); /* the module's */
     void *user;
     eg_form form; /* as eg_attention's */
@@ -240,12 +261,22 @@ typedef struct eg_mha_run_args {
     eg_tensor **scores, **lse;
     int64_t *empty; /* as eg_attention's */
 } eg_mha_run_args;
+/* Refused: sizes below 1; heads that do not divide d_model (where a width follows from it) or are
+ * no multiple of kv_heads; what the form cannot hold (above); rotary positions, norms or further
+ * scores with heads of different widths; an odd rotary_width; rotary_width or rotary_factor without
+ * rotary positions; .linear with .core or with what belongs to a softmax. */
 EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
+/* Refused: operands whose axes or sizes are not those of the layout and of each other; masks with
+ * letters that the scores lack; a name that both .with have; .fill or a score_fn with EG_FUSED;
+ * positions without rotary positions; of a linear attention what belongs to a softmax; .decay of
+ * another one; what eg_attention and the cache refuse. The message names the module. */
 EG_API eg_tensor *eg_mha_run_with(const eg_mha_run_args *);
-/* "W_q" (m h d) … "b_o" of any form, with its gradient; heads of uneven widths: (m s), s over all.
- * NULL if there is none. */
+/* Returns the weight "W_q" (m h d) … "b_o" of a module of any form, with its gradient. If heads
+ * differ in width, h and d are one axis, all heads one after the other: (m s). NULL if there is
+ * none. */
 EG_API eg_tensor *eg_mha_weight(const eg_mha *, const char *which);
-/* Copies the numbers, from any form to any form. */
+/* Copies the values of all parameters, from any form to any form. Refused: modules of other sizes,
+ * or a parameter that one of them lacks. */
 EG_API int eg_mha_copy(eg_mha *to, const eg_mha *from);
 
 #ifndef __cplusplus

@@ -6,8 +6,8 @@
 extern "C" {
 #endif
 
-/* -- transformer block: x + A(n₁(x)), [x + C(n₂(x), memory),] x + F(n₃(x))
- * .post_norm            n₁(x + A(x)) …
+/* -- transformer block: x ← x + A(n₁(x)), [x ← x + C(n₂(x), memory),] x ← x + F(n₃(x))
+ * .post_norm            x ← n₁(x + A(x)) …
  * A self attention, C cross attention, F feed-forward, n norms. Vaswani et al. 2017, §3.1;
  * pre-norm: Xiong et al. 2020 */
 typedef struct eg_block {
@@ -24,18 +24,20 @@ typedef struct eg_block_args {
     const char *name;
     int64_t d_model, heads; /* needed */
     int64_t width;          /* of the feed-forward part: 4 d_model */
-    bool cross;             /* attends to a memory, too */
+    bool cross;             /* attends to a memory, too: the result of an encoder */
     int64_t memory_dim;     /* width of the memory: d_model */
-    bool post_norm;
-    bool rms;   /* norms are RMS norms */
-    double eps; /* of the norms, as eg_norm_new's: 1e-5 */
-    bool no_bias;
-    bool no_ffn_bias;          /* none in F alone; those of A are .mha's */
-    double dropout;            /* on the weights, inside F and on what A, C and F add: 0 */
-    eg_activation *activation; /* eg_gelu */
+    bool post_norm;         /* norms after the sums, as above */
+    bool rms;               /* norms are RMS norms */
+    double eps;             /* of the norms, as eg_norm_new's: 1e-5 */
+    bool no_bias;           /* no biases in the block */
+    bool no_ffn_bias;       /* none in F; .mha has the options for A and C */
+    double dropout; /* probability; on the weights, inside F and on what A, C and F add: 0 */
+    eg_activation *activation; /* of F: eg_gelu */
     bool gated;                /* F is a gated feed-forward, as eg_ffn_new's */
-    const eg_mha_args *mha;    /* further options of the self attention:
-                                * &(eg_mha_args){ .rotary = 1e4, .kv_heads = 2 } */
+    const eg_mha_args *mha;    /* further options of the attentions:
+                                * &(eg_mha_args){ .rotary = 1e4, .kv_heads = 2 }; C has those that
+                                * compare no places: not rotary positions, .alibi, .where, .score,
+                                * .core, .linear, .score_fn */
     double init;               /* standard deviation of a normal draw; 0: Xavier */
 } eg_block_args;
 typedef struct eg_block_run_args {
@@ -43,26 +45,29 @@ typedef struct eg_block_run_args {
     const eg_block *block;
     eg_tensor *x;
     eg_tensor *memory; /* (b j m), where the block has cross attention */
-    const char *where; /* of the self attention, as score, with, keep, bias and offset */
+    /* of the self attention, each as eg_mha_run's */
+    const char *where;
     const char *score;
     eg_given with[8];
     eg_masked keep, bias;
     int64_t offset;
-    eg_masked positions;   /* {"bi", t}: places for rotary positions, as eg_mha_run's */
-    eg_masked memory_keep; /* of the cross attention */
-    eg_cache *cache;
-    int slot;                   /* of the self attention; slot + 1: of the cross attention */
-    eg_tensor *gain;            /* (h): factors of the self attention's heads */
-    eg_tensor *memory_gain;     /* (h): of the cross attention's */
-    eg_tensor **weights;        /* out: (b h i j) of the self attention */
+    eg_masked positions;    /* {"bi", t}: places for rotary positions, as eg_mha_run's */
+    eg_masked memory_keep;  /* {"bj", pad} of the cross attention */
+    eg_cache *cache;        /* NULL: none */
+    int slot;               /* of the cache, for the self attention: 0; the cross attention has the
+                             * slot after it */
+    eg_tensor *gain;        /* (h): factors of the self attention's heads; NULL: 1 */
+    eg_tensor *memory_gain; /* (h): of the cross attention's */
+    eg_tensor **weights;    /* out: (b h i j) of the self attention */
     eg_tensor **memory_weights; /* out: of the cross attention */
 } eg_block_run_args;
-/* "self.…" "cross.…" "ffn.…" "norm_self.…" "norm_cross.…" "norm_ffn.…" */
+/* Parameters: "self.…" "cross.…" "ffn.…" "norm_self.…" "norm_cross.…" "norm_ffn.…". Refused: what
+ * eg_mha_new and eg_ffn_new refuse. */
 EG_API eg_block *eg_block_new_with(const eg_block_args *);
 EG_API eg_tensor *eg_block_run_with(const eg_block_run_args *);
 
-/* -- transformer: tokens (b l) → logits (b l v): embedding [+ types] + positions [, norm], blocks,
- * norm (not after post-norm), linear */
+/* -- transformer: tokens (b l) → logits (b l v)
+ * embedding [+ types] + positions [, norm], blocks, norm (none with post-norm), linear */
 typedef struct eg_transformer {
     const char *name;
     eg_embedding *tokens;
@@ -90,27 +95,29 @@ typedef struct eg_transformer_args {
     bool sinusoid;          /* positions without parameters */
     bool no_positions;      /* for .mha with rotary positions */
     bool tied;              /* logits = x Eᵀ, no table of their own. Press, Wolf 2017 */
-    bool no_logits;         /* a run returns what logits would be made of (b l m) */
-    int64_t types;       /* kinds of tokens, such as the segments of BERT, whose vectors are added
-                          * to the tokens': none. Devlin et al. 2019, fig. 2 */
-    bool embedding_norm; /* a norm of tokens + types + positions */
-    bool post_norm, rms, no_bias;
-    bool no_ffn_bias, no_logits_bias; /* none in these alone */
+    bool no_logits;         /* a run returns the hidden states (b l m), and there is no last linear
+                             * layer */
+    int64_t types; /* kinds of tokens, such as the segments of BERT, each with a vector that is
+                    * added to those of its tokens: none. Devlin et al. 2019, fig. 2 */
+    bool embedding_norm;              /* a norm of tokens + types + positions */
+    bool post_norm, rms, no_bias;     /* as the block's */
+    bool no_ffn_bias, no_logits_bias; /* none in these parts */
     double eps;                       /* of every norm: 1e-5 */
     eg_activation *activation;        /* eg_gelu */
     bool gated;                       /* as the block's */
     double deviation;                 /* of embedding and positions: 0.5 */
     double init;                      /* as the block's */
     const eg_mha_args *mha;           /* as the block's */
-    const char *const *where; /* one for each layer, in the place of .mha's .where: layers with a
-                               * window among layers without; NULL: none */
+    /* a predicate for each layer, which takes the place of .where of .mha: some layers may have a
+     * window, others none; NULL: no such predicates */
+    const char *const *where;
 } eg_transformer_args;
 typedef struct eg_transformer_run_args {
     size_t size;
     const eg_transformer *transformer;
     eg_tensor *index;    /* (b l) tokens */
-    eg_tensor *types;    /* (b l) their types: all 0 */
-    const char *where;   /* "j <= i" makes a decoder */
+    eg_tensor *types;    /* (b l) their types; NULL: all 0 */
+    const char *where;   /* of every layer's attention: "j <= i" makes a decoder */
     const char *score;   /* of every layer's attention, as eg_mha_run's */
     eg_given with[8];    /* what where and score read */
     eg_masked keep;      /* {"bj", pad} */
@@ -119,8 +126,12 @@ typedef struct eg_transformer_run_args {
     eg_tensor *gain;     /* (layers h): factors of the heads */
     eg_tensor **weights; /* out: one (b h i j) per layer */
 } eg_transformer_run_args;
-/* "tokens.E" "types.E" "positions.P" "embedding_norm.…" "0.…" "1.…" "norm.…" "logits.…" */
+/* Parameters: "tokens.E" "types.E" "positions.P" "embedding_norm.…" "0.…" "1.…" "norm.…"
+ * "logits.…". Refused: a needed size that is missing, .tied with another number of classes than of
+ * tokens, what the parts refuse. */
 EG_API eg_transformer *eg_transformer_new_with(const eg_transformer_args *);
+/* Refused: tokens out of range, more places than .length, types of a model without them, a gain of
+ * another shape, what the attentions refuse. */
 EG_API eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *);
 
 /* -- encoder and decoder: source (b j), target (b i) → logits (b i v)
@@ -162,8 +173,9 @@ typedef struct eg_seq2seq_run_args {
     const eg_seq2seq *net;
     eg_tensor *source, *target;  /* (b j), (b i) tokens */
     eg_masked source_keep, keep; /* {"bj", pad} each: of the source, of the target */
-    eg_tensor *gain;             /* (layers + 2 decoder_layers, h): factors of the heads: of the
-                                  * encoder, then of self and cross of each decoder layer */
+    eg_tensor *gain;             /* (layers + 2 decoder_layers, h): factors of the heads of the
+                                  * encoder, then of self and cross attention of each decoder
+                                  * layer; NULL: 1 */
     eg_tensor **source_weights;  /* out: one (b h i j) per layer of the encoder, … */
     eg_tensor **weights;         /* … of the decoder's self attention … */
     eg_tensor **memory_weights;  /* … and of its cross attention */
@@ -174,13 +186,13 @@ typedef struct eg_seq2seq_decode_args {
     eg_tensor *target; /* (b i) tokens */
     eg_tensor *memory; /* (b j m) */
     eg_masked memory_keep, keep;
-    eg_cache *cache; /* target holds the next tokens only; the memory is projected at the
-                      * first step only */
-    eg_tensor *gain; /* as run's; the encoder's rows are not read */
+    eg_cache *cache; /* NULL: none; else target holds the next tokens only, and the memory is
+                      * projected at the first step only */
+    eg_tensor *gain; /* as that of a run; the encoder's rows are not read */
     eg_tensor **weights, **memory_weights;
 } eg_seq2seq_decode_args;
-/* "source.E" "target.E" ("tokens.E" if shared) "source_positions.P" "positions.P" "encoder.0.…"
- * "decoder.0.…" "source_norm.…" "norm.…" "logits.…" */
+/* Parameters: "source.E" "target.E" ("tokens.E" if shared) "source_positions.P" "positions.P"
+ * "encoder.0.…" "decoder.0.…" "source_norm.…" "norm.…" "logits.…" */
 EG_API eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *);
 /* = decode(target, encode(source)) */
 EG_API eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *);

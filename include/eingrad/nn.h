@@ -31,8 +31,8 @@ typedef struct eg_params_args {
                                      * sizes: another parameter is refused before it takes memory.
                                      * It must stay open until eg_params_read has read it */
     const char *path;               /* of that file, for messages */
-    bool undrawn;                   /* what a module would draw stays 0: for large models whose
-                                     * values are read next */
+    bool undrawn;                   /* no random initial values, 0 instead: saves time where the
+                                     * values are read from a file next */
 } eg_params_args;
 EG_API eg_params *eg_params_open_with(const eg_params_args *);
 /* Ends the list before its scope does, and all modules and optimisers made on it; NULL is fine. */
@@ -84,7 +84,7 @@ EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path)
  * { "*.scale", "", "" }                              a parameter that no tensor has: it keeps its
  *                                                    value, and is not written
  * { "norm.gain", "model.?norm.weight", "m" }         what stands before '?' may be missing in a
- *                                                    file; it is written
+ *                                                    file; files that we write have it
  * Parts that lead a group, "(c h d) m", follow each other in it, each as wide as its parameter:
  * query, key and value of 8, 2 and 2 heads are one matrix ((8 + 2 + 2) d, m). Elsewhere, "(h c d)
  * m", parts have one size. Of several rows for one parameter, reading takes the first whose tensor
@@ -153,7 +153,7 @@ typedef struct eg_norm_new_args {
     eg_params *params;
     const char *name;
     int64_t d_model; /* needed */
-    bool rms;
+    bool rms;        /* without the mean, and without a bias */
     bool no_bias;
     double eps; /* ≥ 0: 1e-5; EG_OFF: 0 */
 } eg_norm_new_args;
@@ -205,9 +205,10 @@ typedef struct eg_positions_run_args {
 EG_API eg_positions *eg_positions_new_with(const eg_positions_args *);
 EG_API eg_tensor *eg_positions_run_with(const eg_positions_run_args *);
 
-/* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂;  x (… m), inner width f
- * .gated           y = dropout(f(x W_g + b_g) ⊙ (x W₁ + b₁)) W₂ + b₂
- * with f = eg_silu SwiGLU, eg_gelu GEGLU, eg_relu ReGLU, eg_sigmoid GLU. Shazeer 2020 */
+/* -- feed-forward: y = dropout(act(x W₁ + b₁)) W₂ + b₂;  x (… m), W₁ (m f), W₂ (f m)
+ * .gated           y = dropout(act(x W_g + b_g) ⊙ (x W₁ + b₁)) W₂ + b₂
+ * act is .activation; gated, eg_silu makes it SwiGLU, eg_gelu GEGLU, eg_relu ReGLU, eg_sigmoid GLU.
+ * Shazeer 2020 */
 typedef eg_tensor *eg_activation(eg_tensor *);
 typedef struct eg_ffn {
     const char *name;
@@ -219,12 +220,12 @@ typedef struct eg_ffn_args {
     size_t size;
     eg_params *params;
     const char *name;
-    int64_t d_model;           /* needed */
-    int64_t width;             /* of gate and up each: 4 d_model; gated, 8/3 d_model has as many
-                                * numbers as 4 d_model without a gate */
-    eg_activation *activation; /* f: eg_gelu */
-    bool gated;
-    double dropout; /* in [0, 1): 0 */
+    int64_t d_model; /* needed */
+    int64_t width;   /* f, of gate and up each: 4 d_model. With a gate and 8/3 d_model there are as
+                      * many weights as with 4 d_model and none */
+    eg_activation *activation; /* act: eg_gelu */
+    bool gated;                /* with a gate, as above */
+    double dropout;            /* probability, in [0, 1): 0 */
     bool no_bias;
     double init; /* standard deviation of a normal draw; 0: Xavier */
 } eg_ffn_args;

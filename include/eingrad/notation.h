@@ -99,8 +99,8 @@ EG_API eg_tensor *eg_spec_fail(const eg_spec *, eg_code, int term, int item, con
 #endif
     ;
 
-/* -- formulas: "j <= i & j > i - |h|", a predicate; "g*4 + r", a number ----------------------- */
-/* docs/expressions.md has the language. Here a name before brackets is a tensor, as in
+/* -- formulas: "j <= i & j > i - |h|", a predicate; "g*4 + r", a number -------------------------
+ * docs/expressions.md has the language. Here a name before brackets is a tensor, as in
  * "doc[b,i] == doc[b,j]", and every other name that is not called as a function is an index. */
 typedef struct eg_formula {
     const char *text;
@@ -116,7 +116,7 @@ typedef struct eg_formula {
     const struct eg__formula_place *place;
 } eg_formula;
 EG_API const eg_formula *eg_formula_parse(eg_ctx *, const char *who, const char *text);
-/* The same of a score, "30 * tanh(score / 30)", in which floats and the word score may occur. */
+/* Reads a score, "30 * tanh(score / 30)", in which floats and the word score may occur. */
 EG_API const eg_formula *eg_formula_score(eg_ctx *, const char *who, const char *text);
 /* True if the index occurs, as i or as |i|. */
 EG_API bool eg_formula_has(const eg_formula *, const char *name);
@@ -124,11 +124,11 @@ EG_API bool eg_formula_has(const eg_formula *, const char *name);
 EG_API bool eg_formula_reads(const eg_formula *, const char *name);
 /* True if both read the same, blanks aside: "j<=i" and "j <= i". */
 EG_API bool eg_formula_equals(const eg_formula *f, const eg_formula *g);
-/* Every i written as the number `value`, every |i| as `size`, in parentheses where they are needed;
- * NULL leaves it as it is. "j <= i", i → i + 5: "j <= (i + 5)" */
+/* Writes every index `name` as the number `value`, every |name| as `size`, in parentheses where
+ * they are needed; NULL leaves that as it is. "j <= i", i → i + 5: "j <= (i + 5)" */
 EG_API const eg_formula *eg_formula_replace(const eg_formula *, const char *name, const char *value,
                                             const char *size);
-/* "(f) & (g)"; the other one if one is NULL. Refused: numbers. */
+/* Returns "(f) & (g)"; if one of them is NULL, the other. Refused: numbers. */
 EG_API const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g);
 
 #ifdef __cplusplus

@@ -193,13 +193,15 @@ typedef struct eg_given {
 } eg_given;
 typedef struct eg_expr_args {
     size_t size;
-    const char *axes, *text;
-    eg_given with[8]; /* ends at a NULL name */
+    const char *axes; /* of the result: "b i h" */
+    const char *text; /* the formula: "x * sigmoid(x) * g[h]" */
+    eg_given with[8]; /* the tensors that it reads; ends at a NULL name */
 } eg_expr_args;
 /* eg_expr("b i h", "x * sigmoid(x) * g[h]", .with = { { "x", x }, { "g", g } }): y over `axes`,
- * each element by the formula `text`, in one pass over memory; so is the gradient. A letter is the
- * position, |i| its size, g[h] an element, and a name without brackets has all letters in order. Of
- * float tensors y is float, else i64 or bool. docs/expressions.md has the language. Refused, with a
+ * each element by the formula `text`, in one pass over memory; the gradient takes one pass, too. A
+ * letter is the position, |i| its size, g[h] an element, and a name without brackets has all
+ * letters in order. y is bool for a truth, i64 for a whole number, else of the type of the float
+ * tensors, or without any of the context's. docs/expressions.md has the language. Refused, with a
  * caret: unknown names, letters without a size, sizes that disagree, indices that can leave their
  * axis, f32 beside f64, tensors of .with that are not read. */
 EG_API eg_tensor *eg_expr_with(const eg_expr_args *);
@@ -215,31 +217,41 @@ typedef struct eg_masked {
 } eg_masked; /* { "bj", pad } */
 typedef struct eg_where_mask_args {
     size_t size;
-    const char *where; /* the predicate, "j <= i" */
-    const char
-        *axes;      /* "b i [j]": the keys in brackets; where none are, the last axis is the key */
-    int64_t offset; /* added to the query's index and to its size: 0 */
-    const int64_t *sizes; /* of the axes; NULL: those of the tensors that the predicate reads */
-    eg_given with[8];     /* what it reads, integers and bools; ends at a NULL name */
-    const char *offset_letter; /* which index the offset moves, if it could be more than one */
+    /* the predicate, "j <= i" */
+    const char *where;
+    /* of the mask, "b i [j]": the keys in brackets; if none are, the last axis is the key */
+    const char *axes;
+    /* is added to the position of the query's index and to its size: 0 */
+    int64_t offset;
+    /* of the axes; NULL: those that the string gives (j=8), else those of the tensors that the
+     * predicate reads */
+    const int64_t *sizes;
+    /* the tensors that it reads, of integers and bools; ends at a NULL name */
+    eg_given with[8];
+    /* which index the offset moves, "i"; NULL: the only one of the predicate that is no key */
+    const char *offset_letter;
 } eg_where_mask_args;
-/* eg_where_mask(cx, "j <= i", "i [j]", 3, sizes): the predicate as bool over `axes`. An offset that
- * no index of the predicate takes changes nothing. Refused: see .where of softmax. */
+/* eg_where_mask(cx, "j <= i", "i [j]", 3, sizes): the predicate as bool over `axes`. An offset
+ * changes nothing if the predicate has no index that it could move. Refused: a predicate that
+ * cannot be read, sizes that are not known or disagree, indices that can leave their axis, an
+ * offset that could move several indices, without .offset_letter. */
 EG_API eg_tensor *eg_where_mask_with(eg_ctx *, const eg_where_mask_args *);
 typedef struct eg_softmax_args {
     size_t size;
-    const char *spec;
+    const char *spec; /* axes of x, "b h i [j]", "[s t]": the sums run over those in brackets */
     eg_tensor *x;
-    const char *where;
-    eg_given with[8]; /* what `where` reads: { "doc", doc }; ends at a NULL name */
-    eg_masked keep, bias;
+    const char *where; /* the entries that take part: "j <= i"; NULL: all */
+    eg_given with[8];  /* what `where` reads: { "doc", doc }; ends at a NULL name */
+    eg_masked keep;    /* { "bj", t }: those where t is true; bool or integer */
+    eg_masked bias;    /* { "hij", t }: t is added to x */
     /* the places before the first query, as in a cache: the query's index in `where` begins there,
-     * and its size |i| counts them, too */
+     * and its size |i| counts them, too: 0. An offset that moves nothing is refused */
     int64_t offset;
-    /* which index that is, "i"; needed where `where` has more than one that is not bracketed */
+    /* which index that is, "i"; NULL: the only one in `where` that is not in brackets; if there are
+     * several, an offset is refused */
     const char *offset_letter;
 } eg_softmax_args;
-/* y = e^x / Σ e^x over the bracketed axes "b h i [j]", "[s t]" */
+/* y = e^x / Σ e^x */
 EG_API eg_tensor *eg_softmax_with(const eg_softmax_args *);
 /* y = x − ln Σ e^x   masked entries −inf */
 EG_API eg_tensor *eg_log_softmax_with(const eg_softmax_args *);
@@ -247,25 +259,26 @@ EG_API eg_tensor *eg_log_softmax_with(const eg_softmax_args *);
 /* -- norms, losses, dropout ------------------------------------------------------------------- */
 typedef struct eg_norm_args {
     size_t size;
-    const char *spec;
-    eg_tensor *x, *gain, *bias;
-    double eps;
+    const char *spec; /* axes of x, "b l [d]": those in brackets are normalised */
+    eg_tensor *x;
+    eg_tensor *gain, *bias; /* of the shape of the bracketed axes; NULL: none */
+    double eps;             /* ≥ 0: 1e-5; EG_OFF: 0 */
 } eg_norm_args;
-/* y = (x − mean)/√(var + eps) gain + bias over [d]; eps 1e-5, EG_OFF: 0, and then y and dx are 0
- * where all x are equal; gain, bias have the bracketed shape. Ba et al. 2016 */
+/* y = (x − mean)/√(var + eps) gain + bias. With an eps of 0, y and dx are 0 where all x of a row
+ * are equal. Ba et al. 2016 */
 EG_API eg_tensor *eg_layernorm_with(const eg_norm_args *);
-/* y = x/√(mean x² + eps) gain. Zhang, Sennrich 2019 */
+/* y = x/√(mean x² + eps) gain; a bias is refused. Zhang, Sennrich 2019 */
 EG_API eg_tensor *eg_rmsnorm_with(const eg_norm_args *);
 typedef struct eg_cross_entropy_args {
     size_t size;
-    /* "b l [v]", target (b l) i32 or i64 class numbers */
-    const char *spec;
-    eg_tensor *logits, *target;
-    int64_t ignore;   /* targets with this number do not count; EG_OFF: number 0; default: none */
-    double smoothing; /* ε: the target is (1−ε) one-hot + ε/n. Szegedy et al. 2016 */
-    bool each;        /* one loss per target instead of their mean */
-    /* adds z_loss (ln Σ e^logits)² to each: keeps logits from drifting. Chowdhery et al. 2022
-     * (PaLM): 1e-4 */
+    const char *spec; /* axes of the logits, "b l [v]": the classes in brackets */
+    eg_tensor *logits;
+    eg_tensor *target; /* (b l) the numbers of the classes, i32 or i64 */
+    int64_t ignore;    /* targets with this number do not count; EG_OFF: number 0; 0: all count */
+    double smoothing;  /* ε: the target is (1−ε) one-hot + ε/n: 0. Szegedy et al. 2016 */
+    bool each;         /* one loss per target instead of their mean */
+    /* a factor: z_loss (ln Σ e^logits)² is added to each loss, which keeps logits from drifting: 0.
+     * Chowdhery et al. 2022 (PaLM) take 1e-4 */
     double z_loss;
 } eg_cross_entropy_args;
 /* mean of −ln softmax(logits)[target]; 0 if all are ignored; a class out of range is refused */
@@ -304,26 +317,24 @@ EG_API eg_tensor *eg_cumprod(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b);
 typedef struct eg_sort_args {
     size_t size;
-    const char *spec;
+    const char *spec; /* axes of x, "b [l]": the one to sort along in brackets */
     eg_tensor *x;
     bool descending;
-    eg_tensor **order;
+    eg_tensor **order; /* becomes what eg_argsort returns; NULL: not wanted */
 } eg_sort_args;
-/* "b [l]": x in rising order, equals in theirs; a NaN is the largest. *order: eg_argsort's result
- */
+/* x in rising order; equal elements stay in their order, and a NaN is the largest */
 EG_API eg_tensor *eg_sort_with(const eg_sort_args *);
-/* i64: the places along [l] that put x in order */
+/* i64: the indices along [l] that put x in order */
 EG_API eg_tensor *eg_argsort_with(const eg_sort_args *);
 typedef struct eg_topk_args {
     size_t size;
-    const char *spec;
+    const char *spec; /* axes of x, "b [l]"; "b [l] -> b" with k = 1 drops the axis */
     eg_tensor *x;
     int64_t k;
     bool smallest;
-    eg_tensor **order;
+    eg_tensor **order; /* becomes their indices along [l], i64; NULL: not wanted */
 } eg_topk_args;
-/* "b [l]", x, 3: the first k of falling order (.smallest: rising); *order: their places; "b [l] ->
- * b", x, 1: without the axis of size 1 */
+/* The k largest (.smallest: the k smallest) elements, the largest (smallest) first */
 EG_API eg_tensor *eg_topk_with(const eg_topk_args *);
 /* x where column − row ≤ k, else 0; last two axes */
 EG_API eg_tensor *eg_tril(eg_tensor *x, int64_t k);

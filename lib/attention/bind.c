@@ -72,8 +72,7 @@ static bool keys_are_meant(const roles *r)
     return false;
 }
 
-/* Finds which letters are summed, which are keys, and the axes of the scores. False after an error.
- */
+/* Finds which letters are summed, the keys, and the axes of the scores. False after an error. */
 static bool assign(roles *r, const eg_bound *b)
 {
     static const char *const operand[] = { "query", "key", "value" };
@@ -180,8 +179,7 @@ static bool weights_order(const roles *r, int names, int *order)
     return true;
 }
 
-/* -- the bound string as an eg_attention_plan
- * ------------------------------------------------------ */
+/* -- the bound string as an eg_attention_plan -------------------------------------------------- */
 static eg_part part_of(unsigned in)
 {
     return is_dot(in)            ? EG_PART_DOT
@@ -289,7 +287,7 @@ static eg_tensor *result(const roles *r, const eg_attention_plan *a, eg_tensor *
 }
 
 /* -- what else is asked for ------------------------------------------------------------------- */
-/* The scores, or the weights, as a function of the caller's changes them: `option` is its name,
+/* Returns the scores, or the weights, changed by a function of the caller: `option` is its name,
  * `what` they are. It sees their axes in the order of the weights. */
 static eg_tensor *changed(eg_tensor *(*f)(void *, eg_tensor *), const char *option,
                           const char *what, void *user, eg_tensor *s, int rank, const int *order)

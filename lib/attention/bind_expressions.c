@@ -161,6 +161,7 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
     eg_expression_source *const both[] = { where, score };
     const eg_addition *alibi = f->score ? &f->of_score[f->score - 1] : NULL;
     if (alibi && alibi->kind != EG_ADD_DISTANCE) alibi = NULL;
+    for (int r = 0; r < m->rank; r++) queries |= (uint32_t)query[r] << r;
     for (int k = 0; k < 2 && m->offset; k++) {
         eg_expression_source bare = *both[k];
         bare.additions = 0;
@@ -169,7 +170,6 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
         if (!e) return false;
         positions |= e->positions, sizes |= e->sizes;
     }
-    for (int r = 0; r < m->rank; r++) queries |= (uint32_t)query[r] << r;
     /* unless the call says which, letters of the query alone go before those of batches and heads
      */
     if (!m->offset_letter && positions & queries) positions &= queries;
@@ -221,10 +221,25 @@ static void readables_of(eg_attention_texts *t, const eg_given_tensors *given, c
         t->least[k] = r[k].least, t->most[k] = r[k].most;
     }
 }
-/* Parses the expression of a source, if there is one, and checks its indices. False after an error.
- */
-static bool parsed_text(eg_ctx *cx, const eg_expression_source *s, const int64_t *size,
-                        const eg_attention_texts *t, eg_expression **e)
+/* True if no index of the score can leave its tensor in pairs that the predicate allows. Both have
+ * been parsed before. */
+static bool inside_where(eg_ctx *cx, const eg_expression_source *s, const char *where,
+                         const eg_box *box)
+{
+    static const char form[] = "(%s) ? (%s) : 0.0";
+    const size_t room = strlen(where) + strlen(s->text) + sizeof form;
+    char *text = eg__alloc(cx, room);
+    if (!text) return false;
+    snprintf(text, room, form, where, s->text);
+    eg_expression_source both = *s;
+    both.text = text, both.additions = 0;
+    const eg_expression *e = eg__expression_parse(cx, &both);
+    return e && eg__expression_inside(cx, &both, e, box);
+}
+/* Parses the expression of a source, if there is one, and checks its indices: of a score in the
+ * pairs that `where` allows (NULL: in all). False after an error. */
+static bool parsed_text(eg_ctx *cx, const eg_expression_source *s, const char *where,
+                        const int64_t *size, const eg_attention_texts *t, eg_expression **e)
 {
     static const int64_t none[EG_RANK_MAX];
     eg_box box = { .low = none, .high = size, .size = size };
@@ -232,7 +247,14 @@ static bool parsed_text(eg_ctx *cx, const eg_expression_source *s, const int64_t
     if (!s->text && !s->additions) return true;
     memcpy(box.least, t->least, sizeof box.least);
     memcpy(box.most, t->most, sizeof box.most);
-    return (*e = eg__expression_parse(cx, s)) && eg__expression_fits(cx, s, *e, &box);
+    if (!(*e = eg__expression_parse(cx, s))) return false;
+    const bool joined = where && s->text && (*e)->reads &&
+                        (*e)->nodes + t->where->nodes + 4 < EG_NODES_MAX &&
+                        strlen(where) + strlen(s->text) < 3900;
+    if (!joined || !inside_where(cx, s, where, &box))
+        return !eg__failed(cx) && eg__expression_fits(cx, s, *e, &box);
+    eg__expression_settle(s, *e, &box);
+    return true;
 }
 bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_attention_args *o,
                          const int *term, const bool *query)
@@ -272,8 +294,8 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
     score.predicate = false, score.score = score.number = true;
     if (!letter_moved(cx, &where, &score, m, &f, query, &moved)) return false;
     if (moved >= 0) where.moved = score.moved = moved, where.offset = score.offset = m->offset;
-    if (!parsed_text(cx, &where, size, t, &t->where) ||
-        !parsed_text(cx, &score, size, t, &t->score))
+    if (!parsed_text(cx, &where, NULL, size, t, &t->where) ||
+        !parsed_text(cx, &score, o->where, size, t, &t->score))
         return false;
     return eg__given_used(cx, "attention", &given, t->where, t->score, ".where or .score");
 }

@@ -2,10 +2,10 @@
  * finite.
  *
  * The weight of a pair that a mask forbids is 0, but 0 NaN and 0 inf are NaN, so that a plain
- * einsum would let what is forbidden in. Here a number that is not finite counts in the pairs that
+ * einsum would let forbidden numbers in. Here a number that is not finite counts in the pairs that
  * the masks allow and in no other. Everything else is einsum's, bit by bit: the einsum runs on
- * operands in which such numbers are 0, and their pairs are added one by one. The usual case pays
- * for one look at q, k and v, and in the gradient at g.
+ * operands in which such numbers are 0, and their pairs are added one by one. If all numbers are
+ * finite, the cost is one pass over q, k and v to see that, and over g in the gradient.
  *
  * A function .score_fn may mask as well, where nothing here can see it: a pair whose score has the
  * cotangent 0 then counts as forbidden in the gradients of q and k. */
@@ -132,8 +132,7 @@ static void masked_add(eg_tensor *y)
 }
 
 /* -- attention_product: y = Σ a b by labels, where a number that is not finite counts in allowed
- * pairs alone,  da = Σ g b, db = Σ g a: the same row --------------------------------------------
- */
+ * pairs alone;  da = Σ g b, db = Σ g a, each by the same row */
 static bool masked_shape(eg_tensor *y)
 {
     const masked *a = y->attr;

@@ -68,8 +68,8 @@ static bool fused_place(eg_flash *f, const eg_attention_plan *a, const eg_tensor
     return eg__flash_bound(y->cx, f, lanes);
 }
 
-/* -- the composed form, made of views of the operands that nothing else was made of, so that
- * derivatives by them end there */
+/* -- the composed form. It is made of new views of the operands, so that derivatives by the views
+ * end there */
 static void detached_operands(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **x)
 {
     from_operands(a, operand, x);
@@ -97,8 +97,7 @@ static bool forward_c128(eg_tensor *y)
 }
 
 /* -- attention's gradient: the cotangents of q, k, v, the sink and of those tensors that are
- * wanted, one after the other in one axis
- * -------------------------------------------------------------- */
+ * wanted, one after the other in one axis */
 static const eg_op attention_op, gradient_op;
 /* Lists the first operands of a row whose cotangents its gradient has; NULL in the place of others.
  * Returns how many operands there are. */
@@ -413,8 +412,7 @@ bool eg__flash_suits(const eg_attention_plan *a, eg_dtype dtype)
     return queries >= FUSED_LENGTH && keys >= FUSED_LENGTH && eg__flash_possible(a, dtype);
 }
 
-/* A batch letter that an operand lacks is expanded: its gradient is then summed by the view's rule.
- */
+/* Expands an operand along batch letters that it lacks; the view's rule then sums its gradient. */
 static eg_tensor *fused_whole(eg_attention_plan *a, int term, eg_tensor *x)
 {
     uint16_t label[EG_RANK_MAX];

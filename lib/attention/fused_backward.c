@@ -300,7 +300,7 @@ static void write_out(const eg_flash *f, const eg_flash_batch *b, eg_stretch lan
             (eg_stretch){ kind, 0, columns }, at, from + i * step,
             f->data[at] + b->at[at] * f->width);
 }
-/* Writes dQ of a batch, of blocks that are not begun zeros. */
+/* Writes dQ of a batch: zeros for blocks that are not begun. */
 static void write_dq(const back *w, const eg_flash_batch *b, char *dq, const uint8_t *begun)
 {
     const eg_flash *f = w->f;
@@ -336,7 +336,7 @@ static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
             eg__real_at(f, r->mean, i);
     }
 }
-/* One batch, or one split of its keys; the sinks of r are set. */
+/* Computes one batch, or one split of its keys; the sinks of r are set. */
 static void back_piece(const back *w, room r, int64_t piece)
 {
     const eg_flash *f = w->f;

@@ -1,5 +1,5 @@
-/* tiles.c: where the elements of attention's operands lie, to and from panels; dropout in a tile.
- */
+/* tiles.c: where the elements of attention's operands lie; packing them into panels and back;
+ * dropout in a tile. */
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>

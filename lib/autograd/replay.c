@@ -11,7 +11,7 @@
 
 #define H 0x1p-100
 
-/* Is what t read of operand i what evaluating it again gives? A repeated node gives what it had
+/* True if evaluating operand i again gives what t read of it. A repeated node gives what it had
  * when it was made. */
 static bool replay_fresh(const eg_sweep *s, const eg_tensor *t, int i)
 {

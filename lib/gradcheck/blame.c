@@ -1,6 +1,6 @@
-/* blame.c: an entry is wrong: by whose fault? The rules of the user's rows are held against their
+/* blame.c: finds what makes an entry wrong. The rules of the user's rows are compared with their
  * own forward element by element (contract_derivatives.c did so along one direction), hooks are
- * called, and checkpoints are named. Rows of the table are not accused: an entry may be wrong by
+ * called, and checkpoints are named. Rows of the table are not named: an entry may be wrong by
  * the numbers, and they are tested elsewhere. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>

@@ -1,4 +1,4 @@
-/* contracts.c: what every row promises, asked of one recorded node, whatever its entries say:
+/* contracts.c: tests what every row promises on one recorded node, whatever its entries say:
  *
  *     the cotangent is linear in g, for any g and any layout of it, and the same when asked again,
  *     in another order, after other calls, and while nothing is recorded;
@@ -15,12 +15,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { DISTINCT = 24 }; /* nodes of one history that are asked */
+enum { DISTINCT = 24 }; /* nodes of one history that are tested */
 
-/* In the order in which they are asked; the first that is broken is told. */
+/* In the order in which they are tested; the first that is broken is reported. */
 static const struct {
     bool (*holds)(eg__asked *);
-    bool any_layout; /* gives it operands of any layout */
+    bool any_layout; /* calls it with operands of any layout */
 } contract_list[] = {
     { eg__writes_nothing, false },
     { eg__same_again, false },
@@ -45,7 +45,8 @@ static void contract_signs(eg__asked *k, int i)
     if (eg__contract_ask(k->y, g, i, &d) && d && eg__all_finite(d))
         eg__breaks(k, i, "is not linear in g: where g has negative elements it is no number");
 }
-/* The row on copies of the node's operands; false: it cannot be asked alone, or has no value. */
+/* Applies the row to copies of the node's operands. False if it cannot be tested alone, or has no
+ * value. */
 static bool contract_open(eg__asked *k)
 {
     const eg_tensor *t = k->t;
@@ -97,8 +98,8 @@ bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t room, int *
     return good;
 }
 
-/* Is the cotangent made of numbers that were read out of g? Then nothing can be differentiated
- * through it. */
+/* True if the cotangent is made of numbers that were read out of g, so that nothing can be
+ * differentiated through it. */
 static bool rule_is_raw(const eg_tensor *t)
 {
     eg_ctx *cx = t->cx;
@@ -117,7 +118,7 @@ static bool rule_is_raw(const eg_tensor *t)
     return raw;
 }
 
-/* Was a node like t asked already? Of one row, with equal attributes and shapes. */
+/* True if a node like t was tested already: of the same row, with equal attributes and shapes. */
 static bool asked_already(const eg_tensor *t, eg_tensor *const *asked, int n)
 {
     for (int k = 0; k < n; k++) {

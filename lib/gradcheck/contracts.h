@@ -20,7 +20,7 @@ typedef struct eg__asked {
 } eg__asked;
 
 /* -- contract_tensors.c ----------------------------------------------------------------------- */
-/* Writes down that the row breaks its promise, and an error of cx behind it, which is forgotten
+/* Notes in words that the row breaks its promise, and an error of cx behind it, which is forgotten
  * unless it is want of memory. operand −1: the result. Returns false. */
 bool eg__breaks(eg__asked *, int operand, const char *words);
 /* Returns the elements of a row-major f64 tensor. */
@@ -40,8 +40,7 @@ eg_tensor *eg__contract_apply(const eg__asked *, eg_tensor *const *x);
 /* Sets *d to the rule's answer for operand i of y, NULL if it has none. False after an error. */
 bool eg__contract_ask(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d);
 
-/* -- contract_values.c: each contract is true if the row keeps it, or if it cannot be asked -----
- */
+/* -- contract_values.c: each is true if the row keeps the contract or cannot be tested ---- */
 /* Asked again, in another order, after other calls, while nothing is recorded. */
 bool eg__same_again(eg__asked *);
 /* The rule writes neither to g, nor to the result, nor to operands. */
@@ -64,8 +63,7 @@ bool eg__derivative_at(eg__asked *, eg_tensor *const *x, const char *where, bool
 /* Where the cotangent has a gradient of its own, that is its derivative. */
 bool eg__second_order(eg__asked *);
 
-/* -- contract_elsewhere.c: the rule is the derivative of the row's own forward ------------------
- */
+/* -- contract_elsewhere.c: the rule is the derivative of the row's own forward ---------------- */
 bool eg__derivative_here(eg__asked *);
 /* With operands moved: a factor that is 0 or 1 at this point hides a rule. */
 bool eg__derivative_moved(eg__asked *);

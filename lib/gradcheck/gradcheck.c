@@ -1,5 +1,5 @@
-/* gradcheck.c: does the gradient of f agree with derivatives of f found without it, entry by entry,
- * and was anything tested?
+/* gradcheck.c: compares the gradient of f, entry by entry, with derivatives of f that are found
+ * without it, and finds out whether anything was tested.
  *
  * L(x) = ⟨f(x), W⟩ with one fixed random W, or each element of f(x) with .full, all in f64
  * (probe.c). The k-th order is the first of x → Σ ⟨∂L/∂x, V⟩ of the order below, with fixed random

@@ -183,8 +183,7 @@ bool eg__off_tape(eg__trial *, eg_report *);
 bool eg__noise(eg__trial *);
 bool eg__gradient_noise(eg__trial *, const double *a);
 
-/* -- rounding.c: what one rounding in each operation does, by random rounding -------------------
- */
+/* -- rounding.c: what one rounding in each operation does, by random rounding ----------------- */
 /* Sets `of` to the standard deviations of the rounding of the gradient a of output `out`, −1: of
  * ⟨f, W⟩; if a is NULL, of f's elements and, last, of ⟨f, W⟩. Infinite where rounding decides
  * whether the number is finite. All 0 where f refuses to be rounded. False after an error. */
@@ -270,11 +269,11 @@ typedef struct eg__shadow {
 } eg__shadow;
 bool eg__precision(eg__shadow *, eg_report *);
 
-/* -- kinks.c: are the analytic values of these entries a subgradient? -------------------------- */
+/* -- kinks.c: *is: the analytic values of these entries are a subgradient ---------------------- */
 bool eg__subgradient(eg__trial *, const double *a, int64_t count, const int64_t *vars, bool *is);
 
-/* -- blame.c: an entry is wrong: by whose fault? Notes for rules that disagree with their own
- * forward in some element, for hooks and checkpoints, or that nothing on the tape is at fault. */
+/* -- blame.c: what makes an entry wrong. Adds notes for rules that disagree with their own forward
+ * in some element, for hooks and checkpoints, or one that nothing on the tape is at fault. */
 /* cut: a note has named an operation without a gradient already. False after an error. */
 bool eg__blame(eg__trial *, eg_report *, bool cut);
 /* Notes what f reads of tensors that are older than the check and not among the inputs. */

@@ -1,5 +1,5 @@
-/* points.c: what one point hides another one shows. A factor that happens to be 0 or 1, a
- * symmetric matrix, a saturated softmax: the check is repeated along one random direction of each
+/* points.c: other points, which show what one point may hide: a factor that happens to be 0 or 1, a
+ * symmetric matrix, a saturated softmax. The check is repeated along one random direction of each
  * input where all inputs are moved together, and of the entries that no point has covered yet where
  * their input is scaled or drawn again. A direction that disagrees is halved until one entry is
  * left. */
@@ -114,7 +114,7 @@ static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
     return v == EG_KINK ? EG_NOISE : v;
 }
 
-/* A part of a group that is WRONG: all variables of rank from … to − 1 in it. */
+/* Looks at a part of a group that is WRONG: its variables of rank from … to − 1. */
 static eg_verdict group_part(points *p, const bool *all, int64_t from, int64_t to, eg__slope *s,
                              double *a)
 {
@@ -125,9 +125,9 @@ static eg_verdict group_part(points *p, const bool *all, int64_t from, int64_t t
     }
     return group_verdict(p, s, a);
 }
-/* Which entry of a group that is WRONG? Halves of it, then the worst of the last few; the group
- * itself where neither half is wrong, and one of them is not clear. False if both halves are right,
- * or each of the few by itself is not wrong: the step did not suit all of them. */
+/* Finds the entry that makes a group WRONG: in halves of it, then among the last few. It is the
+ * group itself where neither half is wrong, and one of them is not clear. False if both halves are
+ * right, or each of the few by itself is not wrong: the step did not suit all of them. */
 static bool locate(points *p, eg_entry *e, int input, const char *where, eg__slope s, double a)
 {
     eg__trial *c = &p->t;

@@ -1,6 +1,6 @@
-/* precision.c: f in f32, as it will run: is there a NaN or an infinity where f64 has none, or are
- * digits lost that f64 does not lose? What f64 loses to cancellation is known from the measured
- * noise of f, and f32 may lose as much in proportion. */
+/* precision.c: evaluates f in f32, as it will run, and reports a NaN or an infinity where f64 has
+ * none, and digits that f32 loses and f64 does not. What f64 loses to cancellation is known from
+ * the measured noise of f, and f32 may lose as much in proportion. */
 #include "gradcheck/contracts.h"
 #include <math.h>
 

@@ -20,8 +20,9 @@ static bool alias_ours(const eg_alias *a, const char *ours, const char **digits,
     return *count && !strcmp(*digits + *count, star + 1);
 }
 
-/* theirs of a parameter: '*' in ours stands for a number, which '*' in theirs repeats; '#' is
- * `head`, if that is not negative; bare: without what stands before a '?' */
+/* Writes the file's name of the parameter `ours` to out: '*' becomes the number that '*' of the row
+ * stands for in ours, '#' becomes `head` unless that is negative; bare: without what stands before
+ * '?'. False if the row is about other parameters, or the name is too long. */
 static bool named(const eg_alias *a, const char *ours, const char *under, int64_t head, bool bare,
                   char *out)
 {
@@ -72,9 +73,10 @@ static bool alias_leaves_out(const eg_alias *list, const char *name)
 }
 
 /* -- sizes by letter -------------------------------------------------------------------------- */
-/* theirs of `one` through `a`: its shape, the specs that turn it into ours and back (they live in
- * the scope that is open), and the axis of ours that '#' counts. Of parts that follow each other on
- * one axis, `joined`, shape and specs are those of this part alone; −1: there are none. */
+/* How row `a` stores the parameter `one`: the shape of the tensor in the file, the specs that turn
+ * it into the parameter and back (which live in the open scope), and the axis of the parameter that
+ * '#' counts. If parts follow each other on one axis of the tensor, `joined` is that axis, and
+ * shape and specs are those of this part alone; else it is −1. */
 typedef struct plan {
     int rank;
     int64_t dims[EG_RANK_MAX];
@@ -83,8 +85,8 @@ typedef struct plan {
     bool heads;
 } plan;
 
-/* The shape of theirs, from the sizes of our letters; false if it has a letter that we lack, or is
- * too large. */
+/* Sets the shape of the file's tensor from the sizes of the parameter's letters. False if it has
+ * another letter, or is too large. */
 static bool alias_dims(const eg_named *one, const eg_spec *ours, const eg_alias *a,
                        const eg_spec *theirs, plan *p)
 {
@@ -103,7 +105,7 @@ static bool alias_dims(const eg_named *one, const eg_spec *ours, const eg_alias 
     return true;
 }
 
-/* A spec of our letters, each that stands in theirs with its size: "h=8". */
+/* Returns `theirs` with the size of each letter that `ours` has: "h=8". */
 static const eg_spec *alias_sized(const eg_named *one, const eg_spec *ours, const eg_spec *theirs)
 {
     const eg_spec *sized = theirs;
@@ -149,7 +151,7 @@ static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
     return (!p->heads || p->counted >= 0) && !eg_error(cx);
 }
 
-/* its name under p, or NULL */
+/* Returns the parameter's name without the prefix of p; NULL if it has another prefix. */
 static const char *relative(const eg_params *p, const eg_named *one)
 {
     const char *prefix = eg__nn_prefix(p);
@@ -157,8 +159,8 @@ static const char *relative(const eg_params *p, const eg_named *one)
     return strncmp(one->name, prefix, n) ? NULL : one->name + n;
 }
 
-/* The parameter that is part `part` of the tensor of which `name` is one through `a`, and its plan;
- * NULL: none, or in another shape. */
+/* Row `a` stores the parameter `name` as a part of a tensor. Returns the parameter that is part
+ * `part` of the same tensor, and its plan; NULL if there is none, or one of another shape. */
 static const eg_named *alias_part(const eg_params *p, const eg_alias *list, const eg_alias *a,
                                   const char *name, int part, plan *q)
 {
@@ -192,9 +194,9 @@ typedef struct source { /* what is read from */
     bool bare;  /* the last tensor that was found lacks what stands before '?' */
 } source;
 
-/* Part a->part of a tensor in which parts follow each other on an axis: the sizes before it, and of
- * all in `whole`. A part that the model has no parameter for (a bias that it does without) is as
- * wide as this one. */
+/* Where part a->part begins in a tensor whose parts follow each other on an axis: returns the sum
+ * of the sizes before it; `whole` becomes the plan of the whole tensor. A part that is no parameter
+ * of the model (a bias that it has not) counts as wide as this one. */
 static int64_t alias_offset(const source *s, const eg_alias *a, const char *name, const plan *p,
                             plan *whole)
 {
@@ -228,8 +230,8 @@ static int read_one(const source *s, const eg_named *one, const char *name, cons
     return s->check ? (eg_ok(in) && eg_ok(to) ? 0 : -1) : eg_assign(to, in);
 }
 
-/* True if the tensor of the row is in the file, with what stands before '?' or without; theirs: its
- * name. */
+/* True if the tensor of the row is in the file, with what stands before '?' or without it; its name
+ * is written to theirs. */
 static bool alias_found(source *s, const eg_alias *a, const char *name, char *theirs)
 {
     const int forms = strchr(a->theirs, '?') ? 2 : 1;
@@ -244,7 +246,8 @@ static bool alias_found(source *s, const eg_alias *a, const char *name, char *th
     return false;
 }
 
-/* the first of the list whose tensor is in the file */
+/* Reads a parameter by the first row of the list whose tensor is in the file. Returns 0, or −1
+ * after an error. */
 static int read_param(source *s, const eg_named *one, const char *name)
 {
     char theirs[NAME];
@@ -366,9 +369,8 @@ static bool alias_emit(out *o, const char *name, eg_tensor *x)
     return true;
 }
 
-/* All the parts of a tensor of theirs, in their order, and the spec of each; false if one is
- * missing or does not fit beside the first. uneven: parts that follow each other may differ in
- * size. */
+/* Lists the parts of a tensor of the file, in their order. False if one is missing or does not fit
+ * beside the first. uneven: parts that follow each other may differ in size. */
 enum { PARTS = 8 };
 static bool gathered(const eg_params *p, const eg_alias *list, const eg_alias *a, const char *name,
                      bool uneven, eg_tensor **xs)

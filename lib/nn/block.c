@@ -2,8 +2,8 @@
 #include "nn.h"
 #include <limits.h>
 
-/* -- feed-forward: y = dropout(f(x W₁ + b₁)) W₂ + b₂; gated: dropout(f(x W_g + b_g) ⊙ (…)) W₂ + b₂
- */
+/* -- feed-forward: y = dropout(act(x W₁ + b₁)) W₂ + b₂; gated: act(x W_g + b_g) ⊙ (x W₁ + b₁) in
+ * the place of act(…) */
 eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
 {
     OPTIONS(eg_ffn_args, a, given);

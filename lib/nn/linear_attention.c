@@ -35,7 +35,7 @@ static const eg_spec *linear_with(const eg_spec *s, const char *name)
     return eg_spec_insert(s, 0, -1, name);
 }
 
-/* Reads the spec into t. False after an error. */
+/* Reads the string of a call into t. False after an error. */
 static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
 {
     static const char form[] = "three operands and an output are needed, without groups";
@@ -71,7 +71,7 @@ static int linear_axis_of(const terms *t, int term, const char *name)
     return eg_spec_axis(t->all, term, name);
 }
 
-/* axis of n·chunk places as (n, chunk), `value` where there are none */
+/* Splits an axis of places into (n, chunk), filled up with `value`. */
 static eg_tensor *chunked(eg_tensor *x, int axis, int64_t chunk, int64_t n, double value)
 {
     int64_t dims[EG_RANK_MAX], more = n * chunk - eg_dim(x, axis);
@@ -93,7 +93,8 @@ static eg_tensor *linear_merged(eg_tensor *x, int axis, int64_t length)
 }
 
 /* -- causal, by chunks ------------------------------------------------------------------------ */
-/* n chunks of queries c and keys u, as indices; the operands cut into them. */
+/* A causal call by chunks: the indices n of a chunk, c of a query and u of a key in it; the strings
+ * of the operands that are cut into chunks. */
 typedef struct chunks {
     const terms *t;
     const char *n, *c, *u;
@@ -125,7 +126,7 @@ static void chunk_specs(chunks *p, const terms *t, const eg_spec *decay, int64_t
     p->vs = cut_spec(t->term[V], t->j, p->n, p->u);
     p->ys = cut_spec(t->term[Y], t->i, p->n, p->c);
     p->state = linear_without(t->term[K], t->j);
-    /* heads that share keys, and not their decay */
+    /* letters of heads that share keys, but not a decay */
     for (int k = 0; decay && k < decay->indices; k++)
         if (!in(t, K, decay->index[k].name)) p->state = linear_with(p->state, decay->index[k].name);
     p->state = linear_with(p->state, t->e);
@@ -133,7 +134,8 @@ static void chunk_specs(chunks *p, const terms *t, const eg_spec *decay, int64_t
     p->scored = linear_with(linear_with(linear_with(t->front, p->n), p->c), p->u);
 }
 
-/* Without decay. Query i sees keys up to i + seen: the first `seen` keys are everybody's. */
+/* The sums without decay. Query i sees keys up to i + seen: every query sees the first `seen` keys.
+ * first: the state before all keys, NULL: 0; *next becomes that after them. */
 static eg_tensor *causal(chunks *p, eg_tensor *k, eg_tensor *v, int64_t seen, eg_tensor *first,
                          eg_tensor **next)
 {
@@ -173,7 +175,7 @@ static eg_tensor *products(eg_tensor *a)
     return eg_tril(eg_cumprod("... [c] u", x), 1);
 }
 
-/* a at each of the places of a new last axis */
+/* Returns a, repeated along a new last axis of places. */
 static eg_tensor *at_each_place(eg_tensor *a, int64_t places)
 {
     int64_t dims[EG_RANK_MAX] = { 0 };
@@ -189,8 +191,8 @@ static eg_tensor *einsum3(const eg_spec *a, const eg_spec *b, const eg_spec *c, 
     return eg_einsum(eg__nn_spec(eg_spec_join(3, all, y)), x0, x1, x2);
 }
 
-/* With decay a, whose indices are `of`, over all keys: the states S_n before each chunk are S_{n+1}
- * = A_n S_n + Σ_u (what is left of u at the chunk's end) k_u v_u, A_n the whole chunk's decay. */
+/* The sums with decay a, whose indices are `of`, over all keys. The states before the chunks are
+ *     S_{n+1} = A_n S_n + Σ_u (Π_{s>u} a_s) k_u v_u,   A_n = Π_s a_s, s in chunk n */
 static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tensor *a,
                                  const eg_spec *of, eg_tensor *first, eg_tensor **next)
 {
@@ -204,7 +206,7 @@ static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tenso
     k = chunked(k, linear_axis_of(t, K, t->j), p->chunk, p->count, 0);
     v = chunked(v, linear_axis_of(t, V, t->j), p->chunk, p->count, 0);
     const eg_spec *rest = at < 0 ? of : linear_without(of, t->j), *head = rest;
-    if (at >= 0) { /* (n … c); what fills the last chunk up leaves the state as it is */
+    if (at >= 0) { /* (n … c); 1s fill the last chunk up and leave the state as it is */
         head = eg_spec_insert(rest, 0, 0, p->n);
         a = eg_einsum(eg__nn_joined(cut_spec(of, t->j, p->n, p->c), NULL, linear_with(head, p->c)),
                       chunked(a, at, p->chunk, p->count, 1));
@@ -259,7 +261,7 @@ static eg_tensor *linear_kept(const terms *t, int term, eg_tensor *x, const eg_m
                  eg_cast(keep->x, EG_BOOL));
 }
 
-/* x / total, and 0 where there is nothing to divide by */
+/* Returns x / total, and 0 where the total is 0. */
 static eg_tensor *linear_share(eg_tensor *x, eg_tensor *total, const char *spec)
 {
     eg_tensor *none = eg_eq(total, eg_zeros_like(total));
@@ -276,7 +278,7 @@ static bool says_causal(const terms *t, const char *where)
                              eg_formula_replace(causal, "query", t->i, NULL));
 }
 
-/* True after recording what is wrong with .where and .keep. */
+/* True, after an error, if .where, .keep or what needs .where cannot be used. */
 static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const terms *t,
                          bool *is_causal)
 {
@@ -342,7 +344,8 @@ static const eg_spec *decay_indices(eg_ctx *cx, const eg_linear_attention_args *
            NULL;
 }
 
-/* y of a causal call, e one number longer where it is normalised; q, k and v are ready. */
+/* Returns y of a causal call from φ(q), φ(k) and v; beside the values e then has one number more
+ * for the denominator, unless there is none. */
 static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, const eg_spec *decay,
                             bool channels, eg_tensor *q, eg_tensor *k, eg_tensor *v)
 {
@@ -365,7 +368,7 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
     return more ? eg_slice_axis(y, yi, more, EG_END, 1) : y;
 }
 
-/* the same weights, as a softmax would show them: O(length²), on request only */
+/* Returns the weights, over all pairs, which only a caller that asks for them needs. */
 static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const eg_spec *decay,
                         eg_tensor *q, eg_tensor *k)
 {
@@ -390,7 +393,7 @@ static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const
                : w;
 }
 
-/* True if there are as many keys as a causal mask needs; else recorded. */
+/* True if there are as many keys as a causal mask needs; else records an error. */
 static bool enough_keys(const eg_linear_attention_args *o, const terms *t)
 {
     const int64_t queries = eg_dim(o->q, linear_axis_of(t, Q, t->i)),

@@ -24,7 +24,7 @@ static bool divides(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
     return false;
 }
 
-/* what a form cannot hold */
+/* True if the form of the weights can hold such heads; else records an error. */
 static bool mha_fits(const eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 {
     if (m->form == EG_PACKED && (m->kdim != m->qdim || m->vdim != m->qdim))
@@ -50,7 +50,7 @@ static bool mha_fits(const eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
     return false;
 }
 
-/* True if the options of rotary positions make sense; else recorded. */
+/* True if the options of rotary positions go together; else records an error. */
 static bool mha_turns(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
 {
     const eg_tensor *f = m->rotary_frequencies;
@@ -82,7 +82,7 @@ static bool mha_turns(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
     return false;
 }
 
-/* True if norms, further scores and the core go together; else recorded. */
+/* True if the options of norms, extra keys and the core go together; else records an error. */
 static bool mha_extras(const eg_mha_args *a, eg_ctx *cx)
 {
     const bool unit = a->qk_norm == EG_QK_UNIT, more = a->bias_kv || a->zero_attn || a->sink;
@@ -358,7 +358,7 @@ static bool mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
     return !eg_error(eg_params_context(p));
 }
 
-/* The module's own copy of what .linear says. */
+/* Copies the options of .linear to the module. False after an error. */
 static bool mha_linear(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     if (!a->linear) return true;
@@ -451,7 +451,8 @@ eg_tensor *eg_mha_weight(const eg_mha *m, const char *which)
     return m && mha_find(which, &part, &bias) ? eg__mha_part(m, part, bias) : NULL;
 }
 
-/* the tensors that hold a part: none, one, or one for each head */
+/* Sets *xs to the tensors that hold a part of the weights. Returns how many: none, one, or one for
+ * each head. */
 static int holders(eg_mha *m, int part, bool bias, eg_tensor **one, eg_tensor *const **xs)
 {
     eg_tensor *const *each = !bias ? m->W_each[part] : part != EG_O ? m->b_each[part] : NULL;

@@ -37,7 +37,8 @@ static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_
     return true;
 }
 
-/* the axes that two operands share: batch letters, and of key and value the place */
+/* True if two operands have the same sizes along the axes that they share: batch letters, and the
+ * places of key and value; else records an error. */
 static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const char *b_is, eg_tensor *b,
                   bool places)
 {
@@ -162,7 +163,7 @@ static void choose_with(const eg_given *with, const eg_formula *a, const eg_form
         if (eg_formula_reads(a, with[k].name) || eg_formula_reads(b, with[k].name))
             read[n++] = with[k];
 }
-/* Tells the attention the predicate and the score. */
+/* Sets the predicate and the score of an attention, with the tensors that they read. */
 static void tell(eg_attention_args *o, const texts *t, const eg_formula *where,
                  const eg_formula *score)
 {
@@ -222,7 +223,7 @@ static eg_masked of_head(eg_ctx *cx, const char *option, eg_masked mask, int64_t
 }
 
 /* -- the core --------------------------------------------------------------------------------- */
-/* Attention without a softmax; what a softmax alone can have is refused. */
+/* Returns attention without a softmax; options that need a softmax are refused. */
 static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
                                     const eg_masked *decay)
 {
@@ -483,7 +484,7 @@ static eg_tensor *mha_run_one_by_one(const eg_mha *m, const eg_mha_run_args *a, 
     return y;
 }
 
-/* a key that is given again is that of the memory, as far as sizes tell */
+/* True if a key that is given again has the sizes of the memory's in the cache. */
 static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
 {
     if (!mha_run_operand(m, "key", 'j', key, m->kdim)) return false;
@@ -526,7 +527,7 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
 
-/* True if the numbers among the options are ones; else recorded. */
+/* True if offset, fill and gain can be used; else records an error. */
 static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
@@ -544,7 +545,7 @@ static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
     return false;
 }
 
-/* True if the options go together, and with the module; else recorded. */
+/* True if the options go together, and with the module; else records an error. */
 static bool mha_run_goes(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);

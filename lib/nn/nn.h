@@ -23,13 +23,13 @@ const char *eg__nn_prefix(const eg_params *); /* "" or "name." */
 /* by its whole name; NULL if there is none */
 const eg_named *eg__nn_named(const eg_params *, const char *full);
 void eg__nn_read(eg_params *); /* the values were read: no file is expected any more */
-/* Sets whether values stay 0 where they would be drawn; what it was. */
+/* Sets whether parameters stay 0 instead of being drawn. Returns what it was. */
 bool eg__nn_undrawn(eg_params *, bool);
 /* eg_init_normal and eg_init_xavier, unless values stay 0 */
 eg_tensor *eg__nn_normal(const eg_params *, eg_tensor *w, double deviation);
 eg_tensor *eg__nn_xavier(const eg_params *, eg_tensor *w, int64_t fan_in, int64_t fan_out);
 /* -- strings of letters or names, eingrad/notation.h ------------------------------------------ */
-/* The string of a spec; of one that could not be made "", which is never read: an error stands. */
+/* Returns the string of a spec; of NULL "", which nobody reads, since there was an error. */
 static inline const char *eg__nn_spec(const eg_spec *s) { return s ? s->text : ""; }
 /* "a,b->y", of one term each; b, y NULL: without. */
 const char *eg__nn_joined(const eg_spec *a, const eg_spec *b, const eg_spec *y);
@@ -65,16 +65,19 @@ struct eg__mha_specs {
     int batch;                /* batch letters */
     bool last;                /* the query's width is its last axis */
     const char *project[3], *core, *weights, *out, *out_bias, *turn_q, *turn_k, *gain;
-    /* query by heads; query · a key of the heads; rows by heads; rows by values of the heads; a
-     * result by rows; weights by rows */
-    const char *per_head, *extra_score, *rows, *extra_value, *by_rows, *weights_by_rows;
+    const char *per_head;    /* the query times a number for each head */
+    const char *extra_score; /* the query times an extra key of each head: a score for each row */
+    const char *rows;        /* rows and a number for each head */
+    const char *extra_value; /* rows times an extra value of each head */
+    const char *by_rows;     /* the result times a number for each row */
+    const char *weights_by_rows; /* the weights times a number for each row */
 };
 const char *eg__mha_which(int part, bool bias); /* "W_q" … "b_o" */
 /* the logical weight or bias; NULL: none */
 eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias);
 
-/* -- block.c: *o is the template `given` of a block's .mha; NULL: all defaults ------------------
- */
+/* -- block.c ---------------------------------------------------------------------------------- */
+/* Sets *o to the options `given` in a block's .mha, which need not have a size; NULL: defaults. */
 void eg__nn_template(eg_mha_args *o, const eg_mha_args *given);
 
 /* -- cache.c ---------------------------------------------------------------------------------- */

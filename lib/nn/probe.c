@@ -18,7 +18,7 @@ enum { Q, K, V, Y };
 typedef struct probed {
     eg_ctx *cx;
     const char *who;
-    eg_attention_args o; /* the caller's, without what else it asks for */
+    eg_attention_args o; /* the caller's, without the outputs that it asks for */
     const eg_spec *spec;
     const eg_spec *rows;    /* q's indices without those that are summed with k's */
     int dots, dot_q, dot_k; /* how many of these; the axis of the last one in q and in k */
@@ -77,8 +77,8 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
     p->o.weights_axes = eg_spec_items(axes, 0);
     return p->o.weights_axes != NULL;
 }
-/* Scores that are q·k alone, a row for each of the query's: what entropy and overlap are made of.
- */
+/* True if the scores are q·k alone, with a row for each row of the query, as entropy and similarity
+ * need; else records an error. */
 static bool probe_plain(const probed *p)
 {
     if (p->o.bias.x || p->o.alibi.x || p->o.score || p->o.sink.x) {
@@ -150,7 +150,7 @@ eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *re
     if (!both || eg_error(p.cx))
         return eg_fail_as(p.cx, EG_ERROR_NOTATION, "attention_mass: the region cannot be read");
     eg_tensor *all = probe_log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale);
-    p.o.sink = (eg_masked){ 0 }; /* it takes part of the whole, and is in no region */
+    p.o.sink = (eg_masked){ 0 }; /* the sink is part of the whole sum, and in no region */
     eg_tensor *in = probe_log_sum(&p, both->text, p.o.q, p.o.k, p.o.scale);
     return exp_where(all, eg_sub(in, all));
 }

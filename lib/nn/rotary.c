@@ -117,7 +117,7 @@ static bool rotary_tensors(turn *t)
     return true;
 }
 
-/* c, whose axes are those of the places and then the pairs, as x stretches it */
+/* Returns c, which has the axes of the places, then the pairs, with axes that broadcast over x. */
 static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
 {
     int64_t dims[EG_RANK_MAX];
@@ -135,7 +135,7 @@ static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
     return eg_reshape_n(moved ? eg_permute_n(c, n, order) : c, eg_rank(t->a->x), dims);
 }
 
-/* cos and sin of θ = (place + offset)/factor · frequency, in x's type, as x stretches them. */
+/* Sets *c and *s to cos θ and sin θ, θ = (place + offset)/factor · frequency, in x's type. */
 static void angles(const turn *t, eg_tensor **c, eg_tensor **s)
 {
     const eg_rotary_args *a = t->a;

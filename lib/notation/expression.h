@@ -184,6 +184,12 @@ void eg__expression_ranges(const eg_expression *, const eg_box *, eg_interval *r
 /* Sets the nodes of sizes |i|, the guards of reads, and whether 32 bits suffice (narrow). False
  * after an error: an index can leave its axis in an element that uses the value. */
 bool eg__expression_fits(eg_ctx *, const eg_expression_source *, eg_expression *, const eg_box *);
+/* eg__expression_fits in two steps. First: true if no index can leave its axis in an element that
+ * uses the value; an error is recorded only without memory. */
+bool eg__expression_inside(eg_ctx *, const eg_expression_source *, const eg_expression *,
+                           const eg_box *);
+/* Then: sets what eg__expression_fits sets in the nodes and narrow. */
+void eg__expression_settle(const eg_expression_source *, eg_expression *, const eg_box *);
 /* Says for a predicate whether it holds in all of a box, in some of it or nowhere. */
 eg_cover eg__expression_cover(const eg_expression *, const eg_box *);
 

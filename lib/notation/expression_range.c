@@ -167,6 +167,7 @@ typedef struct check {
     const eg_expression_source *s;
     const eg_expression *e;
     const eg_box *box;
+    bool quiet; /* nothing is recorded but a lack of memory */
     int frames; /* that were made so far, at most FRAMES */
 } check;
 enum { FRAMES = 4096 };
@@ -187,6 +188,24 @@ static void limit_node(const check *c, frame *f, int k, eg_interval to)
     limit_node(c, f, n->in[0],
                (eg_interval){ to.low == -INT64_MAX ? to.low : eg__sum(to.low, back),
                               to.high == INT64_MAX ? to.high : eg__sum(to.high, back) });
+}
+/* Returns v with `by` added; a bound that is none stays so. */
+static eg_interval moved_by(eg_interval v, int64_t by)
+{
+    return (eg_interval){ v.low == -INT64_MAX ? v.low : eg__sum(v.low, by),
+                          v.high == INT64_MAX ? v.high : eg__sum(v.high, by) };
+}
+/* Returns the node that x is in x ± constants, and adds these to *by. */
+static int without_constants(const eg_expression *e, int k, int64_t *by)
+{
+    for (;;) {
+        const eg_node *n = &e->node[k];
+        if ((n->code != EG_X_ADD && n->code != EG_X_SUB) || e->node[n->in[1]].code != EG_X_WHOLE)
+            return k;
+        const int64_t c = e->node[n->in[1]].whole;
+        *by = eg__sum(*by, n->code == EG_X_ADD ? c : -c);
+        k = n->in[0];
+    }
 }
 /* Notes in f what follows if truth k is `is`, where `from` has the bounds of its operands. */
 static void assume(const check *c, frame *f, const frame *from, int k, bool is)
@@ -210,15 +229,25 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
     if (code == EG_X_GE) left.low = y.low, right.high = x.high;
     limit_node(c, f, a, left);
     limit_node(c, f, b, right);
-    for (int m = 0; m < c->e->nodes; m++) { /* i >= j limits i − j and j − i, too */
+    /* i >= j + 2 limits i − j and j − i, too: the relation is one of A − B and the constant `by` */
+    int64_t by = 0, of_b = 0;
+    const int left_base = without_constants(c->e, a, &by), base = without_constants(c->e, b, &of_b);
+    by = eg__sum(of_b, -by);
+    eg_interval to = all;
+    if (code == EG_X_EQ) to = (eg_interval){ by, by };
+    if (code == EG_X_GT || code == EG_X_GE) to.low = eg__sum(by, code == EG_X_GT);
+    if (code == EG_X_LT || code == EG_X_LE) to.high = eg__sum(by, -(code == EG_X_LT));
+    for (int m = 0; m < c->e->nodes && code != EG_X_NE; m++) {
         const eg_node *d = &c->e->node[m];
-        const bool same = d->in[0] == a && d->in[1] == b, other = d->in[0] == b && d->in[1] == a;
-        if (d->code != EG_X_SUB || d->kind != EG_IS_WHOLE || !(same || other)) continue;
-        eg_interval to = all;
-        if (code == EG_X_EQ) to = (eg_interval){ 0, 0 };
-        if (code == EG_X_GT || code == EG_X_GE) to.low = code == EG_X_GT;
-        if (code == EG_X_LT || code == EG_X_LE) to.high = code == EG_X_LT ? -1 : 0;
-        limit_node(c, f, m, same ? to : (eg_interval){ -to.high, -to.low });
+        int64_t more = 0, less = 0;
+        if (d->code != EG_X_SUB || d->kind != EG_IS_WHOLE) continue;
+        const int x0 = without_constants(c->e, d->in[0], &more),
+                  y0 = without_constants(c->e, d->in[1], &less);
+        more = eg__sum(more, -less);
+        if (x0 == left_base && y0 == base)
+            limit_node(c, f, m, moved_by(to, more));
+        else if (x0 == base && y0 == left_base)
+            limit_node(c, f, m, moved_by((eg_interval){ -to.high, -to.low }, more));
     }
 }
 /* True if index r of a read, which lies in v, stays within its axis; else records an error that
@@ -228,6 +257,7 @@ static bool stays_inside(const check *c, int read, int r, eg_interval v)
     const eg_readable *x = &c->s->readable[c->e->node[read].tensor];
     const eg_node *n = &c->e->node[read], *i = &c->e->node[n->in[r]];
     if (v.low >= 0 && v.high < x->dim[r]) return true;
+    if (c->quiet) return false;
     char letters[120] = "";
     size_t w = 0;
     for (uint32_t u = i->letters; u && w < sizeof letters; u &= u - 1) {
@@ -248,7 +278,8 @@ static bool look_at(check *c, frame *f, int k);
 static bool look_where(check *c, frame *f, int k, int i, bool is, eg_interval *v)
 {
     const eg_node *n = &c->e->node[k];
-    if (++c->frames > FRAMES)
+    if (++c->frames > FRAMES && c->quiet) return false;
+    if (c->frames > FRAMES)
         return eg_fail_as(c->cx, EG_ERROR_NOTATION, "%s: the %s has too many conditions", c->s->who,
                           c->s->noun),
                false;
@@ -289,19 +320,43 @@ static bool look_at(check *c, frame *f, int k)
     return true;
 }
 
-bool eg__expression_fits(eg_ctx *cx, const eg_expression_source *s, eg_expression *e,
-                         const eg_box *box)
+/* True if there is no element, so that nothing is read. */
+static bool box_is_empty(const eg_expression *e, const eg_box *box)
 {
-    eg_interval v[EG_NODES_MAX];
-    check c = { .cx = cx, .s = s, .e = e, .box = box };
-    e->narrow = true;
     for (int l = 0; l < e->letters; l++)
-        if (box->low[l] >= box->high[l]) return true; /* no element, so nothing is read */
-    frame *outer = eg__alloc(cx, sizeof *outer);
+        if (box->low[l] >= box->high[l]) return true;
+    return false;
+}
+/* True if no index can leave its axis; else an error is recorded, unless it is to be quiet. */
+static bool indices_inside(check *c)
+{
+    frame *outer = eg__alloc(c->cx, sizeof *outer);
     if (!outer) return false;
     memset(outer->known, 0, sizeof outer->known);
     memset(outer->held, 0, sizeof outer->held);
-    if (!look_at(&c, outer, e->strict)) return false;
+    return look_at(c, outer, c->e->strict);
+}
+bool eg__expression_inside(eg_ctx *cx, const eg_expression_source *s, const eg_expression *e,
+                           const eg_box *box)
+{
+    check c = { .cx = cx, .s = s, .e = e, .box = box, .quiet = true };
+    return box_is_empty(e, box) || indices_inside(&c);
+}
+bool eg__expression_fits(eg_ctx *cx, const eg_expression_source *s, eg_expression *e,
+                         const eg_box *box)
+{
+    check c = { .cx = cx, .s = s, .e = e, .box = box };
+    e->narrow = true;
+    if (box_is_empty(e, box)) return true;
+    if (!indices_inside(&c)) return false;
+    eg__expression_settle(s, e, box);
+    return true;
+}
+void eg__expression_settle(const eg_expression_source *s, eg_expression *e, const eg_box *box)
+{
+    eg_interval v[EG_NODES_MAX];
+    e->narrow = true;
+    if (box_is_empty(e, box)) return;
     eg__expression_ranges(e, box, v);
     for (int k = 0; k < e->nodes; k++) {
         eg_node *n = &e->node[k];
@@ -311,5 +366,4 @@ bool eg__expression_fits(eg_ctx *cx, const eg_expression_source *s, eg_expressio
         for (int r = 0; n->code == EG_X_READ && r < n->count; r++)
             n->guard |= v[n->in[r]].low < 0 || v[n->in[r]].high >= s->readable[n->tensor].dim[r];
     }
-    return true;
 }

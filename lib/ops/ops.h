@@ -106,7 +106,7 @@ eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 
 typedef struct eg_arithmetic { /* of contiguous floats of one type; scalars as double */
     /* at most EG_CHUNK elements of a row */
-    /* |x| ≤ 1e15 (f32) or 1e150 (f64), so that no product of two overflows? Any n. */
+    /* True if |x| ≤ 1e15 (f32) or 1e150 (f64), so that no product of two overflows. Any n. */
     bool (*tame)(int64_t n, const void *x);
     /* (x − shift) c */
     void (*affine)(int64_t n, const void *x, double shift, double c, void *y);
