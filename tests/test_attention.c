@@ -434,6 +434,39 @@ TEST(options_refuse)
     eg_close(cx);
 }
 
+/* Options that are tensors are looked at before their values are: dead ones and strangers. */
+TEST(options_are_of_this_context_and_alive)
+{
+    eg_ctx *cx = eg_open(), *elsewhere = eg_open();
+    const eg_mark mark = eg_push(cx);
+    eg_tensor *dead[] = { eg_ones(cx, 2), eg_from(cx, ((int64_t[]){ 1, 2 }), 2) };
+    eg_pop(cx, mark);
+    eg_tensor *strange[] = { eg_ones(elsewhere, 2), eg_from(elsewhere, ((int64_t[]){ 1, 2 }), 2) };
+    eg_tensor *q = eg_ones(cx, 2, 4, 3);
+    for (int k = 0; k < 2; k++) {
+        eg_tensor *const *x = k ? dead : strange;
+        char want[5][80];
+        const char *const option[] = { "keep", "bias", "lengths", "alibi", "sink" };
+        for (int o = 0; o < 5; o++)
+            snprintf(want[o], sizeof want[o], "attention: .%s: operand 1 %s", option[o],
+                     k ? "was used after the scope" : "belongs to another context");
+        eg_attention("bid,bjd,bje->bie", q, q, q, .keep = { "b", x[1] });
+        eg_assert_error(cx, want[0]);
+        eg_attention("bid,bjd,bje->bie", q, q, q, .bias = { "b", x[0] });
+        eg_assert_error(cx, want[1]);
+        eg_attention("bid,bjd,bje->bie", q, q, q, .lengths = { "b", x[1] });
+        eg_assert_error(cx, want[2]);
+        eg_attention("bid,bjd,bje->bie", q, q, q, .alibi = { "b", x[0] });
+        eg_assert_error(cx, want[3]);
+        eg_attention("bid,bjd,bje->bie", q, q, q, .sink = { "b", x[0] });
+        eg_assert_error(cx, want[4]);
+        eg_softmax("b i [j]", q, .keep = { "b", x[1] });
+        eg_assert_error(cx, "softmax: .keep: operand 1 ");
+    }
+    eg_close(elsewhere);
+    eg_close(cx);
+}
+
 TEST(attention_refuses)
 {
     eg_ctx *cx = eg_open();

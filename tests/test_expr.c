@@ -610,6 +610,40 @@ TEST(random_predicates)
     eg_close(cx);
 }
 
+/* -- the least number of 64 bits ------------------------------------------------------------- */
+/* An element −2^63 counts as −(2^63 − 1): its opposite and its quotient by −1 are numbers. */
+TEST(the_least_whole_number_has_an_opposite)
+{
+    static const struct {
+        const char *text;
+        int64_t want[4];
+    } rows[] = {
+        { "-t[i]", { INT64_MAX, 1, 0, -INT64_MAX } },
+        { "abs(t[i])", { INT64_MAX, 1, 0, INT64_MAX } },
+        { "t[i] / u[i]", { INT64_MAX, 1, 0, -1 } },
+        { "t[i] / (0 - 1)", { INT64_MAX, 1, 0, -INT64_MAX } },
+        { "t[i] / (0 - 3)", { INT64_MAX / 3, 0, 0, -INT64_MAX / 3 - 1 } },
+        { "0 / u[i] + t[i] % u[i]", { 0, 0, 0, 0 } },
+        { "t[i] % (0 - 1)", { 0, 0, 0, 0 } },
+        { "0 - t[i]", { INT64_MAX, 1, 0, -INT64_MAX } },
+        { "t[i] * u[i]", { INT64_MAX, 1, 0, -INT64_MAX } },
+    };
+    eg_ctx *cx = eg_open();
+    eg_tensor *t = eg_from(cx, ((int64_t[]){ INT64_MIN, -1, 0, INT64_MAX }), 4),
+              *u = eg_from(cx, ((int64_t[]){ -1, -1, INT64_MIN, INT64_MIN }), 4);
+    for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+        const bool both = strstr(rows[k].text, "u[") != NULL;
+        eg_tensor *y = eg_expr("i", rows[k].text, .with = { { "t", t }, { both ? "u" : NULL, u } });
+        eg_assert_ok(cx);
+        for (int i = 0; i < 4; i++)
+            ck_assert_msg(eg_i64(y)[i] == rows[k].want[i], "%s at %d: %lld", rows[k].text, i,
+                          (long long)eg_i64(y)[i]);
+    }
+    eg_softmax("i [j]", eg_zeros(cx, 2, 3), .where = "j <= i", .offset = INT64_MIN);
+    eg_assert_error(cx, "do not fit in 64 bits");
+    eg_close(cx);
+}
+
 /* -- laws ------------------------------------------------------------------------------------- */
 static eg_tensor *turned(eg_tensor *x)
 {
@@ -660,6 +694,40 @@ TEST(strides_and_places_change_no_bit)
         eg_assert_ok(cx);
         eg_close(cx);
     }
+}
+
+/* Neighbouring letters run as one axis if the strides allow it, which axes of size 1 say nothing
+ * of: every shape of sizes 1 and 3, each axis taken from every second place, or reversed. */
+TEST(axes_of_size_1_join_no_others)
+{
+    eg_ctx *cx = eg_open();
+    for (int shape = 0; shape < 16; shape++)
+        for (int turn = 0; turn < 81; turn++) {
+            const eg_mark mark = eg_push(cx);
+            int64_t dim[4], all[4];
+            bool every_second[4], back[4];
+            for (int k = 0, t = turn; k < 4; k++, t /= 3) {
+                dim[k] = shape >> k & 1 ? 3 : 1;
+                every_second[k] = t % 3 == 1, back[k] = t % 3 == 2;
+                all[k] = dim[k] * (every_second[k] ? 2 : 1);
+            }
+            eg_tensor *x = eg_normal_n(cx, EG_DEFAULT, 0, 1, 4, all);
+            for (int k = 0; k < 4; k++) {
+                if (every_second[k]) x = eg_slice_axis(x, k, 0, EG_END, 2);
+                if (back[k]) x = eg_flip_axis(x, k);
+            }
+            eg_tensor *y = eg_expr("a b c d", "x * 2", .with = { { "x", x } }),
+                      *z = eg_expr("a b c d", "t[a, b, c, d] ? 1.0 : 0.0",
+                                   .with = { { "t", eg_gt(x, eg_zeros_like(x)) } });
+            const float *from = eg_f32(eg_copy(x)), *to = eg_f32(y), *is = eg_f32(z);
+            eg_assert_ok(cx);
+            for (int64_t k = 0; k < eg_size(x); k++) {
+                ck_assert_msg(to[k] == 2 * from[k], "shape %d, turn %d", shape, turn);
+                ck_assert_msg(is[k] == (from[k] > 0), "shape %d, turn %d, truth", shape, turn);
+            }
+            eg_pop(cx, mark);
+        }
+    eg_close(cx);
 }
 
 TEST(threads_change_no_bit)

@@ -2,6 +2,7 @@
  * computes the same, and the tensors of its file into it. */
 #include "config.h"
 #include "nn.h"
+#include <math.h>
 #include <stdio.h>
 
 enum { LAYERS_MAX = 65536 };
@@ -156,7 +157,7 @@ static void qwen_windows(const eg__config *c, eg_pretrained *o)
 {
     if (eg__config_flag(c, c->all, "use_sliding_window", false))
         windows(c, o, eg__config_size(c, "sliding_window", 4096),
-                (int64_t)eg__config_real(c, c->all, "max_window_layers", 28));
+                (int64_t)fmin(eg__config_real(c, c->all, "max_window_layers", 28), LAYERS_MAX));
 }
 
 /* Yang et al. 2024: biases of query, key and value */

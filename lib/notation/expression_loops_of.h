@@ -23,7 +23,7 @@ static inline T F(slope_of_sigmoid)(T g, T x)
 /* Arithmetic saturates in 64 bits. 32 bits are used only if no value can leave them
  * (eg__expression_fits). */
 static inline W NAME(plus)(W a, W b) { return WIDE ? (W)eg__sum(a, b) : (W)(a + b); }
-static inline W NAME(minus)(W a, W b) { return WIDE ? (W)eg__sum(a, -(int64_t)b) : (W)(a - b); }
+static inline W NAME(minus)(W a, W b) { return WIDE ? (W)eg__difference(a, b) : (W)(a - b); }
 static inline W NAME(times)(W a, W b) { return WIDE ? (W)eg__product(a, b) : (W)(a * b); }
 
 /* -- loops of the rows ------------------------------------------------------------------------ */
@@ -54,8 +54,8 @@ TERNARY_SLOPE(NAME(clip_slope_x), T, a < b || a > c ? 0 : g)
 TERNARY_SLOPE(NAME(clip_slope_low), T, a < b ? g : 0)
 TERNARY_SLOPE(NAME(clip_slope_high), T, a < b ? 0 : a > c ? g : 0)
 
-UNARY(NAME(whole_neg), W, W, -x)
-UNARY(NAME(whole_abs), W, W, x < 0 ? -x : x)
+UNARY(NAME(whole_neg), W, W, NAME(minus)(0, x))
+UNARY(NAME(whole_abs), W, W, x < 0 ? NAME(minus)(0, x) : x)
 UNARY(NAME(of_narrow), T, int32_t, x)
 UNARY(NAME(of_wide), T, int64_t, x)
 BINARY(NAME(whole_add), W, W, NAME(plus)(a, b))
@@ -72,19 +72,21 @@ BINARY(NAME(whole_rest), W, W, eg__modulus(a, b))
  * one off, as the rest then tells. */
 EG_CLONES static void NAME(whole_by)(int64_t n, W *out, const W *x, W m, bool rest)
 {
-    const W by = m < 0 ? -m : m, turn = rest || m > 0 ? 1 : -1;
+    const W by = m < 0 ? NAME(minus)(0, m) : m, turn = rest || m > 0 ? 1 : -1;
     n &= -EG_LANES;
     if ((by & (by - 1)) == 0) {
         const int shift = __builtin_ctzll((uint64_t)by);
         if (rest)
             EACH(out[k] = x[k] & (by - 1))
         else
-            EACH(const W v = x[k] * turn; out[k] = v >= 0 ? v >> shift : ~(~v >> shift))
+            EACH(const W v = turn < 0 ? NAME(minus)(0, x[k]) : x[k];
+                 out[k] = v >= 0 ? v >> shift : ~(~v >> shift))
         return;
     }
     if (WIDE) {
         for (int64_t k = 0; k < n; k++)
-            out[k] = (W)(rest ? eg__modulus(x[k], by) : eg__quotient(x[k] * turn, by));
+            out[k] = (W)(rest ? eg__modulus(x[k], by)
+                              : eg__quotient(turn < 0 ? eg__difference(0, x[k]) : x[k], by));
         return;
     }
     const double d = 1 / (double)by;

@@ -9,10 +9,10 @@
 int64_t eg__whole(int code, int64_t a, int64_t b, int64_t c)
 {
     switch (code) {
-    case EG_X_NEG: return -a;
-    case EG_X_ABS: return a < 0 ? -a : a;
+    case EG_X_NEG: return eg__difference(0, a);
+    case EG_X_ABS: return a < 0 ? eg__difference(0, a) : a;
     case EG_X_ADD: return eg__sum(a, b);
-    case EG_X_SUB: return eg__sum(a, -b);
+    case EG_X_SUB: return eg__difference(a, b);
     case EG_X_MUL: return eg__product(a, b);
     case EG_X_DIV: return eg__quotient(a, b);
     case EG_X_MOD: return eg__modulus(a, b);

@@ -68,6 +68,22 @@ static void form_groups(eg_block_loop *o, const int64_t *size, eg_tensor *const 
         o->elements *= o->count[k];
     }
 }
+/* True if read n of t walks each run of joined letters with one stride, that of the run's last
+ * letter; bit l of `inside`: letter l is joined with the next one. The strides of axes of size 1
+ * say nothing. */
+static bool walks_in_runs(const eg_block_loop *o, const eg_node *n, const eg_tensor *t,
+                          const int64_t *size, uint32_t inside)
+{
+    for (int r = 0; r + 1 < n->count; r++) {
+        const eg_node *i = &o->e->node[n->in[r]];
+        if (i->code != EG_X_LETTER || !(inside >> i->in[0] & 1) || t->dim[r] == 1) continue;
+        int last = r, letter = i->in[0];
+        int64_t below = 1; /* elements of the run for each step along letter i */
+        for (; inside >> letter & 1; letter++, last++) below *= size[letter + 1];
+        if (t->stride[r] != t->stride[last] * below) return false;
+    }
+    return true;
+}
 /* Sets the sources of the loop: the tensors, or row-major copies of those in which the axes of
  * joined letters cannot be walked with one stride. False after an error. */
 static bool give_sources(eg_block_loop *o, const int64_t *size, eg_tensor *const *x, int count)
@@ -79,13 +95,8 @@ static bool give_sources(eg_block_loop *o, const int64_t *size, eg_tensor *const
     for (int t = 0; t < count; t++) whole[t] = true;
     for (int k = 0; k <= o->root; k++) {
         const eg_node *n = &o->e->node[k];
-        for (int r = 0; n->code == EG_X_READ && r + 1 < n->count; r++) {
-            const eg_node *i = &o->e->node[n->in[r]];
-            const eg_tensor *t = x[n->tensor];
-            if (i->code == EG_X_LETTER && inside >> i->in[0] & 1 && t->dim[r] > 1 &&
-                t->stride[r] != t->stride[r + 1] * size[i->in[0] + 1])
-                whole[n->tensor] = false;
-        }
+        if (n->code == EG_X_READ && !walks_in_runs(o, n, x[n->tensor], size, inside))
+            whole[n->tensor] = false;
     }
     for (int t = 0; t < count; t++) {
         const eg_tensor *s = x[t];

@@ -1,5 +1,6 @@
 /* whole.h: arithmetic of whole numbers in predicates and expressions: 64 bits that saturate at
- * ±(2^63 − 1), so that order is kept; and of intervals of them. */
+ * ±(2^63 − 1), so that order is kept; and of intervals of them. An element of a tensor may be
+ * −2^63: it counts as −(2^63 − 1). */
 #ifndef EG_WHOLE_H
 #define EG_WHOLE_H
 #include "notation/expression.h"
@@ -10,6 +11,11 @@ static inline int64_t eg__sum(int64_t a, int64_t b)
     int64_t v;
     return __builtin_add_overflow(a, b, &v) ? a > 0 ? INT64_MAX : -INT64_MAX : eg__clamped(v);
 }
+static inline int64_t eg__difference(int64_t a, int64_t b)
+{
+    int64_t v;
+    return __builtin_sub_overflow(a, b, &v) ? b < 0 ? INT64_MAX : -INT64_MAX : eg__clamped(v);
+}
 static inline int64_t eg__product(int64_t a, int64_t b)
 {
     int64_t v;
@@ -19,13 +25,14 @@ static inline int64_t eg__product(int64_t a, int64_t b)
 /* ⌊a / b⌋, 0 where b is 0 */
 static inline int64_t eg__quotient(int64_t a, int64_t b)
 {
+    a = eg__clamped(a); /* −2^63 / −1 is no number of 64 bits */
     return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 /* a − |b| ⌊a / |b|⌋, 0 where b is 0 */
 static inline int64_t eg__modulus(int64_t a, int64_t b)
 {
     if (b == 0) return 0;
-    const int64_t m = b < 0 ? -b : b, r = a % m;
+    const int64_t m = b < 0 ? eg__difference(0, b) : b, r = eg__clamped(a) % m;
     return r < 0 ? r + m : r;
 }
 /* Operation `code` of at most three operands, numbers or truths. */

@@ -61,7 +61,8 @@ static bool find_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
 static bool offset_fits(const eg_where_call *w)
 {
     int64_t last;
-    if (w->moved >= 0 && __builtin_add_overflow(w->offset, w->size[w->moved], &last))
+    if (w->moved >= 0 &&
+        (w->offset < -INT64_MAX || __builtin_add_overflow(w->offset, w->size[w->moved], &last)))
         eg_fail_as(w->cx, EG_ERROR_MISUSE,
                    "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", w->who,
                    (long long)w->offset, (long long)w->size[w->moved]);
