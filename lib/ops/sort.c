@@ -1,6 +1,7 @@
 /* sort.c: the order of values along one axis. The row gives places, i64; values are read at them by
  * `at`, which has a gradient. */
 #include "ops/ops.h"
+#include <math.h>
 #include <string.h>
 
 /* the first k places of the order */

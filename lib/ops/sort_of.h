@@ -7,7 +7,9 @@ static bool NAME(before)(const rank_job *j, const char *x, int64_t a, int64_t b)
 {
     const REAL u = EG_RE(*(const T *)(const void *)(x + a * j->step)),
                v = EG_RE(*(const T *)(const void *)(x + b * j->step));
-    const bool below = u < v || (v != v && u == u), above = u > v || (u != u && v == v);
+    /* of integers both are false, which a compiler sees */
+    const bool u_nan = isnan((double)u), v_nan = isnan((double)v);
+    const bool below = u < v || (v_nan && !u_nan), above = u > v || (u_nan && !v_nan);
     return below ? !j->descending : above ? j->descending : a < b;
 }
 /* Moves the place at heap[at] down until no child of it comes after it. */
