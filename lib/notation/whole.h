@@ -40,5 +40,9 @@ int64_t eg__whole(int code, int64_t a, int64_t b, int64_t c);
 /* Where its result lies, from where the operands lie. */
 eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z);
 /* The largest magnitude in x. */
-static inline int64_t eg__larger(eg_interval x) { return -x.low > x.high ? -x.low : x.high; }
+static inline int64_t eg__larger(eg_interval x)
+{
+    const int64_t below = eg__difference(0, x.low); /* −2^63 has no magnitude of 64 bits */
+    return below > x.high ? below : x.high;
+}
 #endif
