@@ -108,6 +108,10 @@ prints 'passed: 12 of 12' gradcheck 'b (h d) -> h b d' 2x6 --op rearrange --size
 prints 'ok 1 - i [j]' gradcheck 'i [j]' 3x4 --op var --tap
 refuses 'did you mean softmax' gradcheck 'i [j]' 3x4 --op sofmax
 refuses 'attention takes 3 operands, and 1 shape was given' gradcheck 'i [j]' 3x4 --op attention
+prints 'passed: 46 of 46' gradcheck 'id,jd,je->ie' 3x4 5x4 5x2 --op attention \
+    --score '2 * tanh(score + r[clip(i - j, 0, 3)])' --with r=4
+refuses '--score is for attention' gradcheck 'i [j]' 3x4 --op softmax --score score
+refuses '--with must be as in' gradcheck 'id,jd,je->ie' 3x4 5x4 5x2 --op attention --with r
 refuses '--where is for attention and softmax' gradcheck ij,jk 3x4 4x2 --where 'i <= j'
 refuses '--sizes must be as in h=2,d=8' gradcheck 'b (h d) -> h b d' 2x6 --op rearrange --sizes h
 prints 'points of' gradcheck --points "$data/A_f8.npy" --out new/points.npy

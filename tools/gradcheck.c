@@ -8,7 +8,7 @@
 typedef struct gradcheck {
     bool broadcast, full, mutate, complex, kinks, tap;
     int64_t order, directions, seed;
-    const char *op, *where, *sizes;
+    const char *op, *where, *score, *with, *sizes;
     double spread, rtol, atol;
 } gradcheck;
 #define AT(member) offsetof(gradcheck, member), 0, 0, false
@@ -30,6 +30,11 @@ static const option options[] = {
       AT(op) },
     { 0, "where", TEXT, "PREDICATE", "which scores count, of softmax and attention: \"j <= i\"",
       AT(where) },
+    { 0, "score", TEXT, "EXPRESSION",
+      "what the scores of attention become: \"30 * tanh(score / 30)\"", AT(score) },
+    { 0, "with", TEXT, "r=2x5,...",
+      "tensors that --where and --score read: of a shape, then drawn, or of a file, doc=doc.npy",
+      AT(with) },
     { 0, "sizes", TEXT, "h=2,...", "sizes of letters that SPEC splits, of rearrange", AT(sizes) },
     { 0, "spread", REAL, "SD", "standard deviation of the random operands (default 1)",
       offsetof(gradcheck, spread), 1e-12, 1e12, false },
@@ -44,9 +49,12 @@ static const option options[] = {
 enum { OPERANDS = 64 };
 
 typedef struct product {
-    const char *spec, *where;
+    const char *spec, *where, *score;
     int count;
     bool broadcast;
+    eg_given with[8];
+    int operand[8]; /* of with: the number of the operand that stands for it; −1: it is fixed */
+    char name[8][32];
     eg_rearrange_args sizes; /* of rearrange */
 } product;
 static eg_tensor *einsum(void *user, eg_tensor *const *x)
@@ -59,20 +67,39 @@ static eg_tensor *einsum(void *user, eg_tensor *const *x)
                                .broadcast = p->broadcast };
     return eg_einsum_with(&a);
 }
+/* Sets with to p's, floats to the operands of this call. */
+static void give(const product *p, eg_tensor *const *x, eg_given *with)
+{
+    memcpy(with, p->with, sizeof p->with);
+    for (int k = 0; k < 8 && with[k].name; k++)
+        if (p->operand[k] >= 0) with[k].x = x[p->operand[k]];
+}
 static eg_tensor *attention(void *user, eg_tensor *const *x)
 {
     const product *p = user;
-    return eg_attention(p->spec, x[0], x[1], x[2], .where = p->where);
+    eg_attention_args a = { .size = sizeof a,
+                            .spec = p->spec,
+                            .q = x[0],
+                            .k = x[1],
+                            .v = x[2],
+                            .where = p->where,
+                            .score = p->score };
+    give(p, x, a.with);
+    return eg_attention_with(&a);
 }
 static eg_tensor *softmax(void *user, eg_tensor *const *x)
 {
     const product *p = user;
-    return eg_softmax(p->spec, x[0], .where = p->where);
+    eg_softmax_args a = { .size = sizeof a, .spec = p->spec, .x = x[0], .where = p->where };
+    give(p, x, a.with);
+    return eg_softmax_with(&a);
 }
 static eg_tensor *log_softmax(void *user, eg_tensor *const *x)
 {
     const product *p = user;
-    return eg_log_softmax(p->spec, x[0], .where = p->where);
+    eg_softmax_args a = { .size = sizeof a, .spec = p->spec, .x = x[0], .where = p->where };
+    give(p, x, a.with);
+    return eg_log_softmax_with(&a);
 }
 static eg_tensor *rearrange(void *user, eg_tensor *const *x)
 {
@@ -146,6 +173,10 @@ static const struct operation *operation_of(const gradcheck *o, int count)
             p->operands > 1 ? "s" : "", count, count == 1 ? "shape was" : "shapes were");
     else if (o->where && !p->where)
         say("--where is for attention and softmax, not for %s", p->name);
+    else if (o->score && p->f != attention)
+        say("--score is for attention, not for %s", p->name);
+    else if (o->with && !p->where)
+        say("--with is for attention and softmax, not for %s", p->name);
     else if (o->sizes && !p->sizes)
         say("--sizes is for rearrange, not for %s", p->name);
     else
@@ -169,6 +200,35 @@ static bool read_sizes(const char *s, eg_rearrange_args *a)
     }
     if (s) say("--sizes must be as in h=2,d=8, not \"%s\"", s);
     return !s;
+}
+
+/* "r=2x5,doc=doc.npy": tensors with these names, those of floats as operands behind x[*count]. */
+static bool read_with(const command *c, eg_ctx *cx, const gradcheck *o, product *f, eg_tensor **x,
+                      int *count)
+{
+    int n = 0;
+    for (const char *s = o->with; s && *s; s += *s == ',', n++) {
+        char what[512];
+        int64_t dim[EG_RANK_MAX];
+        const size_t all = strcspn(s, ","), name = strcspn(s, "=,");
+        if (n == 8) return say("--with takes at most 8 tensors"), false;
+        if (!name || name == all || name >= sizeof f->name[n] || all - name > sizeof what)
+            return say("--with must be as in r=2x5,doc=doc.npy, not \"%s\"", o->with), false;
+        snprintf(f->name[n], sizeof f->name[n], "%.*s", (int)name, s);
+        snprintf(what, sizeof what, "%.*s", (int)(all - name - 1), s + name + 1);
+        const bool file = strlen(what) > 4 && !strcmp(what + strlen(what) - 4, ".npy");
+        const int rank = file ? 0 : read_shape(c, what, dim);
+        if (rank < 0) return false;
+        eg_tensor *t =
+            file ? eg_npy_load(cx, what) : eg_normal_n(cx, EG_F64, 0, o->spread, rank, dim);
+        if (eg_error(cx)) return say_error(cx, NULL), false;
+        const bool real = eg_type(t) == EG_F32 || eg_type(t) == EG_F64;
+        f->operand[n] = real ? *count : -1;
+        f->with[n] = (eg_given){ f->name[n], t };
+        if (real) x[(*count)++] = eg_cast(t, EG_F64);
+        s += all;
+    }
+    return true;
 }
 
 /* The letters or names of the operands, for the report, where each stands for one axis and there
@@ -197,10 +257,15 @@ static const char *letters(const char *spec, int count, char *out, size_t room)
 static int check(const command *c, eg_ctx *cx, const gradcheck *o, const char *spec, int count,
                  char **shape)
 {
-    eg_tensor *x[OPERANDS];
-    char names[OPERANDS * 4] = "", axes[4096];
+    eg_tensor *x[OPERANDS + 8];
+    char names[OPERANDS * 4 + 8 * 32] = "", axes[4096];
+    const int shapes = count;
     const struct operation *op = operation_of(o, count);
-    product f = { .spec = spec, .where = o->where, .count = count, .broadcast = o->broadcast };
+    product f = { .spec = spec,
+                  .where = o->where,
+                  .score = o->score,
+                  .count = count,
+                  .broadcast = o->broadcast };
     if (!op || !read_sizes(o->sizes, &f.sizes)) return EXIT_FAILURE;
     for (int k = 0; k < count; k++) {
         int64_t dim[EG_RANK_MAX];
@@ -210,10 +275,14 @@ static int check(const command *c, eg_ctx *cx, const gradcheck *o, const char *s
         size_t at = strlen(names);
         snprintf(names + at, sizeof names - at, "%s%c", k ? "," : "", 'A' + k);
     }
+    if (!read_with(c, cx, o, &f, x, &count)) return EXIT_FAILURE;
+    for (int k = 0; k < 8 && f.with[k].name; k++)
+        if (f.operand[k] >= 0)
+            snprintf(names + strlen(names), sizeof names - strlen(names), ",%s", f.name[k]);
     const eg_report *r =
         eg_gradcheck(.f = op->f, .user = &f, .count = count, .xs = x,
-                     .names = count <= 26 ? names : NULL,
-                     .axes = op->f == einsum || op->f == attention
+                     .names = shapes <= 26 ? names : NULL,
+                     .axes = count == shapes && (op->f == einsum || op->f == attention)
                                  ? letters(spec, count, axes, sizeof axes)
                                  : NULL,
                      .rtol = o->rtol, .atol = o->atol, .kinks = o->kinks, .order = (int)o->order,
@@ -260,6 +329,8 @@ const command gradcheck_command = {
             "  gradcheck \"ibhd,jbhd->ijbh\" 3x2x2x4 5x2x2x4\n"
             "  gradcheck \"i [j]\" 3x4 --op softmax --where \"j <= i\"\n"
             "  gradcheck \"id,jd,je->ie\" 3x4 5x4 5x2 --op attention --where \"j <= i\"\n"
+            "  gradcheck \"id,jd,je->ie\" 3x4 5x4 5x2 --op attention "
+            "--score \"score + r[clip(i - j, 0, 3)]\" --with r=4\n"
             "\nOf numbers that another program computes, with every row of POINTS a point x:\n"
             "  gradcheck --points x.npy --out POINTS.npy\n"
             "  gradcheck --values POINTS.npy --results F.npy --gradient G.npy [--weights W.npy]\n",
