@@ -664,7 +664,7 @@ TEST(each_allocation_may_fail)
             ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), "memory"), "%s", eg_error(cx));
         left = 1 << 30;
         eg_close(cx);
-        ck_assert_int_lt(most, 600);
+        ck_assert_int_lt(most, 6000); /* where each tensor has its own malloc there are more */
     }
 }
 /* Beyond operands and results nothing grows with queries × keys. */
