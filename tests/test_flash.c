@@ -674,41 +674,6 @@ LOOP_TEST(what_is_forbidden_changes_nothing, sizeof forbids / sizeof *forbids)
     ck_assert_int_gt(hit, 0);
 }
 
-/* The same bits beside any layout of keys and values, whose strides decide how an einsum adds. */
-static eg_tensor *laid_out(eg_tensor *x, int layout)
-{
-    const int a = layout % 3, b = (layout + 1) % 3;
-    if (layout < 3) return eg_transpose(eg_copy(eg_transpose(x, a, b)), a, b);
-    return eg_flip_axis(eg_copy(eg_flip_axis(x, a)), a);
-}
-TEST(a_forbidden_nan_changes_no_bit_in_any_layout)
-{
-    const eg_form forms[] = { EG_UNFUSED, EG_FUSED };
-    for (int k = 0; k < 6 * 2 * 40; k++) {
-        const int layout = k % 6, queries = 1 + k / 12 % 4, keys = 2 + k / 12;
-        eg_ctx *cx = eg_open(.dtype = k % 5 ? EG_F32 : EG_F64, .seed = (uint64_t)k);
-        eg_tensor *q = eg_normal(cx, 0, 1, 2, queries, 5),
-                  *key[2] = { eg_normal(cx, 0, 1, 2, keys, 5) },
-                  *v[2] = { eg_normal(cx, 0, 1, 2, keys, 3) },
-                  *g = eg_normal(cx, 0, 1, 2, queries, 3), *y[2], *d[2][3];
-        key[1] = eg_copy(key[0]), v[1] = eg_copy(v[0]);
-        put(v[1], NAN, 1, keys - 1, 2);
-        put(key[1], INFINITY, 1, keys - 1, 0);
-        for (int n = 0; n < 2; n++) {
-            eg_tensor *x[] = { q, laid_out(key[n], layout), laid_out(v[n], layout) };
-            y[n] = eg_attention("bid,bjd,bje->bie", x[0], x[1], x[2], .where = "j < |j| - 1",
-                                .form = forms[k / 6 % 2]);
-            ck_assert(!eg_grad(y[n], g, 3, x, d[n]));
-        }
-        eg_assert_ok(cx);
-        ck_assert_msg(eg_item(eg_sum(NULL, eg_ne(y[0], y[1]))) == 0, "y, case %d", k);
-        for (int n = 0; n < 3; n++)
-            ck_assert_msg(eg_item(eg_sum(NULL, eg_ne(d[0][n], d[1][n]))) == 0,
-                          "gradient %d, case %d", n, k);
-        eg_close(cx);
-    }
-}
-
 /* Whole keys of garbage: what is beyond the lengths may be anything, also numbers so large that
  * their products overflow. */
 TEST(padding_may_be_anything)

@@ -87,23 +87,12 @@ static void masked_clear(eg_tensor *y)
     OF_TYPE(masked_clear, y)(y, axis);
 }
 
-/* A copy of x with 0 for what is not finite. It has x's strides, because the order in which an
- * einsum adds may depend on them: the memory between x's first and last element is copied. */
+/* A copy of x with 0 for what is not finite. */
 static eg_tensor *masked_finite(eg_tensor *x)
 {
-    int64_t before = 0, count = 1;
-    if (!eg_size(x)) return x;
-    for (int k = 0; k < x->rank; k++) {
-        const int64_t reach = (x->dim[k] - 1) * x->stride[k];
-        before += reach < 0 ? -reach : 0;
-        count += reach < 0 ? -reach : reach;
-    }
-    const int64_t width = eg__width[x->dtype];
-    eg_tensor *z = eg__new(x->cx, (eg_dtype)x->dtype, 1, &count);
-    if (!z) return eg__poison(x->cx);
-    memcpy(z->data, x->data - before * width, (size_t)(count * width));
-    OF_TYPE(masked_purge, z)(z);
-    return eg__alias(z, x->rank, x->dim, x->stride, before);
+    eg_tensor *z = eg_copy(x);
+    if (eg_ok(z)) OF_TYPE(masked_purge, z)(z);
+    return z;
 }
 
 /* Adds what masked_finite left out. The axes of the walk are those of x, then the scores' others in
