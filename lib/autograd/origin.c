@@ -115,12 +115,12 @@ static bool line_of(const eg__lines *l, const void *caller, char *out, size_t ro
     if (function) snprintf(out, room, "%s+0x%llx", function, (unsigned long long)offset + 1);
     return function != NULL;
 }
-/* Returns an attribute of die that is a number; 0 if it has none. */
-static Dwarf_Word origin_number(const dw *f, Dwarf_Die *die, unsigned name)
+/* True if die has the attribute, a number, which *n receives. (A file's number may be 0: it is the
+ * unit's own file since DWARF 5, and clang writes it.) */
+static bool origin_number(const dw *f, Dwarf_Die *die, unsigned name, Dwarf_Word *n)
 {
     Dwarf_Attribute a;
-    Dwarf_Word n = 0;
-    return f->dwarf_attr(die, name, &a) && !f->dwarf_formudata(&a, &n) ? n : 0;
+    return f->dwarf_attr(die, name, &a) && !f->dwarf_formudata(&a, n);
 }
 /* Writes "file:line" of the call of the function whose inlined copy contains the call that returns
  * to `caller`. False if no function was inlined there. */
@@ -140,11 +140,11 @@ static bool line_of_inlined(const eg__lines *l, const void *caller, char *out, s
         const int tag = f->dwarf_tag(&scope[k]);
         if (tag == DW_TAG_subprogram) break;
         if (tag != DW_TAG_inlined_subroutine) continue;
-        const Dwarf_Word file = origin_number(f, &scope[k], DW_AT_call_file),
-                         line = origin_number(f, &scope[k], DW_AT_call_line);
-        const char *name = file && line && !f->dwarf_getsrcfiles(unit, &files, NULL)
-                               ? f->dwarf_filesrc(files, (size_t)file, NULL, NULL)
-                               : NULL;
+        Dwarf_Word file, line;
+        const bool known = origin_number(f, &scope[k], DW_AT_call_file, &file) &&
+                           origin_number(f, &scope[k], DW_AT_call_line, &line) &&
+                           !f->dwarf_getsrcfiles(unit, &files, NULL);
+        const char *name = known ? f->dwarf_filesrc(files, (size_t)file, NULL, NULL) : NULL;
         if ((found = name != NULL))
             snprintf(out, room, "%s:%llu", base(name), (unsigned long long)line);
         break;
