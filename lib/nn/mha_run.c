@@ -95,8 +95,8 @@ static eg_masked key_places(const eg_mha_run_args *a)
 }
 
 /* -- predicates, and masks by letters --------------------------------------------------------- */
-/* The predicate or score, of which every index is a letter of the scores; else NULL after an error.
- */
+/* The predicate or score, of which every index is a letter of the scores; else NULL after an
+ * error. */
 static const eg_formula *known_letters(const eg_mha *m, eg_ctx *cx, bool score, const char *text,
                                        const char *whose)
 {

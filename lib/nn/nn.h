@@ -12,8 +12,8 @@ static inline int64_t width_or(int64_t given, int64_t otherwise)
     return given ? given : otherwise;
 }
 
-/* Declares const type *a: a copy of `given`, with defaults where it is NULL or of an older version.
- */
+/* Declares const type *a: a copy of `given`, with defaults where it is NULL or of an older
+ * version. */
 #define OPTIONS(type, a, given)                    \
     type a##_copy = { .size = sizeof a##_copy };   \
     eg_options(&a##_copy, sizeof a##_copy, given); \

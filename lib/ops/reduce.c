@@ -46,8 +46,8 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
  * correction), with the gradient of a norm */
 static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p);
 /* d, exactly 0 where all values are equal, as the mean's rounding would not leave it: of the
- * distances to a row's first value. That value passes no gradient, since d does not depend on it.
- */
+ * distances to a row's first value. That value passes no gradient, since d does not depend on
+ * it. */
 static eg_tensor *reduce_centered(eg_tensor *x, int inner)
 {
     eg_tensor *first = x;

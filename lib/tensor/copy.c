@@ -130,8 +130,8 @@ void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from,
                      (int64_t[]){ to_step, from_step }, NULL);
 }
 
-/* The axis along which x moves least, other than `but`; −1 if it has none of more than one element.
- */
+/* The axis along which x moves least, other than `but`; −1 if it has none of more than one
+ * element. */
 static int finest(const eg_tensor *x, int but)
 {
     int axis = -1;

@@ -85,8 +85,8 @@ typedef struct eg_lanes {
 /* y = kernel(y's operands, y's attribute); true */
 bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *, bool exact);
 
-/* The loops of kernels, for each type of numbers. What does not make kernels knows no `omp simd`.
- */
+/* The loops of kernels, for each type of numbers. What does not make kernels knows no `omp
+ * simd`. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
 #define TEMPLATE "tensor/lanes_of.h"

@@ -199,8 +199,8 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
     return good;
 }
 
-/* Fills in the defaults, checks the options, then makes the model, the test set and the optimiser.
- */
+/* Fills in the defaults, checks the options, then makes the model, the test set and the
+ * optimiser. */
 eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r)
 {
     eg_trainer_args o = { .size = sizeof o };
