@@ -377,8 +377,8 @@ void eg__brief_close(eg_ctx *cx)
     give_back(cx);
 }
 
-/* The first failure of this thread that had no context to be recorded in; empty if there was none.
- */
+/* The first failure of this thread that had no context to be recorded in; empty if there was
+ * none. */
 static _Thread_local char homeless[512];
 static _Thread_local eg_code homeless_code;
 

@@ -330,8 +330,7 @@ eg_tensor *eg_contiguous(eg_tensor *x) { return eg_is_row_major(x) ? x : eg_copy
 
 /* -- cast: y = (dtype)x,  dx = (dtype of x)g; an integer between two floats cuts the path.
  * What was recorded as a cast between floats stays complex when it is evaluated in c128; nobody
- * else loses an imaginary part: eg_cast refuses to drop one.
- */
+ * else loses an imaginary part: eg_cast refuses to drop one. */
 static bool cast_shape(eg_tensor *y)
 {
     eg_dtype dtype = *(const eg_dtype *)y->attr;

@@ -265,8 +265,8 @@ bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *d
 }
 bool eg__give_storage(eg_tensor *y) { return y->data || give_storage(y, y->home); }
 
-/* y is laid out as the first operand from `first` on that repeats no element; refuses two dtypes.
- */
+/* y is laid out as the first operand from `first` on that repeats no element; refuses two
+ * dtypes. */
 bool eg__shape_pair(eg_tensor *y, eg_dtype dtype, int first)
 {
     const eg_tensor *a = y->in[first], *like = NULL;

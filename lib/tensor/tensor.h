@@ -52,8 +52,8 @@ int64_t eg__count(int rank, const int64_t *dims);
 bool eg__sizes_fit(eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims);
 bool eg__same_shape(const eg_tensor *a, const eg_tensor *b);
 bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes);
-/* Write sizes, strides or places as Python's tuples: "(10, 2, 8, 64)", "(5,)", "()". Return buffer.
- */
+/* Write sizes, strides or places as Python's tuples: "(10, 2, 8, 64)", "(5,)", "()". Return
+ * buffer. */
 const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t room);
 const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room); /* of x's sizes */
 /* Copies n elements of `width` bytes; steps in bytes. */
