@@ -59,6 +59,12 @@ template <class A_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, A_ &&data
 {
     EG_CXX_DIMS_(eg_from_n(cx, eg_type_of_(&data[0]), &data[0], rank_, dims_));
 }
+inline eg_tensor *eg_from_memory(eg_ctx *cx, eg_dtype type, const void *data, int rank,
+                                 const int64_t *dims, eg_from_memory_args o = eg_from_memory_args())
+{
+    o.size = sizeof o, o.cx = cx, o.dtype = type, o.data = data, o.rank = rank, o.dims = dims;
+    return eg_from_memory_with(&o);
+}
 template <class... D_> inline eg_tensor *eg_zeros(eg_ctx *cx, D_... d)
 {
     EG_CXX_DIMS_(eg_full_n(cx, EG_DEFAULT, 0, rank_, dims_));

@@ -274,15 +274,6 @@ eg_pretrained *eg_pretrained_read(eg_ctx *cx, const char *folder)
     return NULL;
 }
 
-/* Puts the frequencies where they live as long as the modules of the list. False after an error. */
-static bool frequencies_kept(eg_params *p, eg_mha_args *mha)
-{
-    eg_tensor *f = mha->rotary_frequencies;
-    if (!f) return true;
-    mha->rotary_frequencies = eg_owner_tensor(eg_params_owner(p), EG_F64, 1, eg_dims(f));
-    return eg_ok(mha->rotary_frequencies) && !eg_assign(mha->rotary_frequencies, f);
-}
-
 eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
 {
     eg_ctx *cx = eg_params_context(p);
@@ -292,7 +283,7 @@ eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
     eg_pretrained *o = owner ? eg_pretrained_read(cx, folder) : NULL;
     char *path = o ? in_folder(owner, folder, "model") : NULL;
     eg_transformer *net = NULL;
-    if (path && frequencies_kept(p, &o->mha)) {
+    if (path) {
         const bool was = eg__nn_undrawn(p, true);
         o->model.params = p, o->model.name = "";
         net = eg_transformer_new_with(&o->model);

@@ -78,7 +78,7 @@ static bool trainer_in_range(const eg_trainer_args *o)
         double value, below;
         const char *range;
     } shares[] = {
-        { "dropout", o->dropout, 1, "in [0, 1)" },
+        { "dropout", o->dropout, nextafter(1, 2), "in [0, 1]" },
         { "smoothing", o->smoothing, 1, "in [0, 1)" },
         { "goal", o->goal, INFINITY, "a share of exact sequences" },
     };
