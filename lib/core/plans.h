@@ -40,7 +40,7 @@ void eg__key_put(eg_key_text *, size_t bytes, const void *);
 /* Returns what was added under a key, NULL if nothing was. The pointer is valid until the next
  * eg__plans_add, which can evict the entry: also one made by an operation that you call. */
 const void *eg__plans_find(eg_ctx *, const eg_plan_key *);
-/* Returns 16-byte aligned room for an entry; NULL (no error) if it is too large, or without memory.
- */
+/* Returns 16-byte aligned room for an entry; NULL (no error) if it is too large, or without
+ * memory. */
 void *eg__plans_add(eg_ctx *, const eg_plan_key *, size_t bytes);
 #endif
