@@ -121,6 +121,9 @@ typedef struct eg_usage {
     size_t bytes, peak;     /* held from the allocator now, and at most */
     size_t used, used_peak; /* in tensors now, and at most since eg_stats_reset */
     uint64_t nodes;         /* operations applied */
+    /* of contractions: a multiplication and the addition after it are one, and a term that is
+     * summed without a multiplication is one */
+    uint64_t multiply_adds;
 } eg_usage;
 EG_API eg_usage eg_stats(const eg_ctx *);
 EG_API void eg_stats_reset(eg_ctx *); /* used_peak starts again from now */
