@@ -7,7 +7,7 @@
 /* -- questions: of NULL, poison and dead tensors the answers are those of nothing: 0, no axes ---
  */
 bool eg_ok(const eg_tensor *x) { return x && x->live == EG_LIVE && !x->poison; }
-eg_ctx *eg_context(const eg_tensor *x) { return x ? x->cx : NULL; }
+eg_ctx *eg_context(const eg_tensor *x) { return x ? eg__here(x->cx) : NULL; }
 eg_dtype eg_type(const eg_tensor *x) { return eg_ok(x) ? (eg_dtype)x->dtype : EG_DEFAULT; }
 int eg_rank(const eg_tensor *x) { return eg_ok(x) ? x->rank : 0; }
 int64_t eg_size(const eg_tensor *x) { return eg_ok(x) ? eg__count(x->rank, x->dim) : 0; }
@@ -124,11 +124,21 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
     return element("get", x, p);
 }
 
+/* True if x's numbers belong to its context; else records that they are lent. */
+static bool read_owned(const char *who, const eg_tensor *x)
+{
+    if (x->cx == eg__here(x->cx) && !x->st->lent) return true;
+    eg_fail_as(x->cx, EG_ERROR_MISUSE,
+               "%s: the tensor belongs to the context that waits for its blocks; a block only "
+               "reads it",
+               who);
+    return false;
+}
 /* -- in --------------------------------------------------------------------------------------- */
 static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
-    if (!eg__check(who, x)) return NULL;
+    if (!eg__check(who, x) || !read_owned(who, x)) return NULL;
     if (x->dtype != dtype) {
         eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
                    eg_type_name(x->dtype), eg_type_name(dtype));
@@ -157,7 +167,7 @@ bool eg__target(const char *who, eg_tensor *x)
     char dims[256];
     int order[EG_RANK_MAX], n = 0;
     int64_t far = 0;
-    if (!eg__check(who, x)) return false;
+    if (!eg__check(who, x) || !read_owned(who, x)) return false;
     for (int k = 0; k < x->rank; k++)
         if (x->dim[k] > 1 && x->stride[k] == 0) {
             eg_fail_as(x->cx, EG_ERROR_MISUSE,
@@ -220,7 +230,7 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
         eg_fail_as(cx, EG_ERROR_MISUSE, "assign: the value is NULL");
         return -1;
     }
-    if (value->cx != cx) {
+    if (eg__here(value->cx) != cx) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "assign: target and value belong to different contexts");
         return -1;
     }

@@ -147,7 +147,8 @@ eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t 
 {
     if (!o) return NULL;
     eg_ctx *cx = eg_owner_context(o);
-    eg_tensor *t = leaf_in(cx, eg__owner_arena(o), dtype, rank, dims);
+    eg__arena *a = eg__owner_arena(o);
+    eg_tensor *t = a ? leaf_in(cx, a, dtype, rank, dims) : NULL;
     if (!t) return eg__poison(cx);
     memset(t->data, 0, t->own.bytes);
     return t;
@@ -156,6 +157,7 @@ eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t 
 eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides,
                      int64_t offset)
 {
+    if (!(x = eg__own(x))) return NULL;
     eg__arena *a = eg__top(x->cx);
     eg_tensor *t = eg__tensor_in(a);
     if (!t || !give_sizes(t, a, x->dtype, rank, dims)) return NULL;
@@ -169,6 +171,7 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
 eg_tensor *eg__part(eg_tensor *z, int part)
 {
     int64_t stride[EG_RANK_MAX];
+    if (!(z = eg__own(z))) return NULL;
     eg_tensor doubles = *z; /* the same memory, in elements half as wide */
     doubles.dtype = EG_F64;
     for (int k = 0; k < z->rank; k++) stride[k] = 2 * z->stride[k];
