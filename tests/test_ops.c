@@ -704,6 +704,7 @@ LOOP_TEST(row_in_blocks, operations())
     const eg_op *op = eg_op_at(_i);
     if (listed(unsampled, op->name)) return;
     eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 2);
+    eg_eval(cx); /* what a block draws has a seed of its own */
     for (int s = 0; op->samples[s].call; s++)
         for (int k = 0; k < KINDS; k++) {
             if (k != CONTIGUOUS && listed(picky, op->name)) continue;

@@ -354,20 +354,21 @@ static bool blocks_hand_out(blocks *b)
     return true;
 }
 /* dxs = the sum over the whole tree/count: one division. */
-static void divide_f32(int64_t n, char *const *p, const int64_t *step, const void *user)
+static void blocks_divide_f32(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const double count = *(const double *)user;
     float *g = (float *)(void *)p[0];
     (void)step; /* row-major tensors are one run */
     for (int64_t k = 0; k < n; k++) g[k] = (float)((double)g[k] / count);
 }
-static void divide_f64(int64_t n, char *const *p, const int64_t *step, const void *user)
+static void blocks_divide_f64(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const double count = *(const double *)user;
     double *g = (double *)(void *)p[0];
     (void)step;
     for (int64_t k = 0; k < n; k++) g[k] /= count;
 }
+/* Divides the sums, which become the results. */
 static bool blocks_mean(blocks *b)
 {
     int top = 0;
@@ -382,7 +383,7 @@ static bool blocks_mean(blocks *b)
         b->o.dxs[k] = s->reached[k] ? s->g[k] : NULL;
         if (s->reached[k])
             eg__loop(b->cx, 1, (const eg_tensor *[]){ s->g[k] },
-                     s->g[k]->dtype == EG_F64 ? divide_f64 : divide_f32, &count);
+                     s->g[k]->dtype == EG_F64 ? blocks_divide_f64 : blocks_divide_f32, &count);
     }
     if (b->o.mean) *b->o.mean = s->loss / count;
     if (b->o.counted) *b->o.counted = s->count;

@@ -38,7 +38,7 @@ static void *child_realloc(void *user, void *p, size_t old_size, size_t new_size
     return p;
 }
 
-static struct eg__family *family_of(eg_ctx *parent)
+static struct eg__family *child_family_of(eg_ctx *parent)
 {
     struct eg__family *f = parent->family;
     if (f) return f;
@@ -55,7 +55,7 @@ static struct eg__family *family_of(eg_ctx *parent)
 
 eg_ctx *eg__child(eg_ctx *parent, int k)
 {
-    struct eg__family *f = family_of(parent);
+    struct eg__family *f = child_family_of(parent);
     if (f && k < FAMILY_MAX && !f->child[k]) {
         f->child[k] = eg__context_open(&(eg_open_args){
             .size = sizeof(eg_open_args), .threads = 1, .realloc = child_realloc, .user = f });
