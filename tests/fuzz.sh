@@ -34,9 +34,15 @@ seeds() {
     mkdir -p "$2"
     case $1 in
         npy) cp ../tests/data/*.npy "$2" ;;
-        safetensors) cp ../tests/data/exact.safetensors ../tests/data/wide.safetensors ../tests/data/f8.safetensors "$2" ;;
-        checkpoint) compile checkpoint fuzz/make_checkpoint -fsanitize=$checks -DFUZZ_MAIN && fuzz/make_checkpoint --seeds "$2" ;;
-        config) for case in ../tests/data/models/*; do cp "$case/config.json" "$2/$(basename "$case")"; done ;;
+        safetensors)
+            for name in exact wide f8; do cp "../tests/data/$name.safetensors" "$2"; done ;;
+        checkpoint)
+            compile checkpoint fuzz/make_checkpoint "-fsanitize=$checks" -DFUZZ_MAIN &&
+                fuzz/make_checkpoint --seeds "$2" ;;
+        config)
+            for case in ../tests/data/models/*; do
+                cp "$case/config.json" "$2/$(basename "$case")"
+            done ;;
         *) cp "../tests/fuzz/seeds/$1"/* "$2" ;;
     esac
 }

@@ -1,5 +1,5 @@
-/* test_attention.c: attention in any layout against stored values, plain loops, and its own parts.
- */
+/* test_attention.c: attention in any layout against stored values, plain loops, and its own
+ * parts. */
 #ifdef HAVE_CONFIG_H
 #include <config.h> /* EG_DEBUG_ALLOC */
 #endif

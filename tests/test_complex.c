@@ -307,8 +307,8 @@ TEST(saturated_softmax)
     eg_close(cx);
 }
 
-/* Inputs that are views, repeat an element, share memory, depend on each other or come twice; f32.
- */
+/* Inputs that are views, repeat an element, share memory, depend on each other or come twice;
+ * f32. */
 TEST(inputs_of_every_kind)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);

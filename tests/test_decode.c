@@ -1,5 +1,5 @@
-/* test_decode.c: sequences from a step function: greedy, drawn, beam search against all sequences.
- */
+/* test_decode.c: sequences from a step function: greedy, drawn, beam search against all
+ * sequences. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>

@@ -124,8 +124,8 @@ TEST(forms_of_numpy_and_opt_einsum)
                 x[k] = wave_of(dtype, k, q.rank[k], q.dim[k]);
                 shape[k] = eg_shape_of(x[k]);
             }
-            /* refused there; here it is a zero-filled diagonal, as design and docs/notation.md say
-             */
+            /* refused there; here it is a zero-filled diagonal, as design and docs/notation.md
+             * say */
             if (strcmp(q.spec, "ij->jij") == 0) {
                 ck_assert(eg_get(einsum(&q, x, false), 1, 0, 1) == eg_get(x[0], 0, 1));
                 eg_pop(cx, m);

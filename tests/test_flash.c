@@ -27,6 +27,14 @@ static const flash_case cases[] = {
       "bhid,bhjd,bhje->bhie",
       { "1 2 600 8", "1 2 600 8", "1 2 600 6" },
       .where = "j <= i" },
+    { "fewer queries the later the key",
+      "id,jd,je->ie",
+      { "600 8", "600 8", "600 6" },
+      .where = "i + j < |i|" },
+    { "queries of an inner key only",
+      "id,jd,je->ie",
+      { "600 8", "600 8", "600 6" },
+      .where = "abs(i - 300) < 280 - abs(j - 200)" },
     { "causal, aligned at the end",
       "ibhd,jbhd,jbhe->ibhe",
       { "90 2 2 4", "400 2 2 4", "400 2 2 5" },
@@ -287,8 +295,8 @@ LOOP_TEST(as_pytorch, sizeof ref_sdpa / sizeof *ref_sdpa)
     eg_close(cx);
 }
 
-/* -- the same bits, whatever the number of threads: several batches, and one whose keys are split
- */
+/* -- the same bits, whatever the number of threads: several batches, and one whose keys are
+ * split */
 /* The second derivative is the same where the last sweep records nothing. */
 TEST(second_order_while_nothing_is_recorded)
 {
@@ -401,8 +409,8 @@ TEST(infinite_scores_are_shared_evenly) /* as in the composed form: the limit */
     eg_close(cx);
 }
 
-/* Lanes beyond the last key would have the score 0, and 2^(0 − most) is infinite here: most = −128.
- */
+/* Lanes beyond the last key would have the score 0, and 2^(0 − most) is infinite here: most =
+ * −128. */
 TEST(scores_far_below_zero)
 {
     eg_ctx *cx = eg_open();

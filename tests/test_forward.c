@@ -80,8 +80,8 @@ TEST(hessians_and_their_products)
     eg_close(cx);
 }
 
-/* Rows by reverse mode and columns by forward mode, with and without a history, are one Jacobian.
- */
+/* Rows by reverse mode and columns by forward mode, with and without a history, are one
+ * Jacobian. */
 static eg_tensor *wide(eg_tensor *x)
 {
     return eg_softmax("i [j]", eg_einsum("im,jm->ij", x, eg_tanh(x)));

@@ -134,7 +134,7 @@ TEST(types_and_layers)
     eg_assert_error(cx, "transformer \"net\": made without types, but run with some");
     ck_assert_ptr_null(eg_transformer_new(eg_params_open(cx), "", .vocabulary = 7, .length = 5,
                                           .d_model = 8, .heads = 2, .layers = 1, .types = -1));
-    eg_assert_error(cx, "embedding: count must be positive, not -1");
+    eg_assert_error(cx, "embedding \"types\": count must be positive, not -1");
 }
 
 TEST(tied_logits) /* y = x Eᵀ with the table of the embedding. Press, Wolf 2017 */
@@ -275,7 +275,7 @@ TEST(models_refuse)
     eg_assert_error(cx, "d_model must be divisible by heads: 8 / 3");
     ck_assert_ptr_null(eg_seq2seq_new(eg_params_open(cx), "n", .vocabulary = 7, .length = 8,
                                       .d_model = 8, .heads = 2));
-    eg_assert_error(cx, "seq2seq: layers must be positive, not 0");
+    eg_assert_error(cx, "seq2seq \"n\": layers must be positive, not 0");
     eg_seq2seq *net = both(eg_params_open(cx), 0);
     eg_tensor *source = tokens(2, 6, 5), *target = tokens(2, 4, 7);
     ck_assert(!eg_ok(eg_seq2seq_run(net, source, tokens(3, 4, 7))));

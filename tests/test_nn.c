@@ -172,13 +172,13 @@ TEST(parameters_refused)
     ck_assert_ptr_null(eg_params_open(cx, .dtype = EG_I32));
     eg_assert_error(cx, "f32 or f64, not i32");
     ck_assert_ptr_null(eg_linear_new(p, "l", .in = 3));
-    eg_assert_error(cx, "linear: out must be positive, not 0");
+    eg_assert_error(cx, "linear \"l\": out must be positive, not 0");
     ck_assert_ptr_null(eg_linear_new(p, "l", .in = INT64_MAX, .out = 1));
-    eg_assert_error(cx, "linear: in is 9223372036854775807, more than 2147483647");
+    eg_assert_error(cx, "linear \"l\": in is 9223372036854775807, more than 2147483647");
     ck_assert_ptr_null(eg_ffn_new(p, "f", .d_model = INT64_MAX));
-    eg_assert_error(cx, "ffn: d_model is");
+    eg_assert_error(cx, "ffn \"f\": d_model is");
     ck_assert_ptr_null(eg_mha_new(p, "h", .d_model = 4, .heads = 2, .dropout = NAN));
-    eg_assert_error(cx, "mha: dropout must be in [0, 1)");
+    eg_assert_error(cx, "mha \"h\": dropout must be in [0, 1], not nan");
     ck_assert(!eg_ok(eg_param(p, "opt.x", "i", 2)) && !eg_ok(eg_param_n(p, "n", "i", 1, NULL)));
     eg_assert_error(cx, "the name \"opt.x\" is kept");
     ck_assert(!eg_ok(eg_param(p, "n", "i j k", 1, INT64_MAX, INT64_MAX)));
@@ -359,11 +359,11 @@ TEST(attention_refuses)
 {
     eg_params *p = eg_params_open(cx);
     ck_assert_ptr_null(eg_mha_new(p, "attn", .d_model = 10, .heads = 3));
-    eg_assert_error(cx, "mha: d_model must be divisible by heads: 10 / 3");
+    eg_assert_error(cx, "mha \"attn\": d_model must be divisible by heads: 10 / 3");
     ck_assert_int_eq(eg_params_count(p), 0);
     ck_assert_ptr_nonnull(eg_mha_new(p, "uneven", .d_model = 10, .heads = 3, .d_k = 4, .d_v = 5));
     ck_assert_ptr_null(eg_mha_new(p, "none", .d_model = 10));
-    eg_assert_error(cx, "mha: heads must be positive, not 0");
+    eg_assert_error(cx, "mha \"none\": heads must be positive, not 0");
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2);
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 6, 8), .key = eg_ones(cx, 3, 4, 8))));
     eg_assert_error(cx, "mha \"attn\": batch 'b' is 2 in the query but 3 in the key");
@@ -581,4 +581,81 @@ TEST(a_module_of_the_users)
     ck_assert(!eg_ok(gate_run(m, eg_ones(cx, 2, 3))));
     eg_assert_error(cx,
                     "linear \"gate.in\": 'i' is 4 in the module but 3 in the operand's last axis");
+}
+
+/* -- NULL ------------------------------------------------------------------------------------- */
+/* Asserts the sentence of the thread, which has no context to keep it, and forgets it. */
+static void thread_says(const char *sentence)
+{
+    ck_assert_msg(!strcmp(eg_error(NULL), sentence), "\"%s\", not \"%s\"", eg_error(NULL),
+                  sentence);
+    ck_assert_int_eq(eg_error_code(NULL), EG_ERROR_MISUSE);
+    eg_clear(NULL);
+}
+
+TEST(a_list_that_is_null)
+{
+    eg_clear(NULL);
+#define SAYS(made, who)                                      \
+    do {                                                     \
+        ck_assert_ptr_null(made);                            \
+        thread_says(who ": the list of parameters is NULL"); \
+    } while (0)
+    SAYS(eg_linear_new(NULL, "a", .in = 2, .out = 2), "linear");
+    SAYS(eg_norm_new(NULL, "a", .d_model = 2), "norm");
+    SAYS(eg_embedding_new(NULL, "a", .count = 2, .d_model = 2), "embedding");
+    SAYS(eg_positions_new(NULL, "a", .length = 2, .d_model = 2), "positions");
+    SAYS(eg_ffn_new(NULL, "a", .d_model = 2), "ffn");
+    SAYS(eg_mha_new(NULL, "a", .d_model = 2, .heads = 1), "mha");
+    SAYS(eg_mha_new_with(NULL), "mha");
+    SAYS(eg_block_new(NULL, "a", .d_model = 2, .heads = 1), "block");
+    SAYS(eg_transformer_new(NULL, "a"), "transformer");
+    SAYS(eg_seq2seq_new(NULL, "a"), "seq2seq");
+    SAYS(eg_sgd(NULL), "sgd");
+    SAYS(eg_adam(NULL), "adam");
+    SAYS(eg_adamw(NULL), "adamw");
+    SAYS(eg_rmsprop(NULL), "rmsprop");
+    SAYS(eg_adagrad(NULL), "adagrad");
+#undef SAYS
+}
+
+/* a module that is NULL, an operand that is NULL, or both */
+TEST(runs_with_null)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *x = eg_ones(cx, 1, 2, 4);
+    eg_linear *linear = eg_linear_new(p, "linear", .in = 4, .out = 4);
+    eg_norm *norm = eg_norm_new(p, "norm", .d_model = 4);
+    eg_embedding *embedding = eg_embedding_new(p, "embedding", .count = 3, .d_model = 4);
+    eg_positions *positions = eg_positions_new(p, "positions", .length = 3, .d_model = 4);
+    eg_ffn *ffn = eg_ffn_new(p, "ffn", .d_model = 4);
+    eg_mha *mha = eg_mha_new(p, "mha", .d_model = 4, .heads = 2);
+    eg_block *block = eg_block_new(p, "block", .d_model = 4, .heads = 2);
+    eg_transformer *transformer = eg_transformer_new(p, "transformer", .vocabulary = 3, .length = 3,
+                                                     .d_model = 4, .heads = 2, .layers = 1);
+    eg_seq2seq *seq2seq = eg_seq2seq_new(p, "seq2seq", .vocabulary = 3, .length = 3, .d_model = 4,
+                                         .heads = 2, .layers = 1);
+    eg_assert_ok(cx);
+    eg_clear(NULL);
+#define NULLS(who, run, ...)                                                           \
+    do {                                                                               \
+        ck_assert(!eg_ok(run(NULL, __VA_ARGS__)));                                     \
+        eg_assert_error(cx, #who ": the module is NULL");                              \
+        ck_assert(!eg_ok(run(NULL, NULL)));                                            \
+        thread_says(#who ": the module is NULL");                                      \
+        ck_assert(!eg_ok(run(who, NULL)));                                             \
+        ck_assert_msg(strstr(eg_error(NULL), #who), "%s: %s", #who, eg_error(NULL));   \
+        ck_assert_msg(strstr(eg_error(NULL), "NULL"), "%s: %s", #who, eg_error(NULL)); \
+        eg_clear(NULL);                                                                \
+    } while (0)
+    NULLS(linear, eg_linear_run, x);
+    NULLS(norm, eg_norm_run, x);
+    NULLS(embedding, eg_embedding_run, x);
+    NULLS(positions, eg_positions_run, x);
+    NULLS(ffn, eg_ffn_run, x);
+    NULLS(mha, eg_mha_run, x);
+    NULLS(block, eg_block_run, x);
+    NULLS(transformer, eg_transformer_run, x);
+    ck_assert(!eg_ok(eg_seq2seq_run(NULL, x, x)) && !eg_ok(eg_seq2seq_run(seq2seq, NULL, NULL)));
+#undef NULLS
 }

@@ -412,8 +412,8 @@ TEST(plain_specs_make_no_tensors)
     ck_assert_uint_eq(eg_stats(cx).nodes, before);
 }
 
-/* Every allocation fails in turn: a sentence, never a crash; and the strings work again afterwards.
- */
+/* Every allocation fails in turn: a sentence, never a crash; and the strings work again
+ * afterwards. */
 TEST(no_memory)
 {
     int failures = 0;

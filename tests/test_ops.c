@@ -402,8 +402,8 @@ static void check_forward(eg_ctx *cx, const point *p, const value *v, eg_tensor 
                   "%s: jvp of jvp %.17g, reverse of reverse %.17g", p->where, left, curve);
 }
 
-/* J v, as the derivative of J^T w by w, is the derivative of y along v, and ⟨J v, w⟩ = ⟨v, J^T w⟩.
- */
+/* J v, as the derivative of J^T w by w, is the derivative of y along v, and ⟨J v, w⟩ = ⟨v, J^T
+ * w⟩. */
 static void check_adjoint(eg_ctx *cx, point *p)
 {
     eg_mark m = eg_push(cx);

@@ -423,8 +423,8 @@ LOOP_TEST(far_batches, 2)
     eg_close(cx);
 }
 
-/* Whatever BLIS_ARCH_TYPE says, BLIS gets a value that it can take, and the variable is as it was.
- */
+/* Whatever BLIS_ARCH_TYPE says, BLIS gets a value that it can take, and the variable is as it
+ * was. */
 LOOP_TEST(blis_arch_type_is_checked, 11)
 {
     static const char *const values[] = {

@@ -7,8 +7,8 @@
 #include <string.h>
 #include "tests.h"
 
-/* -- rows of one operand: y = sin(x) ⊙ 2, element by element; the rule is wrong on some condition
- */
+/* -- rows of one operand: y = sin(x) ⊙ 2, element by element; the rule is wrong on some
+ * condition */
 typedef enum rare {
     NONE,
     /* by value: where the point has none such */

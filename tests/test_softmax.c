@@ -410,8 +410,8 @@ TEST(softmax_refuses)
     eg_close(cx);
 }
 
-/* -- the fused rows and their gradients are what plain operations say, whatever the length of a row
- */
+/* -- the fused rows and their gradients are what plain operations say, whatever the length of a
+ * row */
 typedef struct pair_of {
     const char *name;
     eg_tensor *(*fused)(eg_tensor *const *x, eg_tensor *target),

@@ -1,5 +1,5 @@
-/* test_tape.c: what the tape knows besides gradients: which call made a node, hooks, names, paths.
- */
+/* test_tape.c: what the tape knows besides gradients: which call made a node, hooks, names,
+ * paths. */
 #if HAVE_CONFIG_H
 #include <config.h> /* HAVE_LIBDW */
 #endif

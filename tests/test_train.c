@@ -929,7 +929,7 @@ static const struct {
     { "decay", "4294967296", "\"decay\" is" },
     { "decay", "77", "schedule.decay is none of" },
     { "characters", "9223372036854775807", "\"characters\" is" },
-    { "dropout", "1", "dropout must be in [0, 1)" },
+    { "dropout", "1.5", "dropout must be in [0, 1]" },
     { "lr", "nan", "lr must not be negative" },
     { "lr", "", "lacks a number for \"lr\"" },
 };
@@ -1025,8 +1025,8 @@ TEST(trainers_refused)
     eg_assert_error(cx, "data: the text of x is NULL");
     ck_assert_ptr_null(eg_data_pairs(cx, NULL));
     eg_assert_error(cx, "data: the name is NULL");
-    ck_assert_ptr_null(eg_trainer_new(sum, .dropout = 1));
-    eg_assert_error(cx, "dropout must be in [0, 1)");
+    ck_assert_ptr_null(eg_trainer_new(sum, .dropout = 1.01));
+    eg_assert_error(cx, "dropout must be in [0, 1], not 1.01");
     ck_assert(!eg_data_task(cx, eg_task_find("revrese")));
     eg_assert_error(cx, "data: the task is NULL");
     eg_trainer *t = eg_trainer_new(sum, .layers = 1, .d_model = 16, .heads = 2, .lr = 1e38,

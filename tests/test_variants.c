@@ -229,7 +229,7 @@ LOOP_TEST(eps_that_is_none, 3)
     ck_assert_ptr_null(eg_norm_new(p, "n", .d_model = 2, .eps = eps[_i]));
     eg_assert_error(cx, "norm \"n\": eps is ");
     ck_assert_ptr_null(eg_block_new(p, "b", .d_model = 2, .heads = 1, .eps = eps[_i]));
-    eg_assert_error(cx, "norm \"norm_self\": eps is ");
+    eg_assert_error(cx, "norm \"b.norm_self\": eps is ");
     eg_tensor *x = eg_ones(cx, 2, 2);
     eg_norm *zero = eg_norm_new(p, "zero", .d_model = 2, .eps = EG_OFF);
     eg_assert_close(eg_norm_run(zero, x), eg_zeros(cx, 2, 2), 0);
@@ -347,6 +347,8 @@ static const eg_mha_args kinds[] = {
       .scale = 0.7,
       .temperature = 2,
       .layout = "i b m" },
+    { .no_softmax = true, .score = "sigmoid(score - 0.3 * (i - j) * h)", .kv_heads = 1 },
+    { .no_softmax = true, .score = "score * pow(0.8, i - j)", .rotary = 30, .layout = "i b m" },
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 static eg_mha *made(int k, eg_params *p)
@@ -468,6 +470,60 @@ TEST(further_keys_beside_masks)
     ck_assert(!any_nan(g));
 }
 
+/* the scores are the weights, 0 where they are masked: the whole module written out; dropout;
+ * heads of different widths; in the block the self attention alone */
+LOOP_TEST(without_a_softmax, 3)
+{
+    static const int64_t each[] = { 4, 4 };
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *u = eg_init_normal(eg_param(p, "u", "h", 2), 1), *w, *dropped,
+              *x = eg_normal(cx, 0, 1, 2, 6, 8);
+    eg_mha_args a = { .size = sizeof a,
+                      .params = p,
+                      .name = "a",
+                      .d_model = 8,
+                      .heads = 2,
+                      .form = _i == 1 ? EG_PER_HEAD : EG_SEPARATE,
+                      .d_k_each = _i == 1 ? each : NULL,
+                      .dropout = _i == 2 ? 0.5 : 0,
+                      .no_softmax = true,
+                      .score = "sigmoid(score + u[h])",
+                      .with = { { "u", u } } };
+    eg_mha *m = eg_mha_new_with(&a), *plain = eg_mha_new(p, "plain", .d_model = 8, .heads = 2);
+    randomise(p, 0.5);
+    if (_i != 1) ck_assert_int_eq(eg_mha_copy(plain, m), 0);
+    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i", .weights = &w, .dropped = &dropped), *W[4],
+              *b[4];
+    eg_assert_ok(cx);
+    static const char *const names[] = { "W_q", "W_k", "W_v", "W_o", "b_q", "b_k", "b_v", "b_o" };
+    for (int k = 0; k < 4; k++) {
+        W[k] = eg_mha_weight(m, names[k]), b[k] = eg_mha_weight(m, names[4 + k]);
+        if (_i != 1) continue;
+        W[k] = eg_rearrange(k < 3 ? "m (h=2 d) -> m h d" : "(h=2 d) m -> h d m", W[k]);
+        if (k < 3) b[k] = eg_rearrange("(h=2 d) -> h d", b[k]);
+    }
+    eg_tensor *q[3];
+    for (int k = 0; k < 3; k++)
+        q[k] = eg_on("bihd,hd", eg_add, eg_einsum("bim,mhd->bihd", x, W[k]), b[k]);
+    eg_tensor *s = eg_scale(eg_einsum("bihd,bjhd->bhij", q[0], q[1]), 0.5);
+    eg_tensor *seen = eg_tril(eg_sigmoid(eg_on("bhij,h", eg_add, s, u)), 0);
+    eg_assert_close(eg_contiguous(w), seen, 1e-13);
+    if (_i == 2) /* of the weights some are dropped, the others doubled */
+        eg_assert_close(
+            eg_mul(eg_contiguous(dropped), eg_sub(eg_contiguous(dropped), eg_scale(seen, 2))),
+            eg_zeros_like(seen), 1e-13);
+    eg_tensor *heads = eg_einsum("bhij,bjhd->bihd", _i == 2 ? eg_contiguous(dropped) : seen, q[2]);
+    eg_assert_close(y, eg_on("bim,m", eg_add, eg_einsum("bihd,hdm->bim", heads, W[3]), b[3]),
+                    1e-12);
+    /* a row that sees nothing is 0 before W_o */
+    eg_tensor *none = eg_mha_run(m, x, .where = "j < i");
+    eg_assert_close(eg_select_axis(none, 1, 0), eg_expand(eg_reshape(b[3], 1, 8), 2, 8), 1e-13);
+    eg_block *block =
+        eg_block_new(p, "block", .d_model = 8, .heads = 2, .cross = true,
+                     .mha = &(eg_mha_args){ .no_softmax = true, .score = "exp(score)" });
+    ck_assert(block->self->no_softmax && !block->cross->no_softmax && !block->cross->score);
+}
+
 /* rotary positions do not turn what the extra key is compared with: only distances of keys count */
 TEST(the_extra_key_has_no_place)
 {
@@ -560,7 +616,23 @@ TEST(frequencies_that_are_trained)
     ck_assert(fabs(eg_get(g[0], 1)) > 1e-4);
 }
 
-LOOP_TEST(modules_refuse_options, 19)
+/* any other frequencies are copied: their scope may end */
+TEST(frequencies_that_are_gone)
+{
+    eg_params *p = eg_params_open(cx);
+    double of_base[] = { 1, pow(30, -0.5) };
+    eg_mark mark = eg_push(cx);
+    eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2,
+                           .rotary_frequencies = eg_from(cx, of_base, 2)),
+           *same = eg_mha_new(p, "b", .d_model = 8, .heads = 2, .rotary = 30);
+    eg_pop(cx, mark);
+    randomise(p, 0.5);
+    ck_assert_int_eq(eg_mha_copy(same, m), 0);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 4, 8);
+    eg_assert_close(eg_mha_run(m, x), eg_mha_run(same, x), 1e-13);
+}
+
+LOOP_TEST(modules_refuse_options, 23)
 {
     static const int64_t each[] = { 3, 5 };
     static const eg_linear_attention_args linear;
@@ -568,28 +640,35 @@ LOOP_TEST(modules_refuse_options, 19)
         eg_mha_args a;
         const char *why;
     } cases[] = {
-        { { .rotary_width = 2 }, "mha: .rotary_width and .rotary_factor need .rotary" },
+        { { .rotary_width = 2 }, "mha \"a\": .rotary_width and .rotary_factor need .rotary" },
         { { .rotary = 1e4, .rotary_width = 3 },
-          "mha: rotary positions turn pairs, but rotary_width is 3" },
-        { { .rotary = 1e4, .rotary_width = 6 }, "mha: rotary_width is 6, but d_k is 4" },
-        { { .rotary = 1e4, .rotary_factor = -1 }, "mha: rotary_factor is -1" },
+          "mha \"a\": rotary positions turn pairs, but rotary_width is 3" },
+        { { .rotary = 1e4, .rotary_width = 6 }, "mha \"a\": rotary_width is 6, but d_k is 4" },
+        { { .rotary = 1e4, .rotary_factor = -1 }, "mha \"a\": rotary_factor is -1" },
         { { .rotary_frequencies = eg_ones(cx, 3) },
-          "mha: rotary_frequencies has 3 numbers in 1 axis, but there are 2 pairs" },
-        { { .qk_norm = (eg_qk_norm)9 }, "mha: qk_norm is 9, which is no kind of norm" },
-        { { .qk_eps = 1e-6 }, "mha: .qk_eps is read with .qk_norm only" },
-        { { .qk_norm = EG_QK_RMS, .qk_eps = -1 }, "mha: qk_eps is -1; it must be finite" },
-        { { .temperature = NAN }, "mha: temperature is nan" },
+          "mha \"a\": rotary_frequencies has 3 numbers in 1 axis, but there are 2 pairs" },
+        { { .qk_norm = (eg_qk_norm)9 }, "mha \"a\": qk_norm is 9, which is no kind of norm" },
+        { { .qk_eps = 1e-6 }, "mha \"a\": .qk_eps is read with .qk_norm only" },
+        { { .qk_norm = EG_QK_RMS, .qk_eps = -1 }, "mha \"a\": qk_eps is -1; it must be finite" },
+        { { .temperature = NAN }, "mha \"a\": temperature is nan" },
         { { .d_k_each = each, .form = EG_PER_HEAD, .qk_norm = EG_QK_RMS },
-          "mha: .qk_norm, .temperature, .bias_kv, .zero_attn and .sink need heads of one width" },
+          "mha \"a\": .qk_norm, .temperature, .bias_kv, .zero_attn and .sink need heads of one "
+          "width" },
         { { .d_k_each = each, .form = EG_PER_HEAD, .sink = true }, "need heads of one width" },
         { { .d_k_each = each, .form = EG_PER_HEAD, .rotary_frequencies = eg_ones(cx, 2) },
-          "mha: rotary positions need heads of one width" },
+          "mha \"a\": rotary positions need heads of one width" },
         { { .linear = &linear, .core = eg_attention_with },
-          "mha: .linear and .core are two attentions; leave one out" },
+          "mha \"a\": .linear and .core are two attentions; leave one out" },
         { { .linear = &linear, .sink = true }, "belong to a softmax, which .linear has not" },
         { { .linear = &linear, .bias_kv = true }, "belong to a softmax" },
         { { .linear = &linear, .alibi = true }, "belong to a softmax" },
         { { .linear = &linear, .dropout = 0.5 }, "belong to a softmax" },
+        { { .no_softmax = true, .sink = true },
+          "mha \"a\": .sink joins the sum of a softmax, which .no_softmax leaves out" },
+        { { .no_softmax = true, .zero_attn = true }, ".zero_attn joins the sum of a softmax" },
+        { { .no_softmax = true, .bias_kv = true }, ".bias_kv joins the sum of a softmax" },
+        { { .no_softmax = true, .linear = &linear },
+          "mha \"a\": .linear has no softmax that .no_softmax could leave out" },
         { { .bias_kv = true, .W_q = "bias_k" }, "param: the name \"a.bias_k\" is taken" },
         { { .sink = true, .b_q = "sink" }, "param: the name \"a.sink\" is taken" },
     };
@@ -610,6 +689,7 @@ TEST(runs_refuse_options)
                                 .linear = &(eg_linear_attention_args){ .phi = "exp(x)" }),
            *core =
                eg_mha_new(p, "c", .d_model = 8, .heads = 2, .bias_kv = true, .core = without_lse),
+           *bare = eg_mha_new(p, "b", .d_model = 8, .heads = 2, .no_softmax = true),
            *uneven = eg_mha_new(p, "u", .d_model = 8, .heads = 2, .form = EG_PER_HEAD,
                                 .d_k_each = (int64_t[]){ 3, 5 });
 #define REFUSED(m, why, ...)                              \
@@ -626,11 +706,18 @@ TEST(runs_refuse_options)
     REFUSED(turns, "mha \"t\": rotary: .positions: index 'b' is 2 in x but 4 here",
             .positions = { "bi", eg_ones(cx, 4, 4) });
     REFUSED(m, "mha \"a\": .sink is NULL", .sink = { "h", NULL });
-    REFUSED(m, "mha \"a\": on: ", .sink = { "h", eg_ones(cx, 3) });
+    REFUSED(m, "mha \"a\": attention: index 'h' is 2 in the query but 3 in .sink",
+            .sink = { "h", eg_ones(cx, 3) });
     REFUSED(uneven, "mha \"u\": .sink needs heads of one width", .sink = { "h", one });
     REFUSED(m, "mha \"a\": .decay belongs to a linear attention", .decay = { "h", one });
-    REFUSED(core, "mha \"c\": .bias_kv, .zero_attn and .sink need the .lse of the .core",
-            .where = "j <= i");
+    REFUSED(core, "mha \"c\": .bias_kv needs the .lse of the .core", .where = "j <= i");
+    REFUSED(bare, "mha \"b\": .fill belongs to a softmax, which .no_softmax leaves out",
+            .fill = -1);
+    REFUSED(bare, "mha \"b\": .sink belongs to a softmax", .sink = { "h", one });
+    eg_tensor *l;
+    int64_t empty;
+    REFUSED(bare, "mha \"b\": attention: .lse speaks of a softmax", .lse = &l);
+    REFUSED(bare, "mha \"b\": attention: .empty speaks of a softmax", .empty = &empty);
     REFUSED(linear, "mha \"l\": .bias belongs to a softmax, which .linear has not",
             .bias = { "ij", eg_ones(cx, 4, 4) });
     REFUSED(linear, "mha \"l\": .fill belongs to a softmax", .fill = -1e9);

@@ -31,8 +31,8 @@ static bool id_equal(const file_id *a, const file_id *b)
     return a->device == b->device && a->inode == b->inode && strcmp(a->name, b->name) == 0;
 }
 
-/* Finds the folder of a path where nothing is yet. Returns 0, or errno if there is no such folder.
- */
+/* Finds the folder of a path where nothing is yet. Returns 0, or errno if there is no such
+ * folder. */
 static int id_of_new(const char *path, file_id *id, char *folder, size_t room)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;

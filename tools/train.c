@@ -33,7 +33,7 @@ static const option options[] = {
     { 0, "width", WHOLE, "N", "inner width of the feed-forward part (default 4 d-model)",
       MODEL(width), 1, 1 << 20, true },
     { 0, "dropout", REAL, "P", "share of values set to 0 while training (default 0)",
-      MODEL(dropout), 0, 0.99, true },
+      MODEL(dropout), 0, 1, true },
     { 0, "lr", REAL, "X", "highest learning rate (default: the task's; pairs: 0.001; text: 0.002)",
       MODEL(lr), 1e-9, 10, true },
     { 0, "schedule", CHOICE, "constant|linear|cosine|noam|steps|exponential|wsd|wsd-sqrt",

@@ -4,8 +4,8 @@
  *     eg_decoded *d = eg_decode(cx, next, user, .prompt = tokens, .prompts = n, .longest = 40,
  *                               .end = EG_STOP, .beam = 4);
  *
- * The step function `next` gets the sequences so far and returns the logits of what follows each.
- */
+ * The step function `next` gets the sequences so far and returns the logits of what follows
+ * each. */
 #ifndef EINGRAD_DECODE_H
 #define EINGRAD_DECODE_H
 #include <eingrad/core.h>

@@ -131,8 +131,8 @@ EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b);
 typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
 EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
 
-/* -- a row: one operation. Its address is its identity; docs/operations.md shows how to write one
- */
+/* -- a row: one operation. Its address is its identity; docs/operations.md shows how to write
+ * one */
 typedef struct eg_sample {                   /* how the table test calls the row; ended by { 0 } */
     eg_tensor *(*call)(eg_tensor *const *x); /* through its public function */
     const char *shapes; /* "3x4, 4": float operands; "5:i4": i64 below 4; "3x4:b": bool */
@@ -196,8 +196,8 @@ EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; N
  * covered if 0 in place of a would have been refused. The check is repeated where all inputs are
  * moved together, and for entries that are not covered where their input is scaled by 0.1 and 0.01
  * and drawn again: ZERO if all is zero there (a pass), UNTESTED if an input agrees there, WRONG if
- * not. The user's rows are asked for all that a row promises. At the end f is called once in f32.
- */
+ * not. The user's rows are asked for all that a row promises. At the end f is called once in
+ * f32. */
 typedef enum eg_verdict {
     EG_RIGHT,
     EG_WRONG,

@@ -101,8 +101,8 @@ typedef struct eg_json { /* a value */
     const struct eg_json *next;  /* the value behind this one in the same array or object */
 } eg_json;
 /* Reads RFC 8259: an object or array, which lives in the open scope; NULL after an error. Refused:
- * what is not JSON, with the byte; more than 128 levels or 100 MB; a number beyond double; \u0000.
- */
+ * what is not JSON, with the byte; more than 128 levels or 100 MB; a number beyond double;
+ * \u0000. */
 EG_API const eg_json *eg_json_load(eg_ctx *, const char *path);
 EG_API const eg_json *eg_json_read(eg_ctx *, const void *bytes, size_t count);
 /* The member of that key, the last of several; NULL if there is none or it is no object (no

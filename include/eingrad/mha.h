@@ -142,7 +142,7 @@ typedef struct eg_mha {
     int64_t rotary_width;
     eg_tensor *rotary_frequencies; /* NULL: from the base */
     bool turned, interleaved;      /* turned: there are rotary positions */
-    bool zero_attn;
+    bool zero_attn, no_softmax;
     const char *where, *score;
     eg_given with[8];
     eg_core *core;
@@ -180,6 +180,8 @@ typedef struct eg_mha_args {
     const char *score;  /* as eg_attention's, over b h i j: "30 * tanh(score / 30)"; NULL: none */
     eg_given with[8];   /* what where and score read in every run, such as parameters; ends at a
                          * NULL name */
+    bool no_softmax;    /* the scores are the weights, 0 where they are masked, as eg_attention has
+                         * it: .score = "sigmoid(score + u[h])" */
     double scale;       /* of q·k: 1/√d_k; with EG_QK_UNIT 1 */
     eg_qk_norm qk_norm; /* EG_QK_AS_IS */
     double qk_eps;      /* of that norm, ≥ 0: 1e-5; of EG_QK_UNIT 0 */
@@ -187,12 +189,13 @@ typedef struct eg_mha_args {
                          * head are multiplied; 0: no such parameter */
     double dropout;     /* probability of a weight to be dropped, after the softmax: 0 */
     /* rotary positions of query and key, as eg_rotary has them */
-    double rotary;                 /* base; 0: none, unless there are frequencies */
-    eg_tensor *rotary_frequencies; /* (rotary_width/2), instead of a base; must live as long as the
-                                    * module */
-    double rotary_factor;          /* places are divided by it: 1 */
-    int64_t rotary_width;          /* how many numbers of a head are turned: d_k */
-    bool interleaved;              /* pairs are neighbours */
+    double rotary; /* base; 0: none, unless there are frequencies */
+    /* (rotary_width/2), instead of a base: a parameter of the same list, which is then trained; of
+     * any other tensor the module keeps a copy */
+    eg_tensor *rotary_frequencies;
+    double rotary_factor; /* places are divided by it: 1 */
+    int64_t rotary_width; /* how many numbers of a head are turned: d_k */
+    bool interleaved;     /* pairs are neighbours */
     /* what a query may attend to beside the keys, as nn.MultiheadAttention of PyTorch has it: no
      * mask, bias or position reaches it. The weights of a run are those of the keys, which then sum
      * to less than 1 */
@@ -204,7 +207,8 @@ typedef struct eg_mha_args {
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores); /* (b h i j) → the scores to use, before
                                                             * the masks; NULL: none */
     void *user;                                            /* what score_fn is called with */
-    eg_core *core;                                         /* eg_attention_with */
+    eg_core *core; /* eg_attention_with; it gets all options, a sink among them, and with bias_kv
+                    * must give .lse */
     /* attention without a softmax, such as &(eg_linear_attention_args){ .phi = "exp(x)" }; phi,
      * no_norm, decay and chunk of it are read; NULL: softmax */
     const eg_linear_attention_args *linear;
@@ -264,12 +268,12 @@ typedef struct eg_mha_run_args {
 /* Refused: sizes below 1; heads that do not divide d_model (where a width follows from it) or are
  * no multiple of kv_heads; what the form cannot hold (above); rotary positions, norms or further
  * scores with heads of different widths; an odd rotary_width; rotary_width or rotary_factor without
- * rotary positions; .linear with .core or with what belongs to a softmax. */
+ * rotary positions; .linear with .core; .linear or .no_softmax with what belongs to a softmax. */
 EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
 /* Refused: operands whose axes or sizes are not those of the layout and of each other; masks with
  * letters that the scores lack; a name that both .with have; .fill or a score_fn with EG_FUSED;
- * positions without rotary positions; of a linear attention what belongs to a softmax; .decay of
- * another one; what eg_attention and the cache refuse. The message names the module. */
+ * positions without rotary positions; without a softmax what belongs to one; .decay without
+ * .linear; what eg_attention and the cache refuse. The message names the module. */
 EG_API eg_tensor *eg_mha_run_with(const eg_mha_run_args *);
 /* Returns the weight "W_q" (m h d) … "b_o" of a module of any form, with its gradient. If heads
  * differ in width, h and d are one axis, all heads one after the other: (m s). NULL if there is

@@ -36,8 +36,8 @@ typedef struct eg_block_args {
     bool gated;                /* F is a gated feed-forward, as eg_ffn_new's */
     const eg_mha_args *mha;    /* further options of the attentions:
                                 * &(eg_mha_args){ .rotary = 1e4, .kv_heads = 2 }; C has those that
-                                * compare no places: not rotary positions, .alibi, .where, .score,
-                                * .core, .linear, .score_fn */
+                                * compare no places: not rotary positions, .alibi, .where, .score
+                                * with .no_softmax, .core, .linear, .score_fn */
     double init;               /* standard deviation of a normal draw; 0: Xavier */
 } eg_block_args;
 typedef struct eg_block_run_args {

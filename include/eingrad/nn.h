@@ -225,7 +225,7 @@ typedef struct eg_ffn_args {
                       * many weights as with 4 d_model and none */
     eg_activation *activation; /* act: eg_gelu */
     bool gated;                /* with a gate, as above */
-    double dropout;            /* probability, in [0, 1): 0 */
+    double dropout;            /* probability, in [0, 1]: 0 */
     bool no_bias;
     double init; /* standard deviation of a normal draw; 0: Xavier */
 } eg_ffn_args;

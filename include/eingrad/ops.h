@@ -58,8 +58,8 @@ typedef struct eg_rearrange_args {
     /* sizes of letters (x_ is x) */
     int64_t a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x_, y, z;
 } eg_rearrange_args;
-/* "b l (h d) -> b h l d", .h = 8: permute, split, merge, 1, repeat (r=3); a view where one exists
- */
+/* "b l (h d) -> b h l d", .h = 8: permute, split, merge, 1, repeat (r=3); a view where one
+ * exists */
 EG_API eg_tensor *eg_rearrange_with(const eg_rearrange_args *);
 typedef struct eg_axes_args {
     size_t size;

@@ -34,12 +34,11 @@ typedef struct eg_pretrained {
  *     o->model.params = p, o->model.name = "", o->model.dropout = 0.1;
  *     eg_transformer *net = eg_transformer_new_with(&o->model);
  *     eg_params_load_as(p, "folder/model", "", o->names);
- * Lives in the open scope; NULL after an error. Where the file stretches rotary positions, so does
- * mha.rotary_frequencies: the scope must then stay open as long as the model. Refused: a model_type
- * that is not above (the message lists them); a size that is missing or no whole number; settings
- * that would change the result and have no option here, such as other rope types than default,
- * linear, llama3 and yarn, other activations and position embeddings, cross attention, quantised
- * weights. */
+ * Lives in the open scope; NULL after an error. A model that is made of it keeps nothing of it.
+ * Refused: a model_type that is not above (the message lists them); a size that is missing or no
+ * whole number; settings that would change the result and have no option here, such as other rope
+ * types than default, linear, llama3 and yarn, other activations and position embeddings, cross
+ * attention, quantised weights. */
 EG_API eg_pretrained *eg_pretrained_read(eg_ctx *, const char *folder);
 /* Takes all of these steps: returns the model, its parameters in the list, with the values of the
  * file; NULL after an error. F16 and BF16 become the dtype of the list; masks and frequencies that

@@ -217,7 +217,7 @@ typedef struct eg_trainer_args {
     int64_t width;         /* of the feed-forward part: 4 d_model */
     int64_t context;       /* a text only: symbols that the model sees at once; 64, or less where
                             * the held-out part is shorter */
-    double dropout;        /* in [0, 1): 0 */
+    double dropout;        /* probability, in [0, 1]: 0 */
     double smoothing;      /* label smoothing ε in [0, 1): 0 */
     int64_t steps;         /* the task's; pairs 3000, a text 1500 */
     int64_t batch;         /* sequences in a step: 64; of a text 32 */

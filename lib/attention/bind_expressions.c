@@ -170,8 +170,8 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
         if (!e) return false;
         positions |= e->positions, sizes |= e->sizes;
     }
-    /* unless the call says which, letters of the query alone go before those of batches and heads
-     */
+    /* unless the call says which, letters of the query alone go before those of batches and
+     * heads */
     if (!m->offset_letter && positions & queries) positions &= queries;
     if (!m->offset_letter && sizes & queries) sizes &= queries;
     eg_where_call w = { .cx = cx,

@@ -150,8 +150,8 @@ static void forward_begin(const eg_flash *f, const eg_flash_batch *b, eg_stretch
     }
 }
 /* Computes one strip of queries of one batch: packs the scaled queries, goes over the keys in
- * blocks with the online softmax, without those that the predicate forbids, and finishes the rows.
- */
+ * blocks with the online softmax, without those that the predicate forbids, and finishes the
+ * rows. */
 static void forward_piece(void *user, int64_t piece, int thread)
 {
     const forward *w = user;

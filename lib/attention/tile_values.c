@@ -9,8 +9,8 @@ typedef struct corners {
     int64_t low[EG_RANK_MAX], high[EG_RANK_MAX];
     eg_box box;
 } corners;
-/* The smallest box of indices that holds a stretch: low ≤ index < high on every axis of its list.
- */
+/* The smallest box of indices that holds a stretch: low ≤ index < high on every axis of its
+ * list. */
 static void tiles_box(const eg_flash *f, eg_stretch s, corners *c)
 {
     const eg_flash_list *l = &f->list[s.part];

@@ -25,8 +25,8 @@ typedef struct eg_walk {
         *node; /* t->slot is its place. In a scratch buffer, which the next walk overwrites */
     int64_t n;
 } eg_walk;
-/* Lists the ys and all that they were made of, as far as the bounds let it. False after an error.
- */
+/* Lists the ys and all that they were made of, as far as the bounds let it. False after an
+ * error. */
 bool eg__walk(eg_walk *, int results, eg_tensor *const *ys);
 /* True if t is in the list, so long as no other walk has begun. */
 static inline bool eg__walked(const eg_walk *w, const eg_tensor *t)

@@ -1,5 +1,5 @@
-/* path.c: finds out whether x reaches y with a gradient, and if not, which operation cuts it off.
- */
+/* path.c: finds out whether x reaches y with a gradient, and if not, which operation cuts it
+ * off. */
 #include "autograd/autograd.h"
 
 /* True if eg_grad follows the step from operand i to t. */

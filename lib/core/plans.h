@@ -18,7 +18,9 @@ typedef enum eg_key_kind {
     EG_KEY_BOUND_END = EG_KEY_BOUND + 31,
     EG_KEY_PROGRAM,  /* labels of operands and result, order: an eg_program; the last operand
                       * stands for the result */
-    EG_KEY_LABELS,   /* an einsum by labels: those of operands and result */
+    EG_KEY_LABELS,   /* an einsum by labels: those of operands and result … */
+    EG_KEY_ORDERED,  /* … with limits or an order */
+    EG_KEY_TREE,     /* an einsum by labels, and which cotangents are wanted: an eg_tree */
     EG_KEY_COTANGENT /* + i: the cotangent of operand i of an einsum by labels */
 } eg_key_kind;
 typedef struct eg_plan_key {
@@ -38,7 +40,7 @@ void eg__key_put(eg_key_text *, size_t bytes, const void *);
 /* Returns what was added under a key, NULL if nothing was. The pointer is valid until the next
  * eg__plans_add, which can evict the entry: also one made by an operation that you call. */
 const void *eg__plans_find(eg_ctx *, const eg_plan_key *);
-/* Returns 16-byte aligned room for an entry; NULL (no error) if it is too large, or without memory.
- */
+/* Returns 16-byte aligned room for an entry; NULL (no error) if it is too large, or without
+ * memory. */
 void *eg__plans_add(eg_ctx *, const eg_plan_key *, size_t bytes);
 #endif

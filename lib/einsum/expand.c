@@ -9,8 +9,8 @@ typedef struct expansion {
     int64_t dim[];
 } expansion;
 
-/* -- expand: y[…, i, …] = x[…, 0, …] where x has size 1 or no such axis,  dx = Σ g over these axes
- */
+/* -- expand: y[…, i, …] = x[…, 0, …] where x has size 1 or no such axis,  dx = Σ g over these
+ * axes */
 static bool expand_shape(eg_tensor *y)
 {
     const expansion *e = y->attr;

@@ -4,8 +4,8 @@
 #include "gradcheck/gradcheck.h"
 #include <string.h>
 
-/* Of a node, by input (bit k: input k): a path leads from it to the node; one with a gradient does.
- */
+/* Of a node, by input (bit k: input k): a path leads from it to the node; one with a gradient
+ * does. */
 typedef struct reach {
     uint64_t any, alive;
 } reach;

@@ -193,8 +193,8 @@ static bool points_done(const eg__elsewhere *f)
     const double apart = fabs(f->worst.numeric - f->worst.analytic);
     return f->v == EG_WRONG && f->worst.index >= 0 && f->worst.error <= 1e-4 * apart;
 }
-/* The group's verdict at this place, with the entry if it is WRONG; covered variables are closed.
- */
+/* The group's verdict at this place, with the entry if it is WRONG; covered variables are
+ * closed. */
 static eg_verdict points_look(points *p, int place, int input, bool open)
 {
     eg__slope s;

@@ -45,8 +45,8 @@ static bool rule_differs(eg_tensor *t, int i)
     d = retyped(d, EG_F64);
     return eg_ok(d) && eg__all_finite(e) && !eg__contract_alike(d, e, 1, 1e-3);
 }
-/* Names the first of the user's rows whose rule differs, in words that follow; "" if there is none.
- */
+/* Names the first of the user's rows whose rule differs, in words that follow; "" if there is
+ * none. */
 static const char *precision_culprit(precision *p, eg_tensor *y, char *words, size_t room)
 {
     eg_ctx *cx = p->s->c.cx;

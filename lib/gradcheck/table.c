@@ -1,5 +1,5 @@
-/* table.c: the table of operations. Each file with rows ends in a list of them; here are the lists.
- */
+/* table.c: the table of operations. Each file with rows ends in a list of them; here are the
+ * lists. */
 #include "gradcheck/gradcheck.h"
 
 /* clang-format off */

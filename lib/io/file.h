@@ -27,8 +27,8 @@ bool eg__file_refuse(const eg__input *, const char *sentence, ...) EG_PRINTF(2, 
 bool eg__file_no_memory(const eg__input *); /* records "format: path: out of memory"; false */
 void eg__file_close(eg__input *);
 
-/* -- file.c: output that appears whole or not at all; after the first failure the rest does nothing
- */
+/* -- file.c: output that appears whole or not at all; after the first failure the rest does
+ * nothing */
 typedef struct eg__output {
     eg_ctx *cx;
     const char *format, *path;

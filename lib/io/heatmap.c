@@ -123,8 +123,8 @@ int eg__ticks(double low, double high, bool logarithmic, int most, double tick[E
     return 1;
 }
 
-/* Linear between five points of viridis (Smith, van der Walt 2015), whose lightness rises evenly.
- */
+/* Linear between five points of viridis (Smith, van der Walt 2015), whose lightness rises
+ * evenly. */
 void eg__heatmap_colour(double level, uint8_t rgb[3])
 {
     static const uint8_t point[][3] = {

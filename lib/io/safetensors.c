@@ -1,5 +1,5 @@
-/* safetensors.c: opening a file, or several that an index names, and reading all that is in them.
- */
+/* safetensors.c: opening a file, or several that an index names, and reading all that is in
+ * them. */
 #include "safetensors.h"
 #include <stdlib.h>
 #include <string.h>

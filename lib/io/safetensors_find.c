@@ -36,8 +36,8 @@ int eg_safetensors_find(const eg_safetensors *st, const char *name)
     return found ? (int)(*found - st->tensors) : -1;
 }
 
-/* Levenshtein's distance of two names, both cut to LENGTH; `most` + 1 if it is larger than `most`.
- */
+/* Levenshtein's distance of two names, both cut to LENGTH; `most` + 1 if it is larger than
+ * `most`. */
 static int st_distance(const char *a, const char *b, int most)
 {
     enum { LENGTH = 128 };

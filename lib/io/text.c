@@ -81,8 +81,8 @@ int eg__text_width(uint32_t code)
                                                             : 1;
 }
 
-/* True for what is not shown as it is: C0, C1, and the marks that change the direction of writing.
- */
+/* True for what is not shown as it is: C0, C1, and the marks that change the direction of
+ * writing. */
 static bool control(int32_t c)
 {
     static const span spans[] = {

@@ -7,7 +7,7 @@
 eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
 {
     OPTIONS(eg_ffn_args, a, given);
-    eg_params *p = eg_params_under(a->params, a->name);
+    eg_params *p = eg__nn_under(a->params, "ffn", a->name);
     if (!p || !eg__nn_positive(p, "ffn", "d_model", a->d_model) ||
         !eg__nn_share(p, "ffn", a->dropout))
         return NULL;
@@ -32,6 +32,7 @@ eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
 eg_tensor *eg_ffn_run(const eg_ffn *m, eg_tensor *x)
 {
     if (!m) return eg__nn_absent("ffn", x);
+    if (!x) return eg__nn_missing("ffn", m->name, "x", x);
     eg_tensor *y = eg_linear_run(m->up, x);
     y = m->gate ? eg_mul(m->activation(eg_linear_run(m->gate, x)), y) : m->activation(y);
     return eg_linear_run(m->down, eg__nn_dropped(y, m->dropout));
@@ -60,7 +61,7 @@ static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char 
         memset(o.with, 0, sizeof o.with);
         o.kdim = o.vdim = a->memory_dim;
         o.rotary = 0, o.rotary_frequencies = NULL, o.rotary_width = 0, o.rotary_factor = 0;
-        o.alibi = false, o.where = o.score = NULL, o.core = NULL, o.linear = NULL,
+        o.alibi = o.no_softmax = false, o.where = o.score = NULL, o.core = NULL, o.linear = NULL,
         o.score_fn = NULL;
     }
     return eg_mha_new_with(&o);
@@ -75,7 +76,7 @@ static eg_norm *block_norm(const eg_block_args *a, eg_params *p, const char *nam
 eg_block *eg_block_new_with(const eg_block_args *given)
 {
     OPTIONS(eg_block_args, a, given);
-    eg_params *p = eg_params_under(a->params, a->name);
+    eg_params *p = eg__nn_under(a->params, "block", a->name);
     eg_block *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
     if (!m) return NULL;
     *m = (eg_block){ .name = eg__nn_name(a->params, a->name),
@@ -112,6 +113,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     OPTIONS(eg_block_run_args, a, given);
     const eg_block *m = a->block;
     if (!m) return eg__nn_absent("block", a->x);
+    if (!a->x) return eg__nn_missing("block", m->name, "x", a->x);
     if (!m->cross != !a->memory)
         return eg_fail_as(eg_context(a->x), EG_ERROR_MISUSE,
                           "block \"%s\": made with%s cross attention, but run with%s memory",

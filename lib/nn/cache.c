@@ -73,8 +73,8 @@ static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t 
 }
 
 /* Makes batch b of the slot what index[b] was. The room for batches is at least doubled when it
- * grows: the owner frees nothing before its end, and so holds at most three times what is needed.
- */
+ * grows: the owner frees nothing before its end, and so holds at most three times what is
+ * needed. */
 static int cache_pick_slot(eg_cache *c, slot *s, eg_tensor *index)
 {
     int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0),

@@ -5,7 +5,7 @@
 eg_embedding *eg_embedding_new_with(const eg_embedding_args *given)
 {
     OPTIONS(eg_embedding_args, a, given);
-    eg_params *p = eg_params_under(a->params, a->name);
+    eg_params *p = eg__nn_under(a->params, "embedding", a->name);
     if (!p || !eg__nn_positive(p, "embedding", "count", a->count) ||
         !eg__nn_positive(p, "embedding", "d_model", a->d_model))
         return NULL;
@@ -22,9 +22,10 @@ eg_embedding *eg_embedding_new_with(const eg_embedding_args *given)
 eg_tensor *eg_embedding_run(const eg_embedding *m, eg_tensor *index)
 {
     const bool before = failed(index);
-    return m ? eg__nn_told("embedding", m->name, index, before,
-                           eg_at("[v] m, ... -> ... m", m->table, index))
-             : eg__nn_absent("embedding", index);
+    if (!m) return eg__nn_absent("embedding", index);
+    if (!index) return eg__nn_missing("embedding", m->name, "the index", index);
+    return eg__nn_told("embedding", m->name, index, before,
+                       eg_at("[v] m, ... -> ... m", m->table, index));
 }
 
 /* -- positions -------------------------------------------------------------------------------- */
@@ -48,7 +49,7 @@ static bool sinusoid(eg_tensor *table)
 eg_positions *eg_positions_new_with(const eg_positions_args *given)
 {
     OPTIONS(eg_positions_args, a, given);
-    eg_params *p = eg_params_under(a->params, a->name);
+    eg_params *p = eg__nn_under(a->params, "positions", a->name);
     if (!p || !eg__nn_positive(p, "positions", "length", a->length) ||
         !eg__nn_positive(p, "positions", "d_model", a->d_model))
         return NULL;
@@ -75,7 +76,7 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
     if (!m) return eg__nn_absent("positions", a->x);
     const bool before = failed(a->x);
     if (!eg__nn_width("positions", m->name, 'm', a->x, m->d_model))
-        return eg_fail_as(eg_context(a->x), EG_ERROR_MISUSE, "positions: x is NULL");
+        return eg__nn_missing("positions", m->name, "x", a->x);
     if (!eg_axes("b l m", a->x, &b, &l, &width))
         return eg__nn_told("positions", m->name, a->x, before, NULL);
     int64_t end = a->offset > INT64_MAX - l ? INT64_MAX : a->offset + l;

@@ -4,7 +4,7 @@
 eg_linear *eg_linear_new_with(const eg_linear_args *given)
 {
     OPTIONS(eg_linear_args, a, given);
-    eg_params *p = eg_params_under(a->params, a->name);
+    eg_params *p = eg__nn_under(a->params, "linear", a->name);
     if (!p || !eg__nn_positive(p, "linear", "in", a->in) ||
         !eg__nn_positive(p, "linear", "out", a->out))
         return NULL;
@@ -21,7 +21,7 @@ eg_tensor *eg_linear_run(const eg_linear *m, eg_tensor *x)
 {
     if (!m) return eg__nn_absent("linear", x);
     if (!eg__nn_width("linear", m->name, 'i', x, m->in))
-        return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "linear: x is NULL");
+        return eg__nn_missing("linear", m->name, "x", x);
     const bool before = failed(x);
     return eg__nn_told("linear", m->name, x, before,
                        eg_affine("...i,io->...o", x, m->weight, m->bias));

@@ -11,102 +11,112 @@ const char *eg__mha_which(int part, bool bias)
 }
 
 /* -- sizes ------------------------------------------------------------------------------------ */
-static bool divides(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
+static bool divides(eg_mha *m, const eg_mha_args *a, const eg_params *p)
 {
     if (!a->d_k_each && (!a->d_k || !a->d_v) && a->d_model % a->heads)
-        eg_fail_as(cx, EG_ERROR_SHAPE, "mha: d_model must be divisible by heads: %lld / %lld",
-                   (long long)a->d_model, (long long)a->heads);
+        eg__nn_refuse(p, EG_ERROR_SHAPE, "mha", "d_model must be divisible by heads: %lld / %lld",
+                      (long long)a->d_model, (long long)a->heads);
     else if (m->heads % m->kv_heads)
-        eg_fail_as(cx, EG_ERROR_SHAPE, "mha: heads must be divisible by kv_heads: %lld / %lld",
-                   (long long)m->heads, (long long)m->kv_heads);
+        eg__nn_refuse(p, EG_ERROR_SHAPE, "mha", "heads must be divisible by kv_heads: %lld / %lld",
+                      (long long)m->heads, (long long)m->kv_heads);
     else
         return true;
     return false;
 }
 
 /* True if the form of the weights can hold such heads; else records an error. */
-static bool mha_fits(const eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
+static bool mha_fits(const eg_mha *m, const eg_mha_args *a, const eg_params *p)
 {
     if (m->form == EG_PACKED && (m->kdim != m->qdim || m->vdim != m->qdim))
-        eg_fail_as(cx, EG_ERROR_SHAPE,
-                   "mha: packed weights need one width, but qdim is %lld, kdim %lld and vdim %lld",
-                   (long long)m->qdim, (long long)m->kdim, (long long)m->vdim);
+        eg__nn_refuse(p, EG_ERROR_SHAPE, "mha",
+                      "packed weights need one width, but qdim is %lld, kdim %lld and vdim %lld",
+                      (long long)m->qdim, (long long)m->kdim, (long long)m->vdim);
     else if (m->form == EG_PACKED && m->d_k != m->d_v)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: packed weights need d_k = d_v, not %lld and %lld",
-                   (long long)m->d_k, (long long)m->d_v);
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "packed weights need d_k = d_v, not %lld and %lld",
+                      (long long)m->d_k, (long long)m->d_v);
     else if (m->form != EG_SEPARATE && m->kv_heads != m->heads)
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "mha: %lld heads on %lld kv_heads need the separate form", (long long)m->heads,
-                   (long long)m->kv_heads);
+        eg__nn_refuse(p, EG_ERROR_UNSUPPORTED, "mha",
+                      "%lld heads on %lld kv_heads need the separate form", (long long)m->heads,
+                      (long long)m->kv_heads);
     else if (m->form == EG_PACKED && (a->no_q_bias || a->no_k_bias || a->no_v_bias) &&
              !(a->no_q_bias && a->no_k_bias && a->no_v_bias) && !a->no_bias)
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "mha: packed weights have a bias for query, key and value, or for none of them");
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha",
+                      "packed weights have a bias for query, key and value, or for none of them");
     else if (m->d_k_each && m->form != EG_PER_HEAD)
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "mha: heads of different widths need .form = EG_PER_HEAD");
+        eg__nn_refuse(p, EG_ERROR_UNSUPPORTED, "mha",
+                      "heads of different widths need .form = EG_PER_HEAD");
     else
         return true;
     return false;
 }
 
 /* True if the options of rotary positions go together; else records an error. */
-static bool mha_turns(eg_mha *m, const eg_mha_args *a, eg_ctx *cx)
+static bool mha_turns(eg_mha *m, const eg_mha_args *a, const eg_params *p)
 {
-    const eg_tensor *f = m->rotary_frequencies;
+    const eg_tensor *f = a->rotary_frequencies;
     const int64_t width = width_or(m->rotary_width, m->d_k);
     m->turned = m->rotary != 0 || f;
     if (f && !eg_ok(f)) return false;
     if (!m->turned && (a->rotary_width || a->rotary_factor))
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "mha: .rotary_width and .rotary_factor need .rotary or .rotary_frequencies");
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha",
+                      ".rotary_width and .rotary_factor need .rotary or .rotary_frequencies");
     else if (m->turned && m->d_k_each)
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "mha: rotary positions need heads of one width");
+        eg__nn_refuse(p, EG_ERROR_UNSUPPORTED, "mha", "rotary positions need heads of one width");
     else if (m->turned && (width < 0 || width > m->d_k))
-        eg_fail_as(cx, EG_ERROR_SHAPE, "mha: rotary_width is %lld, but d_k is %lld",
-                   (long long)width, (long long)m->d_k);
+        eg__nn_refuse(p, EG_ERROR_SHAPE, "mha", "rotary_width is %lld, but d_k is %lld",
+                      (long long)width, (long long)m->d_k);
     else if (m->turned && width % 2)
-        eg_fail_as(cx, EG_ERROR_SHAPE, "mha: rotary positions turn pairs, but %s is %lld",
-                   m->rotary_width ? "rotary_width" : "d_k", (long long)width);
+        eg__nn_refuse(p, EG_ERROR_SHAPE, "mha", "rotary positions turn pairs, but %s is %lld",
+                      m->rotary_width ? "rotary_width" : "d_k", (long long)width);
     else if (m->rotary < 0 || !(m->rotary < 1e300))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: the base of rotary positions is %g", m->rotary);
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "the base of rotary positions is %g", m->rotary);
     else if (a->rotary_factor && !(m->rotary_factor > 0 && m->rotary_factor < 1e300))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: rotary_factor is %g", m->rotary_factor);
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "rotary_factor is %g", m->rotary_factor);
     else if (f && (eg_rank(f) != 1 || eg_dim(f, 0) != width / 2))
-        eg_fail_as(cx, EG_ERROR_SHAPE,
-                   "mha: rotary_frequencies has %lld numbers in %d ax%s, but there are %lld pairs",
-                   (long long)eg_size(f), eg_rank(f), eg_rank(f) == 1 ? "is" : "es",
-                   (long long)(width / 2));
+        eg__nn_refuse(p, EG_ERROR_SHAPE, "mha",
+                      "rotary_frequencies has %lld numbers in %d ax%s, but there are %lld pairs",
+                      (long long)eg_size(f), eg_rank(f), eg_rank(f) == 1 ? "is" : "es",
+                      (long long)(width / 2));
     else
         return true;
     return false;
 }
 
 /* True if the options of norms, extra keys and the core go together; else records an error. */
-static bool mha_extras(const eg_mha_args *a, eg_ctx *cx)
+static bool mha_extras(const eg_mha_args *a, const eg_params *p)
 {
     const bool unit = a->qk_norm == EG_QK_UNIT, more = a->bias_kv || a->zero_attn || a->sink;
     const double eps = eg_option(a->qk_eps, unit ? 0 : 1e-5), first = eg_option(a->temperature, 0);
     if (a->d_k_each && (a->qk_norm || a->temperature || more))
-        eg_fail_as(
-            cx, EG_ERROR_UNSUPPORTED,
-            "mha: .qk_norm, .temperature, .bias_kv, .zero_attn and .sink need heads of one width");
+        eg__nn_refuse(
+            p, EG_ERROR_UNSUPPORTED, "mha",
+            ".qk_norm, .temperature, .bias_kv, .zero_attn and .sink need heads of one width");
     else if (a->qk_norm < EG_QK_AS_IS || a->qk_norm > EG_QK_UNIT)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: qk_norm is %d, which is no kind of norm",
-                   (int)a->qk_norm);
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "qk_norm is %d, which is no kind of norm",
+                      (int)a->qk_norm);
     else if (a->qk_eps && !a->qk_norm)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: .qk_eps is read with .qk_norm only");
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", ".qk_eps is read with .qk_norm only");
     else if (!(eps >= 0 && eps < 1e300))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: qk_eps is %g; it must be finite and not negative",
-                   a->qk_eps);
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "qk_eps is %g; it must be finite and not negative",
+                      a->qk_eps);
     else if (!(first > -1e300 && first < 1e300))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: temperature is %g", a->temperature);
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "temperature is %g", a->temperature);
+    else if (a->no_softmax && a->linear)
+        eg__nn_refuse(p, EG_ERROR_UNSUPPORTED, "mha",
+                      ".linear has no softmax that .no_softmax could leave out");
+    else if (a->no_softmax && more)
+        eg__nn_refuse(p, EG_ERROR_UNSUPPORTED, "mha",
+                      "%s joins the sum of a softmax, which .no_softmax leaves out",
+                      a->bias_kv     ? ".bias_kv"
+                      : a->zero_attn ? ".zero_attn"
+                                     : ".sink");
     else if (a->linear && a->core)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "mha: .linear and .core are two attentions; leave one out");
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha",
+                      ".linear and .core are two attentions; leave one out");
     else if (a->linear && (more || a->alibi || a->score_fn || a->dropout > 0))
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "mha: .bias_kv, .zero_attn, .sink, .alibi, .score_fn and .dropout belong to a "
-                   "softmax, which .linear has not");
+        eg__nn_refuse(p, EG_ERROR_UNSUPPORTED, "mha",
+                      ".bias_kv, .zero_attn, .sink, .alibi, .score_fn and .dropout belong to a "
+                      "softmax, which .linear has not");
     else
         return true;
     return false;
@@ -114,15 +124,14 @@ static bool mha_extras(const eg_mha_args *a, eg_ctx *cx)
 
 /* Sets all sizes and options of m from the arguments, with defaults where they are 0. False after
  * an error: a size that is not positive or does not fit the others. */
-static bool mha_sizes(eg_mha *m, const eg_mha_args *a)
+static bool mha_sizes(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
-    eg_params *p = a->params;
     if (!eg__nn_positive(p, "mha", "heads", a->heads) || !eg__nn_share(p, "mha", a->dropout))
         return false;
     bool all = a->qdim && a->kdim && a->vdim && a->d_out && ((a->d_k && a->d_v) || a->d_k_each);
     if ((!all || a->d_model) && !eg__nn_positive(p, "mha", "d_model", a->d_model)) return false;
     *m = (eg_mha){
-        .name = eg__nn_name(p, a->name),
+        .name = eg__nn_name(a->params, a->name),
         .form = a->form,
         .d_model = a->d_model,
         .heads = a->heads,
@@ -138,17 +147,16 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a)
         .qk_norm = a->qk_norm,
         .qk_eps = a->qk_eps,
         .rotary = eg_option(a->rotary, 0),
-        .rotary_frequencies = a->rotary_frequencies,
         .rotary_factor = eg_option(a->rotary_factor, 1),
         .rotary_width = a->rotary_width,
         .interleaved = a->interleaved,
         .zero_attn = a->zero_attn,
+        .no_softmax = a->no_softmax,
         .core = a->core,
         .score_fn = a->score_fn,
         .user = a->user,
     };
-    if (!eg__nn_positive(p, "mha", "kv_heads", m->kv_heads) || !divides(m, a, eg_params_context(p)))
-        return false;
+    if (!eg__nn_positive(p, "mha", "kv_heads", m->kv_heads) || !divides(m, a, p)) return false;
     if (a->d_k_each) {
         int64_t *each = eg_params_alloc(p, (size_t)(2 * a->heads) * sizeof *each);
         if (!each) return false;
@@ -170,8 +178,7 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a)
                    { "kdim", m->kdim }, { "vdim", m->vdim }, { "d_out", m->d_out } };
     for (size_t k = 0; k < sizeof widths / sizeof *widths; k++)
         if (!eg__nn_positive(p, "mha", widths[k].name, widths[k].size)) return false;
-    return mha_fits(m, a, eg_params_context(p)) && mha_turns(m, a, eg_params_context(p)) &&
-           mha_extras(a, eg_params_context(p));
+    return mha_fits(m, a, p) && mha_turns(m, a, p) && mha_extras(a, p);
 }
 
 /* -- the layout, and the strings that follow from it ------------------------------------------ */
@@ -227,7 +234,8 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     eg_ctx *cx = eg_params_context(p);
     struct eg__mha_specs *s = eg_params_alloc(p, sizeof *s);
-    const eg_spec *given = s ? eg_spec_parse(cx, "mha", a->layout ? a->layout : "b i m") : NULL;
+    if (s) s->who = eg__nn_who(p, "mha");
+    const eg_spec *given = s ? eg_spec_parse(cx, s->who, a->layout ? a->layout : "b i m") : NULL;
     char batch[EG_RANK_MAX] = "";
     if (!given || !mha_letters(s, given, batch)) return false;
     /* the operand's own letters, those of key and value, those of the result */
@@ -261,8 +269,6 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
         s->extra_score = eg__nn_text(p, "%sihd,hd->%shi", batch, batch);
         s->rows = eg__nn_text(p, "%shi", batch);
         s->extra_value = eg__nn_text(p, "%shi,he->%sihe", batch, batch);
-        s->by_rows = eg__nn_text(p, "%sihe,%shi", batch, batch);
-        s->weights_by_rows = eg__nn_text(p, "%shij,%shi", batch, batch);
     }
     s->out_bias = eg__nn_text(p, "%s,o->%s", o, o);
     return !eg_error(cx);
@@ -328,6 +334,18 @@ static bool slopes(eg_mha *m, eg_params *p) /* no parameter */
     return !bad;
 }
 
+/* Sets the frequencies of rotary positions: a parameter of the list itself, which may be trained,
+ * or a copy that lives as long as the module. False after an error. */
+static bool frequencies(eg_mha *m, eg_tensor *given, eg_params *p)
+{
+    const eg_named *one = NULL;
+    for (int k = 0; given && (one = eg_params_at(p, k)) && one->x != given; k++) continue;
+    m->rotary_frequencies = given;
+    if (!given || one) return true;
+    m->rotary_frequencies = eg_owner_tensor(eg_params_owner(p), eg_type(given), 1, eg_dims(given));
+    return eg_ok(m->rotary_frequencies) && !eg_assign(m->rotary_frequencies, given);
+}
+
 /* The parameters that options add: norms of query and key, the extra key and its value, one number
  * a head. False after an error. */
 static bool mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
@@ -380,14 +398,16 @@ static bool mha_linear(eg_mha *m, const eg_mha_args *a, eg_params *p)
 eg_mha *eg_mha_new_with(const eg_mha_args *given)
 {
     OPTIONS(eg_mha_args, a, given);
-    eg_params *p = eg_params_under(a->params, a->name);
+    eg_params *p = eg__nn_under(a->params, "mha", a->name);
     eg_mha *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
-    if (!m || !mha_sizes(m, a) || !layout(m, a, p)) return NULL;
+    if (!m || !mha_sizes(m, a, p) || !layout(m, a, p)) return NULL;
     m->where = a->where ? eg__nn_text(p, "%s", a->where) : NULL;
     m->score = a->score ? eg__nn_text(p, "%s", a->score) : NULL;
     for (int k = 0; k < 8 && a->with[k].name; k++)
         m->with[k] = (eg_given){ eg__nn_text(p, "%s", a->with[k].name), a->with[k].x };
-    if ((a->alibi && !slopes(m, p)) || !mha_linear(m, a, p)) return NULL;
+    if ((a->alibi && !slopes(m, p)) || !mha_linear(m, a, p) ||
+        !frequencies(m, a->rotary_frequencies, p))
+        return NULL;
     const int64_t h = m->heads, g = m->kv_heads, d = m->d_k, e = m->d_v;
     const int64_t hd = m->d_k_each ? d : h * d, he = m->d_k_each ? e : h * e,
                   gd = g == h ? hd : g * d, ge = g == h ? he : g * e;

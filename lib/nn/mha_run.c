@@ -95,8 +95,8 @@ static eg_masked key_places(const eg_mha_run_args *a)
 }
 
 /* -- predicates, and masks by letters --------------------------------------------------------- */
-/* The predicate or score, of which every index is a letter of the scores; else NULL after an error.
- */
+/* The predicate or score, of which every index is a letter of the scores; else NULL after an
+ * error. */
 static const eg_formula *known_letters(const eg_mha *m, eg_ctx *cx, bool score, const char *text,
                                        const char *whose)
 {
@@ -330,15 +330,11 @@ static int64_t core_offset(const eg_mha *m, const eg_mha_run_args *a, const eg_a
     return t->where || t->score || m->turned || a->fill ? 0 : a->offset;
 }
 
-/* -- scores beside the keys', with values of their own: bias_kv, zero_attn, sink ---------------
- * They join the softmax of the keys by its log-sum-exp l: y is weighed by e^(l − t), and the extra
- * value by e^(s − t), where s is its score and t = ln(e^l + Σ e^s). So they are the same behind any
- * mask, in any form and with a cache, and no key is stored for them. */
-static bool has_extras(const eg_mha *m, const eg_mha_run_args *a)
-{
-    return m->bias_k || m->zero_attn || m->sink || a->sink.x;
-}
-
+/* -- scores beside the keys': bias_kv, zero_attn, sink ------------------------------------------
+ * They are the attention's sink: e^s of each is added to the sum that the weights are divided by.
+ * So they are the same behind any mask, in any form and with a cache, and no key is stored for
+ * them. The value of the extra key is added to the result with the weight e^(s − l), l the
+ * log-sum-exp of all. */
 /* x, a number for each key head, for each head */
 static eg_tensor *of_each_head(const eg_mha *m, eg_tensor *x)
 {
@@ -348,41 +344,42 @@ static eg_tensor *of_each_head(const eg_mha *m, eg_tensor *x)
                                  (int64_t[]){ m->heads, eg_dim(x, 1) });
 }
 
-/* y (… i h e) of the keys with the extra scores; *lse becomes that of all. q: the query before it
- * was turned, since the extra key has no place. */
-static eg_tensor *with_extras(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *q, eg_tensor *y,
-                              eg_tensor **lse)
+/* Returns the score (… h i) of the extra key; NULL: there is none. q: the query before it was
+ * turned, since that key has no place. */
+static eg_tensor *extra_score(const eg_mha *m, eg_tensor *q)
 {
-    const struct eg__mha_specs *s = m->specs;
-    eg_ctx *cx = eg_context(y);
     const double scale = m->scale ? eg_option(m->scale, 0) : 1 / sqrt((double)m->d_k);
-    if (!eg_ok(y)) return y;
-    if (!*lse)
-        return eg_fail_as(
-            cx, EG_ERROR_UNSUPPORTED,
-            ".bias_kv, .zero_attn and .sink need the .lse of the .core, which it does not give");
-    eg_tensor *all = *lse, *score = NULL;
-    if (m->bias_k) {
-        score = eg_scale(eg_einsum(s->extra_score, q, of_each_head(m, m->bias_k)), scale);
-        all = eg_logaddexp(all, score);
-    }
-    if (m->zero_attn) all = eg_softplus(all); /* ln(e^l + e^0) */
-    const eg_masked sink = a->sink.x ? a->sink : (eg_masked){ "h", m->sink };
-    if (sink.x) {
+    if (!m->bias_k) return NULL;
+    return eg_scale(eg_einsum(m->specs->extra_score, q, of_each_head(m, m->bias_k)), scale);
+}
+
+/* Returns the logarithm of what is added to the denominator; without .x: nothing. */
+static eg_masked whole_sink(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *extra)
+{
+    const char *all = m->specs->rows; /* "bhi" */
+    eg_ctx *cx = eg_context(a->query);
+    eg_masked sink = a->sink;
+    if (!sink.x && m->sink) sink = (eg_masked){ "h", m->sink };
+    if (m->zero_attn) /* ln(e^z + e^0) */
+        sink = sink.x ? (eg_masked){ sink.axes, eg_softplus(sink.x) }
+                      : (eg_masked){ "", eg_full_n(cx, eg_type(a->query), 0, 0, NULL) };
+    if (extra && sink.x) {
         char spec[ROOM];
-        snprintf(spec, sizeof spec, "%s,%.200s", s->rows, sink.axes ? sink.axes : "");
-        all = eg_on(spec, eg_logaddexp, all, sink.x);
+        snprintf(spec, sizeof spec, "%s,%.200s", all, sink.axes ? sink.axes : "");
+        sink.x = eg_on(spec, eg_logaddexp, extra, sink.x);
     }
-    eg_tensor *share = eg_exp(eg_sub(*lse, all));
-    y = eg_on(s->by_rows, eg_mul, y, share);
-    if (score) {
-        eg_tensor *w = eg__nn_dropped(eg_exp(eg_sub(score, all)), m->dropout);
-        y = eg_add(y, eg_einsum(s->extra_value, w, of_each_head(m, m->bias_v)));
-    }
-    if (a->weights) *a->weights = eg_on(s->weights_by_rows, eg_mul, *a->weights, share);
-    if (a->dropped) *a->dropped = eg_on(s->weights_by_rows, eg_mul, *a->dropped, share);
-    *lse = all;
-    return y;
+    return !extra ? sink : (eg_masked){ all, sink.x ? sink.x : extra };
+}
+
+/* y (… i h e) of the keys, with the value of the extra key. */
+static eg_tensor *with_extra_value(const eg_mha *m, eg_tensor *y, eg_tensor *score, eg_tensor *lse)
+{
+    if (!score || !eg_ok(y)) return y;
+    if (!lse)
+        return eg_fail_as(eg_context(y), EG_ERROR_UNSUPPORTED,
+                          ".bias_kv needs the .lse of the .core, which it does not give");
+    eg_tensor *w = eg__nn_dropped(eg_exp(eg_sub(score, lse)), m->dropout);
+    return eg_add(y, eg_einsum(m->specs->extra_value, w, of_each_head(m, m->bias_v)));
 }
 
 /* Heads of one width, in groups or not. */
@@ -395,7 +392,9 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
     texts t;
     eg_tensor ***out[OUTS], *lse = NULL;
     eg_masked decay = a->decay.x ? a->decay : m->linear ? m->linear->decay : (eg_masked){ 0 };
-    if (has_extras(m, a) && !o.lse) o.lse = &lse;
+    eg_tensor *extra = extra_score(m, q);
+    if (extra && !o.lse) o.lse = &lse;
+    o.sink = whole_sink(m, a, extra);
     outs(&o, out);
     if (!read_texts(m, cx, a, &t))
         return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");
@@ -412,6 +411,7 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
         o.bias = grouped(cx, ".bias", o.bias);
         o.lengths = grouped(cx, ".lengths", o.lengths);
         o.alibi = grouped(cx, ".alibi", o.alibi);
+        o.sink = grouped(cx, ".sink", o.sink);
         decay = in_groups(m, cx, ".decay", decay);
     }
     tell(&o, &t, a->fill ? NULL : where, score);
@@ -429,7 +429,7 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
     for (int n = 0; n < OUTS && groups; n++)
         if (*out[n]) **out[n] = regrouped(**out[n], s->batch, m->heads, 0);
     y = groups ? regrouped(y, s->batch + 1, m->heads, 0) : y;
-    if (has_extras(m, a)) y = with_extras(m, a, q, y, o.lse);
+    y = with_extra_value(m, y, extra, o.lse ? *o.lse : NULL);
     return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
 }
 
@@ -575,9 +575,10 @@ static bool mha_run_goes(const eg_mha *m, const eg_mha_run_args *a)
         eg_fail_as(cx, EG_ERROR_MISUSE, ".sink is NULL");
     else if (sink && m->d_k_each)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED, ".sink needs heads of one width");
-    else if (m->linear && (a->fill || sink))
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s belongs to a softmax, which .linear has not",
-                   sink ? ".sink" : ".fill");
+    else if ((m->linear || m->no_softmax) && (a->fill || sink))
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s belongs to a softmax, which %s",
+                   sink ? ".sink" : ".fill",
+                   m->linear ? ".linear has not" : ".no_softmax leaves out");
     else if (!m->linear && (a->decay.x || a->decay.axes))
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    ".decay belongs to a linear attention; the module was made without .linear");
@@ -592,7 +593,7 @@ static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
     if (!mha_run_operand(m, "query", 'i', a->query, m->qdim))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "the query is NULL");
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "the query cannot be used");
     int64_t before = a->cache && !a->memory ? eg__cache_taken(a->cache, a->slot) : 0;
     if (!mha_run_numbers(m, a) || !mha_run_goes(m, a))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "an option is refused");
@@ -608,7 +609,8 @@ static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
                             .empty = a->empty,
                             .lengths = a->lengths,
                             .form = a->form,
-                            .alibi = a->alibi };
+                            .alibi = a->alibi,
+                            .no_softmax = m->no_softmax };
     if (m->alibi && !o.alibi.x) o.alibi = (eg_masked){ "h", m->alibi };
     if (!keys_and_values(m, a, before, &o.k, &o.v))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "there are no keys");
@@ -627,6 +629,7 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     const bool before = failed(a->query);
     for (int k = 0; k < OUTS; k++)
         if (handed[k]) *handed[k] = NULL;
-    return a->mha ? eg__nn_told("mha", a->mha->name, a->query, before, mha_run_run(a->mha, a))
-                  : eg__nn_absent("mha", a->query);
+    if (!a->mha) return eg__nn_absent("mha", a->query);
+    if (!a->query) return eg__nn_missing("mha", a->mha->name, "the query", a->query);
+    return eg__nn_told("mha", a->mha->name, a->query, before, mha_run_run(a->mha, a));
 }

@@ -59,9 +59,9 @@ static bool gain_fits(const char *who, const char *name, eg_tensor *gain, eg_ten
 static bool tied_fits(eg_params *p, const char *who, bool tied, int64_t classes, int64_t vocabulary)
 {
     if (!tied || !classes || classes == vocabulary) return true;
-    return eg_fail_as(
-               eg_params_context(p), EG_ERROR_MISUSE,
-               "%s: tied logits need as many classes as the vocabulary has, not %lld and %lld", who,
+    return eg__nn_refuse(
+               p, EG_ERROR_MISUSE, who,
+               "tied logits need as many classes as the vocabulary has, not %lld and %lld",
                (long long)classes, (long long)vocabulary),
            false;
 }
@@ -71,7 +71,7 @@ static bool tied_fits(eg_params *p, const char *who, bool tied, int64_t classes,
 eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
 {
     OPTIONS(eg_transformer_args, a, given);
-    eg_params *p = eg_params_under(a->params, a->name);
+    eg_params *p = eg__nn_under(a->params, "transformer", a->name);
     if (!p || !eg__nn_positive(p, "transformer", "layers", a->layers) ||
         !tied_fits(p, "transformer", a->tied, a->classes, a->vocabulary))
         return NULL;
@@ -137,6 +137,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     OPTIONS(eg_transformer_run_args, a, given);
     const eg_transformer *m = a->transformer;
     if (!m) return eg__nn_absent("transformer", a->index);
+    if (!a->index) return eg__nn_missing("transformer", m->name, "the index", a->index);
     if (!gain_fits("transformer", m->name, a->gain, a->index, m->layers, m->block[0]->self->heads))
         return eg_fail_as(eg_context(a->index), EG_ERROR_SHAPE,
                           "transformer: the gain does not fit");
@@ -165,7 +166,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
 eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
 {
     OPTIONS(eg_seq2seq_args, a, given);
-    eg_params *p = eg_params_under(a->params, a->name);
+    eg_params *p = eg__nn_under(a->params, "seq2seq", a->name);
     eg_ctx *cx = eg_params_context(p);
     int64_t source = width_or(a->source_vocabulary, a->vocabulary),
             decoder_layers = width_or(a->decoder_layers, a->layers);
@@ -173,9 +174,9 @@ eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
         !eg__nn_positive(p, "seq2seq", "decoder_layers", decoder_layers))
         return NULL;
     if (a->shared && source != a->vocabulary)
-        return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "seq2seq: a shared embedding needs one vocabulary, not %lld and %lld",
-                          (long long)source, (long long)a->vocabulary),
+        return eg__nn_refuse(p, EG_ERROR_MISUSE, "seq2seq",
+                             "a shared embedding needs one vocabulary, not %lld and %lld",
+                             (long long)source, (long long)a->vocabulary),
                NULL;
     eg_seq2seq *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
@@ -233,6 +234,7 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     OPTIONS(eg_seq2seq_run_args, a, given);
     const eg_seq2seq *m = a->net;
     if (!m) return eg__nn_absent("seq2seq", a->source);
+    if (!a->source) return eg__nn_missing("seq2seq", m->name, "the source", a->source);
     if (!seq2seq_gain(m, a->gain, a->source))
         return eg_fail_as(eg_context(a->source), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
     eg_tensor *x = model_placed(m->source_positions, eg_embedding_run(m->source, a->source), 0);
@@ -249,6 +251,7 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     OPTIONS(eg_seq2seq_decode_args, a, given);
     const eg_seq2seq *m = a->net;
     if (!m) return eg__nn_absent("seq2seq", a->target);
+    if (!a->target) return eg__nn_missing("seq2seq", m->name, "the target", a->target);
     if (!seq2seq_gain(m, a->gain, a->target))
         return eg_fail_as(eg_context(a->target), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
     eg_tensor *x = model_placed(m->positions, eg_embedding_run(m->target, a->target),

@@ -12,8 +12,8 @@ static inline int64_t width_or(int64_t given, int64_t otherwise)
     return given ? given : otherwise;
 }
 
-/* Declares const type *a: a copy of `given`, with defaults where it is NULL or of an older version.
- */
+/* Declares const type *a: a copy of `given`, with defaults where it is NULL or of an older
+ * version. */
 #define OPTIONS(type, a, given)                    \
     type a##_copy = { .size = sizeof a##_copy };   \
     eg_options(&a##_copy, sizeof a##_copy, given); \
@@ -42,15 +42,26 @@ char *eg__nn_name(eg_params *, const char *name);
 /* poison, after recording that a run was given no module (a failed X_new has already said why: the
  * first message stays) */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);
+/* poison, after recording that an operand is NULL (of one that failed the first message stays) */
+eg_tensor *eg__nn_missing(const char *who, const char *name, const char *operand, eg_tensor *x);
 /* y. If it failed and nothing had failed before, the error is told as this module's: 'linear "up":
  * affine: …' */
 eg_tensor *eg__nn_told(const char *who, const char *name, eg_tensor *x, bool failed, eg_tensor *y);
 static inline bool failed(eg_tensor *x) { return eg_error(eg_context(x)) != NULL; }
 /* last axis of x is `width`; else recorded */
 bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width);
-bool eg__nn_share(eg_params *, const char *who, double dropout); /* in [0, 1); else recorded */
+/* -- constructors: their errors begin with the kind of the module and its name ----------------- */
+/* The list under that name; NULL after an error, which is recorded for a list that is NULL, too. */
+eg_params *eg__nn_under(eg_params *, const char *who, const char *name);
+/* 'mha "0.self"' of the list that eg__nn_under returned, kept as long; NULL after an error */
+const char *eg__nn_who(eg_params *, const char *who);
+/* Records 'mha "0.self": …'. */
+void eg__nn_refuse(const eg_params *, eg_code, const char *who, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+bool eg__nn_share(const eg_params *, const char *who,
+                  double dropout); /* in [0, 1]; else recorded */
 /* else recorded */
-bool eg__nn_positive(eg_params *, const char *who, const char *option, int64_t size);
+bool eg__nn_positive(const eg_params *, const char *who, const char *option, int64_t size);
 /* kept as long as p; NULL after an error */
 char *eg__nn_text(eg_params *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 eg_tensor *eg__nn_dropped(eg_tensor *x, double p); /* dropout, or x itself if p is 0 */
@@ -60,6 +71,7 @@ eg_tensor *eg__nn_left_out(eg_tensor *x, eg_tensor *keep);
 /* -- mha.c, mha_run.c: strings that the layout decides, made once ----------------------------- */
 enum { EG_Q, EG_K, EG_V, EG_O };
 struct eg__mha_specs {
+    const char *who; /* what errors begin with */
     int axes;
     char letter[EG_RANK_MAX]; /* of the query; 0: a group */
     int batch;                /* batch letters */
@@ -67,10 +79,8 @@ struct eg__mha_specs {
     const char *project[3], *core, *weights, *out, *out_bias, *turn_q, *turn_k, *gain;
     const char *per_head;    /* the query times a number for each head */
     const char *extra_score; /* the query times an extra key of each head: a score for each row */
-    const char *rows;        /* rows and a number for each head */
+    const char *rows;        /* those of the scores but the key's */
     const char *extra_value; /* rows times an extra value of each head */
-    const char *by_rows;     /* the result times a number for each row */
-    const char *weights_by_rows; /* the weights times a number for each row */
 };
 const char *eg__mha_which(int part, bool bias); /* "W_q" … "b_o" */
 /* the logical weight or bias; NULL: none */

@@ -5,12 +5,11 @@
 eg_norm *eg_norm_new_with(const eg_norm_new_args *given)
 {
     OPTIONS(eg_norm_new_args, a, given);
-    eg_params *p = eg_params_under(a->params, a->name);
+    eg_params *p = eg__nn_under(a->params, "norm", a->name);
     if (!p || !eg__nn_positive(p, "norm", "d_model", a->d_model)) return NULL;
     if (!(eg_option(a->eps, 1e-5) >= 0) || !isfinite(a->eps))
-        return eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE,
-                          "norm \"%s\": eps is %g; it must be finite and not negative",
-                          a->name ? a->name : "", a->eps),
+        return eg__nn_refuse(p, EG_ERROR_MISUSE, "norm",
+                             "eps is %g; it must be finite and not negative", a->eps),
                NULL;
     eg_norm *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
@@ -26,7 +25,7 @@ eg_tensor *eg_norm_run(const eg_norm *m, eg_tensor *x)
 {
     if (!m) return eg__nn_absent("norm", x);
     if (!eg__nn_width("norm", m->name, 'm', x, m->d_model))
-        return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "norm: x is NULL");
+        return eg__nn_missing("norm", m->name, "x", x);
     const bool before = failed(x);
     eg_tensor *y =
         m->rms ? eg_rmsnorm("... [m]", x, .gain = m->gain, .eps = m->eps)

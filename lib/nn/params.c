@@ -306,6 +306,11 @@ eg_tensor *eg__nn_absent(const char *who, eg_tensor *x)
     return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "%s: the module is NULL", who);
 }
 
+eg_tensor *eg__nn_missing(const char *who, const char *name, const char *operand, eg_tensor *x)
+{
+    return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "%s \"%s\": %s is NULL", who, name, operand);
+}
+
 eg_tensor *eg__nn_told(const char *who, const char *name, eg_tensor *x, bool failed, eg_tensor *y)
 {
     return eg_ok(y) || failed ? y : eg_fail_in(eg_context(x), "%s \"%s\"", who, name);
@@ -364,21 +369,48 @@ bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, 
     return false;
 }
 
-bool eg__nn_share(eg_params *p, const char *who, double dropout)
+eg_params *eg__nn_under(eg_params *p, const char *who, const char *name)
 {
-    if ((dropout >= 0 && dropout < 1) || dropout == EG_OFF) return true;
-    eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE, "%s: dropout must be in [0, 1), not %g", who,
-               dropout);
+    if (!p) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the list of parameters is NULL", who);
+    return eg_params_under(p, name);
+}
+
+/* How many bytes of the prefix "0.self." are a name. */
+static int params_named(const eg_params *p) { return *p->prefix ? (int)strlen(p->prefix) - 1 : 0; }
+const char *eg__nn_who(eg_params *p, const char *who)
+{
+    const int n = params_named(p);
+    return n ? eg__nn_text(p, "%s \"%.*s\"", who, n, p->prefix) : who;
+}
+
+void eg__nn_refuse(const eg_params *p, eg_code code, const char *who, const char *format, ...)
+{
+    char sentence[400];
+    const int n = params_named(p);
+    va_list values;
+    va_start(values, format);
+    vsnprintf(sentence, sizeof sentence, format, values);
+    va_end(values);
+    if (n)
+        eg_fail_as(eg_params_context(p), code, "%s \"%.*s\": %s", who, n, p->prefix, sentence);
+    else
+        eg_fail_as(eg_params_context(p), code, "%s: %s", who, sentence);
+}
+
+bool eg__nn_share(const eg_params *p, const char *who, double dropout)
+{
+    if ((dropout >= 0 && dropout <= 1) || dropout == EG_OFF) return true;
+    eg__nn_refuse(p, EG_ERROR_MISUSE, who, "dropout must be in [0, 1], not %g", dropout);
     return false;
 }
 
-bool eg__nn_positive(eg_params *p, const char *who, const char *option_name, int64_t size)
+bool eg__nn_positive(const eg_params *p, const char *who, const char *option_name, int64_t size)
 {
     if (size < 1)
-        eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE, "%s: %s must be positive, not %lld", who,
-                   option_name, (long long)size);
+        eg__nn_refuse(p, EG_ERROR_MISUSE, who, "%s must be positive, not %lld", option_name,
+                      (long long)size);
     else if (size > INT32_MAX) /* so that products of two fit */
-        eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE, "%s: %s is %lld, more than %d", who,
-                   option_name, (long long)size, INT32_MAX);
+        eg__nn_refuse(p, EG_ERROR_MISUSE, who, "%s is %lld, more than %d", option_name,
+                      (long long)size, INT32_MAX);
     return size >= 1 && size <= INT32_MAX;
 }

@@ -112,15 +112,21 @@ static void gpt2_options(const eg__config *c, eg_pretrained *o)
     o->mha.where = causal;
 }
 
-/* What Llama has in common with those that came after it. Touvron et al. 2023 */
-static void llama_common(const eg__config *c, eg_pretrained *o, int64_t head_dim)
+/* The sizes that files of Llama's and of BERT's kind have under the same names. */
+static void sizes_of_layers(const eg__config *c, eg_transformer_args *m)
 {
-    eg_transformer_args *m = &o->model;
     m->d_model = eg__config_size(c, "hidden_size", 0);
     m->heads = eg__config_size(c, "num_attention_heads", 0);
     m->layers = eg__config_count(c, "num_hidden_layers", 0, LAYERS_MAX);
     m->width = eg__config_size(c, "intermediate_size", 0);
     m->length = eg__config_size(c, "max_position_embeddings", 0);
+}
+
+/* What Llama has in common with those that came after it. Touvron et al. 2023 */
+static void llama_common(const eg__config *c, eg_pretrained *o, int64_t head_dim)
+{
+    eg_transformer_args *m = &o->model;
+    sizes_of_layers(c, m);
     m->eps = pretrained_eps(c, "rms_norm_eps", 1e-6);
     m->activation = activation_of(c, "hidden_act", "silu");
     m->tied = eg__config_flag(c, c->all, "tie_word_embeddings", false);
@@ -182,11 +188,7 @@ static void qwen3_options(const eg__config *c, eg_pretrained *o)
 static void bert_options(const eg__config *c, eg_pretrained *o)
 {
     eg_transformer_args *m = &o->model;
-    m->d_model = eg__config_size(c, "hidden_size", 0);
-    m->heads = eg__config_size(c, "num_attention_heads", 0);
-    m->layers = eg__config_count(c, "num_hidden_layers", 0, LAYERS_MAX);
-    m->width = eg__config_size(c, "intermediate_size", 0);
-    m->length = eg__config_size(c, "max_position_embeddings", 0);
+    sizes_of_layers(c, m);
     m->types = eg__config_size(c, "type_vocab_size", 2);
     m->eps = pretrained_eps(c, "layer_norm_eps", 1e-12);
     m->activation = activation_of(c, "hidden_act", "gelu");
@@ -272,15 +274,6 @@ eg_pretrained *eg_pretrained_read(eg_ctx *cx, const char *folder)
     return NULL;
 }
 
-/* Puts the frequencies where they live as long as the modules of the list. False after an error. */
-static bool frequencies_kept(eg_params *p, eg_mha_args *mha)
-{
-    eg_tensor *f = mha->rotary_frequencies;
-    if (!f) return true;
-    mha->rotary_frequencies = eg_owner_tensor(eg_params_owner(p), EG_F64, 1, eg_dims(f));
-    return eg_ok(mha->rotary_frequencies) && !eg_assign(mha->rotary_frequencies, f);
-}
-
 eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
 {
     eg_ctx *cx = eg_params_context(p);
@@ -290,7 +283,7 @@ eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
     eg_pretrained *o = owner ? eg_pretrained_read(cx, folder) : NULL;
     char *path = o ? in_folder(owner, folder, "model") : NULL;
     eg_transformer *net = NULL;
-    if (path && frequencies_kept(p, &o->mha)) {
+    if (path) {
         const bool was = eg__nn_undrawn(p, true);
         o->model.params = p, o->model.name = "";
         net = eg_transformer_new_with(&o->model);

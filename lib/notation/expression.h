@@ -8,8 +8,11 @@
  *   expression_sizes.c  sizes of letters, from the tensors that they index
  *   expression_range.c  bounds of integers and truth values while the indices go over a box
  *   expression_bounds.c bounds of the integers and truths in blocks of a tensor, for such boxes
- *   expression_block.c  values and cotangents of a block of rows × lanes
- *   expression_loops.c  the inner loops of expression_block.c, made from expression_rows.h
+ *   expression_plan.c   where values and cotangents of a block of rows × lanes lie
+ *   expression_values.c, expression_slopes.c
+ *                       values of a block, and its cotangents; expression_block.h is between them
+ *   expression_read.c   the elements of tensors that a block reads; expression_gather.c copies them
+ *   expression_loops.c  the inner loops of both, made from expression_rows.h
  *   expression_result.c the loop over a result, cut into such blocks
  *   given.c             the tensors of .with
  *

@@ -1,5 +1,6 @@
 /* expression_gather.h: reading a tensor at indices that vary along the lanes of a block, and adding
- * to it there; expression_gather.c defines the functions, and expression_block.c calls them. */
+ * to it there; expression_gather.c defines the functions; expression_read.c and expression_slopes.c
+ * call them. */
 #ifndef EG_EXPRESSION_GATHER_H
 #define EG_EXPRESSION_GATHER_H
 #include "notation/whole.h"

@@ -1,5 +1,5 @@
 /* expression_loops.h: the inner loops of expressions over contiguous numbers, which
- * expression_loops.c defines and expression_block.c calls. */
+ * expression_loops.c defines and expression_values.c and expression_slopes.c call. */
 #ifndef EG_EXPRESSION_LOOPS_H
 #define EG_EXPRESSION_LOOPS_H
 #include "notation/whole.h"

@@ -1,5 +1,5 @@
-/* expression_sizes.c: sizes of the letters of an expression, from the axes that they alone index.
- */
+/* expression_sizes.c: sizes of the letters of an expression, from the axes that they alone
+ * index. */
 #include "notation/expression_parser.h"
 
 bool eg__expression_sizes(eg_ctx *cx, const eg_expression_source *s, const eg_expression *e,

@@ -72,8 +72,8 @@ typedef struct eg_sized {
     int length;
     int64_t size;
 } eg_sized; /* a size that an option gives: .h = 8. The first name may be NULL, and there is no
-               second one: it is the first index of the output that no operand has, if there is one
-             */
+               second one: it is the first index of the output that no operand has, if there is
+             * one */
 enum {
     EG_NOTATION_IMPLICIT =
         1, /* without ->: output = axes that appear once, alphabetical (einsum) */
@@ -147,8 +147,8 @@ typedef struct eg_parse_room {
  * (see docs/notation.md), or one of both in any case. */
 typedef enum { EG_READ_BY_BLANKS, EG_READ_AS_NAMES, EG_READ_AS_LETTERS } eg_reading;
 /* Reads spec into room, of which it returns the head: it points into room and depends on nothing
- * but spec. NULL after recording what cannot be read; nothing is recorded if the context is NULL.
- */
+ * but spec. NULL after recording what cannot be read; nothing is recorded if the context is
+ * NULL. */
 const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_reading,
                            eg_parse_room *);
 
@@ -212,8 +212,8 @@ eg_tensor *eg__refuse_as(const eg_bound *, eg_code, int term, int item, const ch
 eg_tensor *eg__focus_same(const eg_focus *, eg_tensor *y);
 /* y, which has x's outer axes, in the order of the output or else of the operand. */
 eg_tensor *eg__focus_outer(const eg_focus *, eg_tensor *y);
-/* Sizes of the operand's own axes that are (not) in brackets, groups merged. Returns their number.
- */
+/* Sizes of the operand's own axes that are (not) in brackets, groups merged. Returns their
+ * number. */
 int eg__focus_dims(const eg_focus *, bool bracketed, int64_t *dim);
 /* The first item of the term that is this axis, or −1. */
 int eg__item_of(const eg_bound_term *, int axis);

@@ -89,34 +89,8 @@ static eg_tensor *binary_share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_
 
 /* -- kernels ---------------------------------------------------------------------------------- */
 #define R(number) EG_RE(number)
-#define T         float
-#define NAME(x)   x##_f32
-#define F(name)   name##f
-#define U         T
-#define INTEGERS  0
-#include "ops/binary_of.h"
-#define T        double
-#define NAME(x)  x##_f64
-#define F(name)  name
-#define U        T
-#define INTEGERS 0
-#include "ops/binary_of.h"
-#define T        double complex
-#define NAME(x)  x##_c128
-#define F(name)  eg__c_##name
-#define U        T
-#define INTEGERS 0
-#include "ops/binary_of.h"
-#define T        int32_t
-#define NAME(x)  x##_i32
-#define U        uint32_t
-#define INTEGERS 1
-#include "ops/binary_of.h"
-#define T        int64_t
-#define NAME(x)  x##_i64
-#define U        uint64_t
-#define INTEGERS 1
-#include "ops/binary_of.h"
+#define TEMPLATE  "ops/binary_of.h"
+#include "tensor/each_type_of.h"
 
 /* -- second derivatives times a cotangent c. 1 − 2σ(v) is computed as −tanh(v/2), which does not
  * cancel near 0. x is limited to ±1000, beyond which all of them are 0. */
@@ -198,18 +172,8 @@ eg_tensor *eg_pow(eg_tensor *a, eg_tensor *b) { return broadcast_pair(&pow_op.op
 
 /* -- where: y = condition ? a : b, da = condition ? g : 0, db = condition ? 0 : g; a and b of any
  * one dtype */
-#define T       uint8_t
-#define NAME(x) x##_1
-#include "ops/choice_of.h"
-#define T       uint32_t
-#define NAME(x) x##_4
-#include "ops/choice_of.h"
-#define T       uint64_t
-#define NAME(x) x##_8
-#include "ops/choice_of.h"
-#define T       double complex
-#define NAME(x) x##_16
-#include "ops/choice_of.h"
+#define TEMPLATE "ops/choice_of.h"
+#include "tensor/each_width_of.h"
 static bool where_shape(eg_tensor *y)
 {
     if (y->in[0]->dtype == EG_BOOL) return eg__shape_pair(y, y->in[1]->dtype, 1);
@@ -221,7 +185,7 @@ static bool where_shape(eg_tensor *y)
 static bool where_forward(eg_tensor *y)
 {
     static eg_lanes_fn *const of_width[] = {
-        [1] = where_1, [4] = where_4, [8] = where_8, [16] = where_16
+        [1] = where_8, [4] = where_32, [8] = where_64, [16] = where_128
     };
     return eg__lanes_run(y, of_width[eg__width[y->dtype]], true);
 }

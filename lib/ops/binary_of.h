@@ -15,8 +15,3 @@
 FUNCTION(eg_pow, pow, y = F(pow)(a, b), )
 #endif
 #include "ops/binary_rows.h"
-#undef T
-#undef NAME
-#undef F
-#undef U
-#undef INTEGERS

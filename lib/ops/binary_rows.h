@@ -4,8 +4,8 @@
  * EXACT(function, name, value, da, db, what these read, dtypes, equation, gradient)
  *
  * The value is an expression of a and b in IEEE arithmetic alone. The maximum and the minimum are
- * NaN if an operand is. U is the unsigned type of an integer, which wraps, and T itself otherwise.
- */
+ * NaN if an operand is. U is the unsigned type of an integer, which wraps, and T itself
+ * otherwise. */
 /* clang-format off */
 EXACT(eg_sub, sub,
     (U)a - (U)b,

@@ -9,5 +9,3 @@ EG_CLONES static void NAME(where)(int64_t n, char *const *p, const double *c)
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) y[k] = condition[k] ? a[k] : b[k];
 }
-#undef T
-#undef NAME

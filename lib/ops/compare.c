@@ -47,31 +47,14 @@ static eg_tensor *compared(const eg_op *op, eg_tensor *a, eg_tensor *b)
     COMPARISONS(ROW) \
     LOGIC(ROW)
 #include "ops/compare_of.h"
-#define T       float
-#define NAME(x) x##_f32
-#define REAL    float
-#define ROWS    COMPARISONS(ROW)
-#include "ops/compare_of.h"
-#define T       double
-#define NAME(x) x##_f64
-#define REAL    double
-#define ROWS    COMPARISONS(ROW)
-#include "ops/compare_of.h"
-#define T       double complex
-#define NAME(x) x##_c128
-#define REAL    double
-#define ROWS    COMPARISONS(ROW)
-#include "ops/compare_of.h"
-#define T       int32_t
-#define NAME(x) x##_i32
-#define REAL    int32_t
-#define ROWS    COMPARISONS(ROW)
-#include "ops/compare_of.h"
-#define T       int64_t
-#define NAME(x) x##_i64
-#define REAL    int64_t
-#define ROWS    COMPARISONS(ROW)
-#include "ops/compare_of.h"
+#undef T
+#undef NAME
+#undef REAL
+#undef ROWS
+#define ROWS     COMPARISONS(ROW)
+#define TEMPLATE "ops/compare_of.h"
+#include "tensor/each_type_of.h"
+#undef ROWS
 
 #define BOOLS(NAME) [EG_BOOL] = NAME##_bool
 #define EVERY(NAME)                                                                             \

@@ -14,8 +14,4 @@ EG_INLINE void NAME(each)(bool (*value)(REAL a, REAL b), int64_t n, bool *out, c
     { (void)c; NAME(each)(NAME(OP##_value), n, (bool *)p[0], (const T *)p[1], (const T *)p[N]); }
 /* clang-format on */
 ROWS
-#undef ROWS
 #undef ROW
-#undef T
-#undef NAME
-#undef REAL

@@ -23,5 +23,3 @@ static void NAME(gather_i64)(int64_t n, char *const *p, const int64_t *step, con
 {
     NAME(gather)(true, n, p, step, user);
 }
-#undef T
-#undef NAME

@@ -113,18 +113,8 @@ typedef struct pick {
     int64_t step, low, high;
 } pick;
 
-#define T       uint8_t
-#define NAME(x) x##_8
-#include "ops/gather_of.h"
-#define T       uint32_t
-#define NAME(x) x##_32
-#include "ops/gather_of.h"
-#define T       uint64_t
-#define NAME(x) x##_64
-#include "ops/gather_of.h"
-#define T       double complex
-#define NAME(x) x##_128
-#include "ops/gather_of.h"
+#define TEMPLATE "ops/gather_of.h"
+#include "tensor/each_width_of.h"
 /* by bytes of an element; [1]: i64 indices */
 static eg_inner *const gather[17][2] = {
     [1] = { gather_i32_8, gather_i64_8 },

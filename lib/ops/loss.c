@@ -145,8 +145,7 @@ static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
 }
 
 /* -- its gradient, in one pass: d = g (p − t), p = softmax(x), 0 where the target does not count;
- * dx = p (g u − Σ g u p), dg = Σ u (p − t)
- */
+ * dx = p (g u − Σ g u p), dg = Σ u (p − t) */
 /* p: d, x, g, target */
 static void slope_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {

@@ -3,8 +3,8 @@
  *
  * x̂ = (x − mean) r with r = 1/√(var + eps). The rule of x̂ is its slope, the rule of
  * the slope needs r, and the rule of r needs x̂: all three are rows, and each derivative is again
- * made of them; dx, dgain and dbias together are a fourth. RMS norm is the same without the mean.
- */
+ * made of them; dx, dgain and dbias together are a fourth. RMS norm is the same without the
+ * mean. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
@@ -315,8 +315,8 @@ static eg_tensor *norm_gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_te
         (eg_tensor *[]){ eg_contiguous(x), eg_contiguous(g), gain ? eg_contiguous(gain) : NULL });
 }
 
-/* -- normalise: y = x̂ gain + bias,  dx = slope(g), dgain = Σ g x̂, dbias = Σ g over the other axes
- */
+/* -- normalise: y = x̂ gain + bias,  dx = slope(g), dgain = Σ g x̂, dbias = Σ g over the other
+ * axes */
 static void normalise_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const eg_batch *b = user;

@@ -46,8 +46,8 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
  * correction), with the gradient of a norm */
 static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p);
 /* d, exactly 0 where all values are equal, as the mean's rounding would not leave it: of the
- * distances to a row's first value. That value passes no gradient, since d does not depend on it.
- */
+ * distances to a row's first value. That value passes no gradient, since d does not depend on
+ * it. */
 static eg_tensor *reduce_centered(eg_tensor *x, int inner)
 {
     eg_tensor *first = x;
@@ -106,32 +106,9 @@ typedef struct eg_search {
     /* the first k with x[k] = best */
     int64_t (*find)(int64_t n, const void *x, const void *best);
 } eg_search;
-#define IS_NAN(v) ((v) != (v))
-#define NEVER(v)  0
-#define T         float
-#define NAME(x)   x##_f32
-#define ODD       IS_NAN
-#include "ops/search_of.h"
-#define T       double
-#define NAME(x) x##_f64
-#define ODD     IS_NAN
-#include "ops/search_of.h"
-#define T       double complex
-#define NAME(x) x##_c128
-#define ODD     IS_NAN
-#include "ops/search_of.h"
-#define T       int32_t
-#define NAME(x) x##_i32
-#define ODD     NEVER
-#include "ops/search_of.h"
-#define T       int64_t
-#define NAME(x) x##_i64
-#define ODD     NEVER
-#include "ops/search_of.h"
-#define T       uint8_t
-#define NAME(x) x##_bool
-#define ODD     NEVER
-#include "ops/search_of.h"
+#define TEMPLATE  "ops/search_of.h"
+#define WITH_BOOL uint8_t
+#include "tensor/each_type_of.h"
 #define SEARCH(S)                                           \
     {                                                       \
         { larger_##S, find_##S }, { smaller_##S, find_##S } \

@@ -1,11 +1,17 @@
-/* search_of.h: the search of reduce.c for the largest or smallest number of one type T. ODD(v) is
- * true of a NaN, which no number replaces; NAME(x) is a name for this type. */
+/* search_of.h: the search of reduce.c for the largest or smallest number of one type T of
+ * tensor/each_type_of.h. */
 
+/* True if v is a NaN, which no number replaces. */
+#if INTEGERS
+EG_INLINE bool NAME(odd)(T v) { return (void)v, false; }
+#else
+EG_INLINE bool NAME(odd)(T v) { return v != v; }
+#endif
 /* the one of v and best that is larger, or smaller; a NaN if there is one */
 EG_INLINE T NAME(pick)(bool smallest, T v, T best)
 {
     const bool better = smallest ? EG_RE(v) < EG_RE(best) : EG_RE(v) > EG_RE(best);
-    return better ? v : ODD(v) ? v : best;
+    return better ? v : NAME(odd)(v) ? v : best;
 }
 /* *best becomes the best of itself and x; true if that is new. */
 EG_INLINE bool NAME(better)(bool smallest, int64_t n, const T *x, T *best)
@@ -13,7 +19,7 @@ EG_INLINE bool NAME(better)(bool smallest, int64_t n, const T *x, T *best)
     const T had = *best;
     T lane[EG_LANES];
     int64_t k = 0;
-    if (ODD(had)) return false;
+    if (NAME(odd)(had)) return false;
     for (int l = 0; l < EG_LANES; l++) lane[l] = had;
     for (; k + EG_LANES <= n; k += EG_LANES) {
         EG_EVERY_LANE
@@ -22,7 +28,8 @@ EG_INLINE bool NAME(better)(bool smallest, int64_t n, const T *x, T *best)
     for (int l = 0; k < n; k++, l++) lane[l] = NAME(pick)(smallest, x[k], lane[l]);
     for (int l = 1; l < EG_LANES; l++) lane[0] = NAME(pick)(smallest, lane[l], lane[0]);
     *best = lane[0];
-    return ODD(lane[0]) || (smallest ? EG_RE(lane[0]) < EG_RE(had) : EG_RE(lane[0]) > EG_RE(had));
+    return NAME(odd)(lane[0]) ||
+           (smallest ? EG_RE(lane[0]) < EG_RE(had) : EG_RE(lane[0]) > EG_RE(had));
 }
 EG_CLONES static bool NAME(larger)(int64_t n, const void *x, void *best)
 {
@@ -37,9 +44,6 @@ static int64_t NAME(find)(int64_t n, const void *from, const void *best)
 {
     const T *x = from, b = *(const T *)best;
     int64_t k = 0;
-    while (k < n - 1 && !(EG_RE(x[k]) == EG_RE(b) || (ODD(b) && ODD(x[k])))) k++;
+    while (k < n - 1 && !(EG_RE(x[k]) == EG_RE(b) || (NAME(odd)(b) && NAME(odd)(x[k])))) k++;
     return k;
 }
-#undef T
-#undef NAME
-#undef ODD

@@ -24,8 +24,8 @@ static bool allowed_c128(const eg_batch *b, int64_t row, int64_t k, char *const 
     return all;
 }
 /* The complex form of softmax or log softmax of one row: e^(c (x − m)) / Σ e^(c (x − m)), where m
- * is the largest real part that is allowed and c is b->c. If all is forbidden, the weights are 0.
- */
+ * is the largest real part that is allowed and c is b->c. If all is forbidden, the weights are
+ * 0. */
 static void softmax_row_c128(const eg_batch *b, int64_t row, char *const *p, const int64_t *step)
 {
     double complex *y = EG_ROW(double complex, 0, row), total = 0;

@@ -14,30 +14,9 @@ typedef struct rank_job {
     bool descending;
 } rank_job;
 
-#define T       float
-#define NAME(x) x##_f32
-#define REAL    float
-#include "ops/sort_of.h"
-#define T       double
-#define NAME(x) x##_f64
-#define REAL    double
-#include "ops/sort_of.h"
-#define T       double complex
-#define NAME(x) x##_c128
-#define REAL    double
-#include "ops/sort_of.h"
-#define T       int32_t
-#define NAME(x) x##_i32
-#define REAL    int32_t
-#include "ops/sort_of.h"
-#define T       int64_t
-#define NAME(x) x##_i64
-#define REAL    int64_t
-#include "ops/sort_of.h"
-#define T       uint8_t
-#define NAME(x) x##_bool
-#define REAL    uint8_t
-#include "ops/sort_of.h"
+#define TEMPLATE  "ops/sort_of.h"
+#define WITH_BOOL uint8_t
+#include "tensor/each_type_of.h"
 static eg_row_body *const rank[EG_DTYPES] = {
     [EG_F32] = rank_f32, [EG_F64] = rank_f64, [EG_C128] = rank_c128,
     [EG_I32] = rank_i32, [EG_I64] = rank_i64, [EG_BOOL] = rank_bool

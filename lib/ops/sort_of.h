@@ -44,6 +44,3 @@ static void NAME(rank)(const void *user, int64_t row, char *const *p)
         NAME(sink)(j, p[1], heap, i, 0);
     }
 }
-#undef T
-#undef NAME
-#undef REAL

@@ -3,31 +3,8 @@
 #include "tensor/tensor.h"
 
 /* -- add: y = a + b,  da = g, db = g -- */
-#define T        float
-#define NAME(x)  x##_f32
-#define U        float
-#define INTEGERS 0
-#include "tensor/add_of.h"
-#define T        double
-#define NAME(x)  x##_f64
-#define U        double
-#define INTEGERS 0
-#include "tensor/add_of.h"
-#define T        double complex
-#define NAME(x)  x##_c128
-#define U        double complex
-#define INTEGERS 0
-#include "tensor/add_of.h"
-#define T        int32_t
-#define NAME(x)  x##_i32
-#define U        uint32_t
-#define INTEGERS 1
-#include "tensor/add_of.h"
-#define T        int64_t
-#define NAME(x)  x##_i64
-#define U        uint64_t
-#define INTEGERS 1
-#include "tensor/add_of.h"
+#define TEMPLATE "tensor/add_of.h"
+#include "tensor/each_type_of.h"
 static eg_lanes_fn *const add_kernel[EG_DTYPES] = {
     [EG_F32] = add_f32, [EG_F64] = add_f64, [EG_C128] = add_c128,
     [EG_I32] = add_i32, [EG_I64] = add_i64,

@@ -20,7 +20,3 @@ static void NAME(add_to)(int64_t n, char *const *p, const int64_t *step, const v
             *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]);
 }
 #endif
-#undef T
-#undef NAME
-#undef U
-#undef INTEGERS

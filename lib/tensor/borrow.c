@@ -59,7 +59,9 @@ static eg_tensor *borrow_header(eg_ctx *cx, const eg_tensor *x)
     t->dtype = x->dtype;
     t->rank = x->rank;
     t->unrecorded = x->unrecorded;
-    t->own = (eg_storage){ x->st->base, x->st->bytes, x->st->version, true };
+    t->own = (eg_storage){
+        .bytes = x->st->bytes, .version = x->st->version, .lent = true, .hold = x->st->hold
+    };
     t->version = x->st->version;
     t->data = x->data;
     t->dim = x->dim;

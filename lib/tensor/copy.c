@@ -73,18 +73,8 @@ typedef struct tile {
     bool far;
 } tile;
 
-#define T       uint8_t
-#define NAME(x) x##_8
-#include "tensor/copy_of.h"
-#define T       uint32_t
-#define NAME(x) x##_32
-#include "tensor/copy_of.h"
-#define T       uint64_t
-#define NAME(x) x##_64
-#include "tensor/copy_of.h"
-#define T       double complex
-#define NAME(x) x##_128
-#include "tensor/copy_of.h"
+#define TEMPLATE "tensor/copy_of.h"
+#include "tensor/each_width_of.h"
 /* tiles that are contiguous along a in y and along b in x, of 4 or 8 bytes an element */
 static void transposes(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
@@ -140,8 +130,8 @@ void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from,
                      (int64_t[]){ to_step, from_step }, NULL);
 }
 
-/* The axis along which x moves least, other than `but`; −1 if it has none of more than one element.
- */
+/* The axis along which x moves least, other than `but`; −1 if it has none of more than one
+ * element. */
 static int finest(const eg_tensor *x, int but)
 {
     int axis = -1;

@@ -30,5 +30,3 @@ static void NAME(tiles)(int64_t n, char *const *p, const int64_t *step, const vo
                 *(T *)(void *)(y + i * t->ya + j * t->yb) = part[j][i];
     }
 }
-#undef T
-#undef NAME

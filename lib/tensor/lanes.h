@@ -85,31 +85,12 @@ typedef struct eg_lanes {
 /* y = kernel(y's operands, y's attribute); true */
 bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *, bool exact);
 
-/* The loops of kernels, for each type of numbers. What does not make kernels knows no `omp simd`.
- */
+/* The loops of kernels, for each type of numbers. What does not make kernels knows no `omp
+ * simd`. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
-#define T       float
-#define NAME(x) x##_f32
-#define REAL    float
-#include "tensor/lanes_of.h"
-#define T       double
-#define NAME(x) x##_f64
-#define REAL    double
-#include "tensor/lanes_of.h"
-/* Constants are real: a factor's imaginary part of 0 would make a NaN of infinity. */
-#define T       double complex
-#define NAME(x) x##_c128
-#define REAL    double
-#include "tensor/lanes_of.h"
-#define T       int32_t
-#define NAME(x) x##_i32
-#define REAL    int32_t
-#include "tensor/lanes_of.h"
-#define T       int64_t
-#define NAME(x) x##_i64
-#define REAL    int64_t
-#include "tensor/lanes_of.h"
+#define TEMPLATE "tensor/lanes_of.h"
+#include "tensor/each_type_of.h"
 #pragma GCC diagnostic pop
 
 /* A row whose forward function is a kernel for each dtype of operand 1. */

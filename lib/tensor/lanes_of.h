@@ -1,6 +1,7 @@
 /* lanes_of.h: the loops over lanes for one type T: y = value(x, a, b) of one operand, with
  * constants a and b, and y = value(a, b) of two. `value` is known where a loop is inlined. NAME(x)
- * is a name for this type, REAL the type of its constants. Loops of functions are given whole
+ * is a name for this type, REAL the type of its constants, which are real for complex numbers too:
+ * a factor's imaginary part of 0 would make a NaN of infinity. Loops of functions are given whole
  * groups of lanes only (lanes.h). */
 EG_INLINE void NAME(eg__each)(T (*value)(T x, REAL a, REAL b), int64_t n, char *const *p, REAL a,
                               REAL b)
@@ -17,6 +18,3 @@ EG_INLINE void NAME(eg__each_pair)(T (*value)(T a, T b), int64_t n, char *const 
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) out[k] = value(in1[k], in2[k]);
 }
-#undef T
-#undef NAME
-#undef REAL

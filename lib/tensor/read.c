@@ -124,21 +124,27 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
     return element("get", x, p);
 }
 
-/* True if x's numbers belong to its context; else records that they are lent. */
-static bool read_owned(const char *who, const eg_tensor *x)
+/* -- in --------------------------------------------------------------------------------------- */
+bool eg__writable(const char *who, const eg_tensor *x)
 {
-    if (x->cx == eg__here(x->cx) && !x->st->lent) return true;
+    const bool ours = x->cx == eg__here(x->cx) && !x->st->lent;
+    if (ours && (!x->st->hold || x->st->hold->writable)) return true;
+    if (!ours)
+        eg_fail_as(x->cx, EG_ERROR_MISUSE,
+                   "%s: the tensor belongs to the context that waits for its blocks; a block only "
+                   "reads it",
+                   who);
     eg_fail_as(x->cx, EG_ERROR_MISUSE,
-               "%s: the tensor belongs to the context that waits for its blocks; a block only "
-               "reads it",
+               "%s: the target lies in foreign memory that is read-only; eg_copy gives one that "
+               "can be written",
                who);
     return false;
 }
-/* -- in --------------------------------------------------------------------------------------- */
+/* The row-major values of x, to be written; NULL after recording why not. */
 static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
-    if (!eg__check(who, x) || !read_owned(who, x)) return NULL;
+    if (!eg__check(who, x)) return NULL;
     if (x->dtype != dtype) {
         eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
                    eg_type_name(x->dtype), eg_type_name(dtype));
@@ -151,6 +157,7 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
                    eg__sizes_text(x->rank, x->stride, strides, sizeof strides));
         return NULL;
     }
+    if (!eg__writable(who, x)) return NULL;
     x->st->version++;
     return x->data;
 }
@@ -167,7 +174,7 @@ bool eg__target(const char *who, eg_tensor *x)
     char dims[256];
     int order[EG_RANK_MAX], n = 0;
     int64_t far = 0;
-    if (!eg__check(who, x) || !read_owned(who, x)) return false;
+    if (!eg__check(who, x) || !eg__writable(who, x)) return false;
     for (int k = 0; k < x->rank; k++)
         if (x->dim[k] > 1 && x->stride[k] == 0) {
             eg_fail_as(x->cx, EG_ERROR_MISUSE,
@@ -214,7 +221,9 @@ static void reach(const eg_tensor *x, const char **low, const char **high)
 bool eg__overlap(const eg_tensor *a, const eg_tensor *b)
 {
     const char *al, *ah, *bl, *bh;
-    if (a->st != b->st || eg_size(a) == 0) return false;
+    /* foreign memory may be that of another tensor */
+    const bool apart = a->st != b->st && !a->st->hold && !b->st->hold;
+    if (apart || eg_size(a) == 0 || eg_size(b) == 0) return false;
     reach(a, &al, &ah);
     reach(b, &bl, &bh);
     return al < bh && bl < ah;
@@ -327,8 +336,7 @@ eg_tensor *eg_contiguous(eg_tensor *x) { return eg_is_row_major(x) ? x : eg_copy
 
 /* -- cast: y = (dtype)x,  dx = (dtype of x)g; an integer between two floats cuts the path.
  * What was recorded as a cast between floats stays complex when it is evaluated in c128; nobody
- * else loses an imaginary part: eg_cast refuses to drop one.
- */
+ * else loses an imaginary part: eg_cast refuses to drop one. */
 static bool cast_shape(eg_tensor *y)
 {
     eg_dtype dtype = *(const eg_dtype *)y->attr;

@@ -69,8 +69,8 @@ int64_t eg__count(int rank, const int64_t *dims);
 bool eg__sizes_fit(eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims);
 bool eg__same_shape(const eg_tensor *a, const eg_tensor *b);
 bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes);
-/* Write sizes, strides or places as Python's tuples: "(10, 2, 8, 64)", "(5,)", "()". Return buffer.
- */
+/* Write sizes, strides or places as Python's tuples: "(10, 2, 8, 64)", "(5,)", "()". Return
+ * buffer. */
 const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t room);
 const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room); /* of x's sizes */
 /* Copies n elements of `width` bytes; steps in bytes. */
@@ -83,6 +83,8 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
                      int64_t offset);
 /* the real (0) or imaginary (1) parts of a c128 tensor as an unrecorded f64 view */
 eg_tensor *eg__part(eg_tensor *z, int part);
+/* False, after recording it, if x lies in read-only memory or is only lent to a block. (read.c) */
+bool eg__writable(const char *who, const eg_tensor *x);
 /* True if x can be written element by element; else records which of its elements share a place.
  * (read.c) */
 bool eg__target(const char *who, eg_tensor *x);

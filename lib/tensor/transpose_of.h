@@ -1,7 +1,7 @@
 /* transpose_of.h: transpose.c's loops for one width of element: WORD, an unsigned integer of that
  * width, SIDE of them in 16 bytes; NAME(x) and its square exist. With AVX-512: WIDE of them in a
- * vector, MASK of as many bits, EPI(f), and EVEN, the numbers of every second one of two vectors.
- */
+ * vector, MASK of as many bits, EPI(f), and EVEN, the numbers of every second one of two
+ * vectors. */
 
 /* dst[y·ds + x] = src[x·ss + y] */
 static void NAME(transpose)(int64_t nx, int64_t ny, const void *from, int64_t ss, void *to,

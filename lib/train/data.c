@@ -33,8 +33,8 @@ eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
 }
 
 /* -- pairs ------------------------------------------------------------------------------------ */
-/* Makes tokens of one side of a pair, from d->tokens[at] on. Returns how many; −1 after an error.
- */
+/* Makes tokens of one side of a pair, from d->tokens[at] on. Returns how many; −1 after an
+ * error. */
 static int pair_side(eg_data *d, long long line, const char *s, const char *end, int64_t at)
 {
     const char *symbol;

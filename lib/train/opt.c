@@ -280,6 +280,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     eg_options(&o, sizeof o, given);
     eg_params *p = o.params;
     eg_ctx *cx = eg_params_context(p);
+    if (!p) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the list of parameters is NULL", row->name);
     if (!p || eg_error(cx)) return NULL;
     fill_defaults(row, &o);
     if (opt_refused(cx, row->name, &o)) return NULL;

@@ -78,7 +78,7 @@ static bool trainer_in_range(const eg_trainer_args *o)
         double value, below;
         const char *range;
     } shares[] = {
-        { "dropout", o->dropout, 1, "in [0, 1)" },
+        { "dropout", o->dropout, nextafter(1, 2), "in [0, 1]" },
         { "smoothing", o->smoothing, 1, "in [0, 1)" },
         { "goal", o->goal, INFINITY, "a share of exact sequences" },
     };
@@ -199,8 +199,8 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
     return good;
 }
 
-/* Fills in the defaults, checks the options, then makes the model, the test set and the optimiser.
- */
+/* Fills in the defaults, checks the options, then makes the model, the test set and the
+ * optimiser. */
 eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r)
 {
     eg_trainer_args o = { .size = sizeof o };

@@ -38,8 +38,8 @@ typedef struct eg__part {
 } eg__part;
 typedef struct eg__kind {
     const char *name;
-    bool autoregressive; /* one token after the other, until STOP; else one for each of the input's
-                          */
+    bool autoregressive; /* one token after the other, until STOP; else one for each of the
+                          * input's */
     bool has_source;     /* the input is a source beside the tokens */
     bool (*make)(eg__network *, eg_params *, const eg_trainer *, double dropout);
     /* (b l v); weights, unless NULL, receives those of the parts' layers, part after part */

@@ -1,5 +1,5 @@
-/* update_of.h: the loops of update.c for one type: REAL, its square root ROOT, NAME(x) for names.
- */
+/* update_of.h: the loops of update.c for one type: REAL, its square root ROOT, NAME(x) for
+ * names. */
 CLONES static eg__norms NAME(norms)(int64_t n, const REAL *g, double limit, double scale)
 {
     double sum[LANES] = { 0 }, most[LANES] = { 0 };

@@ -57,8 +57,8 @@ static bool gradient20(void *user, int64_t n)
     }
     return !eg_error(bench_cx);
 }
-/* Hessian times v of one attention layer, 8 sequences of 16, 4 heads of 16: Σ y² by Wq, Wk, Wv, Wo
- */
+/* Hessian times v of one attention layer, 8 sequences of 16, 4 heads of 16: Σ y² by Wq, Wk, Wv,
+ * Wo */
 typedef struct layer {
     eg_tensor *x, *w[4], *v[4];
 } layer;

@@ -1,7 +1,7 @@
 /* module.c: multi-head self-attention as a module, and an encoder layer; forward, and all
  * gradients. Beside nn.MultiheadAttention, the same on scaled_dot_product_attention,
- * nn.TransformerEncoder, and the compiled form of the second where torch.compile runs (peers.py).
- */
+ * nn.TransformerEncoder, and the compiled form of the second where torch.compile runs
+ * (peers.py). */
 #include "bench.h"
 #include <string.h>
 

@@ -212,8 +212,8 @@ void probe_run(probe *p, int threads)
     }
 }
 
-/* What is read and written in equal parts moves as a copy does, the rest as a pure read or write.
- */
+/* What is read and written in equal parts moves as a copy does, the rest as a pure read or
+ * write. */
 double probe_moved(const probe *p, double read, double written)
 {
     double all = read + written, both = read < written ? read : written;

@@ -1,5 +1,5 @@
-/* A user's C file, built by tests/install.sh against the installed library, also with -DN=64 -DH=8.
- */
+/* A user's C file, built by tests/install.sh against the installed library, also with -DN=64
+ * -DH=8. */
 #include <eingrad.h>
 #include <math.h>
 

@@ -1,0 +1,143 @@
+/* expression_read.c: the elements of a tensor that a block of rows × lanes reads. */
+#include "notation/expression_block.h"
+
+/* Returns element i of the whole number j. */
+static int64_t whole_at(const eg_evaluation *x, int j, int64_t i)
+{
+    return x->p->narrow ? ((const int32_t *)(const void *)x->v[j].p)[i]
+                        : ((const int64_t *)(const void *)x->v[j].p)[i];
+}
+/* Clamps i to 0 … limit, unless limit is negative. */
+static int64_t kept(int64_t i, int64_t limit)
+{
+    return limit < 0 ? i : i < 0 ? 0 : i > limit ? limit : i;
+}
+/* True if node j is a letter whose positions are consecutive. */
+static bool counts_along(const eg_evaluation *x, int j)
+{
+    const eg_node *n = &x->p->e->node[j];
+    return n->code == EG_X_LETTER && !x->b->place[n->in[0]].value;
+}
+/* Indices that are letters with consecutive positions contribute to the step; if another index
+ * varies along the row, offsets are needed. */
+eg_reach eg__reach_of(const eg_evaluation *x, int k, int64_t r, const int64_t *stride)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const int along = x->p->extent[k] == EG_EXTENT_ROWS ? EG_EXTENT_ROWS : EG_EXTENT_LANES;
+    const int64_t *dim = x->b->source[n->tensor].dim, all = eg__node_length(x, k);
+    eg_reach y = { .offset = (int64_t *)(void *)(x->work + x->p->offsets) };
+    bool begun = false;
+    for (int i = 0; i < n->count; i++) {
+        const int j = n->in[i], extent = x->p->extent[j];
+        const int64_t limit = n->guard ? dim[i] - 1 : -1;
+        if (!(extent & along)) {
+            const int64_t at = whole_at(x, j, extent == EG_EXTENT_ROWS ? r : 0);
+            y.base += kept(at, limit) * stride[i];
+        } else if (counts_along(x, j) && !n->guard && !begun) {
+            y.base += whole_at(x, j, 0) * stride[i];
+            y.step += stride[i];
+        } else {
+            if (!begun) /* the step so far becomes offsets */
+                for (int64_t l = 0; l < all; l++) y.offset[l] = l * y.step;
+            begun = true;
+            const char *at = x->v[j].p + (extent == EG_EXTENT_BLOCK ? r * x->v[j].step : 0);
+            eg__offsets_add(all, y.offset, x->p->narrow, at, stride[i], limit);
+            if (counts_along(x, j)) continue;
+        }
+    }
+    if (begun) { /* the padding repeats the last place */
+        for (int64_t l = eg__node_count(x, k); l < all; l++) y.offset[l] = y.offset[l - 1];
+        y.step = INT64_MIN;
+    }
+    return y;
+}
+bool eg__reads_empty(const eg_evaluation *x, const eg_node *n)
+{
+    for (int i = 0; i < n->count; i++)
+        if (x->b->source[n->tensor].dim[i] == 0) return true;
+    return false;
+}
+/* Writes row r of read k to `to`, converted to the width of whole numbers in this plan. */
+static void read_row(const eg_evaluation *x, int k, int64_t r, char *to)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const eg_source *s = &x->b->source[n->tensor];
+    const int from = eg__width[s->dtype], width = eg__node_width(x->p, k);
+    const eg_reach at = eg__reach_of(x, k, r, s->stride);
+    const int64_t count = eg__node_count(x, k), all = eg__node_length(x, k);
+    const bool convert = n->kind == EG_IS_WHOLE && from != width;
+    char *raw = convert ? eg__row_buffer(x, 0) : to;
+    const char *data = (const char *)s->data + at.base * from;
+    if (at.step != INT64_MIN)
+        eg__gather_steps(count, from, raw, data, at.step);
+    else
+        eg__gather(count, from, raw, data, at.offset);
+    if (convert) eg__whole_copy(count, width == 8, to, from == 8, raw);
+    eg__pad_row(width, count, all, to);
+}
+bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, int64_t lanes,
+                         eg_gather *g)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const int64_t *dim = x->b->source[n->tensor].dim;
+    int64_t *base = (int64_t *)(void *)(x->work + x->p->offsets), start = 0;
+    int along = -1;
+    bool rows = false;
+    if (x->p->extent[k] != EG_EXTENT_BLOCK) return false;
+    for (int i = 0; i < n->count; i++) {
+        const int extent = x->p->extent[n->in[i]];
+        if (extent & EG_EXTENT_LANES && along >= 0) return false;
+        if (extent & EG_EXTENT_LANES) along = i;
+        if (extent == EG_EXTENT_ROWS) rows = true;
+        if (extent == EG_EXTENT_ONE)
+            start += kept(whole_at(x, n->in[i], 0), n->guard ? dim[i] - 1 : -1) * stride[i];
+    }
+    if (along < 0) return false;
+    for (int64_t r = 0; r < (rows || start ? x->b->rows : 0); r++) base[r] = start;
+    for (int i = 0; i < n->count && rows; i++)
+        for (int64_t r = 0; r < x->b->rows && x->p->extent[n->in[i]] == EG_EXTENT_ROWS; r++)
+            base[r] += kept(whole_at(x, n->in[i], r), n->guard ? dim[i] - 1 : -1) * stride[i];
+    const eg_stored *v = &x->v[n->in[along]];
+    *g = (eg_gather){ .rows = x->b->rows,
+                      .lanes = lanes,
+                      .base = rows || start ? base : NULL,
+                      .index = v->p,
+                      .narrow = x->p->narrow,
+                      .index_step = x->p->extent[n->in[along]] == EG_EXTENT_BLOCK
+                                        ? v->step / (x->p->narrow ? 4 : 8)
+                                        : 0,
+                      .stride = stride[along],
+                      .limit = n->guard ? dim[along] - 1 : -1 };
+    return true;
+}
+void eg__read_values(const eg_evaluation *x, int k)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const eg_source *s = &x->b->source[n->tensor];
+    const int width = eg__node_width(x->p, k);
+    eg_stored *v = &x->v[k];
+    const int64_t rows = x->p->extent[k] == EG_EXTENT_BLOCK ? x->b->rows : 1;
+    if (eg__reads_empty(x, n)) {
+        memset(v->p, 0, (size_t)(rows * eg__node_length(x, k) * width));
+        return;
+    }
+    bool direct = x->wide == x->b->lanes && x->p->extent[k] & EG_EXTENT_LANES && !n->guard &&
+                  eg__width[s->dtype] == width;
+    int64_t step = 0, row_step = 0;
+    for (int i = 0; i < n->count; i++) { /* in place, if lanes are consecutive elements */
+        const int j = n->in[i], extent = x->p->extent[j];
+        if (extent != EG_EXTENT_ONE) direct &= extent != EG_EXTENT_BLOCK && counts_along(x, j);
+        if (extent == EG_EXTENT_LANES) step += s->stride[i];
+        if (extent == EG_EXTENT_ROWS) row_step += s->stride[i];
+    }
+    if (direct && step == 1) {
+        const eg_reach at = eg__reach_of(x, k, 0, s->stride);
+        *v = (eg_stored){ (char *)(uintptr_t)s->data + at.base * width, row_step * width };
+        return;
+    }
+    eg_gather g;
+    if (eg__gathered_by_one(x, k, s->stride, x->wide, &g))
+        eg__gather_rows(&g, s->dtype, s->data, width, v->p, v->step / width);
+    else
+        for (int64_t r = 0; r < rows; r++) read_row(x, k, r, v->p + r * v->step);
+}

@@ -1,0 +1,159 @@
+/* expression_slopes.c: the cotangents of an expression over a block of rows × lanes. */
+#include "notation/expression_block.h"
+
+/* Returns row r of the cotangent of node k. */
+static char *cotangent_at(const eg_evaluation *x, int k, int64_t r)
+{
+    const int64_t width = x->p->f64 ? 8 : 4;
+    return x->work + x->p->slope[k] +
+           (x->p->extent[k] == EG_EXTENT_BLOCK ? r * x->wide * width : 0);
+}
+static double float_at(const eg_evaluation *x, const void *p, int64_t k)
+{
+    return x->p->f64 ? ((const double *)p)[k] : (double)((const float *)p)[k];
+}
+/* Adds value to element k of p; writes it if fresh. */
+static void put_float(const eg_evaluation *x, void *p, int64_t k, double value, bool fresh)
+{
+    if (x->p->f64)
+        ((double *)p)[k] = fresh ? value : ((double *)p)[k] + value;
+    else
+        ((float *)p)[k] = fresh ? (float)value : ((float *)p)[k] + (float)value;
+}
+/* Adds rows of n cotangents, `step` bytes apart, to the cotangent of node j, summed over the rows,
+ * the lanes or both that j does not vary with. */
+static void fold(eg_evaluation *x, int j, int64_t rows, int64_t n, const void *from, int64_t step)
+{
+    const int extent = x->p->extent[j];
+    double *sum = (double *)(void *)(x->work + x->p->sums), all = 0;
+    char *to = cotangent_at(x, j, 0);
+    if (extent == EG_EXTENT_LANES) {
+        void *row = eg__row_buffer(x, 0);
+        memset(sum, 0, (size_t)x->wide * 8);
+        x->floats->add_rows(rows, n, sum, from, step);
+        x->floats->from_wide(x->wide, x->fresh[j] ? to : row, sum);
+        if (!x->fresh[j]) x->floats->add(x->wide, to, row);
+    } else if (extent == EG_EXTENT_ROWS) {
+        x->floats->totals(rows, n, sum, from, step);
+        for (int64_t r = 0; r < rows; r++) put_float(x, to, r, sum[r], x->fresh[j]);
+        for (int64_t r = rows; r < x->tall; r++) put_float(x, to, r, 0, true);
+    } else {
+        x->floats->totals(rows, n, sum, from, step);
+        for (int64_t r = 0; r < rows; r++) all += sum[r];
+        for (int k = 0; k < EG_LANES; k++) put_float(x, to, k, all, x->fresh[j]);
+    }
+    x->fresh[j] = false;
+}
+/* Sets the cotangent of the root from that of the caller. */
+static void take_in(eg_evaluation *x)
+{
+    const int k = x->p->root, width = x->p->f64 ? 8 : 4;
+    const int64_t lanes = x->b->lanes, step = x->b->g_step * width;
+    if (x->p->extent[k] != EG_EXTENT_BLOCK) {
+        fold(x, k, x->b->rows, lanes, x->b->g, step);
+        return;
+    }
+    x->fresh[k] = false;
+    if (x->wide * width == step && x->wide == lanes) {
+        memcpy(cotangent_at(x, k, 0), x->b->g, (size_t)(x->b->rows * step));
+        return;
+    }
+    for (int64_t r = 0; r < x->b->rows; r++) {
+        char *to = cotangent_at(x, k, r);
+        memcpy(to, (const char *)x->b->g + r * step, (size_t)(lanes * width));
+        memset(to + lanes * width, 0, (size_t)((x->wide - lanes) * width));
+    }
+}
+/* Sets to 0 what the rows of a cotangent, `step` bytes apart, have of elements that do not count:
+ * where the cotangent is 0 and the derivative infinite, it is NaN. */
+static void clear_rows(const eg_evaluation *x, char *row, int64_t step)
+{
+    const uint8_t *allow = x->b->allow;
+    for (int64_t r = 0; allow && r < x->b->rows; r++, row += step, allow += x->b->allow_step)
+        x->floats->clear(x->b->lanes, row, allow);
+}
+/* Adds to the cotangent of operand i of node k what it gets from that of k. */
+static void to_operand(eg_evaluation *x, int k, int i)
+{
+    const eg_block_plan *p = x->p;
+    const eg_node *n = &p->e->node[k];
+    const int j = n->in[i];
+    const bool same = p->extent[j] == p->extent[k], there = same && x->fresh[j],
+               flat = eg__is_flat(x, k, false);
+    const int64_t rows = p->extent[k] == EG_EXTENT_BLOCK ? x->b->rows : 1,
+                  length = eg__node_length(x, k), step = length * (p->f64 ? 8 : 4);
+    void *to = there ? cotangent_at(x, j, 0) : x->work + p->spare;
+    eg_strip s = { .rows = flat ? 1 : rows,
+                   .n = flat ? rows * length : length,
+                   .out = to,
+                   .out_step = step,
+                   .g = cotangent_at(x, k, 0),
+                   .g_step = step,
+                   .y = x->v[k].p,
+                   .y_step = x->v[k].step };
+    eg__strip_run(x, k, false, x->floats->slope[n->code][i], &s);
+    if (!same && p->extent[k] == EG_EXTENT_BLOCK) clear_rows(x, to, step);
+    if (!same)
+        fold(x, j, rows, eg__node_count(x, k), to, step);
+    else if (!there)
+        x->floats->add(rows * length, cotangent_at(x, j, 0), to);
+    x->fresh[j] = false;
+}
+/* Adds the cotangent of read k to that of its tensor, or writes it if the sink is direct. */
+static void to_tensor(const eg_evaluation *x, int k)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const eg_sink *s = &x->b->sink[n->tensor];
+    const int64_t count = eg__node_count(x, k),
+                  rows = x->p->extent[k] == EG_EXTENT_BLOCK ? x->b->rows : 1;
+    if (!s->data || eg__reads_empty(x, n)) return;
+    const int width = x->p->f64 ? 8 : 4;
+    if (x->p->extent[k] == EG_EXTENT_BLOCK) clear_rows(x, cotangent_at(x, k, 0), x->wide * width);
+    eg_gather g;
+    if (!s->direct && eg__gathered_by_one(x, k, s->stride, count, &g)) {
+        eg__scatter_rows(&g, width, cotangent_at(x, k, 0), x->wide, s->data);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++) {
+        const eg_reach at = eg__reach_of(x, k, r, s->stride);
+        char *d = cotangent_at(x, k, r);
+        if (s->direct && at.step == 1)
+            memcpy((char *)s->data + at.base * width, d, (size_t)(count * width));
+        else if (s->direct)
+            for (int64_t l = 0; l < count; l++)
+                put_float(x, s->data, at.base + l * at.step, float_at(x, d, l), true);
+        else
+            x->floats->scatter(count, (double *)s->data + at.base,
+                               at.step == INT64_MIN ? at.offset : NULL, at.step, d);
+    }
+}
+static void to_score(const eg_evaluation *x, int k)
+{
+    const int64_t width = x->p->f64 ? 8 : 4;
+    clear_rows(x, cotangent_at(x, k, 0), x->wide * width);
+    if (x->wide == x->b->lanes && x->wide == x->b->dscore_step) {
+        memcpy(x->b->dscore, cotangent_at(x, k, 0), (size_t)(x->b->rows * x->wide * width));
+        return;
+    }
+    for (int64_t r = 0; r < x->b->rows; r++)
+        memcpy((char *)x->b->dscore + r * x->b->dscore_step * width, cotangent_at(x, k, r),
+               (size_t)(x->b->lanes * width));
+}
+void eg__block_slopes(const eg_block_plan *p, const eg_block_data *b, void *workspace)
+{
+    eg_evaluation x = eg__evaluation(p, b, workspace);
+    memset(x.fresh, true, sizeof x.fresh);
+    if (!p->moved[p->root]) return;
+    take_in(&x);
+    for (int k = p->root; k >= 0; k--) {
+        const eg_node *n = &p->e->node[k];
+        if (!p->moved[k] || x.fresh[k]) continue;
+        if (n->code == EG_X_READ)
+            to_tensor(&x, k);
+        else if (n->code == EG_X_SCORE)
+            to_score(&x, k);
+        else
+            for (int i = 0; i < n->count; i++)
+                if (p->moved[n->in[i]]) to_operand(&x, k, i);
+    }
+}

@@ -1,0 +1,210 @@
+/* expression_values.c: the values of an expression over a block of rows × lanes. */
+#include "notation/expression_block.h"
+
+void eg__copies(int width, int64_t n, void *to, const void *one)
+{
+    uint32_t four = 0;
+    uint64_t eight = 0;
+    memcpy(width == 8 ? (void *)&eight : &four, one, (size_t)width);
+    if (width == 1)
+        memset(to, *(const uint8_t *)one, (size_t)n);
+    else if (width == 4)
+        for (int64_t k = 0; k < n; k++) ((uint32_t *)to)[k] = four;
+    else
+        for (int64_t k = 0; k < n; k++) ((uint64_t *)to)[k] = eight;
+}
+void eg__pad_row(int width, int64_t n, int64_t to, char *p)
+{
+    if (n > 0 && n < to) eg__copies(width, to - n, p + n * width, p + (n - 1) * width);
+}
+
+/* Returns the numbers of node j that row r of node k reads, and the bytes to those of the next row.
+ * *still: they are a single number, which all elements of the row share. */
+static const char *seen_by(const eg_evaluation *x, int k, int j, int64_t r, int64_t *step,
+                           bool *still)
+{
+    const eg_stored *v = &x->v[j];
+    const int extent = x->p->extent[j];
+    *step = 0;
+    *still = extent == EG_EXTENT_ONE && x->p->extent[k] != EG_EXTENT_ONE;
+    if (x->p->extent[k] != EG_EXTENT_BLOCK) return v->p;
+    if (extent == EG_EXTENT_ROWS) *still = true;
+    *step = extent == EG_EXTENT_BLOCK  ? v->step
+            : extent == EG_EXTENT_ROWS ? eg__node_width(x->p, j)
+                                       : 0;
+    return v->p + r * *step;
+}
+/* -- leaves ----------------------------------------------------------------------------------- */
+static void fill_whole(const eg_evaluation *x, int64_t n, char *to, int64_t value)
+{
+    const int32_t narrow = (int32_t)value;
+    if (x->p->narrow)
+        eg__copies(4, n, to, &narrow);
+    else
+        eg__copies(8, n, to, &value);
+}
+static void fill_float(const eg_evaluation *x, int64_t n, char *to, double value)
+{
+    const float narrow = (float)value;
+    if (x->p->f64)
+        eg__copies(8, n, to, &value);
+    else
+        eg__copies(4, n, to, &narrow);
+}
+static void letter_values(const eg_evaluation *x, int k)
+{
+    const eg_place *at = &x->b->place[x->p->e->node[k].in[0]];
+    char *to = x->v[k].p;
+    const int64_t n = eg__node_count(x, k), all = eg__node_length(x, k);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t v = at->value ? at->value[i] : at->first + i;
+        if (x->p->narrow)
+            ((int32_t *)(void *)to)[i] = (int32_t)v;
+        else
+            ((int64_t *)(void *)to)[i] = eg__clamped(v);
+    }
+    eg__pad_row(eg__node_width(x->p, k), n, all, to);
+}
+static void score_values(const eg_evaluation *x, int k)
+{
+    const int width = eg__node_width(x->p, k);
+    char *from = (char *)(uintptr_t)x->b->score;
+    const int64_t step = x->b->score_step * width;
+    if (x->wide == x->b->lanes) {
+        x->v[k] = (eg_stored){ from, step };
+        return;
+    }
+    for (int64_t r = 0; r < x->b->rows; r++) {
+        char *to = x->v[k].p + r * x->v[k].step;
+        memcpy(to, from + r * step, (size_t)(x->b->lanes * width));
+        eg__pad_row(width, x->b->lanes, x->wide, to);
+    }
+}
+
+/* -- operations ------------------------------------------------------------------------------- */
+/* Sets the operands of node k, from row r on. False if loops have no form for those that are single
+ * numbers: of three operands only the last two may be, together, and for values alone. */
+static bool strip_operands(const eg_evaluation *x, int k, int64_t r, bool values, eg_strip *s)
+{
+    const eg_node *n = &x->p->e->node[k];
+    s->still = 0;
+    for (int i = 0; i < n->count; i++) {
+        bool one;
+        s->in[i] = seen_by(x, k, n->in[i], r, &s->step[i], &one);
+        s->still |= (unsigned)one << i;
+    }
+    return n->count < 3 || !s->still || (values && s->still == 6);
+}
+void eg__strip_run(const eg_evaluation *x, int k, bool values, eg_strip_loop *loop, eg_strip *s)
+{
+    const eg_node *n = &x->p->e->node[k];
+    if (strip_operands(x, k, 0, values, s)) {
+        loop(s);
+        return;
+    }
+    const int64_t rows = s->rows;
+    char *out = s->out;
+    const char *g = s->g, *y = s->y;
+    s->rows = 1;
+    for (int64_t r = 0; r < rows; r++) {
+        strip_operands(x, k, r, values, s);
+        s->out = out + r * s->out_step;
+        s->g = values ? NULL : g + r * s->g_step;
+        s->y = values ? NULL : y + r * s->y_step;
+        for (int i = 0; i < 3; i++) {
+            if (!(s->still >> i & 1)) continue;
+            void *room = eg__row_buffer(x, 1 + i);
+            eg__copies(eg__node_width(x->p, n->in[i]), s->n, room, s->in[i]);
+            s->in[i] = room;
+        }
+        s->still = 0;
+        loop(s);
+    }
+}
+bool eg__is_flat(const eg_evaluation *x, int k, bool values)
+{
+    const eg_node *n = &x->p->e->node[k];
+    int one = 0;
+    if (x->p->extent[k] != EG_EXTENT_BLOCK || x->v[k].step != x->wide * eg__node_width(x->p, k))
+        return false;
+    for (int i = 0; i < n->count; i++) {
+        const int j = n->in[i], extent = x->p->extent[j];
+        if (extent == EG_EXTENT_ONE)
+            one |= 1 << i;
+        else if (extent != EG_EXTENT_BLOCK || x->v[j].step != x->wide * eg__node_width(x->p, j))
+            return false;
+    }
+    return n->count < 3 || !one || (values && one == 6);
+}
+static eg_strip_loop *loop_of(const eg_evaluation *x, const eg_node *n)
+{
+    const eg_node *first = &x->p->e->node[n->in[0]];
+    if (n->code == EG_X_TO_FLOAT) return x->floats->float_of[!x->p->narrow];
+    if (n->kind == EG_IS_FLOAT) return x->floats->of_float[n->code];
+    if (n->kind == EG_IS_WHOLE) return x->wholes->of_whole[n->code];
+    if (first->kind == EG_IS_FLOAT) return x->floats->of_float[n->code];
+    if (first->kind == EG_IS_WHOLE) return x->wholes->of_whole[n->code];
+    return x->floats->of_truth[n->code];
+}
+static void operation_values(const eg_evaluation *x, int k)
+{
+    const bool flat = eg__is_flat(x, k, true);
+    eg_strip s = { .rows = x->p->extent[k] == EG_EXTENT_BLOCK && !flat ? x->b->rows : 1,
+                   .n = flat ? x->b->rows * x->wide : eg__node_length(x, k),
+                   .out = x->v[k].p,
+                   .out_step = x->v[k].step };
+    eg__strip_run(x, k, true, loop_of(x, &x->p->e->node[k]), &s);
+}
+
+/* Copies the value of the root, rows × lanes without padding, to the caller's result. */
+static void hand_out(const eg_evaluation *x)
+{
+    const int k = x->p->root, extent = x->p->extent[k], width = eg__node_width(x->p, k);
+    const bool whole = x->p->e->node[k].kind == EG_IS_WHOLE;
+    const int wide = whole ? 8 : width;
+    for (int64_t r = 0; r < x->b->rows; r++) {
+        bool one;
+        const char *from = x->v[k].p;
+        char *to = (char *)x->b->out + r * x->b->out_step * wide;
+        if (extent == EG_EXTENT_BLOCK) from += r * x->v[k].step;
+        if (extent == EG_EXTENT_ROWS) from += r * width;
+        one = !(extent & EG_EXTENT_LANES);
+        if (one) {
+            eg__copies(width, x->b->lanes, eg__row_buffer(x, 0), from);
+            from = eg__row_buffer(x, 0);
+        }
+        if (whole)
+            eg__whole_copy(x->b->lanes, true, to, width == 8, from);
+        else if (to != from)
+            memcpy(to, from, (size_t)(x->b->lanes * width));
+    }
+}
+/* True if the root's value can be computed directly in the caller's result. */
+static bool made_there(const eg_evaluation *x)
+{
+    const int k = x->p->root;
+    const eg_node *n = &x->p->e->node[k];
+    return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes && n->kind != EG_IS_WHOLE &&
+           n->code > EG_X_READ && !x->p->slopes && x->b->out;
+}
+void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *workspace)
+{
+    const eg_evaluation x = eg__evaluation(p, b, workspace);
+    for (int k = 0; k <= p->root; k++) {
+        const eg_node *n = &p->e->node[k];
+        if (!p->used[k]) continue;
+        x.v[k] = (eg_stored){ x.work + p->at[k], x.wide * eg__node_width(p, k) };
+        if (k == p->root && made_there(&x))
+            x.v[k] = (eg_stored){ b->out, b->out_step * eg__node_width(p, k) };
+        switch (n->code) {
+        case EG_X_WHOLE:
+        case EG_X_SIZE: fill_whole(&x, EG_LANES, x.v[k].p, n->whole); break;
+        case EG_X_FLOAT: fill_float(&x, EG_LANES, x.v[k].p, n->real); break;
+        case EG_X_LETTER: letter_values(&x, k); break;
+        case EG_X_SCORE: score_values(&x, k); break;
+        case EG_X_READ: eg__read_values(&x, k); break;
+        default: operation_values(&x, k); break;
+        }
+    }
+    if (!made_there(&x) && b->out) hand_out(&x);
+}
