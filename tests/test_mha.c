@@ -1043,7 +1043,8 @@ LOOP_TEST(linear_attention_refuses, 8)
     } cases[] = {
         { "bihd,bjhd,bjhe->bihe",
           { .where = "j < i" },
-          ".where can be \"j <= i\" only, not \"j < i\"" },
+          ".where may be \"j <= i\" and truths of keys or of queries alone, as \"pad[j]\", joined "
+          "by &; but \"j < i\" is of both" },
         { "bihd,bjhd,bjhe->bihe",
           { .where = "j <= i", .k = keys, .v = keys },
           "'j' is 5 and 'i' is 4 with 0 before" },

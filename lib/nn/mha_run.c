@@ -240,6 +240,7 @@ static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
     eg_linear_attention_args o = *m->linear;
     o.spec = a->spec, o.q = a->q, o.k = a->k, o.v = a->v;
     o.scale = a->scale, o.where = a->where, o.offset = a->offset, o.keep = a->keep;
+    memcpy(o.with, a->with, sizeof o.with);
     o.weights = a->weights ? a->weights : a->dropped, o.weights_axes = a->weights_axes;
     o.decay = decay->x ? *decay : o.decay;
     eg_tensor *y = eg_linear_attention_with(&o);
