@@ -3,8 +3,8 @@
 # of its own name. Reads the objects of the build (nm) and the #include lines of lib/. Exit 1 with a
 # line for each that breaks the rule.
 : "${SRCDIR:?is set by make check}" "${BUILDDIR:?is set by make check}"
-order='core tensor notation contraction einsum ops autograd expression attention gradcheck open'
-order="$order io nn train"
+order='core tensor notation contraction einsum ops autograd ranks expression attention gradcheck'
+order="$order open io nn train"
 symbols=$(mktemp) || exit 1
 trap 'rm -f "$symbols"' EXIT
 # one line a symbol: file type name, file as folder/name.o, lib/open.c as open/open.o

@@ -11,42 +11,23 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <dirent.h>
 #include <errno.h>
 #include "fixtures.h"
+#include "folder.h"
 #include "tests.h"
 
 static eg_ctx *cx;
-static char folder[256];
-
 static void setup(void)
 {
-    const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/eingrad-io-XXXXXX",
-             base && strlen(base) < 200 ? base : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    make_folder();
     cx = eg_open(.threads = 1);
     ck_assert_ptr_nonnull(cx);
-}
-
-static int entries(bool sweep)
-{
-    int n = 0;
-    DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) {
-            n++;
-            if (sweep) unlinkat(dirfd(d), e->d_name, 0);
-        }
-    if (d) closedir(d);
-    return n;
 }
 
 static void teardown(void)
 {
     eg_close(cx);
-    entries(true);
-    rmdir(folder);
+    remove_folder();
 }
 
 static const char *golden(const char *name)
@@ -54,15 +35,6 @@ static const char *golden(const char *name)
     char path[256];
     snprintf(path, sizeof path, "tests/data/%s", name);
     return source_path(path);
-}
-
-static const char *in_folder(const char *name)
-{
-    static char path[2][512];
-    static int k;
-    k ^= 1;
-    snprintf(path[k], sizeof path[k], "%s/%s", folder, name);
-    return path[k];
 }
 
 static size_t slurp(const char *path, uint8_t *out, size_t room)

@@ -3,10 +3,9 @@
  * ways. */
 #include <eingrad.h>
 #include <eingrad/check.h>
-#include <dirent.h>
 #include <stdlib.h>
-#include <unistd.h>
 #include "fixtures.h"
+#include "folder.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -234,15 +233,6 @@ TEST(names_refused)
 }
 
 /* -- files as their own readers load them ----------------------------------------------------- */
-static char folder[] = "/tmp/eg_names_XXXXXX";
-static const char *in_folder(const char *name)
-{
-    static char path[2][128];
-    static int k;
-    k ^= 1;
-    snprintf(path[k], sizeof *path, "%s/%s", folder, name);
-    return path[k];
-}
 static void put(const char *name, int count, const char *const *names, eg_tensor *const *xs)
 {
     ck_assert_msg(!eg_safetensors_save(cx, in_folder(name), count, names, xs, NULL), "%s",
@@ -253,22 +243,18 @@ static void put_text(const char *name, const char *text)
     FILE *f = fopen(in_folder(name), "w");
     ck_assert(f && fputs(text, f) >= 0 && !fclose(f));
 }
-static void make_folder(void)
+static void open_folder(void)
 {
     open_f64();
-    strcpy(folder, "/tmp/eg_names_XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    make_folder();
 }
-static void sweep_folder(void)
+static void close_folder(void)
 {
-    DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    rmdir(folder);
+    remove_folder();
     close_cx();
 }
 
-GROUP("files", .setup = make_folder, .teardown = sweep_folder)
+GROUP("files", .setup = open_folder, .teardown = close_folder)
 
 /* a mask's buffer in each layer, a tied matrix; a parameter that the file lacks */
 TEST(tensors_that_nobody_wants)

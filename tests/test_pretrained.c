@@ -3,9 +3,8 @@
  * refused. */
 #include <eingrad.h>
 #include <eingrad/check.h>
-#include <dirent.h>
-#include <unistd.h>
 #include "fixtures.h"
+#include "folder.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -127,26 +126,15 @@ LOOP_TEST(bert_computes_what_transformers_does, 2)
 
 /* -- other settings, other files -----------------------------------------------------------------
  */
-static char folder[64];
-static void make_folder(void)
+static void open_folder(void)
 {
     open_f32();
-    strcpy(folder, "/tmp/eg_pretrained_XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(folder));
+    make_folder();
 }
-static void sweep_folder(void)
+static void close_folder(void)
 {
-    DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    rmdir(folder);
+    remove_folder();
     close_cx();
-}
-static const char *in_folder(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
 }
 
 /* The config.json of a case in the folder, with `from` replaced by `to`. */
@@ -164,7 +152,7 @@ static void put_config(const char *name, const char *from, const char *to)
     free(text);
 }
 
-GROUP("settings", .setup = make_folder, .teardown = sweep_folder)
+GROUP("settings", .setup = open_folder, .teardown = close_folder)
 
 static const struct {
     const char *name, *from, *to, *refusal;

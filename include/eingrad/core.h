@@ -121,6 +121,9 @@ typedef struct eg_usage {
     size_t bytes, peak;     /* held from the allocator now, and at most */
     size_t used, used_peak; /* in tensors now, and at most since eg_stats_reset */
     uint64_t nodes;         /* operations applied */
+    /* of contractions: a multiplication and the addition after it are one, and a term that is
+     * summed without a multiplication is one */
+    uint64_t multiply_adds;
 } eg_usage;
 EG_API eg_usage eg_stats(const eg_ctx *);
 EG_API void eg_stats_reset(eg_ctx *); /* used_peak starts again from now */
@@ -154,6 +157,9 @@ EG_API void eg_owner_close(eg_owner *); /* early end; NULL is fine */
 EG_API eg_ctx *eg_owner_context(const eg_owner *);
 /* zeroed; NULL after recording "out of memory" */
 EG_API void *eg_owner_alloc(eg_owner *, size_t bytes);
+/* a copy of x (no history) that lives as long as the owner. An owner may hold one tensor alone: it
+ * takes less than 100 bytes, and its memory goes back to the allocator when it is closed. */
+EG_API eg_tensor *eg_keep_in(eg_owner *, eg_tensor *x);
 /* zeros that live as long as the owner */
 EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t *dims);
 
@@ -172,6 +178,31 @@ typedef struct eg_from_args {
 } eg_from_args;
 EG_API eg_tensor *eg_from_with(const eg_from_args *);
 EG_API eg_tensor *eg_full_n(eg_ctx *, eg_dtype, double value, int rank, const int64_t *dims);
+/* A tensor in memory that is not the library's, without a copy: `rank` sizes of `dims`, element 0
+ * at `data` + offset. It takes part in everything; views of it, graphs and exported tensors use
+ * that memory. It lives in the open scope or in .owner, and no longer. release(user) is called
+ * exactly once: at the end of that scope or owner, also after errors; by the last consumer of an
+ * exported tensor (eg_to_dlpack) if that is later; and before the call returns if it fails,
+ * whatever the reason. It must not use the context. Refused: memory that is not aligned to its
+ * element's C type; NULL, unless a size is 0; sizes and strides that leave the address space. What
+ * writes to memory that is not .writable is refused as well (eg_mut_…, eg_assign, eg_fill, .out).
+ * Bytes of a bool are 0 or 1. Changes that others make to the numbers go unnoticed: a gradient that
+ * needs an old value takes the new one. */
+typedef struct eg_from_memory_args {
+    size_t size;
+    eg_ctx *cx;
+    eg_dtype dtype;
+    const void *data;
+    int rank;
+    const int64_t *dims;
+    const int64_t *strides;      /* in elements, of any sign, 0 too; row-major */
+    int64_t offset;              /* in elements; 0 */
+    bool writable;               /* by the library; false */
+    void (*release)(void *user); /* NULL: nobody is told */
+    void *user;                  /* handed to release */
+    eg_owner *owner;             /* of this context; the open scope */
+} eg_from_memory_args;
+EG_API eg_tensor *eg_from_memory_with(const eg_from_memory_args *);
 /* [low, high) */
 EG_API eg_tensor *eg_uniform_n(eg_ctx *, eg_dtype, double low, double high, int rank,
                                const int64_t *dims);
@@ -208,6 +239,12 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);
                                   .dtype = EG_DATA_TYPE_(__VA_ARGS__, 0), \
                                   .data = __VA_ARGS__,                    \
                                   EG_END })
+/* eg_from_memory(cx, EG_F32, data, 2, dims, .strides = …, .release = …) */
+#define eg_from_memory(context, type, ...)                                           \
+    eg_from_memory_with(&(eg_from_memory_args){ .size = sizeof(eg_from_memory_args), \
+                                                .cx = (context),                     \
+                                                .dtype = (type),                     \
+                                                .data = __VA_ARGS__ })
 #define EG_SECOND_(a, b, ...)    b
 #define EG_SECOND_OF_(...)       EG_SECOND_(__VA_ARGS__)
 #define EG_FIRST_(a, ...)        a

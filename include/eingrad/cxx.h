@@ -22,6 +22,13 @@
         o.size = sizeof o, o.params = p, o.name = name;                          \
         return module##_new_with(&o);                                            \
     }
+/* result name(first, options), `first` being a member of the options */
+#define EG_CXX_OF_(result, name, type, first, args) \
+    inline result name(type first, args o = args()) \
+    {                                               \
+        o.size = sizeof o, o.first = first;         \
+        return name##_with(&o);                     \
+    }
 /* name(params, options), an optimiser */
 #define EG_CXX_OPT_(name)                                            \
     inline eg_opt *name(eg_params *p, eg_opt_args o = eg_opt_args()) \
@@ -58,6 +65,12 @@ template <class Z_, class = decltype(Z_().imag())> inline eg_dtype eg_type_of_(c
 template <class A_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, A_ &&data, D_... d)
 {
     EG_CXX_DIMS_(eg_from_n(cx, eg_type_of_(&data[0]), &data[0], rank_, dims_));
+}
+inline eg_tensor *eg_from_memory(eg_ctx *cx, eg_dtype type, const void *data, int rank,
+                                 const int64_t *dims, eg_from_memory_args o = eg_from_memory_args())
+{
+    o.size = sizeof o, o.cx = cx, o.dtype = type, o.data = data, o.rank = rank, o.dims = dims;
+    return eg_from_memory_with(&o);
 }
 template <class... D_> inline eg_tensor *eg_zeros(eg_ctx *cx, D_... d)
 {
@@ -352,6 +365,13 @@ inline eg_tensor *eg_seq2seq_decode(const eg_seq2seq *m, eg_tensor *target, eg_t
 }
 #endif
 
+/* -- ranks.h ---------------------------------------------------------------------------------- */
+#ifdef EG_CXX_RANKS_
+#undef EG_CXX_RANKS_
+EG_CXX_OF_(eg_ranks *, eg_ranks_open, eg_ctx *, cx, eg_ranks_open_args)
+EG_CXX_OF_(eg_ranks_tree *, eg_ranks_tree_open, eg_ranks *, ranks, eg_ranks_tree_args)
+#endif
+
 /* -- train.h ---------------------------------------------------------------------------------- */
 #ifdef EG_CXX_TRAIN_
 #undef EG_CXX_TRAIN_
@@ -360,16 +380,8 @@ EG_CXX_OPT_(eg_adam)
 EG_CXX_OPT_(eg_adamw)
 EG_CXX_OPT_(eg_rmsprop)
 EG_CXX_OPT_(eg_adagrad)
-inline eg_trainer *eg_trainer_new(eg_data *data, eg_trainer_args o = eg_trainer_args())
-{
-    o.size = sizeof o, o.data = data;
-    return eg_trainer_new_with(&o);
-}
-inline const char *eg_trainer_generate(eg_trainer *t, eg_generate_args o = eg_generate_args())
-{
-    o.size = sizeof o, o.trainer = t;
-    return eg_trainer_generate_with(&o);
-}
+EG_CXX_OF_(eg_trainer *, eg_trainer_new, eg_data *, data, eg_trainer_args)
+EG_CXX_OF_(const char *, eg_trainer_generate, eg_trainer *, trainer, eg_generate_args)
 inline eg_trainer *eg_trainer_load(eg_ctx *cx, const char *path, int64_t steps = 0,
                                    eg_trainer_load_args o = eg_trainer_load_args())
 {
@@ -392,11 +404,7 @@ inline const eg_decoded *eg_decode(eg_ctx *cx, eg_next *next, void *user,
 /* -- heads.h ---------------------------------------------------------------------------------- */
 #ifdef EG_CXX_HEADS_
 #undef EG_CXX_HEADS_
-inline const eg_head *eg_heads(eg_tensor *weights, eg_heads_args o = eg_heads_args())
-{
-    o.size = sizeof o, o.weights = weights;
-    return eg_heads_with(&o);
-}
+EG_CXX_OF_(const eg_head *, eg_heads, eg_tensor *, weights, eg_heads_args)
 inline eg_tensor *eg_attention_mass(const char *region, const char *spec, eg_tensor *q,
                                     eg_tensor *k, eg_tensor *v,
                                     eg_attention_args o = eg_attention_args())

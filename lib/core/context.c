@@ -16,10 +16,18 @@
 enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, PAGE = 1 << 21 };
 /* headers: in a chunk; at least so many rest before the one that died first is taken again */
 enum { UNIT = 16, RESTING = 2048 };
+/* owners in a block; bytes of an owner's small chunk */
+#if EG_DEBUG_ALLOC
+enum { OWNERS = 1 };
+#else
+enum { OWNERS = 32, SMALL = 1 << 12 };
+#endif
 #define HEADER EG_CHUNK_HEADER
 
+/* An owner may be one tensor's, so it takes what it holds and little more: it lies in a block with
+ * others, its first header in a chunk of its own, and its numbers in chunks that go back to the
+ * allocator when it is closed. */
 struct eg_owner {
-    eg_ctx *cx;
     eg__arena arena;
     eg_owner *next, **link;
 };
@@ -89,6 +97,19 @@ static eg__chunk *chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t f
 #endif
     return chunk_new(cx, need);
 }
+/* The same for an owner: what is asked for, or, for an owner that grows by small pieces, twice as
+ * much as before. */
+static eg__chunk *chunk_for_owner(eg__arena *a, size_t need)
+{
+#if !EG_DEBUG_ALLOC
+    size_t grow = a->data ? 2 * a->data->cap : 0, most = need < SMALL / UNIT ? SMALL : UNIT * need;
+    if (grow > most) grow = most;
+    if (grow > CHUNK_MAX) grow = CHUNK_MAX;
+    eg__chunk *c = need < grow ? chunk_new(a->cx, grow) : NULL;
+    if (c) return c;
+#endif
+    return chunk_new(a->cx, need);
+}
 /* `used` falls only where chunks are released, so it is enough to look for its peak there and where
  * it is asked for. */
 static void note_peak(eg_usage *u)
@@ -96,15 +117,22 @@ static void note_peak(eg_usage *u)
     if (u->used > u->used_peak) u->used_peak = u->used;
 }
 
-static void data_release(eg_ctx *cx, eg__chunk **list)
+/* An owner's chunks go back to the allocator, a scope's to the pool of the context. */
+static void data_release(eg_ctx *cx, eg__chunk **list, bool owned)
 {
     note_peak(&cx->use);
     for (eg__chunk *c = *list, *next; c; c = next) {
         next = c->next;
         cx->use.used -= c->used;
+        if (!eg__hold_leave_chunk(cx, c)) continue;
 #if EG_DEBUG_ALLOC
         chunk_free(cx, c);
+        (void)owned;
 #else
+        if (owned) {
+            chunk_free(cx, c);
+            continue;
+        }
         /* the chunk that was taken first ends up in front: the next step takes them in the same
          * order */
         c->next = cx->spare_data;
@@ -124,16 +152,18 @@ static void headers_release(eg_ctx *cx, eg__chunk **list)
 #if EG_DEBUG_ALLOC
         chunk_free(cx, c);
 #else
+        const int unit = (int)(c->cap / sizeof(eg_tensor));
+        struct eg__headers *h = &cx->headers[unit == 1];
         c->from = c->used;
         if (c->cap - c->used >= sizeof(eg_tensor)) {
-            c->next = cx->headers.begun;
-            cx->headers.begun = c;
+            c->next = h->begun;
+            h->begun = c;
         } else {
             c->next = NULL;
-            if (!cx->headers.dead) cx->headers.end = &cx->headers.dead;
-            *cx->headers.end = c;
-            cx->headers.end = &c->next;
-            cx->headers.resting += UNIT;
+            if (!h->dead) h->end = &h->dead;
+            *h->end = c;
+            h->end = &c->next;
+            h->resting += unit;
         }
 #endif
     }
@@ -141,42 +171,47 @@ static void headers_release(eg_ctx *cx, eg__chunk **list)
 }
 
 #if EG_DEBUG_ALLOC
-static eg__chunk *headers_take(eg_ctx *cx) { return chunk_new(cx, sizeof(eg_tensor)); }
-#else
-/* A block of at least `units` chunks, which are begun from its start; false without memory. */
-static bool headers_block(eg_ctx *cx, int64_t units)
+static eg__chunk *headers_take(eg_ctx *cx, int unit)
 {
-    const size_t cap = UNIT * sizeof(eg_tensor);
+    (void)unit;
+    return chunk_new(cx, sizeof(eg_tensor));
+}
+#else
+/* A block of at least `chunks` chunks, which are begun from its start; false without memory. */
+static bool headers_block(eg_ctx *cx, struct eg__headers *h, int unit, int64_t chunks)
+{
+    const size_t cap = (size_t)unit * sizeof(eg_tensor);
     const size_t step = (EG_CHUNK_HEADER + cap + ALIGN - 1) / ALIGN * ALIGN;
-    eg__chunk *block = chunk_new(cx, (size_t)units * step);
+    eg__chunk *block = chunk_new(cx, (size_t)chunks * step);
     if (!block) return false;
-    block->next = cx->headers.blocks;
-    cx->headers.blocks = block;
-    for (int64_t k = units; k-- > 0;) {
+    block->next = h->blocks;
+    h->blocks = block;
+    for (int64_t k = chunks; k-- > 0;) {
         eg__chunk *c = (eg__chunk *)(void *)(eg__chunk_room(block) + (size_t)k * step);
-        *c = (eg__chunk){ .cap = cap, .next = cx->headers.begun };
-        cx->headers.begun = c;
+        *c = (eg__chunk){ .cap = cap, .next = h->begun };
+        h->begun = c;
     }
-    cx->headers.made += units * UNIT;
+    h->made += chunks * unit;
     return true;
 }
 /* A chunk with room for a header: begun, else the one that is dead longest if enough others rest
- * after it, else a new one. The first block is small; the next ones hold RESTING twice, or as many
- * as there are, so that a step that repeats soon needs no more. */
-static eg__chunk *headers_take(eg_ctx *cx)
+ * after it, else a new one. The first block is small; the next ones hold as many as there are, and
+ * RESTING twice for scopes, so that a step that repeats soon needs no more. */
+static eg__chunk *headers_take(eg_ctx *cx, int unit)
 {
-    const int64_t made = cx->headers.made;
-    const int64_t more = !made ? 4 : (made > 2 * RESTING ? made : 2 * RESTING) / UNIT;
-    if (!cx->headers.begun && cx->headers.resting < RESTING + UNIT && !headers_block(cx, more) &&
-        !cx->headers.dead && !headers_block(cx, 1))
+    struct eg__headers *h = &cx->headers[unit == 1];
+    const int64_t made = h->made, least = unit == 1 ? UNIT : 2 * RESTING;
+    const int64_t more = !made ? 4 : (made > least ? made : least) / unit;
+    if (!h->begun && h->resting < RESTING + unit && !headers_block(cx, h, unit, more) && !h->dead &&
+        !headers_block(cx, h, unit, 1))
         return NULL;
-    eg__chunk *c = cx->headers.begun;
+    eg__chunk *c = h->begun;
     if (c)
-        cx->headers.begun = c->next;
+        h->begun = c->next;
     else {
-        c = cx->headers.dead;
-        cx->headers.dead = c->next;
-        cx->headers.resting -= UNIT;
+        c = h->dead;
+        h->dead = c->next;
+        h->resting -= unit;
         c->from = c->used = 0;
     }
     return c;
@@ -187,8 +222,9 @@ static eg__chunk *headers_take(eg_ctx *cx)
 void *eg__alloc_chunk(eg__arena *a, size_t bytes)
 {
     eg__chunk *c = a->data;
-    eg__chunk *fresh = chunk_take(a->cx, &a->cx->spare_data, bytes ? bytes : 1,
-                                  a->owned ? CHUNK_MIN : 4 * CHUNK_MIN);
+    const size_t need = bytes ? bytes : 1;
+    eg__chunk *fresh = a->owned ? chunk_for_owner(a, need)
+                                : chunk_take(a->cx, &a->cx->spare_data, need, 4 * CHUNK_MIN);
     if (!fresh) {
         eg_fail_as(a->cx, EG_ERROR_MEMORY, "out of memory: %zu bytes more than the %zu in use",
                    bytes, a->cx->use.used);
@@ -208,7 +244,7 @@ void *eg__alloc_chunk(eg__arena *a, size_t bytes)
 }
 bool eg__nodes_chunk(eg__arena *a)
 {
-    eg__chunk *c = headers_take(a->cx);
+    eg__chunk *c = headers_take(a->cx, a->owned && !a->nodes ? 1 : UNIT);
     if (!c) {
         eg_fail_as(a->cx, EG_ERROR_MEMORY, "out of memory: no room for one more tensor");
         return false;
@@ -219,9 +255,12 @@ bool eg__nodes_chunk(eg__arena *a)
 }
 static void arena_release(eg__arena *a)
 {
-    while (a->owners) eg_owner_close(a->owners);
+    while (a->owners || a->foreign) { /* a release() may open an owner in turn */
+        while (a->owners) eg_owner_close(a->owners);
+        eg__hold_end_foreign(a);
+    }
     headers_release(a->cx, &a->nodes);
-    data_release(a->cx, &a->data);
+    data_release(a->cx, &a->data, a->owned);
 }
 
 void *eg__alloc(eg_ctx *cx, size_t bytes) { return eg__alloc_in(cx->top, bytes); }
@@ -302,7 +341,8 @@ eg_ctx *eg__context_open(const eg_open_args *given)
 
 static void give_back(eg_ctx *cx)
 {
-    eg__chunk *lists[] = { cx->spare_data, cx->headers.blocks, cx->spare_scopes };
+    eg__chunk *lists[] = { cx->spare_data, cx->headers[0].blocks, cx->headers[1].blocks,
+                           cx->spare_scopes, cx->owner_blocks };
     for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
         for (eg__chunk *c = lists[k], *next; c; c = next) {
             next = c->next;
@@ -453,13 +493,42 @@ void eg_pop(eg_ctx *cx, eg_mark m)
 }
 
 /* -- owners: arenas that hang on the scope in which they were opened -------------------------- */
+/* An owner from a block of several, not filled; NULL without memory. */
+static eg_owner *owner_take(eg_ctx *cx)
+{
+    eg_owner *o = cx->spare_owners;
+    eg__chunk *block = o ? NULL : chunk_new(cx, OWNERS * sizeof *o);
+    if (block) {
+#if !EG_DEBUG_ALLOC
+        block->next = cx->owner_blocks;
+        cx->owner_blocks = block;
+#endif
+        eg_owner *all = (eg_owner *)(void *)eg__chunk_room(block);
+        for (int k = OWNERS; k-- > 0; o = all + k) all[k].next = o;
+    }
+    if (o) cx->spare_owners = o->next;
+    return o;
+}
+static void owner_give_back(eg_ctx *cx, eg_owner *o)
+{
+#if EG_DEBUG_ALLOC
+    chunk_free(cx, (eg__chunk *)(void *)((char *)o - HEADER));
+#else
+    o->next = cx->spare_owners;
+    cx->spare_owners = o;
+#endif
+}
 eg_owner *eg_owner_open(eg_ctx *cx)
 {
     if (eg__failed(cx)) return NULL;
-    eg__arena a = { .cx = cx, .owned = true };
-    eg_owner *o = eg__alloc_in(&a, sizeof *o);
-    if (!o) return NULL;
-    *o = (eg_owner){ .cx = cx, .arena = a, .next = cx->top->owners, .link = &cx->top->owners };
+    eg_owner *o = owner_take(cx);
+    if (!o) {
+        eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room for an owner");
+        return NULL;
+    }
+    *o = (eg_owner){ .arena = { .cx = cx, .owned = true },
+                     .next = cx->top->owners,
+                     .link = &cx->top->owners };
     if (o->next) o->next->link = &o->next;
     cx->top->owners = o;
     return o;
@@ -469,13 +538,13 @@ void eg_owner_close(eg_owner *o)
     if (!o) return;
     *o->link = o->next;
     if (o->next) o->next->link = o->link;
-    eg__arena a = o->arena; /* o lies in the memory that goes */
-    arena_release(&a);
+    arena_release(&o->arena);
+    owner_give_back(o->arena.cx, o);
 }
-eg_ctx *eg_owner_context(const eg_owner *o) { return o ? o->cx : NULL; }
+eg_ctx *eg_owner_context(const eg_owner *o) { return o ? o->arena.cx : NULL; }
 void *eg_owner_alloc(eg_owner *o, size_t bytes)
 {
-    if (!o || o->cx->failed) return NULL;
+    if (!o || o->arena.cx->failed) return NULL;
     void *p = eg__alloc_in(&o->arena, bytes);
     return p ? memset(p, 0, bytes) : NULL;
 }

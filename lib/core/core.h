@@ -13,6 +13,7 @@
 #include <eingrad/grad.h>
 #include "core/fpmode.h"
 #include <stdarg.h>
+#include <stdatomic.h>
 
 /* Loops over numbers are compiled for three levels of x86-64 where the compiler can; the order of
  * their sums does not depend on it. */
@@ -35,9 +36,9 @@ static inline size_t eg__up16(size_t bytes) { return (bytes + 15) & -(size_t)16;
 /* -- core/context.c: errors, scopes, memory --------------------------------------------------- */
 /* shared by the views of one tensor */
 typedef struct eg_storage {
-    void *base;
     size_t bytes;
     uint64_t version;
+    struct eg__hold *hold; /* of foreign memory; NULL: memory of the context */
 } eg_storage;
 enum { EG_DTYPES = EG_C128 + 1 }; /* tables by dtype have as many entries */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
@@ -123,10 +124,11 @@ enum { EG_ALIGN = 64 };
 typedef struct eg__chunk eg__chunk;
 struct eg__chunk {
     eg__chunk *next;
-    size_t total;     /* bytes asked of the allocator */
-    void *raw;        /* what it returned */
-    size_t cap, used; /* bytes after the header, and how many of them are taken */
-    size_t from;      /* in chunks of tensor headers: those before it are dead already */
+    size_t total;          /* bytes asked of the allocator */
+    void *raw;             /* what it returned */
+    size_t cap, used;      /* bytes after the header, and how many of them are taken */
+    size_t from;           /* in chunks of tensor headers: those before it are dead already */
+    struct eg__hold *hold; /* of data: NULL if the arena alone uses it */
 };
 #define EG_CHUNK_HEADER ((sizeof(eg__chunk) + EG_ALIGN - 1) / EG_ALIGN * EG_ALIGN)
 static inline char *eg__chunk_room(eg__chunk *c) { return (char *)c + EG_CHUNK_HEADER; }
@@ -137,9 +139,10 @@ struct eg__arena { /* the memory of one scope or of one owner */
     eg__arena *outer; /* the scope around this one */
     eg__chunk *self;  /* where this struct lies (scopes) */
     eg__chunk *data, *nodes;
-    eg_owner *owners; /* opened in this scope: they end with it */
-    uint64_t serial;  /* number of the scope */
-    bool owned;       /* the arena of an owner */
+    eg_owner *owners;         /* opened in this scope: they end with it */
+    struct eg__hold *foreign; /* memory that its tensors lie in and no chunk of it is */
+    uint64_t serial;          /* number of the scope */
+    bool owned;               /* the arena of an owner */
 };
 
 /* Functions that the gradient check, eg_trace and the checks of rows have called. All NULL in
@@ -152,6 +155,13 @@ typedef struct eg_hooks {
     eg_tensor *(*cotangent)(eg_ctx *, const eg_tensor *y, int i, eg_tensor *c);
 } eg_hooks;
 
+struct eg__headers {        /* chunks of tensor headers that no arena uses */
+    eg__chunk *begun;       /* partly used: the next header comes from the first of them */
+    eg__chunk *dead, **end; /* full of dead headers; those that died first come first */
+    int64_t resting, made;  /* headers in `dead`; headers made so far */
+    eg__chunk *blocks;      /* what the allocator returned, cut into chunks */
+};
+
 struct eg_ctx {
     void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
     void *user;
@@ -163,12 +173,9 @@ struct eg_ctx {
     eg_hooks hooks;          /* all NULL in normal use */
     struct eg__probe *probe; /* the gradient check that runs: gradcheck/probe.c */
     eg__chunk *spare_data, *spare_scopes, *scratch[EG_SCRATCHES];
-    struct {                    /* chunks of tensor headers that no arena uses */
-        eg__chunk *begun;       /* partly used: the next header comes from the first of them */
-        eg__chunk *dead, **end; /* full of dead headers; those that died first come first */
-        int64_t resting, made;  /* headers in `dead`; headers made so far */
-        eg__chunk *blocks;      /* what the allocator returned, cut into chunks */
-    } headers;
+    struct eg__headers headers[2]; /* chunks of several, and of one: an owner's first */
+    eg_owner *spare_owners;
+    eg__chunk *owner_blocks;   /* what the allocator returned, cut into owners */
     uintptr_t text, text_size; /* the library's code: core/caller.c */
     /* The node whose rule is being applied, for messages and hooks; NULL outside of sweeps. What
      * the rule applies is reported as called from where that node was made. */
@@ -206,6 +213,32 @@ void *eg__plan_cache_room(eg_ctx *, size_t bytes);
 void eg__brief_open(eg_ctx *);
 void eg__brief_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
+/* -- core/hold.c: memory that ends with its last holder. One of the holders is the arena of the
+ * tensors that lie in it; the others are tensors that were exported. */
+typedef struct eg__hold {
+    struct eg__hold *next; /* of foreign memory: another one of the same arena */
+    atomic_long holders;
+    void (*release)(void *user); /* of foreign memory, or NULL; called by the last holder */
+    void *user;
+    eg__chunk *chunk; /* else a chunk of the context's, which the last holder frees */
+    bool writable;
+    void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
+    void *allocator; /* realloc's user */
+} eg__hold;
+/* Returns a hold of the arena's foreign memory, with the arena as its holder; NULL after "out of
+ * memory". */
+eg__hold *eg__hold_foreign(eg__arena *, void (*release)(void *user), void *user, bool writable);
+/* Returns the hold of the memory at `data`, a place in one of the arena's chunks; NULL after "out
+ * of memory". The caller is one holder more. */
+eg__hold *eg__hold_chunk(eg__arena *, const char *data);
+static inline void eg__hold_share(eg__hold *h) { atomic_fetch_add(&h->holders, 1); }
+/* One holder less; the last one frees or releases the memory, and the hold. In any thread. */
+void eg__hold_end(eg__hold *);
+/* True if the chunk is its arena's alone, which it is from now on; else the context counts it no
+ * more, and its last holder frees it. */
+bool eg__hold_leave_chunk(eg_ctx *, eg__chunk *);
+void eg__hold_end_foreign(eg__arena *); /* the same of all foreign memory */
+
 void *eg__alloc_chunk(eg__arena *, size_t bytes); /* eg__alloc_in from another chunk */
 bool eg__nodes_chunk(eg__arena *);
 static inline eg__arena *eg__top(eg_ctx *cx) { return cx->top; }

@@ -192,6 +192,8 @@ int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out,
         const eg_tensor *x = k < 0 ? out : operands[k];
         if (!x || x->live != EG_LIVE || x->poison || !is(x, k < 0 ? &p->out : &p->operand[k]))
             return plan_refused(p, k, x, why, room);
+        if (k < 0 && x->st->hold && !x->st->hold->writable)
+            return snprintf(why, room, "einsum: out lies in foreign memory that is read-only"), -1;
         if (k < 0) continue;
         if (eg__overlap(out, x))
             return snprintf(why, room, "einsum: operand %d lies in the memory of out", k + 1), -1;

@@ -112,15 +112,21 @@ static void gpt2_options(const eg__config *c, eg_pretrained *o)
     o->mha.where = causal;
 }
 
-/* What Llama has in common with those that came after it. Touvron et al. 2023 */
-static void llama_common(const eg__config *c, eg_pretrained *o, int64_t head_dim)
+/* The sizes that files of Llama's and of BERT's kind have under the same names. */
+static void sizes_of_layers(const eg__config *c, eg_transformer_args *m)
 {
-    eg_transformer_args *m = &o->model;
     m->d_model = eg__config_size(c, "hidden_size", 0);
     m->heads = eg__config_size(c, "num_attention_heads", 0);
     m->layers = eg__config_count(c, "num_hidden_layers", 0, LAYERS_MAX);
     m->width = eg__config_size(c, "intermediate_size", 0);
     m->length = eg__config_size(c, "max_position_embeddings", 0);
+}
+
+/* What Llama has in common with those that came after it. Touvron et al. 2023 */
+static void llama_common(const eg__config *c, eg_pretrained *o, int64_t head_dim)
+{
+    eg_transformer_args *m = &o->model;
+    sizes_of_layers(c, m);
     m->eps = pretrained_eps(c, "rms_norm_eps", 1e-6);
     m->activation = activation_of(c, "hidden_act", "silu");
     m->tied = eg__config_flag(c, c->all, "tie_word_embeddings", false);
@@ -182,11 +188,7 @@ static void qwen3_options(const eg__config *c, eg_pretrained *o)
 static void bert_options(const eg__config *c, eg_pretrained *o)
 {
     eg_transformer_args *m = &o->model;
-    m->d_model = eg__config_size(c, "hidden_size", 0);
-    m->heads = eg__config_size(c, "num_attention_heads", 0);
-    m->layers = eg__config_count(c, "num_hidden_layers", 0, LAYERS_MAX);
-    m->width = eg__config_size(c, "intermediate_size", 0);
-    m->length = eg__config_size(c, "max_position_embeddings", 0);
+    sizes_of_layers(c, m);
     m->types = eg__config_size(c, "type_vocab_size", 2);
     m->eps = pretrained_eps(c, "layer_norm_eps", 1e-12);
     m->activation = activation_of(c, "hidden_act", "gelu");

@@ -125,6 +125,16 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 }
 
 /* -- in --------------------------------------------------------------------------------------- */
+bool eg__writable(const char *who, const eg_tensor *x)
+{
+    if (!x->st->hold || x->st->hold->writable) return true;
+    eg_fail_as(x->cx, EG_ERROR_MISUSE,
+               "%s: the target lies in foreign memory that is read-only; eg_copy gives one that "
+               "can be written",
+               who);
+    return false;
+}
+/* The row-major values of x, to be written; NULL after recording why not. */
 static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
@@ -141,6 +151,7 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
                    eg__sizes_text(x->rank, x->stride, strides, sizeof strides));
         return NULL;
     }
+    if (!eg__writable(who, x)) return NULL;
     x->st->version++;
     return x->data;
 }
@@ -157,7 +168,7 @@ bool eg__target(const char *who, eg_tensor *x)
     char dims[256];
     int order[EG_RANK_MAX], n = 0;
     int64_t far = 0;
-    if (!eg__check(who, x)) return false;
+    if (!eg__check(who, x) || !eg__writable(who, x)) return false;
     for (int k = 0; k < x->rank; k++)
         if (x->dim[k] > 1 && x->stride[k] == 0) {
             eg_fail_as(x->cx, EG_ERROR_MISUSE,
@@ -204,7 +215,9 @@ static void reach(const eg_tensor *x, const char **low, const char **high)
 bool eg__overlap(const eg_tensor *a, const eg_tensor *b)
 {
     const char *al, *ah, *bl, *bh;
-    if (a->st != b->st || eg_size(a) == 0) return false;
+    /* foreign memory may be that of another tensor */
+    const bool apart = a->st != b->st && !a->st->hold && !b->st->hold;
+    if (apart || eg_size(a) == 0 || eg_size(b) == 0) return false;
     reach(a, &al, &ah);
     reach(b, &bl, &bh);
     return al < bh && bl < ah;

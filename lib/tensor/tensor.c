@@ -106,7 +106,7 @@ static bool take_sizes(eg_tensor *y, eg__arena *a, int rank, const int64_t *dims
     for (int k = 0; k < rank; k++) m[k] = dims[k];
     return true;
 }
-static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
+static bool check_sizes(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 {
     const char *who = y->op ? y->op->name : "tensor";
     if ((unsigned)dtype >= EG_DTYPES) {
@@ -114,24 +114,37 @@ static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, con
         return false;
     }
     y->dtype = (uint8_t)(dtype ? dtype : y->cx->dtype);
-    if (!eg__sizes_fit(y->cx, who, y->dtype, rank, dims)) return false;
-    return take_sizes(y, a, rank, dims);
+    return eg__sizes_fit(y->cx, who, y->dtype, rank, dims);
+}
+static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
+{
+    return check_sizes(y, dtype, rank, dims) && take_sizes(y, a, rank, dims);
 }
 static bool give_storage(eg_tensor *y, eg__arena *a)
 {
     y->own.bytes = (size_t)eg__count(y->rank, y->dim) * eg__width[y->dtype];
-    y->own.base = eg__alloc_in(a, y->own.bytes);
-    y->data = y->own.base;
+    y->data = eg__alloc_in(a, y->own.bytes);
     return y->data != NULL;
 }
 
+/* Sizes and numbers lie in one block, so that an owner of one tensor has one chunk. */
 static eg_tensor *leaf_in(eg_ctx *cx, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (eg__failed(cx)) return NULL;
     eg_tensor *t = eg__tensor_in(a);
-    if (!t || !give_sizes(t, a, dtype, rank, dims)) return NULL;
+    if (!t || !check_sizes(t, dtype, rank, dims)) return NULL;
+    const size_t bytes = (size_t)eg__count(rank, dims) * eg__width[t->dtype],
+                 sizes = 2 * (size_t)rank * sizeof *dims,
+                 before = bytes < EG_ALIGN ? eg__up16(sizes) : (sizes + EG_ALIGN - 1) & -EG_ALIGN;
+    char *block = eg__alloc_in(a, before + bytes);
+    if (!block) return NULL;
+    t->dim = (int64_t *)(void *)block;
+    t->rank = (uint8_t)rank;
+    t->own.bytes = bytes;
+    t->data = block + before;
+    take_sizes(t, a, rank, dims);
     eg__row_major(rank, t->dim, t->stride);
-    return give_storage(t, a) ? t : NULL;
+    return t;
 }
 eg_tensor *eg__new(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims)
 {
@@ -180,6 +193,18 @@ eg_tensor *eg_keep(eg_tensor *x)
     if (!eg__check("keep", x)) return eg__poison_of(x);
     eg__arena *a = eg__top(x->cx);
     eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, x->dtype, x->rank, x->dim);
+    if (!t) return eg__poison(x->cx);
+    eg__copy(t, x);
+    return t;
+}
+
+eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
+{
+    if (!eg__check("keep_in", x)) return eg__poison_of(x);
+    if (!o) return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: the owner is NULL");
+    if (eg_owner_context(o) != x->cx)
+        return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: operand 1 belongs to another context");
+    eg_tensor *t = leaf_in(x->cx, eg__owner_arena(o), x->dtype, x->rank, x->dim);
     if (!t) return eg__poison(x->cx);
     eg__copy(t, x);
     return t;

@@ -66,6 +66,8 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
                      int64_t offset);
 /* the real (0) or imaginary (1) parts of a c128 tensor as an unrecorded f64 view */
 eg_tensor *eg__part(eg_tensor *z, int part);
+/* False, after recording it, if x lies in read-only memory. (read.c) */
+bool eg__writable(const char *who, const eg_tensor *x);
 /* True if x can be written element by element; else records which of its elements share a place.
  * (read.c) */
 bool eg__target(const char *who, eg_tensor *x);

@@ -1,0 +1,158 @@
+/* eingrad/ranks.h: several processes that compute one result, on one machine or on many, and sums
+ * over them whose bits do not depend on how many there are; docs/distributed.md.
+ *
+ * A process is a *rank*: number `rank` of `ranks`, from 0. Every function here that talks to other
+ * ranks is called by all of them, in the same order. Its return value −1 says that an error is
+ * recorded in the group's context. */
+#ifndef EINGRAD_RANKS_H
+#define EINGRAD_RANKS_H
+#include <eingrad/core.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -- how ranks reach each other: a table of functions ------------------------------------------ */
+/* The library has three: a process alone, MPI (in a module that is loaded when mpirun started the
+ * process), and threads (eg_ranks_simulate). Each function returns NULL, or one sentence that says
+ * what failed, valid until the next call. */
+typedef struct eg_ranks_table {
+    size_t size;
+    void *user; /* handed to the functions */
+    int rank, ranks;
+    /* Sends out_bytes to rank `to`, and at the same time receives in_bytes from rank `from`; a rank
+     * of −1: nothing. Neither is the rank itself; a message of another length is a failure. */
+    const char *(*exchange)(void *user, int to, const void *out, size_t out_bytes, int from,
+                            void *in, size_t in_bytes);
+    /* Puts `bytes` of each rank into all, in the order of ranks. NULL: made of exchanges. */
+    const char *(*gather)(void *user, const void *mine, size_t bytes, void *all);
+    void (*close)(void *user); /* NULL: nothing is to be closed */
+} eg_ranks_table;
+
+typedef struct eg_ranks eg_ranks; /* a group of ranks, as one of them sees it */
+typedef struct eg_ranks_open_args {
+    size_t size;
+    eg_ctx *cx; /* holds the group's memory and its errors */
+    /* NULL: what a launcher says (mpirun of Open MPI, MPICH or Intel MPI, srun with PMIx), and
+     * without one this process alone. The environment variable EINGRAD_MODULES may name the folder
+     * of libeingrad-mpi.so; else the program's own folder, then where it was installed. */
+    const eg_ranks_table *table;
+} eg_ranks_open_args;
+/* NULL after an error. Refused, by a sentence that names the ranks: a launcher's environment
+ * without MPI for it; ranks that differ in the library's version, kernel family, vector mathematics
+ * (the bits of some functions and products are compared) or eg_flush, since equal bits are
+ * promised for one kind of processor. */
+EG_API eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *);
+/* Ends the rank's part in the group; NULL is fine. Call it before the scope ends in which the group
+ * was opened. A rank that MPI started and that exits without it, or with an error that
+ * eg_ranks_meet has not told to the others, is a failure of the run: mpirun ends the other ranks,
+ * and says so. */
+EG_API void eg_ranks_close(eg_ranks *);
+EG_API int eg_ranks_rank(const eg_ranks *);  /* 0 of NULL */
+EG_API int eg_ranks_count(const eg_ranks *); /* 1 of NULL */
+EG_API eg_ctx *eg_ranks_context(const eg_ranks *);
+
+/* -- talking ----------------------------------------------------------------------------------- */
+/* As the table's. A rank may name itself in both: bytes are copied, and none are counted. */
+EG_API int eg_ranks_exchange(eg_ranks *, int to, const void *out, size_t out_bytes, int from,
+                             void *in, size_t in_bytes);
+EG_API int eg_ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all);
+/* 0 if no rank has an error; else −1, and every rank has one: its own, or that of the first rank
+ * that has one, as "rank 2: …". The only function here that does its work after an error, too: call
+ * it after work that may fail on one rank, before the next exchange. */
+EG_API int eg_ranks_meet(eg_ranks *);
+/* Refuses a value, of at most 127 bytes, that is not the same on all ranks: "ranks: the data of
+ * rank 0 are \"a\", but those of rank 1 \"b\"" with what = "the data". */
+EG_API int eg_ranks_agree(eg_ranks *, const char *what, const char *value);
+/* What this rank sent and received since the group was opened, in bytes of content, counted as the
+ * calls are made: a gather sends its bytes to each other rank. */
+typedef struct eg_traffic {
+    uint64_t sent, received, messages; /* messages: sent */
+} eg_traffic;
+EG_API eg_traffic eg_ranks_traffic(const eg_ranks *);
+
+/* Runs body(user, table) on as many threads, a rank each, in this process: to test, and to count
+ * what travels, up to 256 ranks. A body opens a context and a group of its own, .table = table, and
+ * returns 0 if all is well. Where a body ends while another one waits for it, the waiting call
+ * fails. −1, with an error in cx, if one did not return 0 or a thread could not be started. */
+EG_API int eg_ranks_simulate(eg_ctx *cx, int ranks,
+                             int (*body)(void *user, const eg_ranks_table *table), void *user);
+
+/* -- sums along a tree of leaves --------------------------------------------------------------- */
+/* A sum of `leaves` buffers of numbers, such as the gradients of parts of a batch: node [0, leaves)
+ * of the binary tree in which node [a, b) is [a, m) + [m, b), m − a being the largest power of two
+ * below b − a: pairs, pairs of pairs. Ranks hold consecutive leaves and add up what lies whole with
+ * them. The rest is added between ranks in the same order, so that the sum has the same bits for
+ * any number of ranks, one included.
+ *
+ * A buffer is cut into chunks, of fixed length within each of its parts (tensors). Afterwards each
+ * rank has the sum in a range of chunks of its own: it updates its parameters there, with its
+ * range's part of the moments (ZeRO stage 1, Rajbhandari et al. 2020), and all gather the values.
+ *
+ * Let N numbers of w bytes be a multiple of chunks · P. If P is a power of two that divides
+ * leaves, itself a power of two, ranks add up by halving ranges (neighbours first), and each rank
+ * sends w N (P − 1)/P bytes for the sum and as many for the gathering, which is the least that is
+ * possible; else a rank sends each whole subtree that it has, at most 2 log2(leaves), to the owners
+ * of its parts: w s (N − N_r) for s subtrees and its own N_r numbers, and w (P − 1) N_r for the
+ * gathering. */
+typedef struct eg_ranks_tree eg_ranks_tree;
+typedef struct eg_ranks_tree_args {
+    size_t size;
+    eg_ranks *ranks;
+    eg_dtype dtype;        /* EG_F32 or EG_F64: EG_F32 */
+    int64_t leaves;        /* 1 … 2^30; fewer than ranks: some have none */
+    int parts;             /* of a buffer … */
+    const int64_t *counts; /* … and how many numbers each has; they follow one another */
+    int64_t chunk;         /* numbers: 4096 */
+} eg_ranks_tree_args;
+/* All memory that a sum needs is taken here, from the group's context: besides the caller's buffers
+ * at most as many numbers as the owner of a range receives, N/2 by halving, else N_r for each
+ * subtree of another rank. NULL after an error. */
+EG_API eg_ranks_tree *eg_ranks_tree_open_with(const eg_ranks_tree_args *);
+EG_API void eg_ranks_tree_close(eg_ranks_tree *); /* gives the memory back; NULL is fine */
+typedef struct eg_span {
+    int64_t from, to; /* from ≤ k < to */
+} eg_span;
+EG_API eg_span eg_ranks_tree_leaves(const eg_ranks_tree *); /* that this rank computes */
+EG_API int eg_ranks_tree_subtrees(const eg_ranks_tree *);   /* whole subtrees that those make */
+EG_API eg_span eg_ranks_tree_subtree(const eg_ranks_tree *, int k); /* and their leaves */
+/* where to cut node [a, b) of more than one leaf: m */
+EG_API int64_t eg_ranks_tree_middle(eg_span node);
+/* subtree[k]: the sum, along the tree, of the k-th subtree's leaves; it is written over. The own
+ * range of `sum` becomes the sum of all leaves; `sum` may be one of the subtrees. */
+EG_API int eg_ranks_tree_sum(eg_ranks_tree *, void *const *subtree, void *sum);
+EG_API int64_t eg_ranks_tree_chunks(const eg_ranks_tree *); /* of a buffer */
+EG_API eg_span eg_ranks_tree_range(const eg_ranks_tree *);  /* chunks that this rank owns */
+EG_API eg_span eg_ranks_tree_chunk(const eg_ranks_tree *, int64_t chunk); /* its numbers */
+/* The chunks of a part, of which an owner may have some only. */
+EG_API eg_span eg_ranks_tree_part(const eg_ranks_tree *, int part);
+/* values: the own range is whole; then all is, on every rank. */
+EG_API int eg_ranks_tree_gather(eg_ranks_tree *, void *values);
+/* Adds up values[k] for the chunks `of` along their own tree: a norm or a mean whose terms are sums
+ * over chunks, in f64. The same for any number of ranks. */
+EG_API double eg_ranks_tree_total(const double *values, eg_span of);
+/* value[chunk]: the own range is set; then all are, on every rank. */
+EG_API int eg_ranks_tree_statistics(eg_ranks_tree *, double *value);
+/* x of f32 or f64 as the tree: square[chunk] = Σ x² in f64 for the own range, then of all ranks;
+ * the norm is √eg_ranks_tree_total(square, all chunks). Refused, on every rank: a number that is
+ * not finite, or whose square is not. */
+EG_API int eg_ranks_tree_squares(eg_ranks_tree *, const void *x, double *square);
+/* What this rank sends in each, predicted: equal to what eg_ranks_traffic counts. */
+typedef struct eg_ranks_tree_bytes {
+    uint64_t sum, gather, statistics;
+} eg_ranks_tree_bytes;
+EG_API eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *);
+
+#ifndef __cplusplus
+#define eg_ranks_open(...) \
+    eg_ranks_open_with(&(eg_ranks_open_args){ .size = sizeof(eg_ranks_open_args), __VA_ARGS__ })
+#define eg_ranks_tree_open(...) \
+    eg_ranks_tree_open_with(    \
+        &(eg_ranks_tree_args){ .size = sizeof(eg_ranks_tree_args), __VA_ARGS__ })
+#endif
+
+#ifdef __cplusplus
+} /* extern "C" */
+#define EG_CXX_RANKS_
+#include <eingrad/cxx.h>
+#endif
+#endif

@@ -1,0 +1,78 @@
+/* hold.c: memory that a context shares with others: foreign memory, which its tensors use, and
+ * chunks that hold the numbers of an exported tensor. Holders are counted, and the last one ends
+ * it. An arena is one holder, whatever the number of tensors: within a context lifetimes are those
+ * of scopes and owners. Consumers of exported tensors may live in other threads, so the count is
+ * atomic, and the last one needs nothing of the context but its allocator. */
+#include "core/core.h"
+
+static eg__hold *hold_new(eg_ctx *cx, eg__hold made)
+{
+    eg__hold *h = cx->realloc(cx->user, NULL, 0, sizeof *h);
+    if (!h) {
+        eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room to share memory");
+        return NULL;
+    }
+    *h = made;
+    h->realloc = cx->realloc;
+    h->allocator = cx->user;
+    cx->use.mallocs++;
+    cx->use.bytes += sizeof *h;
+    if (cx->use.bytes > cx->use.peak) cx->use.peak = cx->use.bytes;
+    return h;
+}
+
+eg__hold *eg__hold_foreign(eg__arena *a, void (*release)(void *user), void *user, bool writable)
+{
+    eg__hold *h = hold_new(a->cx, (eg__hold){ .next = a->foreign,
+                                              .holders = 1,
+                                              .release = release,
+                                              .user = user,
+                                              .writable = writable });
+    if (h) a->foreign = h;
+    return h;
+}
+
+eg__hold *eg__hold_chunk(eg__arena *a, const char *data)
+{
+    eg__chunk *c = a->data;
+    while (c && (data < eg__chunk_room(c) || data >= eg__chunk_room(c) + c->cap)) c = c->next;
+    if (!c) {
+        eg_fail_as(a->cx, EG_ERROR_MISUSE, "the tensor's memory is not that of its scope");
+        return NULL;
+    }
+    if (!c->hold) c->hold = hold_new(a->cx, (eg__hold){ .holders = 1, .chunk = c });
+    if (c->hold) eg__hold_share(c->hold);
+    return c->hold;
+}
+
+void eg__hold_end(eg__hold *h)
+{
+    if (atomic_fetch_sub(&h->holders, 1) != 1) return;
+    if (h->release) h->release(h->user);
+    if (h->chunk) h->realloc(h->allocator, h->chunk->raw, h->chunk->total, 0);
+    h->realloc(h->allocator, h, sizeof *h, 0);
+}
+
+bool eg__hold_leave_chunk(eg_ctx *cx, eg__chunk *c)
+{
+    eg__hold *h = c->hold;
+    const size_t total = c->total; /* the chunk may be gone when the arena has left it */
+    if (!h) return true;
+    cx->use.bytes -= sizeof *h;
+    c->hold = NULL;
+    if (atomic_fetch_sub(&h->holders, 1) == 1) {
+        h->realloc(h->allocator, h, sizeof *h, 0);
+        return true;
+    }
+    cx->use.bytes -= total;
+    return false;
+}
+
+void eg__hold_end_foreign(eg__arena *a)
+{
+    for (eg__hold *h; (h = a->foreign);) {
+        a->foreign = h->next;
+        a->cx->use.bytes -= sizeof *h;
+        eg__hold_end(h);
+    }
+}

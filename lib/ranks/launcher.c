@@ -1,0 +1,106 @@
+/* launcher.c: who started this process, and the module that speaks MPI.
+ *
+ * Neither the library nor a program links MPI, which takes a tenth of a second to start: the module
+ * is loaded, and MPI started, only where a launcher has left its variables in the environment. */
+#if HAVE_CONFIG_H
+#include <config.h>
+#endif
+#include "ranks/ranks.h"
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef EG_MODULES
+#define EG_MODULES "/usr/local/lib/eingrad" /* Makefile.am gives the folder of the installation */
+#endif
+#define MODULE "libeingrad-mpi.so"
+
+/* The variables by which launchers number the processes that they start. */
+static const struct launcher {
+    const char *name, *rank, *ranks;
+} launchers[] = {
+    { "mpirun of Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
+    { "mpiexec of MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE" },
+    { "mpiexec of MPICH", "PMI_RANK", "PMI_SIZE" },
+    { "srun with PMIx", "PMIX_RANK", "SLURM_STEP_NUM_TASKS" },
+};
+
+/* Returns the launcher, and how many processes it started; NULL if none did, or one only. */
+static const struct launcher *launcher_of(int *rank, int *ranks)
+{
+    for (size_t k = 0; k < sizeof launchers / sizeof *launchers; k++) {
+        const char *a = getenv(launchers[k].rank), *b = getenv(launchers[k].ranks);
+        if (!a || !b) continue;
+        *rank = atoi(a), *ranks = atoi(b);
+        if (*ranks > 1) return &launchers[k];
+    }
+    return NULL;
+}
+
+/* Loads the module of one folder; NULL if it is not there or is not one, then *why may say more. */
+static void *load(const char *folder, char *why, size_t room)
+{
+    char path[4096];
+    if ((size_t)snprintf(path, sizeof path, "%s/" MODULE, folder) >= sizeof path) return NULL;
+    if (access(path, R_OK)) return NULL;
+    /* MPI loads parts of its own, which look for its symbols: they have to be global */
+    void *so = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    const char *error = so ? NULL : dlerror();
+    if (!so) snprintf(why, room, "%s", error ? error : "it cannot be loaded");
+    return so;
+}
+/* The folder of the running program, where a build has the module too; false if it is unknown. */
+static bool program_folder(char *out, size_t room)
+{
+    const ssize_t n = readlink("/proc/self/exe", out, room - 1);
+    out[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(out, '/');
+    if (slash) *slash = 0;
+    return slash != NULL;
+}
+static void *load_module(char *why, size_t room)
+{
+    char folder[4096];
+    const char *given = getenv("EINGRAD_MODULES");
+    if (given && *given) return load(given, why, room);
+    void *so = program_folder(folder, sizeof folder) ? load(folder, why, room) : NULL;
+    return so || *why ? so : load(EG_MODULES, why, room);
+}
+
+bool eg__ranks_launched(eg_ctx *cx, eg_ranks_table *table)
+{
+    int rank = 0, ranks = 1;
+    const struct launcher *who = launcher_of(&rank, &ranks);
+    if (!who) return true;
+    char why[512] = "";
+    void *so = load_module(why, sizeof why);
+    if (!so) {
+        const char *given = getenv("EINGRAD_MODULES");
+        const char *where = given && *given ? given : "the program's folder, nor in " EG_MODULES;
+        eg_fail_as(
+            cx, EG_ERROR_UNSUPPORTED,
+            "ranks: %s started %d processes, but there is no MPI for them: " MODULE
+            " %s %s (configure builds it where it finds MPI; ./quickstart mpi installs that)",
+            who->name, ranks, *why ? "cannot be loaded:" : "is not in", *why ? why : where);
+        return false;
+    }
+    void *p = dlsym(so, EG_RANKS_MODULE);
+    eg__ranks_module *open = NULL;
+    memcpy(&open, &p, sizeof open); /* ISO C has no cast from void * to a function */
+    const char *bad = p ? open(sizeof *table, table) : "the module is of another version";
+    if (!bad && (table->ranks != ranks || table->rank != rank)) {
+        /* the launcher of one MPI with the library of another: each process is alone in its world
+         */
+        snprintf(why, sizeof why,
+                 "MPI says that this is rank %d of %d; is the launcher of another MPI than " MODULE
+                 " was built with?",
+                 table->rank, table->ranks);
+        if (table->close) table->close(table->user);
+        bad = why;
+    }
+    if (bad)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "ranks: %s started rank %d of %d, but %s", who->name,
+                   rank, ranks, bad);
+    return !bad;
+}

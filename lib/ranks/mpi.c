@@ -1,0 +1,114 @@
+/* mpi.c: the row of MPI, a module of its own (libeingrad-mpi.so) that launcher.c loads: the only
+ * file that knows MPI.
+ *
+ * MPI is ended at the process's exit, and only if every group that was opened was closed. A process
+ * that leaves without closing is a failure to mpirun, which ends the others; MPI_Finalize would
+ * wait for them instead. */
+#include "ranks/ranks.h"
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PIECE = 1 << 30 }; /* bytes in a message at most: MPI counts in int */
+
+typedef struct world {
+    MPI_Comm comm; /* a copy: other users of MPI in this process have their own messages */
+    char sentence[MPI_MAX_ERROR_STRING + 64];
+} world;
+
+static int groups;     /* open */
+static bool ours;      /* MPI was started here */
+static int exit_hooks; /* of finish: one is enough */
+
+static void finish(void)
+{
+    int ended = 0;
+    if (ours && !groups && MPI_Finalized(&ended) == MPI_SUCCESS && !ended) MPI_Finalize();
+}
+
+/* NULL, or the sentence of an error code. */
+static const char *mpi_said(world *w, const char *call, int code)
+{
+    if (code == MPI_SUCCESS) return NULL;
+    char text[MPI_MAX_ERROR_STRING];
+    int n = 0;
+    if (MPI_Error_string(code, text, &n)) n = 0;
+    snprintf(w->sentence, sizeof w->sentence, "%s: %.*s", call, n, text);
+    return w->sentence;
+}
+
+/* Sends and receives at once, in pieces of a length that MPI can count. */
+static const char *mpi_exchange(void *user, int to, const void *out, size_t out_bytes, int from,
+                                void *in, size_t in_bytes)
+{
+    world *w = user;
+    const size_t most = out_bytes > in_bytes ? out_bytes : in_bytes;
+    for (size_t at = 0; at < most; at += PIECE) {
+        const size_t o = at < out_bytes ? out_bytes - at : 0, i = at < in_bytes ? in_bytes - at : 0;
+        const int sends = (int)(o < PIECE ? o : PIECE), takes = (int)(i < PIECE ? i : PIECE);
+        int came = takes;
+        MPI_Status s;
+        const int code = MPI_Sendrecv(sends ? (const char *)out + at : NULL, sends, MPI_BYTE,
+                                      sends && to >= 0 ? to : MPI_PROC_NULL, 0,
+                                      takes ? (char *)in + at : NULL, takes, MPI_BYTE,
+                                      takes && from >= 0 ? from : MPI_PROC_NULL, 0, w->comm, &s);
+        if (code) return mpi_said(w, "MPI_Sendrecv", code);
+        if (takes && from >= 0) MPI_Get_count(&s, MPI_BYTE, &came);
+        if (came != takes) {
+            snprintf(w->sentence, sizeof w->sentence, "rank %d sent %d bytes, but %d were expected",
+                     from, came, takes);
+            return w->sentence;
+        }
+    }
+    return NULL;
+}
+
+static const char *mpi_gather(void *user, const void *mine, size_t bytes, void *all)
+{
+    world *w = user;
+    int ranks = 1;
+    MPI_Comm_size(w->comm, &ranks);
+    if (bytes > PIECE) return "a gather is of at most 2^30 bytes";
+    return mpi_said(w, "MPI_Allgather",
+                    MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, w->comm));
+}
+
+static void mpi_close(void *user)
+{
+    world *w = user;
+    int ended = 0;
+    if (MPI_Finalized(&ended) == MPI_SUCCESS && !ended) MPI_Comm_free(&w->comm);
+    free(w);
+    groups--;
+}
+
+const char *eg__ranks_mpi_1(size_t size, eg_ranks_table *table);
+__attribute__((visibility("default"))) const char *eg__ranks_mpi_1(size_t size,
+                                                                   eg_ranks_table *table)
+{
+    if (size < sizeof *table) return "the library is older than its module for MPI";
+    int started = 0, have = MPI_THREAD_SINGLE;
+    if (MPI_Initialized(&started)) return "MPI_Initialized failed";
+    if (!started && MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &have))
+        return "MPI could not be started";
+    ours |= !started;
+    if (ours && !exit_hooks++) atexit(finish);
+    world *w = calloc(1, sizeof *w);
+    if (!w) return "memory ran out";
+    eg_ranks_table t = { .size = sizeof t,
+                         .user = w,
+                         .exchange = mpi_exchange,
+                         .gather = mpi_gather,
+                         .close = mpi_close };
+    if (MPI_Comm_dup(MPI_COMM_WORLD, &w->comm)) {
+        free(w);
+        return "MPI_Comm_dup failed";
+    }
+    groups++;
+    MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(w->comm, &t.rank);
+    MPI_Comm_size(w->comm, &t.ranks);
+    *table = t;
+    return NULL;
+}

@@ -1,0 +1,213 @@
+/* ranks.c: a group of ranks: opening, talking, counting what is said, and agreeing. */
+#include "ranks/ranks.h"
+#include <eingrad/ops.h>
+#include <string.h>
+
+enum { ROW = 1024 }; /* bytes that a rank says of itself in meet and agree */
+
+/* -- talking ---------------------------------------------------------------------------------- */
+int eg_ranks_rank(const eg_ranks *r) { return r ? r->table.rank : 0; }
+int eg_ranks_count(const eg_ranks *r) { return r ? r->table.ranks : 1; }
+eg_ctx *eg_ranks_context(const eg_ranks *r) { return r ? r->cx : NULL; }
+eg_traffic eg_ranks_traffic(const eg_ranks *r) { return r ? r->traffic : (eg_traffic){ 0 }; }
+
+/* 0 if the table said nothing; else records its sentence. */
+static int ranks_said(eg_ranks *r, const char *sentence)
+{
+    if (!sentence) return 0;
+    eg_fail_as(r->cx, EG_ERROR_FILE, "ranks: rank %d of %d: %s", r->table.rank, r->table.ranks,
+               sentence);
+    return -1;
+}
+/* The table's exchange, counted; a rank's message to itself is a copy. */
+static const char *counted_exchange(eg_ranks *r, int to, const void *out, size_t out_bytes,
+                                    int from, void *in, size_t in_bytes)
+{
+    const int me = r->table.rank;
+    if (to == me && from == me) {
+        if (out_bytes != in_bytes) return "a message to itself has another length than expected";
+        if (in_bytes) memmove(in, out, in_bytes);
+        return NULL;
+    }
+    if (!out_bytes) to = -1;
+    if (!in_bytes) from = -1;
+    if (to < 0 && from < 0) return NULL;
+    r->traffic.sent += to < 0 ? 0 : out_bytes;
+    r->traffic.received += from < 0 ? 0 : in_bytes;
+    r->traffic.messages += to >= 0;
+    return r->table.exchange(r->table.user, to, out, out_bytes, from, in, in_bytes);
+}
+int eg_ranks_exchange(eg_ranks *r, int to, const void *out, size_t out_bytes, int from, void *in,
+                      size_t in_bytes)
+{
+    if (!r || eg_error(r->cx)) return -1;
+    const int me = r->table.rank, ranks = r->table.ranks;
+    if (to >= ranks || from >= ranks || (to != from && (to == me || from == me))) {
+        eg_fail_as(r->cx, EG_ERROR_MISUSE,
+                   "ranks: rank %d of %d cannot send to rank %d and receive from rank %d", me,
+                   ranks, to, from);
+        return -1;
+    }
+    return ranks_said(r, counted_exchange(r, to, out, out_bytes, from, in, in_bytes));
+}
+
+/* Without a gather of the table's own: in round k to the rank k above, from the one k below. */
+static const char *counted_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
+{
+    const int me = r->table.rank, ranks = r->table.ranks;
+    if (!bytes) return NULL;
+    if (ranks > 1 && r->table.gather) {
+        r->traffic.sent += bytes * (size_t)(ranks - 1);
+        r->traffic.received += bytes * (size_t)(ranks - 1);
+        r->traffic.messages += (size_t)(ranks - 1);
+        return r->table.gather(r->table.user, mine, bytes, all);
+    }
+    memmove((char *)all + (size_t)me * bytes, mine, bytes);
+    const char *bad = NULL;
+    for (int k = 1; k < ranks && !bad; k++) {
+        const int from = (me - k + ranks) % ranks;
+        bad = counted_exchange(r, (me + k) % ranks, (const char *)all + (size_t)me * bytes, bytes,
+                               from, (char *)all + (size_t)from * bytes, bytes);
+    }
+    return bad;
+}
+int eg_ranks_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
+{
+    if (!r || eg_error(r->cx)) return -1;
+    return ranks_said(r, counted_gather(r, mine, bytes, all));
+}
+
+/* -- agreeing --------------------------------------------------------------------------------- */
+int eg_ranks_meet(eg_ranks *r)
+{
+    typedef struct report {
+        int32_t failed, code;
+    } report;
+    if (!r) return -1;
+    report mine = { eg_error(r->cx) != NULL, (int32_t)eg_error_code(r->cx) };
+    report *all = r->all;
+    const char *bad = counted_gather(r, &mine, sizeof mine, all);
+    int first = 0;
+    while (!bad && first < r->table.ranks && !all[first].failed) first++;
+    if (!bad && first < r->table.ranks) {
+        /* sentences travel only where there is one */
+        char said[ROW] = "";
+        const int32_t code = all[first].code;
+        if (mine.failed) strncpy(said, eg_error(r->cx), sizeof said - 1);
+        bad = counted_gather(r, said, sizeof said, r->all);
+        if (!bad && !mine.failed)
+            eg_fail_as(r->cx, (eg_code)code, "rank %d: %s", first,
+                       (const char *)r->all + (size_t)first * ROW);
+    }
+    r->agreed = !bad && eg_error(r->cx);
+    ranks_said(r, bad);
+    return eg_error(r->cx) ? -1 : 0;
+}
+
+int eg_ranks_agree(eg_ranks *r, const char *what, const char *value)
+{
+    enum { MOST = 128 };
+    if (!r || eg_error(r->cx)) return -1;
+    char mine[MOST] = "";
+    if (!what || !value || strlen(value) >= sizeof mine) {
+        eg_fail_as(r->cx, EG_ERROR_MISUSE, "ranks: a value to agree on has at most %d bytes",
+                   MOST - 1);
+        return -1;
+    }
+    strcpy(mine, value);
+    if (ranks_said(r, counted_gather(r, mine, sizeof mine, r->all))) return -1;
+    const char *all = r->all;
+    for (int k = 1; k < r->table.ranks; k++)
+        if (strcmp(all, all + k * MOST)) {
+            eg_fail_as(r->cx, EG_ERROR_MISUSE,
+                       "ranks: %s of rank 0 are \"%s\", but those of rank %d \"%s\"", what, all, k,
+                       all + k * MOST);
+            r->agreed = true;
+            return -1;
+        }
+    return 0;
+}
+
+/* -- opening ---------------------------------------------------------------------------------- */
+static uint64_t hash_of(uint64_t h, const void *bytes, size_t n)
+{
+    for (size_t k = 0; k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 1099511628211u;
+    return h; /* FNV-1a */
+}
+/* Hashes the bits of functions and of a product in one dtype: what processors, mathematical
+ * libraries and kernels may disagree on. */
+static uint64_t bits_of(eg_ctx *cx, eg_dtype dtype, uint64_t h)
+{
+    enum { N = 64 };
+    eg_tensor *x = eg_arange(cx, dtype, -1.5, 2.5, 4.0 / (N * N)), *m = eg_reshape(x, N, N),
+              *p = eg_exp(x), *seen[EG_RANK_MAX];
+    int n = 0;
+    seen[n++] = p, seen[n++] = eg_log(p), seen[n++] = eg_tanh(x), seen[n++] = eg_sin(x);
+    seen[n++] = eg_gelu(x), seen[n++] = eg_einsum("ik,kj->ij", m, m);
+    for (int k = 0; k < n; k++) {
+        const void *bytes =
+            dtype == EG_F64 ? (const void *)eg_f64(seen[k]) : (const void *)eg_f32(seen[k]);
+        if (bytes) h = hash_of(h, bytes, N * N * (dtype == EG_F64 ? 8 : 4));
+    }
+    return h;
+}
+/* Refuses ranks whose bits would differ. The kernel's name is a hint; the hash is what counts. */
+static int agree_on_bits(eg_ranks *r)
+{
+    eg_ctx *cx = r->cx;
+    if (r->table.ranks == 1) return 0;
+    char text[128], kernel[128];
+    snprintf(kernel, sizeof kernel, "%s", eg_kernel_info());
+    if (eg_ranks_meet(r) || eg_ranks_agree(r, "the versions of eingrad", eg_version()) ||
+        eg_ranks_agree(r, "the kernels", kernel) ||
+        eg_ranks_agree(r, "the options eg_flush", eg_flushes(cx) ? "on" : "off"))
+        return -1;
+    const bool was = eg_nograd(cx, true);
+    eg_mark m = eg_push(cx);
+    const uint64_t h = bits_of(cx, EG_F64, bits_of(cx, EG_F32, 14695981039346656037u));
+    eg_pop(cx, m);
+    eg_nograd(cx, was);
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)h);
+    return eg_ranks_meet(r) ? -1 : eg_ranks_agree(r, "the bits of the vector mathematics", text);
+}
+
+eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)
+{
+    eg_ranks_open_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, given);
+    if (!o.cx || eg_error(o.cx)) return NULL;
+    eg_ranks_table table = { .size = sizeof table, .ranks = 1 };
+    if (o.table)
+        eg_options(&table, sizeof table, o.table);
+    else if (!eg__ranks_launched(o.cx, &table))
+        return NULL;
+    if (table.ranks < 1 || table.rank < 0 || table.rank >= table.ranks ||
+        (table.ranks > 1 && !table.exchange)) {
+        eg_fail_as(o.cx, EG_ERROR_MISUSE, "ranks: a table with rank %d of %d%s is none of a group",
+                   table.rank, table.ranks, table.exchange ? "" : " and without exchange");
+        return NULL;
+    }
+    eg_owner *owner = eg_owner_open(o.cx);
+    eg_ranks *r = owner ? eg_owner_alloc(owner, sizeof *r) : NULL;
+    void *all = r ? eg_owner_alloc(owner, (size_t)table.ranks * ROW) : NULL;
+    if (!all) {
+        eg_owner_close(owner);
+        if (table.close) table.close(table.user);
+        return NULL;
+    }
+    *r = (eg_ranks){ .cx = o.cx, .owner = owner, .table = table, .all = all };
+    if (agree_on_bits(r)) {
+        eg_ranks_close(r);
+        return NULL;
+    }
+    r->traffic = (eg_traffic){ 0 };
+    return r;
+}
+void eg_ranks_close(eg_ranks *r)
+{
+    if (!r) return;
+    /* An error that this rank alone knows: the others wait for it, and would wait in MPI's own end.
+     * A group that stays open makes the process's exit a failure of the run. */
+    if (r->table.close && (r->agreed || !eg_error(r->cx))) r->table.close(r->table.user);
+    eg_owner_close(r->owner);
+}

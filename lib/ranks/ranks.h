@@ -1,0 +1,30 @@
+/* ranks.h: what the files of lib/ranks share. Other folders use <eingrad/ranks.h>. */
+#ifndef EG_RANKS_H
+#define EG_RANKS_H
+#include <eingrad/ranks.h>
+
+struct eg_ranks {
+    eg_ctx *cx;
+    eg_owner *owner;
+    eg_ranks_table table;
+    eg_traffic traffic;
+    bool agreed; /* every rank knows of the error in cx */
+    void *all;   /* room for what meet and agree gather: ROW bytes of each rank */
+};
+
+/* -- launcher.c: who started this process ------------------------------------------------------ */
+/* Sets *table to what a launcher's environment asks for, to a table of one rank without one. False
+ * after an error. */
+bool eg__ranks_launched(eg_ctx *, eg_ranks_table *table);
+/* What the module libeingrad-mpi.so exports under the name EG_RANKS_MODULE: fills a table of the
+ * given size, and returns NULL or a sentence. Another interface gets another name. */
+typedef const char *eg__ranks_module(size_t size, eg_ranks_table *table);
+#define EG_RANKS_MODULE "eg__ranks_mpi_1"
+
+/* -- numbers.c: loops over numbers ------------------------------------------------------------- */
+void eg__ranks_add_f32(int64_t n, float *x, const float *y); /* x ← x + y */
+void eg__ranks_add_f64(int64_t n, double *x, const double *y);
+/* Σ x², in f64 and in fixed lanes */
+double eg__ranks_squares_f32(int64_t n, const float *x);
+double eg__ranks_squares_f64(int64_t n, const double *x);
+#endif

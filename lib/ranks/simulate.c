@@ -1,0 +1,156 @@
+/* simulate.c: ranks that are threads of this process. A message is not kept anywhere: who sends
+ * shows where it lies and waits until it was copied, so that nothing is allocated. */
+#include "ranks/ranks.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* STACK: a rank computes; helpers of its context have stacks of their own */
+enum { RANKS = 256, STACK = 4 << 20 };
+
+typedef struct simulation simulation;
+typedef struct shown { /* by one rank to another one; NULL bytes: nothing */
+    const void *bytes;
+    size_t count;
+} shown;
+typedef struct member {
+    simulation *all;
+    int rank;
+    bool ended, well;
+    pthread_cond_t wake; /* when a message for it or from it has changed */
+    pthread_t thread;
+    char sentence[128];
+} member;
+struct simulation {
+    pthread_mutex_t lock;
+    int ranks;
+    member *member;
+    shown *shown; /* [to][from] */
+    int (*body)(void *user, const eg_ranks_table *);
+    void *user;
+};
+
+/* Copies what rank `from` shows to m, once it does. NULL or a sentence; the lock is held. */
+static const char *take_message(member *m, int from, void *in, size_t bytes)
+{
+    simulation *all = m->all;
+    shown *s = &all->shown[m->rank * all->ranks + from];
+    while (!s->bytes && !all->member[from].ended) pthread_cond_wait(&m->wake, &all->lock);
+    if (!s->bytes)
+        snprintf(m->sentence, sizeof m->sentence, "rank %d ended before it sent a message", from);
+    else if (s->count != bytes)
+        snprintf(m->sentence, sizeof m->sentence, "rank %d sent %zu bytes, but %zu were expected",
+                 from, s->count, bytes);
+    else {
+        memcpy(in, s->bytes, bytes);
+        s->bytes = NULL;
+        pthread_cond_broadcast(&all->member[from].wake);
+        return NULL;
+    }
+    return m->sentence;
+}
+/* Waits until rank `to` has taken what m shows it; takes it back if that rank ended before. */
+static const char *wait_taken(member *m, int to)
+{
+    simulation *all = m->all;
+    shown *s = &all->shown[to * all->ranks + m->rank];
+    while (s->bytes && !all->member[to].ended) pthread_cond_wait(&m->wake, &all->lock);
+    if (!s->bytes) return NULL;
+    s->bytes = NULL;
+    snprintf(m->sentence, sizeof m->sentence, "rank %d ended before it took a message", to);
+    return m->sentence;
+}
+static const char *simulated_exchange(void *user, int to, const void *out, size_t out_bytes,
+                                      int from, void *in, size_t in_bytes)
+{
+    member *m = user;
+    simulation *all = m->all;
+    const char *bad = NULL, *late = NULL;
+    pthread_mutex_lock(&all->lock);
+    if (to >= 0) {
+        all->shown[to * all->ranks + m->rank] = (shown){ out, out_bytes };
+        pthread_cond_broadcast(&all->member[to].wake);
+    }
+    if (from >= 0) bad = take_message(m, from, in, in_bytes);
+    if (to >= 0 && !bad) late = wait_taken(m, to);
+    /* after a failure the bytes are the caller's again */
+    if (to >= 0) all->shown[to * all->ranks + m->rank].bytes = NULL;
+    pthread_mutex_unlock(&all->lock);
+    return bad ? bad : late;
+}
+
+static void *run_member(void *arg)
+{
+    member *m = arg;
+    simulation *all = m->all;
+    const eg_ranks_table table = { .size = sizeof table,
+                                   .user = m,
+                                   .rank = m->rank,
+                                   .ranks = all->ranks,
+                                   .exchange = simulated_exchange };
+    const bool well = all->body(all->user, &table) == 0;
+    pthread_mutex_lock(&all->lock);
+    m->well = well, m->ended = true;
+    for (int k = 0; k < all->ranks; k++) pthread_cond_broadcast(&all->member[k].wake);
+    pthread_mutex_unlock(&all->lock);
+    return NULL;
+}
+
+/* Starts the members' threads; returns how many. Those that could not be started have ended. */
+static int start_all(simulation *all)
+{
+    pthread_attr_t a;
+    if (pthread_attr_init(&a)) return 0;
+    pthread_attr_setstacksize(&a, STACK);
+    pthread_mutex_lock(&all->lock); /* nobody talks before all are there */
+    int n = 0;
+    while (n < all->ranks &&
+           !pthread_create(&all->member[n].thread, &a, run_member, &all->member[n]))
+        n++;
+    for (int k = n; k < all->ranks; k++) all->member[k].ended = true;
+    pthread_mutex_unlock(&all->lock);
+    pthread_attr_destroy(&a);
+    return n;
+}
+
+int eg_ranks_simulate(eg_ctx *cx, int ranks, int (*body)(void *user, const eg_ranks_table *table),
+                      void *user)
+{
+    if (!cx || eg_error(cx)) return -1;
+    if (ranks < 1 || ranks > RANKS || !body) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "ranks: %d ranks cannot be simulated%s; 1 to %d can", ranks,
+                   body ? "" : " without a body", RANKS);
+        return -1;
+    }
+    eg_owner *owner = eg_owner_open(cx);
+    simulation all = { .ranks = ranks, .body = body, .user = user };
+    if (owner) {
+        all.member = eg_owner_alloc(owner, (size_t)ranks * sizeof *all.member);
+        all.shown = eg_owner_alloc(owner, (size_t)ranks * (size_t)ranks * sizeof *all.shown);
+    }
+    if (!all.member || !all.shown) {
+        eg_owner_close(owner);
+        return -1;
+    }
+    pthread_mutex_init(&all.lock, NULL);
+    for (int k = 0; k < ranks; k++) {
+        all.member[k].all = &all, all.member[k].rank = k;
+        pthread_cond_init(&all.member[k].wake, NULL);
+    }
+    const int started = start_all(&all);
+    int bad = -1;
+    for (int k = 0; k < started; k++) pthread_join(all.member[k].thread, NULL);
+    for (int k = 0; k < ranks; k++) {
+        if (bad < 0 && k < started && !all.member[k].well) bad = k;
+        pthread_cond_destroy(&all.member[k].wake);
+    }
+    pthread_mutex_destroy(&all.lock);
+    eg_owner_close(owner);
+    if (started < ranks)
+        eg_fail_as(cx, EG_ERROR_MEMORY, "ranks: the system started %d threads of %d", started,
+                   ranks);
+    else if (bad >= 0)
+        eg_fail_as(cx, EG_ERROR_USER, "ranks: the body of simulated rank %d of %d failed", bad,
+                   ranks);
+    return eg_error(cx) ? -1 : 0;
+}

@@ -1,0 +1,387 @@
+/* tree.c: sums along a tree of leaves that are divided among ranks, and what is made of them.
+ *
+ * By halving: in step s a rank and its neighbour at distance 2^s have the sums of two subtrees that
+ * are siblings. Each sends the half of its range that the other one keeps, and adds what it gets.
+ * After log2(ranks) steps a rank has the whole sum in 1/ranks of the chunks; gathering goes the
+ * same steps backward. Else each rank owns a range from the start, gets all whole subtrees of the
+ * others there, and adds them along the tree. */
+#include "ranks/ranks.h"
+#include <math.h>
+#include <string.h>
+
+enum { CHUNK = 4096, STEPS = 30, SUBTREES = 128 };
+static const int64_t LEAVES_MOST = 1 << 30;
+
+struct eg_ranks_tree {
+    eg_ranks *ranks;
+    eg_owner *owner;
+    size_t width;
+    int64_t leaves, chunks;
+    int parts;
+    int64_t *start; /* of each chunk, and the end: chunks + 1 */
+    int64_t *part;  /* the first chunk of each part, and the end */
+    bool halving;
+    int steps;
+    eg_span kept[STEPS + 1]; /* by halving: the range after so many steps; the last is owned */
+    eg_span *range;          /* of each rank */
+    eg_span *node;           /* whole subtrees of all ranks, in the order of leaves */
+    int *first;              /* of a rank's, and the end */
+    char **at;               /* of each node: its numbers in the own range, while adding */
+    char *room;              /* for what is received */
+};
+
+/* -- the tree --------------------------------------------------------------------------------- */
+int64_t eg_ranks_tree_middle(eg_span node)
+{
+    int64_t half = 1;
+    while (2 * half < node.to - node.from) half *= 2;
+    return node.from + half;
+}
+static eg_span leaves_of(int64_t leaves, int rank, int ranks)
+{
+    return (eg_span){ leaves * rank / ranks, leaves * (rank + 1) / ranks };
+}
+/* Returns the largest node of the tree that begins at `from` and ends at `to` or before. */
+static eg_span largest_node(int64_t leaves, int64_t from, int64_t to)
+{
+    eg_span node = { 0, leaves };
+    while (node.from != from || node.to > to) {
+        const int64_t middle = eg_ranks_tree_middle(node);
+        if (from < middle)
+            node.to = middle;
+        else
+            node.from = middle;
+    }
+    return node;
+}
+static bool power_of_two(int64_t n) { return (n & (n - 1)) == 0; }
+
+eg_span eg_ranks_tree_leaves(const eg_ranks_tree *t)
+{
+    return t ? leaves_of(t->leaves, t->ranks->table.rank, t->ranks->table.ranks) : (eg_span){ 0 };
+}
+int eg_ranks_tree_subtrees(const eg_ranks_tree *t)
+{
+    return t ? t->first[t->ranks->table.rank + 1] - t->first[t->ranks->table.rank] : 0;
+}
+eg_span eg_ranks_tree_subtree(const eg_ranks_tree *t, int k)
+{
+    return t && k >= 0 && k < eg_ranks_tree_subtrees(t)
+               ? t->node[t->first[t->ranks->table.rank] + k]
+               : (eg_span){ 0 };
+}
+
+/* -- chunks and ranges ------------------------------------------------------------------------ */
+static int64_t numbers_in(const eg_ranks_tree *t, eg_span chunks)
+{
+    return t->start[chunks.to] - t->start[chunks.from];
+}
+static size_t bytes_in(const eg_ranks_tree *t, eg_span chunks)
+{
+    return (size_t)numbers_in(t, chunks) * t->width;
+}
+static size_t byte_at(const eg_ranks_tree *t, int64_t chunk)
+{
+    return (size_t)t->start[chunk] * t->width;
+}
+/* The half of a range that a rank keeps in a step; `other`: the one that it sends. */
+static eg_span half_of(eg_span range, int rank, int step, bool other)
+{
+    const int64_t middle = range.from + (range.to - range.from) / 2;
+    return ((rank >> step & 1) != 0) != other ? (eg_span){ middle, range.to }
+                                              : (eg_span){ range.from, middle };
+}
+static eg_span range_of(const eg_ranks_tree *t, int rank)
+{
+    eg_span r = { 0, t->chunks };
+    const int ranks = t->ranks->table.ranks;
+    if (!t->halving) return (eg_span){ t->chunks * rank / ranks, t->chunks * (rank + 1) / ranks };
+    for (int s = 0; s < t->steps; s++) r = half_of(r, rank, s, false);
+    return r;
+}
+int64_t eg_ranks_tree_chunks(const eg_ranks_tree *t) { return t ? t->chunks : 0; }
+eg_span eg_ranks_tree_range(const eg_ranks_tree *t)
+{
+    return t ? t->range[t->ranks->table.rank] : (eg_span){ 0 };
+}
+eg_span eg_ranks_tree_chunk(const eg_ranks_tree *t, int64_t k)
+{
+    return t && k >= 0 && k < t->chunks ? (eg_span){ t->start[k], t->start[k + 1] }
+                                        : (eg_span){ 0 };
+}
+
+/* -- opening ---------------------------------------------------------------------------------- */
+/* True after recording which option is wrong. */
+static bool tree_refused(eg_ctx *cx, const eg_ranks_tree_args *o)
+{
+    int64_t all = 0;
+    if (o->dtype != EG_F32 && o->dtype != EG_F64)
+        eg_fail_as(cx, EG_ERROR_DTYPE, "ranks: a tree sums f32 or f64, not %s",
+                   eg_type_name(o->dtype));
+    else if (o->leaves < 1 || o->leaves > LEAVES_MOST)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "ranks: a tree has 1 to 2^30 leaves, not %lld",
+                   (long long)o->leaves);
+    else if (o->chunk < 1)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "ranks: chunk must be positive, not %lld",
+                   (long long)o->chunk);
+    else if (o->parts < 1 || !o->counts)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "ranks: a buffer has at least one part, not %d", o->parts);
+    for (int k = 0; !eg_error(cx) && k < o->parts; k++)
+        if (o->counts[k] < 0 || o->counts[k] > (INT64_MAX >> 4) - all)
+            eg_fail_as(cx, EG_ERROR_SHAPE, "ranks: part %d of a buffer cannot have %lld numbers", k,
+                       (long long)o->counts[k]);
+        else
+            all += o->counts[k];
+    return eg_error(cx) != NULL;
+}
+
+/* Cuts the parts into chunks, none of which lies in two parts. */
+static bool cut_chunks(eg_ranks_tree *t, const eg_ranks_tree_args *o)
+{
+    for (int k = 0; k < o->parts; k++) t->chunks += (o->counts[k] + o->chunk - 1) / o->chunk;
+    t->start = eg_owner_alloc(t->owner, (size_t)(t->chunks + 1) * sizeof *t->start);
+    t->part = eg_owner_alloc(t->owner, (size_t)(o->parts + 1) * sizeof *t->part);
+    if (!t->start || !t->part) return false;
+    int64_t c = 0, at = 0;
+    for (int k = 0; k < o->parts; k++) {
+        t->part[k] = c;
+        for (int64_t left = o->counts[k]; left > 0; left -= o->chunk) {
+            t->start[c++] = at;
+            at += left < o->chunk ? left : o->chunk;
+        }
+    }
+    t->part[o->parts] = c;
+    t->start[c] = at;
+    return true;
+}
+
+/* Finds the whole subtrees and the range of every rank. */
+static bool deal(eg_ranks_tree *t)
+{
+    const int ranks = t->ranks->table.ranks, me = t->ranks->table.rank;
+    const size_t most = (size_t)ranks * (t->leaves < SUBTREES ? (size_t)t->leaves : SUBTREES);
+    t->range = eg_owner_alloc(t->owner, (size_t)ranks * sizeof *t->range);
+    t->first = eg_owner_alloc(t->owner, (size_t)(ranks + 1) * sizeof *t->first);
+    t->node = eg_owner_alloc(t->owner, most * sizeof *t->node);
+    t->at = eg_owner_alloc(t->owner, most * sizeof *t->at);
+    if (!t->range || !t->first || !t->node || !t->at) return false;
+    int n = 0;
+    for (int r = 0; r < ranks; r++) {
+        const eg_span own = leaves_of(t->leaves, r, ranks);
+        t->first[r] = n;
+        for (int64_t a = own.from; a < own.to; a = t->node[n - 1].to)
+            t->node[n++] = largest_node(t->leaves, a, own.to);
+    }
+    t->first[ranks] = n;
+    t->halving = power_of_two(ranks) && power_of_two(t->leaves) && ranks <= t->leaves;
+    while (t->halving && 1 << t->steps < ranks) t->steps++;
+    for (int r = 0; r < ranks; r++) t->range[r] = range_of(t, r);
+    t->kept[0] = (eg_span){ 0, t->chunks };
+    for (int s = 0; s < t->steps; s++) t->kept[s + 1] = half_of(t->kept[s], me, s, false);
+    const size_t each = bytes_in(t, t->range[me]);
+    const size_t room = t->halving ? (t->steps ? bytes_in(t, t->kept[1]) : 0)
+                                   : each * (size_t)(n - (t->first[me + 1] - t->first[me]));
+    t->room = eg_owner_alloc(t->owner, room + 1);
+    return t->room != NULL;
+}
+
+eg_ranks_tree *eg_ranks_tree_open_with(const eg_ranks_tree_args *given)
+{
+    eg_ranks_tree_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, given);
+    eg_ctx *cx = eg_ranks_context(o.ranks);
+    if (!cx || eg_error(cx)) return NULL;
+    if (!o.dtype) o.dtype = EG_F32;
+    if (!o.chunk) o.chunk = CHUNK;
+    if (tree_refused(cx, &o)) return NULL;
+    eg_owner *owner = eg_owner_open(cx);
+    eg_ranks_tree *t = owner ? eg_owner_alloc(owner, sizeof *t) : NULL;
+    if (t)
+        *t = (eg_ranks_tree){ .ranks = o.ranks,
+                              .owner = owner,
+                              .width = o.dtype == EG_F64 ? sizeof(double) : sizeof(float),
+                              .leaves = o.leaves,
+                              .parts = o.parts };
+    if (t && cut_chunks(t, &o) && deal(t)) return t;
+    eg_owner_close(owner);
+    return NULL;
+}
+void eg_ranks_tree_close(eg_ranks_tree *t)
+{
+    if (t) eg_owner_close(t->owner);
+}
+
+/* -- adding ----------------------------------------------------------------------------------- */
+static void tree_add(const eg_ranks_tree *t, int64_t n, void *x, const void *y)
+{
+    if (t->width == sizeof(double))
+        eg__ranks_add_f64(n, x, y);
+    else
+        eg__ranks_add_f32(n, x, y);
+}
+static int sum_by_halving(eg_ranks_tree *t, char *x)
+{
+    const int me = t->ranks->table.rank;
+    for (int s = 0; s < t->steps; s++) {
+        const eg_span keep = t->kept[s + 1], send = half_of(t->kept[s], me, s, true);
+        const int other = me ^ 1 << s;
+        if (eg_ranks_exchange(t->ranks, other, x + byte_at(t, send.from), bytes_in(t, send), other,
+                              t->room, bytes_in(t, keep)))
+            return -1;
+        tree_add(t, numbers_in(t, keep), x + byte_at(t, keep.from), t->room);
+    }
+    return 0;
+}
+
+/* Adds nodes [from, to), which make up the node of their leaves, in one chunk; returns where the
+ * sum is: in the first of them, which is written over. */
+static char *sum_nodes(const eg_ranks_tree *t, int from, int to, size_t at, int64_t n)
+{
+    char *x = t->at[from] + at;
+    if (to - from == 1) return x;
+    const eg_span all = { t->node[from].from, t->node[to - 1].to };
+    const int64_t middle = eg_ranks_tree_middle(all);
+    int cut = from + 1;
+    while (t->node[cut].from < middle) cut++;
+    sum_nodes(t, from, cut, at, n);
+    tree_add(t, n, x, sum_nodes(t, cut, to, at, n));
+    return x;
+}
+/* Sends each subtree to the owners of its parts, and adds all that are received. */
+static int sum_of_subtrees(eg_ranks_tree *t, void *const *subtree, char *sum)
+{
+    const int me = t->ranks->table.rank, ranks = t->ranks->table.ranks;
+    const eg_span own = t->range[me];
+    const size_t each = bytes_in(t, own), begin = byte_at(t, own.from);
+    char *room = t->room;
+    for (int k = 0; k < t->first[me + 1] - t->first[me]; k++)
+        t->at[t->first[me] + k] = (char *)subtree[k] + begin;
+    for (int d = 1; d < ranks; d++) {
+        const int to = (me + d) % ranks, from = (me - d + ranks) % ranks;
+        const int mine = t->first[me + 1] - t->first[me], n = t->first[from + 1] - t->first[from];
+        const size_t part = bytes_in(t, t->range[to]);
+        for (int k = 0; k < mine || k < n; k++) {
+            const bool sends = k < mine, takes = k < n;
+            if (eg_ranks_exchange(t->ranks, sends ? to : -1,
+                                  sends ? (char *)subtree[k] + byte_at(t, t->range[to].from) : NULL,
+                                  sends ? part : 0, takes ? from : -1, room, takes ? each : 0))
+                return -1;
+            if (!takes) continue;
+            t->at[t->first[from] + k] = room;
+            room += each;
+        }
+    }
+    const int nodes = t->first[ranks];
+    for (int64_t c = own.from; c < own.to; c++) {
+        const size_t at = byte_at(t, c) - begin;
+        const int64_t n = t->start[c + 1] - t->start[c];
+        memmove(sum + begin + at, sum_nodes(t, 0, nodes, at, n), (size_t)n * t->width);
+    }
+    return 0;
+}
+int eg_ranks_tree_sum(eg_ranks_tree *t, void *const *subtree, void *sum)
+{
+    if (!t || eg_error(t->ranks->cx)) return -1;
+    if (!t->halving) return sum_of_subtrees(t, subtree, sum);
+    if (sum_by_halving(t, subtree[0])) return -1;
+    const eg_span own = eg_ranks_tree_range(t);
+    const size_t at = byte_at(t, own.from);
+    memmove((char *)sum + at, (char *)subtree[0] + at, bytes_in(t, own));
+    return 0;
+}
+
+/* -- gathering -------------------------------------------------------------------------------- */
+/* Makes x whole on every rank, of which a rank has its range: `at` gives the byte of a chunk. */
+static int gather_ranges(eg_ranks_tree *t, char *x, size_t (*at)(const eg_ranks_tree *, int64_t))
+{
+    const int me = t->ranks->table.rank, ranks = t->ranks->table.ranks;
+    const int rounds = t->halving ? t->steps : ranks - 1;
+    for (int k = 0; k < rounds; k++) {
+        const int s = t->steps - 1 - k; /* by halving: the steps backward */
+        const int to = t->halving ? me ^ 1 << s : (me + k + 1) % ranks,
+                  from = t->halving ? to : (me - k - 1 + ranks) % ranks;
+        const eg_span have = t->halving ? t->kept[s + 1] : t->range[me],
+                      take = t->halving ? half_of(t->kept[s], me, s, true) : t->range[from];
+        if (eg_ranks_exchange(t->ranks, to, x + at(t, have.from), at(t, have.to) - at(t, have.from),
+                              from, x + at(t, take.from), at(t, take.to) - at(t, take.from)))
+            return -1;
+    }
+    return 0;
+}
+int eg_ranks_tree_gather(eg_ranks_tree *t, void *values)
+{
+    return !t || eg_error(t->ranks->cx) ? -1 : gather_ranges(t, values, byte_at);
+}
+
+/* -- statistics ------------------------------------------------------------------------------- */
+static size_t statistic_at(const eg_ranks_tree *t, int64_t chunk)
+{
+    (void)t;
+    return (size_t)chunk * sizeof(double);
+}
+int eg_ranks_tree_statistics(eg_ranks_tree *t, double *value)
+{
+    return !t || eg_error(t->ranks->cx) ? -1 : gather_ranges(t, (char *)value, statistic_at);
+}
+double eg_ranks_tree_total(const double *values, eg_span of)
+{
+    if (of.from >= of.to) return 0;
+    if (of.to - of.from == 1) return values[of.from];
+    const int64_t middle = eg_ranks_tree_middle(of);
+    return eg_ranks_tree_total(values, (eg_span){ of.from, middle }) +
+           eg_ranks_tree_total(values, (eg_span){ middle, of.to });
+}
+eg_span eg_ranks_tree_part(const eg_ranks_tree *t, int part)
+{
+    return t && part >= 0 && part < t->parts ? (eg_span){ t->part[part], t->part[part + 1] }
+                                             : (eg_span){ 0 };
+}
+int eg_ranks_tree_squares(eg_ranks_tree *t, const void *x, double *square)
+{
+    if (!t || eg_error(t->ranks->cx)) return -1;
+    const eg_span own = eg_ranks_tree_range(t);
+    for (int64_t c = own.from; c < own.to; c++) {
+        const int64_t n = t->start[c + 1] - t->start[c];
+        square[c] = t->width == sizeof(double)
+                        ? eg__ranks_squares_f64(n, (const double *)x + t->start[c])
+                        : eg__ranks_squares_f32(n, (const float *)x + t->start[c]);
+    }
+    if (eg_ranks_tree_statistics(t, square)) return -1;
+    for (int64_t c = 0; c < t->chunks; c++)
+        if (!isfinite(square[c])) {
+            int owner = 0, part = 0;
+            while (c < t->range[owner].from || c >= t->range[owner].to) owner++;
+            while (c >= t->part[part + 1]) part++;
+            t->ranks->agreed = true; /* all ranks have the same statistics */
+            eg_fail_as(
+                t->ranks->cx, EG_ERROR_MISUSE,
+                "ranks: a number of the sum, or its square, is not finite: in part %d, among "
+                "its numbers %lld to %lld, which rank %d owns",
+                part, (long long)(t->start[c] - t->start[t->part[part]]),
+                (long long)(t->start[c + 1] - t->start[t->part[part]] - 1), owner);
+            return -1;
+        }
+    return 0;
+}
+
+/* -- prediction ------------------------------------------------------------------------------- */
+eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *t)
+{
+    eg_ranks_tree_bytes b = { 0 };
+    if (!t) return b;
+    const int me = t->ranks->table.rank, ranks = t->ranks->table.ranks;
+    const eg_span own = t->range[me];
+    const size_t all = byte_at(t, t->chunks), mine = bytes_in(t, own);
+    if (t->halving) { /* what is not kept was sent; a range is sent on as often as it doubles */
+        b.sum = all - mine;
+        for (int s = t->steps; s > 0; s--) {
+            b.gather += bytes_in(t, t->kept[s]);
+            b.statistics += (uint64_t)(t->kept[s].to - t->kept[s].from) * sizeof(double);
+        }
+        return b;
+    }
+    b.sum = (uint64_t)eg_ranks_tree_subtrees(t) * (all - mine);
+    b.gather = (uint64_t)(ranks - 1) * mine;
+    b.statistics = (uint64_t)(ranks - 1) * (uint64_t)(own.to - own.from) * sizeof(double);
+    return b;
+}

@@ -1,0 +1,115 @@
+/* on_ranks.c: what tests/ranks.sh starts with mpirun, by its first word. Rank 0 alone prints. */
+#include <eingrad.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LEAVES = 16, PARTS = 2, N = 3000 + 5192 };
+
+/* A few numbers of many sizes, the same on every rank: order matters to their sum. */
+static void fill(float *x, int64_t leaf)
+{
+    uint32_t z = 2654435769u * (uint32_t)(leaf + 1);
+    for (int k = 0; k < N; k++) {
+        z ^= z << 13, z ^= z >> 17, z ^= z << 5;
+        x[k] = (float)((int)(z >> 8) - (1 << 23)) * (float)(1 << (z % 16));
+    }
+}
+static void sum_leaves(eg_span node, float *x)
+{
+    if (node.to - node.from == 1) {
+        fill(x, node.from);
+        return;
+    }
+    const int64_t middle = eg_ranks_tree_middle(node);
+    float *y = calloc(N, sizeof *y);
+    sum_leaves((eg_span){ node.from, middle }, x);
+    sum_leaves((eg_span){ middle, node.to }, y);
+    for (int k = 0; k < N; k++) x[k] += y[k];
+    free(y);
+}
+
+/* A sum, its norm and the gathering: bits against one process, bytes against the formula. */
+static int sum(eg_ranks *r)
+{
+    static float want[N], got[N], own[8][N];
+    const int64_t counts[PARTS] = { 3000, N - 3000 };
+    const int ranks = eg_ranks_count(r);
+    eg_ranks_tree *t = eg_ranks_tree_open(.ranks = r, .leaves = LEAVES, .parts = PARTS,
+                                          .counts = counts, .chunk = 8);
+    if (!t) return -1;
+    void *subtree[8];
+    double *square = calloc((size_t)eg_ranks_tree_chunks(t), sizeof *square), norm[2] = { 0 };
+    sum_leaves((eg_span){ 0, LEAVES }, want);
+    for (int k = 0; k < eg_ranks_tree_subtrees(t); k++)
+        sum_leaves(eg_ranks_tree_subtree(t, k), subtree[k] = own[k]);
+    const uint64_t before = eg_ranks_traffic(r).sent;
+    const eg_ranks_tree_bytes b = eg_ranks_tree_predict(t);
+    int bad = eg_ranks_tree_sum(t, subtree, got) || eg_ranks_tree_squares(t, got, square) ||
+              eg_ranks_tree_gather(t, got);
+    const uint64_t sent = eg_ranks_traffic(r).sent - before;
+    const eg_span all = { 0, eg_ranks_tree_chunks(t) };
+    norm[0] = eg_ranks_tree_total(square, all);
+    for (int64_t c = all.from; c < all.to; c++) {
+        square[c] = 0;
+        const eg_span s = eg_ranks_tree_chunk(t, c);
+        double lane[8] = { 0 };
+        for (int64_t k = s.from; k < s.to; k++)
+            lane[k - s.from] = (double)want[k] * (double)want[k];
+        square[c] = ((lane[0] + lane[4]) + (lane[2] + lane[6])) +
+                    ((lane[1] + lane[5]) + (lane[3] + lane[7]));
+    }
+    norm[1] = eg_ranks_tree_total(square, all);
+    if (!bad && memcmp(got, want, sizeof got) != 0)
+        bad = !!eg_fail(eg_ranks_context(r), "the sum has other bits");
+    if (!bad && memcmp(&norm[0], &norm[1], sizeof *norm) != 0)
+        bad = !!eg_fail(eg_ranks_context(r), "the norm has other bits");
+    const uint64_t least = (uint64_t)(4 * N / ranks * (ranks - 1));
+    if (!bad && (sent != b.sum + b.gather + b.statistics ||
+                 ((ranks & (ranks - 1)) == 0 && (b.sum != least || b.gather != least))))
+        bad = !!eg_fail(eg_ranks_context(r), "sent %llu bytes", (unsigned long long)sent);
+    free(square);
+    eg_ranks_tree_close(t);
+    bad |= eg_ranks_meet(r);
+    if (!bad && eg_ranks_rank(r) == 0)
+        printf("%d ranks: the bits of one; %llu bytes sent by rank 0\n", ranks,
+               (unsigned long long)sent);
+    return bad;
+}
+
+/* Passes a message round and round, until rank 1 does `end`. */
+static int round_trip(eg_ranks *r, const char *end)
+{
+    const int me = eg_ranks_rank(r), ranks = eg_ranks_count(r);
+    int64_t x = me;
+    for (int k = 0; k < 1000; k++) {
+        if (me == 1 && k == 3) {
+            if (!strcmp(end, "killed")) raise(SIGKILL);
+            if (!strcmp(end, "exits")) _exit(0);
+            eg_fail(eg_ranks_context(r), "an error of one rank");
+            if (!strcmp(end, "leaves")) return -1;
+        }
+        if (!strcmp(end, "tells") && eg_ranks_meet(r)) return -1;
+        if (eg_ranks_exchange(r, (me + 1) % ranks, &x, sizeof x, (me + ranks - 1) % ranks, &x,
+                              sizeof x))
+            return -1;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "";
+    const char *number = getenv("OMPI_COMM_WORLD_RANK");
+    const bool flush = !strcmp(what, "differs") && number && atoi(number) == 1;
+    eg_ctx *cx = eg_open(.threads = 1, .flush = flush);
+    eg_ranks *r = eg_ranks_open(.cx = cx);
+    int bad = !r;
+    if (r) bad = !strcmp(what, "sum") ? sum(r) : round_trip(r, what);
+    if (eg_error(cx) && (!number || atoi(number) == 0)) printf("%s\n", eg_error(cx));
+    fflush(stdout);
+    eg_ranks_close(r);
+    eg_close(cx);
+    return bad ? EXIT_FAILURE : EXIT_SUCCESS;
+}

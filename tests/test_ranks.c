@@ -1,0 +1,422 @@
+/* test_ranks.c: groups of ranks and sums along a tree, with ranks that are threads. What needs
+ * mpirun is in tests/ranks.sh. */
+#include <eingrad/ranks.h>
+#include <string.h>
+#include "fixtures.h"
+#include "tests.h"
+
+/* -- numbers that every rank can make ---------------------------------------------------------- */
+/* Number k of a leaf: of sizes so different that each order of adding has its own bits. */
+static double number(int64_t leaf, int64_t k)
+{
+    uint64_t z = (uint64_t)leaf * 1000003u + (uint64_t)k + 1;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    z ^= z >> 31;
+    return ldexp((double)(z >> 11) * 0x1p-52 - 1, (int)(z % 23) - 11);
+}
+static void set(eg_dtype dtype, void *x, int64_t k, double value)
+{
+    if (dtype == EG_F64)
+        ((double *)x)[k] = value;
+    else
+        ((float *)x)[k] = (float)value;
+}
+static void add(eg_dtype dtype, void *x, const void *y, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        if (dtype == EG_F64)
+            ((double *)x)[k] += ((const double *)y)[k];
+        else
+            ((float *)x)[k] += ((const float *)y)[k];
+}
+/* The sum of the leaves of a node, along the tree. */
+static void *sum_of(eg_dtype dtype, eg_span node, int64_t n)
+{
+    void *x = malloc((size_t)n * 8 + 8);
+    if (node.to - node.from == 1) {
+        for (int64_t k = 0; k < n; k++) set(dtype, x, k, number(node.from, k));
+        return x;
+    }
+    const int64_t middle = eg_ranks_tree_middle(node);
+    void *a = sum_of(dtype, (eg_span){ node.from, middle }, n),
+         *b = sum_of(dtype, (eg_span){ middle, node.to }, n);
+    add(dtype, a, b, n);
+    memcpy(x, a, (size_t)n * (dtype == EG_F64 ? 8 : 4));
+    free(a), free(b);
+    return x;
+}
+
+/* -- one sum on simulated ranks ---------------------------------------------------------------- */
+enum { MOST = 256, PARTS = 3 };
+typedef struct sums {
+    eg_dtype dtype;
+    int64_t leaves, chunk, n, counts[PARTS];
+    const void *want;
+    int64_t poison; /* the number that becomes infinite in leaf 0; −1: none */
+    /* by rank */
+    eg_traffic sum, gather, statistics;
+    struct {
+        eg_traffic sum, gather, statistics;
+        eg_ranks_tree_bytes predicted;
+        eg_span leaves;
+        int subtrees;
+        int64_t owned;
+        double norm;
+        uint64_t mallocs;
+        char said[512];
+    } of[MOST];
+} sums;
+
+static eg_traffic since(const eg_ranks *r, eg_traffic before)
+{
+    const eg_traffic now = eg_ranks_traffic(r);
+    return (eg_traffic){ now.sent - before.sent, now.received - before.received,
+                         now.messages - before.messages };
+}
+/* What a rank of a run does: its subtrees, their sum, the norm, an "update", the gathering. */
+static int sum_body(void *user, const eg_ranks_table *table)
+{
+    sums *s = user;
+    const int me = table->rank;
+    const size_t width = s->dtype == EG_F64 ? 8 : 4;
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_ranks *r = eg_ranks_open(.cx = cx, .table = table);
+    eg_ranks_tree *t = eg_ranks_tree_open(.ranks = r, .dtype = s->dtype, .leaves = s->leaves,
+                                          .parts = PARTS, .counts = s->counts, .chunk = s->chunk);
+    int bad = !t;
+    if (t) {
+        void *subtree[64] = { NULL }, *sum = calloc((size_t)s->n + 1, 8);
+        double *square = calloc((size_t)eg_ranks_tree_chunks(t) + 1, sizeof *square);
+        for (int k = 0; k < eg_ranks_tree_subtrees(t); k++) {
+            subtree[k] = sum_of(s->dtype, eg_ranks_tree_subtree(t, k), s->n);
+            if (s->poison >= 0 && eg_ranks_tree_subtree(t, k).from == 0)
+                set(s->dtype, subtree[k], s->poison, INFINITY);
+        }
+        const uint64_t mallocs = eg_stats(cx).mallocs;
+        eg_traffic before = eg_ranks_traffic(r);
+        bad |= eg_ranks_tree_sum(t, subtree, sum);
+        s->of[me].sum = since(r, before), before = eg_ranks_traffic(r);
+        bad |= eg_ranks_tree_squares(t, sum, square);
+        s->of[me].statistics = since(r, before), before = eg_ranks_traffic(r);
+        const eg_span own = eg_ranks_tree_range(t), all = { 0, eg_ranks_tree_chunks(t) };
+        s->of[me].norm = eg_ranks_tree_total(square, all);
+        bad |= eg_ranks_tree_gather(t, sum);
+        s->of[me].gather = since(r, before);
+        s->of[me].mallocs = eg_stats(cx).mallocs - mallocs;
+        s->of[me].predicted = eg_ranks_tree_predict(t);
+        s->of[me].leaves = eg_ranks_tree_leaves(t);
+        s->of[me].subtrees = eg_ranks_tree_subtrees(t);
+        for (int64_t c = own.from; c < own.to; c++)
+            s->of[me].owned += eg_ranks_tree_chunk(t, c).to - eg_ranks_tree_chunk(t, c).from;
+        bad |= s->want && memcmp(sum, s->want, (size_t)s->n * width) != 0;
+        for (int k = 0; k < eg_ranks_tree_subtrees(t); k++) free(subtree[k]);
+        free(sum), free(square);
+    }
+    if (eg_error(cx)) snprintf(s->of[me].said, sizeof s->of[me].said, "%s", eg_error(cx));
+    eg_ranks_tree_close(t);
+    eg_ranks_close(r);
+    eg_close(cx);
+    return bad;
+}
+static eg_ctx *cx;
+static void open_cx(void) { cx = eg_open(); }
+static void close_cx(void)
+{
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+    eg_close(cx);
+}
+/* Runs it on so many ranks, and checks what holds for each of them. */
+static void run(sums *s, int ranks)
+{
+    memset(s->of, 0, sizeof s->of);
+    s->n = s->counts[0] + s->counts[1] + s->counts[2];
+    eg_ranks_simulate(cx, ranks, sum_body, s);
+    for (int k = 0; k < ranks; k++) ck_assert_msg(!s->of[k].said[0], "%s", s->of[k].said);
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+    int64_t leaves = 0, owned = 0;
+    for (int k = 0; k < ranks; k++) {
+        ck_assert_int_eq(s->of[k].leaves.from, leaves);
+        leaves = s->of[k].leaves.to, owned += s->of[k].owned;
+        ck_assert_uint_eq(s->of[k].sum.sent, s->of[k].predicted.sum);
+        ck_assert_uint_eq(s->of[k].gather.sent, s->of[k].predicted.gather);
+        ck_assert_uint_eq(s->of[k].statistics.sent, s->of[k].predicted.statistics);
+        ck_assert_uint_eq(s->of[k].mallocs, 0);
+        ck_assert(memcmp(&s->of[k].norm, &s->of[0].norm, sizeof(double)) == 0);
+    }
+    ck_assert_int_eq(leaves, s->leaves);
+    ck_assert_int_eq(owned, s->n);
+}
+
+GROUP("sums", .setup = open_cx, .teardown = close_cx)
+
+/* The tree in words: ((0 1)(2 3)) ((4 5) 6). */
+TEST(a_node_is_cut_at_the_largest_power_of_two)
+{
+    const int64_t middle[] = { 1, 2, 2, 4, 4, 4, 4, 8, 8 };
+    for (int64_t n = 2; n <= 10; n++)
+        ck_assert_int_eq(eg_ranks_tree_middle((eg_span){ 16, 16 + n }), 16 + middle[n - 2]);
+}
+
+/* For each number of leaves the sum on 1 … 8 and 13 ranks is the sum along the tree, to the bit,
+ * though another order has other bits; so is the norm. */
+LOOP_TEST(a_sum_has_the_same_bits_on_any_number_of_ranks, 2)
+{
+    const int leaves[] = { 1, 2, 3, 7, 8, 16, 24 }, ranks[] = { 1, 2, 3, 4, 5, 6, 7, 8, 13 };
+    sums s = { .dtype = _i ? EG_F64 : EG_F32, .chunk = 16, .counts = { 100, 1, 57 }, .poison = -1 };
+    int different = 0;
+    for (size_t l = 0; l < sizeof leaves / sizeof *leaves; l++) {
+        s.leaves = leaves[l];
+        void *want = sum_of(s.dtype, (eg_span){ 0, s.leaves }, 158);
+        void *other = sum_of(s.dtype, (eg_span){ 0, 1 }, 158);
+        for (int64_t k = 1; k < s.leaves; k++) {
+            void *leaf = sum_of(s.dtype, (eg_span){ k, k + 1 }, 158);
+            add(s.dtype, other, leaf, 158);
+            free(leaf);
+        }
+        different += memcmp(want, other, 158 * (_i ? 8 : 4)) != 0;
+        s.want = want;
+        double norm = 0;
+        for (size_t p = 0; p < sizeof ranks / sizeof *ranks; p++) {
+            run(&s, ranks[p]);
+            if (p) ck_assert(memcmp(&s.of[0].norm, &norm, sizeof norm) == 0);
+            norm = s.of[0].norm;
+        }
+        free(want), free(other);
+    }
+    ck_assert_int_eq(different, 4); /* 7, 8, 16, 24: one after the other is another order */
+}
+
+/* The lower bound: each rank sends N(P − 1)/P words twice. */
+TEST(halving_sends_the_least_bytes_to_the_byte)
+{
+    for (int p = 1; p <= 256; p *= 2) {
+        sums s = {
+            .dtype = EG_F32, .leaves = 256, .chunk = 4, .counts = { 1024, 512, 512 }, .poison = -1
+        };
+        run(&s, p);
+        for (int k = 0; k < p; k++) {
+            ck_assert_uint_eq(s.of[k].sum.sent, (uint64_t)(4 * 2048 * (p - 1) / p));
+            ck_assert_uint_eq(s.of[k].gather.sent, (uint64_t)(4 * 2048 * (p - 1) / p));
+            ck_assert_uint_eq(s.of[k].sum.received, s.of[k].sum.sent);
+            ck_assert_uint_eq(1u << s.of[k].sum.messages, p);
+        }
+    }
+}
+/* Three ranks of 16 leaves hold [0,5) [5,10) [10,16): 2, 3 and 2 whole subtrees. */
+TEST(other_numbers_of_ranks_send_their_whole_subtrees)
+{
+    sums s = { .dtype = EG_F64, .leaves = 16, .chunk = 1, .counts = { 10, 10, 10 }, .poison = -1 };
+    run(&s, 3);
+    const int subtrees[] = { 2, 3, 2 };
+    for (int k = 0; k < 3; k++) {
+        ck_assert_int_eq(s.of[k].subtrees, subtrees[k]);
+        ck_assert_uint_eq(s.of[k].sum.sent, (uint64_t)(8 * subtrees[k] * 20));
+        ck_assert_uint_eq(s.of[k].gather.sent, 8 * 2 * 10);
+    }
+}
+TEST(ranks_beyond_the_leaves_have_none_and_own_a_range_all_the_same)
+{
+    sums s = { .dtype = EG_F32, .leaves = 2, .chunk = 1, .counts = { 9, 1, 0 }, .poison = -1 };
+    void *want = sum_of(EG_F32, (eg_span){ 0, 2 }, 10);
+    s.want = want;
+    run(&s, 5);
+    int idle = 0;
+    for (int k = 0; k < 5; k++) {
+        idle += s.of[k].subtrees == 0;
+        ck_assert_int_eq(s.of[k].owned, 2);
+    }
+    ck_assert_int_eq(idle, 3);
+    free(want);
+}
+LOOP_TEST(a_number_that_is_not_finite_is_refused_on_every_rank, 2)
+{
+    const int ranks = _i ? 3 : 4;
+    sums s = {
+        .dtype = EG_F32, .leaves = 8, .chunk = 8, .n = 60, .counts = { 20, 20, 20 }, .poison = 33
+    };
+    ck_assert_int_eq(eg_ranks_simulate(cx, ranks, sum_body, &s), -1);
+    eg_clear(cx);
+    for (int k = 0; k < ranks; k++)
+        ck_assert_msg(strstr(s.of[k].said, "not finite: in part 1, among its numbers 8 to 15"),
+                      "rank %d says: %s", k, s.of[k].said);
+}
+TEST(each_allocation_may_fail)
+{
+    const int64_t counts[] = { 1 << 20, 1 << 21 };
+    int made = 0;
+    for (int most = 0; most < 40 && !made; most++) {
+        int left = most;
+        eg_ctx *poor = eg_open(.realloc = failing, .user = &left);
+        eg_ranks *r = poor ? eg_ranks_open(.cx = poor) : NULL;
+        eg_ranks_tree *t = eg_ranks_tree_open(.ranks = r, .leaves = 1 << 20, .parts = 2,
+                                              .counts = counts, .chunk = 8);
+        ck_assert(!poor || !t == (eg_error_code(poor) == EG_ERROR_MEMORY));
+        made = t != NULL;
+        eg_ranks_tree_close(t);
+        eg_ranks_close(r);
+        eg_close(poor);
+    }
+    ck_assert(made);
+}
+TEST(a_tree_refuses_what_makes_none)
+{
+    eg_ranks *r = eg_ranks_open(.cx = cx);
+    const int64_t ten = 10, less = -1;
+#define REFUSED(text, ...)                                               \
+    do {                                                                 \
+        ck_assert_ptr_null(eg_ranks_tree_open(.ranks = r, __VA_ARGS__)); \
+        ck_assert_msg(strstr(eg_error(cx), text), "%s", eg_error(cx));   \
+        eg_clear(cx);                                                    \
+    } while (0)
+    REFUSED("f32 or f64, not i32", .leaves = 2, .parts = 1, .counts = &ten, .dtype = EG_I32);
+    REFUSED("1 to 2^30 leaves, not 0", .parts = 1, .counts = &ten);
+    REFUSED("chunk must be positive, not -4", .leaves = 1, .parts = 1, .counts = &ten, .chunk = -4);
+    REFUSED("at least one part, not 0", .leaves = 1, .counts = &ten);
+    REFUSED("part 0 of a buffer cannot have -1", .leaves = 1, .parts = 1, .counts = &less);
+    eg_ranks_close(r);
+}
+
+GROUP("groups", .setup = open_cx, .teardown = close_cx)
+
+TEST(a_process_alone_is_rank_0_of_1)
+{
+    eg_ranks *r = eg_ranks_open(.cx = cx);
+    ck_assert_int_eq(eg_ranks_rank(r), 0);
+    ck_assert_int_eq(eg_ranks_count(r), 1);
+    int32_t out = 7, in = 0, all = 0;
+    ck_assert_int_eq(eg_ranks_exchange(r, 0, &out, sizeof out, 0, &in, sizeof in), 0);
+    ck_assert_int_eq(eg_ranks_gather(r, &out, sizeof out, &all), 0);
+    ck_assert(in == 7 && all == 7);
+    ck_assert_int_eq(eg_ranks_agree(r, "the data", "x"), 0);
+    ck_assert_int_eq(eg_ranks_meet(r), 0);
+    ck_assert_uint_eq(eg_ranks_traffic(r).sent, 0);
+    eg_ranks_close(r);
+}
+
+typedef struct talk {
+    int kind;
+    char said[MOST][256];
+    int codes[MOST];
+    uint64_t sent[MOST];
+} talk;
+enum { FLUSH, DATA, FAILS, LEAVES, LENGTH, GATHERS };
+/* What one rank does that another one does not. */
+static int talk_body(void *user, const eg_ranks_table *table)
+{
+    talk *t = user;
+    const int me = table->rank, ranks = table->ranks;
+    eg_ctx *own = eg_open(.threads = 1, .flush = t->kind == FLUSH && me == 2);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    int64_t x = me, all[MOST] = { 0 };
+    int bad = !r;
+    if (t->kind == DATA) bad |= eg_ranks_agree(r, "the data", me == 1 ? "b" : "a");
+    if (t->kind == FAILS) {
+        if (me == 2) eg_reshape(eg_ones(own, 3), 2);
+        bad |= eg_ranks_meet(r);
+    }
+    if (t->kind == LEAVES && me != 1)
+        bad |= eg_ranks_exchange(r, (me + 1) % ranks, &x, sizeof x, (me + ranks - 1) % ranks, &x,
+                                 sizeof x);
+    if (t->kind == LENGTH) bad |= eg_ranks_gather(r, all, me == 0 ? 16 : 8, all);
+    if (t->kind == GATHERS) {
+        bad |= eg_ranks_gather(r, &x, sizeof x, all);
+        for (int k = 0; k < ranks; k++) bad |= all[k] != k;
+    }
+    if (eg_error(own)) snprintf(t->said[me], sizeof t->said[me], "%s", eg_error(own));
+    t->codes[me] = (int)eg_error_code(own);
+    t->sent[me] = eg_ranks_traffic(r).sent;
+    eg_ranks_close(r);
+    eg_close(own);
+    return bad;
+}
+static void says(const talk *t, int rank, const char *text)
+{
+    ck_assert_msg(strstr(t->said[rank], text), "rank %d says: %s", rank, t->said[rank]);
+}
+TEST(ranks_that_differ_are_named_and_refused)
+{
+    static talk t;
+    t.kind = FLUSH;
+    ck_assert_int_eq(eg_ranks_simulate(cx, 4, talk_body, &t), -1);
+    eg_clear(cx);
+    for (int k = 0; k < 4; k++)
+        says(&t, k, "the options eg_flush of rank 0 are \"off\", but those of rank 2 \"on\"");
+    t = (talk){ .kind = DATA };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, talk_body, &t), -1);
+    eg_clear(cx);
+    for (int k = 0; k < 3; k++)
+        says(&t, k, "the data of rank 0 are \"a\", but those of rank 1 \"b\"");
+}
+TEST(an_error_of_one_rank_is_told_to_all)
+{
+    static talk t;
+    t.kind = FAILS;
+    ck_assert_int_eq(eg_ranks_simulate(cx, 5, talk_body, &t), -1);
+    eg_clear(cx);
+    for (int k = 0; k < 5; k++) {
+        says(&t, k, k == 2 ? "reshape: " : "rank 2: reshape: ");
+        ck_assert_int_eq(t.codes[k], EG_ERROR_SHAPE);
+    }
+}
+TEST(a_rank_that_is_gone_is_an_error_of_those_that_wait_for_it)
+{
+    static talk t;
+    t.kind = LEAVES;
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, talk_body, &t), -1);
+    eg_clear(cx);
+    says(&t, 0, " ended before it ");
+    says(&t, 2, "rank 1 ended before it sent a message");
+}
+TEST(a_message_of_another_length_is_an_error)
+{
+    static talk t;
+    t.kind = LENGTH;
+    ck_assert_int_eq(eg_ranks_simulate(cx, 2, talk_body, &t), -1);
+    eg_clear(cx);
+    /* the first that notices says it; the other one may find it gone */
+    ck_assert_msg(strstr(t.said[1], "rank 0 sent 16 bytes, but 8 were expected") ||
+                      strstr(t.said[0], "rank 1 sent 8 bytes, but 16 were expected"),
+                  "%s; %s", t.said[0], t.said[1]);
+}
+TEST(a_gather_is_counted_as_what_the_others_need)
+{
+    static talk t;
+    t.kind = GATHERS;
+    ck_assert_int_eq(eg_ranks_simulate(cx, 7, talk_body, &t), 0);
+    for (int k = 0; k < 7; k++) ck_assert_uint_eq(t.sent[k], 6 * sizeof(int64_t));
+}
+TEST(a_group_refuses_what_is_none)
+{
+    const eg_ranks_table none = { .size = sizeof none, .rank = 2, .ranks = 2 };
+    ck_assert_ptr_null(eg_ranks_open(.cx = cx, .table = &none));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), "rank 2 of 2"));
+    eg_clear(cx);
+    eg_ranks *r = eg_ranks_open(.cx = cx);
+    char x = 0;
+    ck_assert_int_eq(eg_ranks_exchange(r, 1, &x, 1, 1, &x, 1), -1);
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), "cannot send to rank 1"));
+    eg_clear(cx);
+    ck_assert_int_eq(eg_ranks_simulate(cx, 257, sum_body, NULL), -1);
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), "257 ranks cannot be simulated; 1 to 256 can"));
+    eg_clear(cx);
+    eg_ranks_close(r);
+}
+/* eg_ranks_open asks the environment: a launcher without the module is an error, not a run alone,
+ * since the processes would write the same files. */
+TEST(a_launcher_without_mpi_is_refused)
+{
+    setenv("EINGRAD_MODULES", "/nonexistent", 1);
+    setenv("OMPI_COMM_WORLD_RANK", "1", 1), setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    ck_assert_ptr_null(eg_ranks_open(.cx = cx));
+    ck_assert_msg(strstr(eg_error(cx),
+                         "mpirun of Open MPI started 4 processes, but there is no MPI "
+                         "for them: libeingrad-mpi.so is not in /nonexistent"),
+                  "%s", eg_error(cx));
+    ck_assert_int_eq(eg_error_code(cx), EG_ERROR_UNSUPPORTED);
+    eg_clear(cx);
+    setenv("OMPI_COMM_WORLD_SIZE", "1", 1), setenv("OMPI_COMM_WORLD_RANK", "0", 1);
+    eg_ranks *r = eg_ranks_open(.cx = cx); /* one process needs no MPI */
+    ck_assert_int_eq(eg_ranks_count(r), 1);
+    eg_ranks_close(r);
+}
