@@ -134,6 +134,12 @@ EG_API eg_usage eg_stats(const eg_ctx *);
 EG_API void eg_stats_reset(eg_ctx *); /* used_peak starts again from now */
 EG_API const char *eg_version(void);  /* "0.1.0" */
 
+/* A tensor under a name that formulas read, "x * g[h]": { "g", gain } */
+typedef struct eg_given {
+    const char *name;
+    eg_tensor *x;
+} eg_given;
+
 /* -- options, as the library's own calls read them: for modules of your own ------------------- */
 /* Copies *given, an option struct that begins with its size (set by the caller, whose version of
  * the struct may have fewer members), over *own of `size` bytes, which holds the defaults. NULL
