@@ -159,14 +159,15 @@ eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit, int64
  */
 eg_tensor *eg__alpha_of(const eg_tensor *x, const char *name, double given)
 {
+    eg_ctx *cx = eg__here(x->cx);
     const double c = eg_option(given, 1);
     const eg_dtype dtype = eg__einsum_type(x);
     if (!eg__is_inexact(dtype) && c != (double)(int64_t)c)
-        return eg_fail_as(x->cx, EG_ERROR_DTYPE, "einsum: .%s is %g, and the result %s", name, c,
+        return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .%s is %g, and the result %s", name, c,
                           eg_type_name(dtype));
     if (c == 1) return NULL;
-    eg_tensor *a = eg__new(x->cx, dtype, 0, NULL);
-    if (!a) return eg__poison(x->cx);
+    eg_tensor *a = eg__new(cx, dtype, 0, NULL);
+    if (!a) return eg__poison(cx);
     eg__fill(a, c);
     return a;
 }
@@ -191,7 +192,7 @@ static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "einsum: what is written to .out has no history, and no gradient would pass: "
                    "eg_nograd(cx, true) first, or leave .out away");
-    else if (o->out && o->out->cx != cx)
+    else if (o->out && eg__here(o->out->cx) != cx)
         eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out belongs to another context");
     else if (beta != (double)(int64_t)beta && !eg__is_inexact(eg__einsum_type(o->operands[0])))
         eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .beta is %g, and the result i64", beta);
