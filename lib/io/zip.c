@@ -39,7 +39,7 @@ static bool find_end(const eg__input *in, size_t *at)
 /* Reads the end record, and the one of ZIP64 before it if numbers of the first are too small. */
 static bool read_end(const eg__input *in, directory *d)
 {
-    size_t at;
+    size_t at = 0;
     if (!find_end(in, &at)) return false;
     const uint8_t *end = in->bytes + at;
     *d = (directory){ number16(end + 10), number32(end + 16), number32(end + 12) };
