@@ -73,6 +73,51 @@ if [ -n "${CHECK_LIBS-}" ] && [ -z "$SANITIZER_CFLAGS" ]; then
         die "no TAP line: $(cat "$stage/gradients/test_kernel.tap")"
     rm -r "$stage/gradients"
 fi
+# projects of CMake and of Meson, where they are there
+consumers=$tests/consumers
+if [ -z "$SANITIZER_CFLAGS" ]; then
+    if command -v cmake >/dev/null; then
+        for kind in shared static; do
+            [ -f "$stage$LIBDIR/libeingrad.so" ] || [ "$kind" = static ] || continue
+            [ -f "$stage$LIBDIR/libeingrad.a" ] || [ "$kind" = shared ] || continue
+            run cmake -S "$consumers/cmake" -B "$stage/cmake" -DKIND="$kind" \
+                -DUSER="$tests/headers" -Deingrad_DIR="$stage$LIBDIR/cmake/eingrad" \
+                -DCMAKE_C_COMPILER="$CC" >/dev/null
+            run cmake --build "$stage/cmake" >/dev/null
+            run env LD_LIBRARY_PATH="$stage$LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+                "$stage/cmake/user"
+            rm -r "$stage/cmake"
+        done
+        # what is asked for and is not there is refused with a sentence
+        for wrong in -DVERSION=9.1 -DKIND=mpi; do
+            cmake -S "$consumers/cmake" -B "$stage/cmake" $wrong -DUSER="$tests/headers" \
+                -Deingrad_DIR="$stage$LIBDIR/cmake/eingrad" >/dev/null 2>"$stage/refusal" &&
+                die "CMake found eingrad in spite of $wrong"
+            grep -q eingrad "$stage/refusal" || die "CMake said: $(cat "$stage/refusal")"
+            rm -r "$stage/cmake" "$stage/refusal"
+        done
+    else
+        echo 'no CMake here: its project was not built'
+    fi
+    if command -v meson >/dev/null && command -v ninja >/dev/null && [ -z "$static" ]; then
+        cp -r "$consumers/meson" "$stage/project"
+        cp "$tests/headers/user.c" "$stage/project"
+        run env PKG_CONFIG_SYSROOT_DIR="$stage" CC="$CC" meson setup "$stage/meson" \
+            "$stage/project" >/dev/null
+        run ninja -C "$stage/meson" >/dev/null
+        run env LD_LIBRARY_PATH="$stage$LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
+            "$stage/meson/user"
+        rm -r "$stage/project" "$stage/meson"
+    else
+        echo 'no Meson, Ninja or shared library here: their project was not built'
+    fi
+fi
+# bash asks the program for its commands and options
+if command -v bash >/dev/null; then
+    found=$(PATH=$stage$BINDIR:$PATH bash -c '. "$1"; COMP_WORDS=(eingrad train --lay) COMP_CWORD=2
+        _eingrad; echo "${COMPREPLY[*]}"' - "$stage$DATADIR/bash-completion/completions/eingrad")
+    [ "$found" = --layers ] || die "completion of train --lay: $found"
+fi
 rm "$stage/user"
 run "$MAKE" -s uninstall DESTDIR="$stage"
 left=$(find "$stage" ! -type d)

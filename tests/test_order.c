@@ -27,10 +27,7 @@ static uint64_t kept(int n, const uint64_t *op, int x, int y, uint64_t out)
         if (k != x && k != y) beside |= op[k];
     return (op[x] | op[y]) & beside;
 }
-static double price(uint64_t a, uint64_t b, uint64_t left, const double *size)
-{
-    return volume(a | b, size) * ((a | b) == left ? 1 : 2);
-}
+static double price(uint64_t a, uint64_t b, const double *size) { return volume(a | b, size); }
 
 static double cheapest(int n, const uint64_t *op, uint64_t out, const double *size, double limit)
 {
@@ -44,7 +41,7 @@ static double cheapest(int n, const uint64_t *op, uint64_t out, const double *si
             for (int k = 0; k < n; k++)
                 if (k != i && k != j) next[m++] = op[k];
             next[m++] = left;
-            double cost = price(op[i], op[j], left, size) + cheapest(m, next, out, size, limit);
+            double cost = price(op[i], op[j], size) + cheapest(m, next, out, size, limit);
             if (cost < best) best = cost;
         }
     return best;
@@ -65,7 +62,7 @@ static double replay(int n, const uint64_t *op, uint64_t out, const double *size
         for (int k = 0; k < n + s; k++)
             if (!gone[k]) beside |= live[k];
         live[n + s] = (live[i] | live[j]) & beside;
-        cost += price(live[i], live[j], live[n + s], size);
+        cost += price(live[i], live[j], size);
         if (limit > 0 && s < n - 2) ck_assert(volume(live[n + s], size) <= limit);
     }
     ck_assert(live[2 * n - 2] == out);
@@ -112,7 +109,7 @@ LOOP_TEST(exact_is_the_cheapest, 4)
             ck_assert_int_eq(eg__order(n, set, &wanted, size, limit, pairs, &cost),
                              best < INFINITY);
             if (!(best < INFINITY)) continue;
-            ck_assert_double_eq_tol(cost.flops, best, 1e-9 * best);
+            ck_assert_double_eq_tol(cost.work, best, 1e-9 * best);
             ck_assert_double_eq_tol(replay(n, op, out, size, limit, pairs), best, 1e-9 * best);
         }
     }
@@ -132,7 +129,7 @@ TEST(many_operands)
         labelsets(1, &out, &wanted);
         eg_cost cost;
         ck_assert(eg__order(n, set, &wanted, size, 0, pairs, &cost));
-        ck_assert_double_eq_tol(replay(n, op, out, size, 0, pairs), cost.flops, 1e-9 * cost.flops);
+        ck_assert_double_eq_tol(replay(n, op, out, size, 0, pairs), cost.work, 1e-9 * cost.work);
         if (eg__order(n, set, &wanted, size, cost.largest / 2, pairs, NULL))
             replay(n, op, out, size, cost.largest / 2, pairs);
     }
@@ -150,5 +147,95 @@ TEST(lonely_labels_are_summed_first)
     int pairs[1][2];
     eg_cost cost;
     ck_assert(eg__order(2, op, &out, size, 0, pairs, &cost));
-    ck_assert_double_eq(cost.flops, 10 * 20 * 30 + 2 * 10 * 40);
+    ck_assert_double_eq(cost.work, 10 * 20 * 30 + 10 * 40);
+}
+
+/* -- cotangents: every tree is tried ---------------------------------------------------------- */
+/* What is asked of a tree, and the cheapest of all trees that were seen. */
+typedef struct trial {
+    int n, kept;
+    uint64_t wanted, keep[8];
+    uint64_t has[16], below[16]; /* of nodes: labels, operands */
+    int child[16][2];
+    const double *size;
+    double least;
+} trial;
+static bool there(const trial *t, int node)
+{
+    for (int k = 0; k < t->kept; k++)
+        if (node >= t->n && t->keep[k] == t->below[node]) return true;
+    return node < t->n;
+}
+/* The products that are made below a node: for its value, for its cotangents, or for both. */
+static double made(const trial *t, int node, bool value, bool slopes)
+{
+    if (there(t, node)) value = false;
+    if (node < t->n || (!value && !slopes)) return 0;
+    const int a = t->child[node][0], b = t->child[node][1];
+    const bool wa = slopes && (t->below[a] & t->wanted), wb = slopes && (t->below[b] & t->wanted);
+    return price(t->has[a], t->has[b], t->size) * (value + wa + wb) + made(t, a, value || wb, wa) +
+           made(t, b, value || wa, wb);
+}
+static void every_tree(trial *t, int nodes, int living, const int *live, uint64_t out)
+{
+    if (living == 1) {
+        const double cost = made(t, nodes - 1, false, true);
+        if (cost < t->least) t->least = cost;
+        return;
+    }
+    for (int i = 0; i < living; i++)
+        for (int j = i + 1; j < living; j++) {
+            int next[8], m = 0;
+            uint64_t beside = out;
+            for (int k = 0; k < living; k++)
+                if (k != i && k != j) beside |= t->has[next[m++] = live[k]];
+            t->child[nodes][0] = live[i];
+            t->child[nodes][1] = live[j];
+            t->has[nodes] = (t->has[live[i]] | t->has[live[j]]) & beside;
+            t->below[nodes] = t->below[live[i]] | t->below[live[j]];
+            next[m++] = nodes;
+            every_tree(t, nodes + 1, m, next, out);
+        }
+}
+LOOP_TEST(cotangents_take_the_cheapest_tree, 4)
+{
+    state = 50 + (uint64_t)_i;
+    for (int turn = 0; turn < 60; turn++) {
+        trial t = { .n = 3 + draw(3), .least = INFINITY };
+        uint64_t op[8], out;
+        double size[64];
+        int pairs[8][2], live[8];
+        network(t.n, 2 + draw(8), op, &out, size);
+        eg_labelset set[8], wanted;
+        labelsets(t.n, op, set);
+        labelsets(1, &out, &wanted);
+        ck_assert(eg__order(t.n, set, &wanted, size, 0, pairs, NULL));
+        t.size = size;
+        t.wanted = 1 + (uint64_t)draw((1 << t.n) - 1);
+        for (int k = 0; k < t.n; k++) {
+            t.has[k] = op[k];
+            t.below[k] = 1ull << k;
+            live[k] = k;
+        }
+        /* some of what the forward's tree made is there */
+        for (int s = 0; s < t.n - 2; s++) {
+            t.below[t.n + s] = t.below[pairs[s][0]] | t.below[pairs[s][1]];
+            if (draw(2)) t.keep[t.kept++] = t.below[t.n + s];
+        }
+        every_tree(&t, t.n, t.n, live, out);
+        const double cost =
+            eg__order_cotangents(t.n, set, &wanted, size, 0, t.wanted, t.kept, t.keep, pairs);
+        ck_assert_double_eq_tol(cost, t.least, 1e-9 * t.least);
+        for (int s = 0; s < t.n - 1; s++) {
+            const int a = pairs[s][0], b = pairs[s][1];
+            t.child[t.n + s][0] = a;
+            t.child[t.n + s][1] = b;
+            t.below[t.n + s] = t.below[a] | t.below[b];
+            uint64_t beside = out;
+            for (int k = 0; k < t.n; k++)
+                if (!(t.below[t.n + s] >> k & 1)) beside |= op[k];
+            t.has[t.n + s] = (t.has[a] | t.has[b]) & beside;
+        }
+        ck_assert_double_eq_tol(made(&t, 2 * t.n - 2, false, true), cost, 1e-9 * cost);
+    }
 }

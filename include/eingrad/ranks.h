@@ -6,7 +6,7 @@
  * recorded in the group's context. */
 #ifndef EINGRAD_RANKS_H
 #define EINGRAD_RANKS_H
-#include <eingrad/core.h>
+#include <eingrad/grad.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -141,6 +141,14 @@ typedef struct eg_ranks_tree_bytes {
     uint64_t sum, gather, statistics;
 } eg_ranks_tree_bytes;
 EG_API eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *);
+
+/* -- the gradient of a sum over examples ---------------------------------------------------------
+ */
+/* eg_grad_over whose leaves are divided among ranks: every rank gives the same arguments and gets
+ * the same dxs, mean and counted, with the bits that one rank would compute. The loss is called for
+ * the blocks of this rank alone. An error on one rank is one of all. ranks NULL: alone. Refused
+ * beside what eg_grad_over refuses: xs of two dtypes, a context other than the group's. */
+EG_API int eg_ranks_grad_over(eg_ranks *, const eg_grad_over_args *);
 
 #ifndef __cplusplus
 #define eg_ranks_open(...) \

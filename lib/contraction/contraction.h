@@ -68,11 +68,18 @@ typedef struct eg_labelset {
     uint64_t bits[EG_LABEL_MAX / 64];
 } eg_labelset;
 typedef struct eg_cost {
-    double flops;   /* as opt_einsum counts; a sum before everything counts its operand once */
+    double work;    /* multiply-adds, and terms summed without a multiplication: order.c */
     double largest; /* elements of the largest intermediate */
 } eg_cost;
 bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size,
                double limit, int (*pairs)[2], eg_cost *cost);
+/* The same for cotangents: changes the pairs, a tree that keeps to the limit, to a tree whose
+ * products give the cotangents of the wanted operands (a set: bit k for operand k) with the fewest
+ * multiply-adds, which it returns. keep: sets of operands of which what remains is there already.
+ * Exact up to EG_ORDER_EXACT operands. The given pairs stay if nothing is cheaper. */
+double eg__order_cotangents(int n, const eg_labelset *ops, const eg_labelset *out,
+                            const double *size, double limit, uint64_t wanted, int kept,
+                            const uint64_t *keep, int (*pairs)[2]);
 
 /* -- blis.c ----------------------------------------------------------------------------------- */
 enum { EG_KERNEL_SIDE = 64 }; /* no register block is larger */
@@ -122,8 +129,10 @@ typedef struct eg_labelled {
 } eg_labelled;
 typedef struct eg_order_args {
     int64_t limit;        /* bytes of the largest intermediate; 0: any; EG_OFF: none at all */
+    int64_t keep_limit;   /* bytes kept for the gradient; 0: any; EG_OFF: nothing */
     int steps;            /* of path; −1: no path, the order is searched */
     const int (*path)[2]; /* NumPy's: places among those that are left, results are appended */
+    bool numbered;        /* path has numbers instead, as eg_draft.pair */
 } eg_order_args;
 /* What is to be computed. */
 typedef struct eg_contraction {
@@ -158,6 +167,34 @@ typedef struct eg_draft {
 } eg_draft;
 bool eg__draft(eg_ctx *, const eg_contraction *, eg_draft *); /* false after an error */
 const eg_side *eg__draft_result(const eg_draft *, int step);
+double eg__draft_work(const eg_draft *, int step); /* multiply-adds: order.c's count */
+
+/* What remains of a draft to go up and down its tree again: the pairs, and the labels of what they
+ * make. One block without pointers. */
+typedef struct eg_tree_step {
+    int16_t a, b;        /* numbers, as in eg_draft */
+    int16_t rank, first; /* its labels are those from `first` on */
+    int64_t bytes;       /* of what it makes */
+    uint64_t operands;   /* bit k: operand k is below it */
+} eg_tree_step;
+typedef struct eg_tree {
+    int count, steps;
+    size_t bytes;  /* of this block */
+    bool searched; /* the order is the best that was found, not a given one */
+    uint64_t kept; /* bit s: what step s makes is kept for the gradient */
+    eg_tree_step step[];
+} eg_tree;
+static inline const uint16_t *eg__tree_labels(const eg_tree *t, int step)
+{
+    return (const uint16_t *)(const void *)(t->step + t->steps) + t->step[step].first;
+}
+size_t eg__tree_bytes(const eg_draft *);
+/* Makes the tree in room of that many bytes, of two operands and more. It keeps what saves the most
+ * multiply-adds within keep_limit. */
+eg_tree *eg__tree(void *room, const eg_draft *);
+/* Changes the pairs of a tree of the same operands to those that give the wanted cotangents, with
+ * `kept` of the tree's values there. */
+void eg__tree_cotangents(const eg_tree *, const eg_draft *, uint64_t wanted, int (*pair)[2]);
 
 /* The same as pairings, ready to run. */
 typedef struct eg_program_step {

@@ -43,7 +43,8 @@ typedef struct eg_unshared {
 /* Contains pointers into itself: do not copy or move it. */
 struct eg_pairing {
     eg_pair_kind kind;
-    bool swap; /* the kernel's a is the second operand */
+    bool swap;     /* the kernel's a is the second operand */
+    uint64_t work; /* multiply-adds, as eg_usage counts them */
     /* Its a, b and c are not set. What is no matrix product has the axes of c in batch and those
      * that are summed over in k. */
     eg_gemm gemm;

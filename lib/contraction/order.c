@@ -2,11 +2,20 @@
  *
  * A label is summed in the step after which no other operand and not the output has it; so what
  * remains of a subset S of the operands is the same in whatever order they were contracted, and a
- * step's cost depends on the two subsets alone: cost(A, B) = Π size of the labels of A or B · (2 if
- * a label is summed, else 1)        (opt_einsum's count) Up to EG_ORDER_EXACT operands: best(S) =
- * min over A ∪ B = S of best(A) + best(B) + cost(A, B), over all splits, outer products too.
- * Beyond: greedy, for several weights of what a pair frees against what it makes, then every
- * neighbourhood of the best tree is solved exactly again until nothing improves. */
+ * step's cost depends on the two subsets alone. It is counted in multiply-adds, a multiplication
+ * and the addition that follows it being one: cost(A, B) = Π size of the labels of A or B. Terms
+ * that are summed without a multiplication (labels that one operand alone has) count one each.
+ *
+ * Cotangents go down the tree that the values went up: where A and B make S, that of A is made of
+ * those of S and of B's value, with the labels that cost(A, B) counts, too. So a node of the tree
+ * costs one product for its value and one for each child that leads to a wanted operand, and one
+ * search serves both: it minimises over trees the cost of the value (UP), of the wanted cotangents
+ * (DOWN), or of both. A value that is there already costs nothing.
+ *
+ * Up to EG_ORDER_EXACT operands, over all splits, outer products too: cost(S) = min over A ∪ B = S
+ * of the costs of A, of B and of the products of S. Beyond: greedy, for several weights of what a
+ * pair frees against what it makes, then every neighbourhood of the best tree is solved exactly
+ * again until nothing improves. */
 #include "contraction/contraction.h"
 #include <math.h>
 #include <string.h>
@@ -26,10 +35,6 @@ static set both(const set *a, const set *b, int words)
     for (int w = 0; w < words; w++) c.bits[w] = a->bits[w] & b->bits[w];
     return c;
 }
-static bool equal(const set *a, const set *b, int words)
-{
-    return memcmp(a->bits, b->bits, (size_t)words * sizeof *a->bits) == 0;
-}
 static double volume(const set *a, const double *size, int words)
 {
     double v = 1;
@@ -38,101 +43,181 @@ static double volume(const set *a, const double *size, int words)
     return v;
 }
 
-/* A tree of contractions: nodes 0 … n−1 are the operands, the others have two children; the root is
- * the last. */
+/* What is made of a node: its value, the wanted cotangents below it, or both. */
+enum { UP, DOWN, BOTH, MODES };
+/* What the search knows beside the operands' labels. */
+typedef struct problem {
+    int words; /* of a set that are in use */
+    const double *size;
+    double limit;    /* elements that a value or cotangent may have, but the last; 0: any */
+    uint64_t wanted; /* the operands whose cotangents are wanted; 0: the value is */
+    int kept;
+    const uint64_t *keep; /* the sets of operands whose value is there already */
+} problem;
+static bool order_kept(const problem *p, uint64_t operands)
+{
+    for (int k = 0; k < p->kept; k++)
+        if (p->keep[k] == operands) return true;
+    return false;
+}
+
+/* A node with its costs. */
+typedef struct part {
+    double cost[MODES], volume;
+    double read; /* terms that each product sums before it reads this: of single operands */
+    uint64_t operands;
+    set has;
+} part;
+/* The costs of a node whose value is not there, of its children and the volume of a product. */
+static void combine(const problem *p, const part *x, const part *y, double v, double *cost)
+{
+    const bool wx = (x->operands & p->wanted) != 0, wy = (y->operands & p->wanted) != 0;
+    const double value = v + x->read + y->read,
+                 slopes = (wx ? v + y->read : 0) + (wy ? v + x->read : 0);
+    cost[UP] = value + x->cost[UP] + y->cost[UP];
+    cost[DOWN] = slopes + x->cost[wx ? wy ? BOTH : DOWN : UP] + y->cost[wy ? wx ? BOTH : DOWN : UP];
+    cost[BOTH] = value + slopes + x->cost[wx ? BOTH : UP] + y->cost[wy ? BOTH : UP];
+    if (!wx && !wy) cost[DOWN] = 0;
+}
+/* The value is there already. */
+static void given_value(double *cost)
+{
+    cost[UP] = 0;
+    cost[BOTH] = cost[DOWN];
+}
+/* What child x is asked for where S is asked for `mode`; y is the other child. */
+static int mode_of(const problem *p, int mode, bool kept, const part *x, const part *y)
+{
+    const bool wx = (x->operands & p->wanted) != 0, wy = (y->operands & p->wanted) != 0;
+    if (mode == BOTH && kept) mode = DOWN;
+    return mode == UP || !wx ? UP : mode == DOWN && !wy ? DOWN : BOTH;
+}
+
+/* A tree of contractions: nodes 0 … n−1 are the operands, the others have two children, of smaller
+ * numbers; the root is the last. */
 typedef struct tree {
     int n;
     int child[2 * EG_EINSUM_MAX][2];
-    set has[2 * EG_EINSUM_MAX];
-    double cost;
+    part node[2 * EG_EINSUM_MAX];
+    int mode[2 * EG_EINSUM_MAX]; /* what is made of it; −1: nothing */
 } tree;
+static double product(const problem *p, const part *x, const part *y)
+{
+    const set all = either(&x->has, &y->has, p->words);
+    return volume(&all, p->size, p->words);
+}
+/* Counts the costs of all nodes anew, and what is made of each; returns the whole cost. */
+static double settle(const problem *p, tree *tr)
+{
+    const int root = 2 * tr->n - 2;
+    for (int k = tr->n; k <= root; k++) {
+        part *const s = &tr->node[k], *x = &tr->node[tr->child[k][0]],
+                    *y = &tr->node[tr->child[k][1]];
+        s->operands = x->operands | y->operands;
+        combine(p, x, y, product(p, x, y), s->cost);
+        if (order_kept(p, s->operands)) given_value(s->cost);
+        tr->mode[k] = -1;
+    }
+    tr->mode[root] = p->wanted ? DOWN : UP;
+    for (int k = root; k >= tr->n; k--) {
+        const bool kept = order_kept(p, tr->node[k].operands);
+        for (int q = 0; q < 2; q++)
+            tr->mode[tr->child[k][q]] =
+                tr->mode[k] < 0 || (tr->mode[k] == UP && kept)
+                    ? -1
+                    : mode_of(p, tr->mode[k], kept, &tr->node[tr->child[k][q]],
+                              &tr->node[tr->child[k][!q]]);
+    }
+    return tr->node[root].cost[tr->mode[root]];
+}
 
 /* -- exact ------------------------------------------------------------------------------------ */
 typedef struct table {
-    double best, volume;
-    uint16_t split;
-    set has;
+    part s;
+    bool kept;
+    uint16_t split[MODES];
 } table;
 
-/* Fills t[1 … 2^n − 1] for n operands of which `out` is wanted; the cost, or infinity if the limit
+/* Fills t[1 … 2^n − 1] for n parts of which `out` is wanted; the cost, or infinity if the limit
  * allows no order. */
-static double exact(int n, const set *const *op, const set *out, const double *size, int words,
-                    double limit, table *t)
+static double exact(const problem *p, int n, const part *const *leaf, const set *out, int mode,
+                    table *t)
 {
     const unsigned full = (1u << n) - 1;
+    const int words = p->words;
     for (unsigned s = 1; s <= full; s++) {
-        set in = { { 0 } }, beside = *out;
-        for (int k = 0; k < n; k++) {
-            set *to = s >> k & 1 ? &in : &beside;
-            *to = either(to, op[k], words);
-        }
-        t[s].has = both(&in, &beside, words);
-        t[s].volume = volume(&t[s].has, size, words);
-        t[s].best = INFINITY;
         if (!(s & (s - 1))) {
-            t[s].best = 0;
-            t[s].has = *op[__builtin_ctz(s)];
-            t[s].volume = volume(&t[s].has, size, words);
+            t[s].s = *leaf[__builtin_ctz(s)];
             continue;
         }
-        if (limit > 0 && s != full && t[s].volume > limit) continue;
+        part *const me = &t[s].s;
+        set in = { { 0 } }, beside = *out;
+        me->operands = 0;
+        for (int k = 0; k < n; k++) {
+            set *to = s >> k & 1 ? &in : &beside;
+            *to = either(to, &leaf[k]->has, words);
+            if (s >> k & 1) me->operands |= leaf[k]->operands;
+        }
+        me->has = both(&in, &beside, words);
+        me->volume = volume(&me->has, p->size, words);
+        me->read = 0;
+        for (int m = 0; m < MODES; m++) me->cost[m] = INFINITY;
+        t[s].kept = s != full && order_kept(p, me->operands);
+        if (p->limit > 0 && s != full && me->volume > p->limit) continue;
         const unsigned low = s & -s, others = s ^ low;
         /* b: every part of s without its lowest operand */
         for (unsigned b = others; b; b = (b - 1) & others) {
-            const table *x = &t[s ^ b], *y = &t[b];
-            double cost = x->best + y->best, least = x->volume > y->volume ? x->volume : y->volume;
-            if (least < t[s].volume) least = t[s].volume;
-            if (!(cost + least < t[s].best)) continue;
-            const set all = either(&x->has, &y->has, words);
-            cost += volume(&all, size, words) * (equal(&all, &t[s].has, words) ? 1 : 2);
-            if (cost < t[s].best) {
-                t[s].best = cost;
-                t[s].split = (uint16_t)b;
-            }
+            const part *x = &t[s ^ b].s, *y = &t[b].s;
+            double cost[MODES], least = x->volume > y->volume ? x->volume : y->volume;
+            if (least < me->volume) least = me->volume;
+            if (!p->wanted && !(x->cost[UP] + y->cost[UP] + least < me->cost[UP])) continue;
+            combine(p, x, y, product(p, x, y), cost);
+            for (int m = 0; m < MODES; m++)
+                if (cost[m] < me->cost[m]) {
+                    me->cost[m] = cost[m];
+                    t[s].split[m] = (uint16_t)b;
+                }
+        }
+        if (t[s].kept) {
+            given_value(me->cost);
+            t[s].split[BOTH] = t[s].split[DOWN];
         }
     }
-    return t[full].best;
+    return t[full].s.cost[mode];
 }
 /* The subtree of subset s; its leaves are leaf[0 …], its inner nodes are taken from *free; returns
  * its root. */
-static int order_grow(tree *tr, const table *t, unsigned s, const int *leaf, const int *nodes,
-                      int *used)
+static int order_grow(const problem *p, tree *tr, const table *t, unsigned s, int mode,
+                      const int *leaf, const int *nodes, int *used)
 {
     if (!(s & (s - 1))) return leaf[__builtin_ctz(s)];
-    int l = order_grow(tr, t, s ^ t[s].split, leaf, nodes, used),
-        r = order_grow(tr, t, t[s].split, leaf, nodes, used);
-    int me = nodes[(*used)++];
+    const unsigned b = t[s].split[mode], a = s ^ b;
+    const int l = order_grow(p, tr, t, a, mode_of(p, mode, t[s].kept, &t[a].s, &t[b].s), leaf,
+                             nodes, used),
+              r = order_grow(p, tr, t, b, mode_of(p, mode, t[s].kept, &t[b].s, &t[a].s), leaf,
+                             nodes, used);
+    const int me = nodes[(*used)++];
     tr->child[me][0] = l;
     tr->child[me][1] = r;
-    tr->has[me] = t[s].has;
+    tr->node[me] = t[s].s;
     return me;
 }
 
 /* -- greedy ----------------------------------------------------------------------------------- */
-static double step_cost(const tree *tr, int l, int r, const set *left, const double *size,
-                        int words)
-{
-    const set all = either(&tr->has[l], &tr->has[r], words);
-    return volume(&all, size, words) * (equal(&all, left, words) ? 1 : 2);
-}
 /* Contracts the pair with the lowest score again and again; a pair that shares a label comes
  * before one that does not. The score is what it makes, minus `weight` times what it frees. False
  * if the limit forbids every pair. */
-static bool greedy(tree *tr, const set *out, const double *size, int words, double limit,
-                   double weight)
+static bool greedy(const problem *p, tree *tr, const set *out, double weight)
 {
     int live[EG_EINSUM_MAX], n = tr->n;
-    double vol[2 * EG_EINSUM_MAX];
-    for (int k = 0; k < n; k++) {
-        live[k] = k;
-        vol[k] = volume(&tr->has[k], size, words);
-    }
+    const int words = p->words;
+    for (int k = 0; k < n; k++) live[k] = k;
     for (int next = tr->n; n > 1; next++, n--) {
         /* labels that 1, 2, 3 or more of the living have */
         set two = { { 0 } }, three = { { 0 } }, one = { { 0 } };
         for (int k = 0; k < n; k++)
             for (int w = 0; w < words; w++) {
-                const uint64_t x = tr->has[live[k]].bits[w];
+                const uint64_t x = tr->node[live[k]].has.bits[w];
                 three.bits[w] |= two.bits[w] & x;
                 two.bits[w] |= one.bits[w] & x;
                 one.bits[w] |= x;
@@ -143,7 +228,7 @@ static bool greedy(tree *tr, const set *out, const double *size, int words, doub
         set best_left = { { 0 } };
         for (int i = 0; i < n; i++)
             for (int j = i + 1; j < n; j++) {
-                const set *a = &tr->has[live[i]], *b = &tr->has[live[j]];
+                const set *a = &tr->node[live[i]].has, *b = &tr->node[live[j]].has;
                 set left = { { 0 } };
                 bool shares = false;
                 for (int w = 0; w < words; w++) {
@@ -153,9 +238,10 @@ static bool greedy(tree *tr, const set *out, const double *size, int words, doub
                                               ((x ^ y) & two.bits[w]));
                 }
                 if (best_shares && !shares) continue;
-                const double made = volume(&left, size, words);
-                if (limit > 0 && n > 2 && made > limit) continue;
-                const double score = made - weight * (vol[live[i]] + vol[live[j]]);
+                const double made = volume(&left, p->size, words);
+                if (p->limit > 0 && n > 2 && made > p->limit) continue;
+                const double score =
+                    made - weight * (tr->node[live[i]].volume + tr->node[live[j]].volume);
                 if (bi < 0 || (shares && !best_shares) || score < best) {
                     best = score;
                     bi = i;
@@ -167,8 +253,7 @@ static bool greedy(tree *tr, const set *out, const double *size, int words, doub
         if (bi < 0) return false;
         tr->child[next][0] = live[bi];
         tr->child[next][1] = live[bj];
-        tr->has[next] = best_left;
-        vol[next] = volume(&best_left, size, words);
+        tr->node[next] = (part){ .has = best_left, .volume = volume(&best_left, p->size, words) };
         live[bi] = next;
         live[bj] = live[n - 1];
     }
@@ -176,26 +261,27 @@ static bool greedy(tree *tr, const set *out, const double *size, int words, doub
 }
 
 /* The NEAR nodes below a node, solved exactly; true if that was cheaper. */
-static bool improve(tree *tr, int root, const double *size, int words, double limit, table *t)
+static bool improve(const problem *p, tree *tr, int root, table *t)
 {
     int leaf[NEAR], inner[NEAR], leaves = 1, inners = 0;
-    double old = 0;
+    const int mode = tr->mode[root];
+    if (mode < 0) return false;
     leaf[0] = root;
     while (leaves < NEAR) {
         int at = -1;
         for (int k = 0; k < leaves; k++)
             if (leaf[k] >= tr->n && (at < 0 || leaf[k] > leaf[at])) at = k;
         if (at < 0) break;
-        int node = leaf[at];
+        const int node = leaf[at];
         inner[inners++] = node;
-        old += step_cost(tr, tr->child[node][0], tr->child[node][1], &tr->has[node], size, words);
         leaf[at] = tr->child[node][0];
         leaf[leaves++] = tr->child[node][1];
     }
     if (leaves < 3) return false;
-    const set *op[NEAR];
-    for (int k = 0; k < leaves; k++) op[k] = &tr->has[leaf[k]];
-    const double now = exact(leaves, op, &tr->has[root], size, words, limit, t);
+    const part *part_of[NEAR];
+    for (int k = 0; k < leaves; k++) part_of[k] = &tr->node[leaf[k]];
+    const set out = tr->node[root].has;
+    const double old = tr->node[root].cost[mode], now = exact(p, leaves, part_of, &out, mode, t);
     if (!(now < old * (1 - 1e-12))) return false;
     int used = 0;
     /* the root last */
@@ -204,8 +290,19 @@ static bool improve(tree *tr, int root, const double *size, int words, double li
         inner[i] = inner[inners - 1 - i];
         inner[inners - 1 - i] = k;
     }
-    order_grow(tr, t, (1u << leaves) - 1, leaf, inner, &used);
+    order_grow(p, tr, t, (1u << leaves) - 1, mode, leaf, inner, &used);
+    settle(p, tr);
     return true;
+}
+/* Improves a tree until nothing improves; returns its cost. */
+static double improved(const problem *p, tree *tr, table *t)
+{
+    settle(p, tr);
+    for (int pass = 0, better = 1; pass < 8 && better; pass++) {
+        better = 0;
+        for (int node = 2 * tr->n - 2; node >= tr->n; node--) better |= improve(p, tr, node, t);
+    }
+    return settle(p, tr);
 }
 
 /* -- the answer ------------------------------------------------------------------------------- */
@@ -220,20 +317,11 @@ static int order_emit(const tree *tr, int node, int *next, int (*pairs)[2])
     return me;
 }
 
-/* Labels that one operand alone has are summed over beforehand, so that they play no part in the
- * search. */
-bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size,
-               double limit, int (*pairs)[2], eg_cost *cost)
+/* The operands as nodes. Labels that one operand alone has are summed before a product reads it, so
+ * that they play no part in the search. */
+static void order_leaves(problem *p, tree *tr, int n, const eg_labelset *ops,
+                         const eg_labelset *out)
 {
-    eg_cost c = { 0, 0 };
-    if (cost) *cost = c;
-    if (n < 2 || n > EG_EINSUM_MAX) return n == 1;
-    if (n == 2 && !cost) {
-        pairs[0][0] = 0;
-        pairs[0][1] = 1;
-        return true;
-    }
-
     /* a label's other operands: what only one has, and the output has not, is summed before
      * everything else */
     set one = { { 0 } }, two = { { 0 } };
@@ -242,64 +330,106 @@ bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const doub
             two.bits[w] |= one.bits[w] & ops[k].bits[w];
             one.bits[w] |= ops[k].bits[w];
         }
-    int words = 1;
+    p->words = 1;
     for (int w = 1; w < WORDS; w++)
-        if (one.bits[w]) words = w + 1;
-    tree tr, best;
-    tr.n = n;
+        if (one.bits[w]) p->words = w + 1;
+    tr->n = n;
     for (int k = 0; k < n; k++) {
-        bool unshared = false;
-        for (int w = 0; w < WORDS; w++) {
-            tr.has[k].bits[w] = ops[k].bits[w] & (two.bits[w] | out->bits[w]);
-            unshared |= tr.has[k].bits[w] != ops[k].bits[w];
-        }
-        if (unshared && volume(&ops[k], size, words) > volume(&tr.has[k], size, words))
-            c.flops += volume(&ops[k], size, words);
+        part *x = &tr->node[k];
+        *x = (part){ .operands = (uint64_t)1 << k };
+        for (int w = 0; w < WORDS; w++)
+            x->has.bits[w] = ops[k].bits[w] & (two.bits[w] | out->bits[w]);
+        const double all = volume(&ops[k], p->size, p->words);
+        x->volume = volume(&x->has, p->size, p->words);
+        if (all > x->volume) x->read = all;
     }
-    union {
-        table exact[1 << EG_ORDER_EXACT];
-        table near[1 << NEAR];
-    } t;
+}
+/* Grows the whole tree from a table; its cost, or infinity. */
+static double whole(const problem *p, tree *tr, const set *out, table *t)
+{
+    const part *part_of[EG_ORDER_EXACT];
+    int leaf[EG_ORDER_EXACT], nodes[EG_ORDER_EXACT], used = 0;
+    const int n = tr->n, mode = p->wanted ? DOWN : UP;
+    for (int k = 0; k < n; k++) {
+        part_of[k] = &tr->node[k];
+        leaf[k] = k;
+        nodes[k] = n + k;
+    }
+    const double cost = exact(p, n, part_of, out, mode, t);
+    if (!(cost < INFINITY)) return cost;
+    order_grow(p, tr, t, (1u << n) - 1, mode, leaf, nodes, &used);
+    return settle(p, tr);
+}
+
+bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size,
+               double limit, int (*pairs)[2], eg_cost *cost)
+{
+    problem p = { .size = size, .limit = limit };
+    if (cost) *cost = (eg_cost){ 0, 0 };
+    if (n < 2 || n > EG_EINSUM_MAX) return n == 1;
+    if (n == 2 && !cost) {
+        pairs[0][0] = 0;
+        pairs[0][1] = 1;
+        return true;
+    }
+    tree tr, best;
+    order_leaves(&p, &tr, n, ops, out);
+    table t[1 << EG_ORDER_EXACT];
+    double least = INFINITY;
     if (n <= EG_ORDER_EXACT) {
-        const set *op[EG_ORDER_EXACT];
-        int leaf[EG_ORDER_EXACT], nodes[EG_ORDER_EXACT], used = 0;
-        for (int k = 0; k < n; k++) {
-            op[k] = &tr.has[k];
-            leaf[k] = k;
-            nodes[k] = n + k;
-        }
-        tr.cost = exact(n, op, out, size, words, limit, t.exact);
-        if (!(tr.cost < INFINITY)) return false;
-        order_grow(&tr, t.exact, (1u << n) - 1, leaf, nodes, &used);
+        least = whole(&p, &tr, out, t);
         best = tr;
     } else {
         static const double weights[] = { 1, 0.5, 0, 2, 0.25, 4 };
-        bool found = false;
         for (size_t k = 0; k < sizeof weights / sizeof *weights; k++) {
-            if (!greedy(&tr, out, size, words, limit, weights[k])) continue;
-            for (int pass = 0, better = 1; pass < 8 && better; pass++) {
-                better = 0;
-                for (int node = 2 * n - 2; node >= n; node--)
-                    better |= improve(&tr, node, size, words, limit, t.near);
-            }
-            tr.cost = 0;
-            for (int node = n; node < 2 * n - 1; node++)
-                tr.cost += step_cost(&tr, tr.child[node][0], tr.child[node][1], &tr.has[node], size,
-                                     words);
-            if (!found || tr.cost < best.cost) best = tr;
-            found = true;
+            if (!greedy(&p, &tr, out, weights[k])) continue;
+            const double now = improved(&p, &tr, t);
+            if (now < least) best = tr;
+            if (now < least) least = now;
         }
-        if (!found) return false;
     }
+    if (!(least < INFINITY)) return false;
     int next = n;
     order_emit(&best, 2 * n - 2, &next, pairs);
-    if (cost) {
-        c.flops += best.cost;
-        for (int k = n; k < 2 * n - 2; k++) {
-            double v = volume(&best.has[k], size, words);
-            if (v > c.largest) c.largest = v;
-        }
-        *cost = c;
-    }
+    for (int k = n; cost && k < 2 * n - 2; k++)
+        if (best.node[k].volume > cost->largest) cost->largest = best.node[k].volume;
+    if (cost) cost->work = least;
     return true;
+}
+
+/* The tree of given pairs. */
+static void order_given(const problem *p, tree *tr, const set *out, const int (*pairs)[2])
+{
+    const int n = tr->n;
+    for (int k = n; k <= 2 * n - 2; k++) {
+        set in = { { 0 } }, beside = *out;
+        uint64_t operands = 0;
+        for (int q = 0; q < 2; q++) {
+            tr->child[k][q] = pairs[k - n][q];
+            operands |= tr->node[pairs[k - n][q]].operands;
+        }
+        for (int l = 0; l < n; l++) {
+            set *to = operands >> l & 1 ? &in : &beside;
+            *to = either(to, &tr->node[l].has, p->words);
+        }
+        tr->node[k] = (part){ .operands = operands, .has = both(&in, &beside, p->words) };
+        tr->node[k].volume = volume(&tr->node[k].has, p->size, p->words);
+    }
+}
+double eg__order_cotangents(int n, const eg_labelset *ops, const eg_labelset *out,
+                            const double *size, double limit, uint64_t wanted, int kept,
+                            const uint64_t *keep, int (*pairs)[2])
+{
+    problem p = { .size = size, .limit = limit, .wanted = wanted, .kept = kept, .keep = keep };
+    tree given, tr;
+    order_leaves(&p, &given, n, ops, out);
+    order_given(&p, &given, out, (const int(*)[2])pairs);
+    table t[1 << EG_ORDER_EXACT];
+    tr = given;
+    const double had = settle(&p, &given),
+                 found = n <= EG_ORDER_EXACT ? whole(&p, &tr, out, t) : improved(&p, &tr, t);
+    if (!(found < had * (1 - 1e-12))) return had;
+    int next = n;
+    order_emit(&tr, 2 * n - 2, &next, pairs);
+    return found;
 }

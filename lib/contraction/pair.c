@@ -213,6 +213,25 @@ static void pair_product(eg_pairing *p, const roles *r)
     if (!small && eg__kernel(g->dtype)->rows) exchange(p);
 }
 
+/* Counts multiply-adds, as eg_usage says; copies have none. */
+static uint64_t pair_work(int n, const eg_axis *x, bool two)
+{
+    uint64_t all[2] = { 1, 1 }, product = 1, terms = 0;
+    bool sums[2] = { false, false };
+    for (int i = 0; i < n; i++) {
+        const uint64_t size = (uint64_t)x[i].size;
+        const bool alone[2] = { !x[i].in_c && x[i].sa && !x[i].sb,
+                                !x[i].in_c && x[i].sb && !x[i].sa };
+        for (int q = 0; q < 2; q++) {
+            if (q ? x[i].sb : x[i].sa) all[q] *= size;
+            sums[q] |= alone[q];
+        }
+        if (!two || (!alone[0] && !alone[1])) product *= size;
+    }
+    for (int q = 0; q < 2; q++)
+        if (sums[q]) terms += all[q];
+    return two ? product + terms : terms;
+}
 eg_pair_kind eg__pair_kind(const eg_pairing *p) { return p->kind; }
 bool eg__pair_copies(const eg_pairing *p)
 {
@@ -255,6 +274,7 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
         return;
     }
     n = fuse(n, x);
+    p->work = pair_work(n, x, two);
     if (!eg__is_float(dtype) || !two) {
         pair_without_product(p, n, x, two);
         return;
@@ -299,6 +319,7 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
 bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add)
 {
     const eg_dtype dtype = p->gemm.dtype;
+    cx->use.multiply_adds += p->work;
     for (int s = 0; s < 2; s++) {
         const eg_unshared *l = &p->unshared[s];
         if (!l->bytes) continue;

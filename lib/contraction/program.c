@@ -32,6 +32,9 @@ static bool by_path(eg_ctx *cx, const eg_contraction *t, int (*pair)[2])
         eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .path is NULL, with %d steps", steps);
         return false;
     }
+    for (int s = 0; s < steps && t->order.numbered; s++)
+        memcpy(pair[s], t->order.path[s], sizeof *pair);
+    if (t->order.numbered) return true;
     for (int k = 0; k < n; k++) left[k] = k;
     for (int s = 0; s < steps; s++) {
         const int living = n - s, *p = t->order.path[s];
@@ -77,6 +80,20 @@ static int64_t most_bytes(const eg_order_args *o)
 {
     return !o->limit ? INT64_MAX : o->limit == EG_OFF ? 0 : o->limit;
 }
+/* Sets of labels, and sizes by label, of a contraction. */
+static void draft_sets(const eg_contraction *t, const eg_side *s, const eg_side *out,
+                       eg_labelset *set, eg_labelset *all, double *size)
+{
+    for (int k = 0; k < t->count; k++) set_of(&set[k], &s[k], size);
+    set_of(all, out, size);
+}
+/* The elements that an intermediate may have, as eg__order takes them: 0 for any, and half an
+ * element allows no intermediate. */
+static double most_elements(const eg_contraction *t)
+{
+    const int64_t most = most_bytes(&t->order);
+    return most == INT64_MAX ? 0 : most ? (double)most / eg__width[t->dtype] : 0.5;
+}
 /* Lets eg__order find the order of pairs. If no order keeps to the limit, says how large the
  * smallest intermediate was. */
 static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, const eg_side *out,
@@ -86,10 +103,8 @@ static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, con
     double size[EG_LABEL_MAX] = { 0 };
     const double width = eg__width[t->dtype];
     const int64_t most = most_bytes(&t->order);
-    /* in elements; eg__order takes 0 for no limit, and half an element allows no intermediate */
-    const double limit = most == INT64_MAX ? 0 : most ? (double)most / width : 0.5;
-    for (int k = 0; k < t->count; k++) set_of(&set[k], &s[k], size);
-    set_of(&all, out, size);
+    const double limit = most_elements(t);
+    draft_sets(t, s, out, set, &all, size);
     if (eg__order(t->count, set, &all, size, limit, pair, NULL)) return true;
     eg_cost cost, best = { 0, 0 };
     for (double below = 0; eg__order(t->count, set, &all, size, below, pair, &cost);
@@ -185,10 +200,13 @@ bool eg__draft(eg_ctx *cx, const eg_contraction *t, eg_draft *d)
     side_of(&d->out, t->out);
     d->pair[0][0] = 0;
     d->pair[0][1] = n == 1 ? -1 : 1;
-    if (t->order.limit < 0 && t->order.limit != EG_OFF) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .limit is %lld bytes", (long long)t->order.limit);
-        return false;
-    }
+    const int64_t limits[] = { t->order.limit, t->order.keep_limit };
+    for (int k = 0; k < 2; k++)
+        if (limits[k] < 0 && limits[k] != EG_OFF) {
+            eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .%s is %lld bytes", k ? "keep_limit" : "limit",
+                       (long long)limits[k]);
+            return false;
+        }
     if (t->order.path || t->order.steps >= 0
             ? !by_path(cx, t, d->pair)
             : n > 2 && !by_search(cx, t, d->side, &d->out, d->pair))
@@ -203,6 +221,102 @@ bool eg__draft(eg_ctx *cx, const eg_contraction *t, eg_draft *d)
 const eg_side *eg__draft_result(const eg_draft *d, int step)
 {
     return step == d->steps - 1 ? &d->out : &d->side[d->task->count + step];
+}
+
+double eg__draft_work(const eg_draft *d, int step)
+{
+    const eg_side *side[2] = { &d->side[d->pair[step][0]],
+                               d->pair[step][1] < 0 ? NULL : &d->side[d->pair[step][1]] };
+    const eg_side *c = eg__draft_result(d, step);
+    double work = 1, terms = 0;
+    for (int q = 0; q < 2 && side[q]; q++) {
+        const eg_side *x = side[q], *y = side[!q];
+        double all = 1, alone = 1;
+        for (int k = 0; k < x->n; k++) {
+            const bool other = y && eg__label_at(y->label, y->n, x->label[k]) >= 0;
+            all *= (double)x->size[k];
+            if (!other && eg__label_at(c->label, c->n, x->label[k]) < 0)
+                alone *= (double)x->size[k];
+            else if (!q || !other)
+                work *= (double)x->size[k];
+        }
+        if (alone != 1) terms += all;
+    }
+    return (side[1] ? work : 0) + terms;
+}
+
+/* -- trees ------------------------------------------------------------------------------------ */
+size_t eg__tree_bytes(const eg_draft *d)
+{
+    size_t labels = 0;
+    for (int s = 0; s < d->steps; s++) labels += (size_t)eg__draft_result(d, s)->n;
+    return eg__up16(sizeof(eg_tree) + (size_t)d->steps * sizeof(eg_tree_step) +
+                    labels * sizeof(uint16_t));
+}
+/* The values of steps to keep in `most` bytes, so that the fewest multiply-adds are done again: the
+ * dearest by the byte first, then as many as fit. */
+static uint64_t kept_within(const eg_draft *d, const eg_tree *t, int64_t most)
+{
+    uint64_t kept = 0;
+    for (;;) {
+        int best = -1;
+        double dearest = -1;
+        for (int s = 0; s < t->steps - 1; s++) {
+            if (kept >> s & 1 || t->step[s].bytes > most) continue;
+            const double worth =
+                eg__draft_work(d, s) / (double)(t->step[s].bytes ? t->step[s].bytes : 1);
+            if (worth <= dearest) continue;
+            dearest = worth;
+            best = s;
+        }
+        if (best < 0) return kept;
+        kept |= (uint64_t)1 << best;
+        most -= t->step[best].bytes;
+    }
+}
+eg_tree *eg__tree(void *room, const eg_draft *d)
+{
+    eg_tree *t = room;
+    const int n = d->task->count;
+    const int64_t limit = d->task->order.keep_limit;
+    *t = (eg_tree){ .count = n,
+                    .steps = d->steps,
+                    .bytes = eg__tree_bytes(d),
+                    .searched = d->task->order.steps < 0 };
+    uint16_t *label = (uint16_t *)(void *)(t->step + t->steps);
+    int16_t first = 0;
+    for (int s = 0; s < t->steps; s++) {
+        const eg_side *c = eg__draft_result(d, s);
+        eg_tree_step *q = &t->step[s];
+        *q = (eg_tree_step){ .a = (int16_t)d->pair[s][0],
+                             .b = (int16_t)d->pair[s][1],
+                             .rank = (int16_t)c->n,
+                             .first = first,
+                             .bytes = eg__width[d->task->dtype] };
+        for (int side = 0; side < 2; side++)
+            q->operands |= d->pair[s][side] < n ? (uint64_t)1 << d->pair[s][side]
+                                                : t->step[d->pair[s][side] - n].operands;
+        for (int k = 0; k < c->n; k++) q->bytes *= c->size[k];
+        if (c->n) memcpy(label + first, c->label, (size_t)c->n * sizeof *label);
+        first = (int16_t)(first + c->n);
+    }
+    t->kept = limit == EG_OFF ? 0 : kept_within(d, t, limit ? limit : INT64_MAX);
+    return t;
+}
+void eg__tree_cotangents(const eg_tree *t, const eg_draft *d, uint64_t wanted, int (*pair)[2])
+{
+    eg_labelset set[EG_EINSUM_MAX], all;
+    double size[EG_LABEL_MAX] = { 0 };
+    uint64_t keep[EG_EINSUM_MAX];
+    int kept = 0;
+    draft_sets(d->task, d->side, &d->out, set, &all, size);
+    for (int s = 0; s < t->steps; s++) {
+        pair[s][0] = t->step[s].a;
+        pair[s][1] = t->step[s].b;
+        if (t->kept >> s & 1) keep[kept++] = t->step[s].operands;
+    }
+    eg__order_cotangents(t->count, set, &all, size, most_elements(d->task), wanted, kept, keep,
+                         pair);
 }
 
 /* Sets the axes of a step, one for each label of its operands and result, and returns their number,

@@ -18,7 +18,9 @@ typedef enum eg_key_kind {
     EG_KEY_BOUND_END = EG_KEY_BOUND + 31,
     EG_KEY_PROGRAM,  /* labels of operands and result, order: an eg_program; the last operand
                       * stands for the result */
-    EG_KEY_LABELS,   /* an einsum by labels: those of operands and result */
+    EG_KEY_LABELS,   /* an einsum by labels: those of operands and result … */
+    EG_KEY_ORDERED,  /* … with limits or an order */
+    EG_KEY_TREE,     /* an einsum by labels, and which cotangents are wanted: an eg_tree */
     EG_KEY_COTANGENT /* + i: the cotangent of operand i of an einsum by labels */
 } eg_key_kind;
 typedef struct eg_plan_key {

@@ -14,12 +14,15 @@ typedef struct labels {
     int out_rank;
     uint16_t label[];
 } labels;
-static const uint16_t *labels_of(const eg_tensor *y, int k)
+const uint16_t *eg__einsum_attr_labels(const void *attr) { return ((const labels *)attr)->label; }
+int64_t eg__einsum_limit(const eg_tensor *y) { return ((const labels *)y->attr)->limit; }
+const uint16_t *eg__einsum_labels_of(const eg_tensor *y, int k)
 {
     const uint16_t *l = ((const labels *)y->attr)->label;
     for (int j = 0; j < k; j++) l += y->in[j]->rank;
     return l;
 }
+static const uint16_t *labels_of(const eg_tensor *y, int k) { return eg__einsum_labels_of(y, k); }
 static const uint16_t *labels_out(const eg_tensor *y) { return labels_of(y, y->count); }
 
 static bool einsum_distinct(const uint16_t *label, int n)
@@ -70,14 +73,9 @@ eg_dtype eg__einsum_type(const eg_tensor *x)
 }
 
 /* -- the program: remembered, else planned ---------------------------------------------------- */
-typedef struct planning {
-    eg_labelled in[EG_EINSUM_MAX];
-    eg_contraction task;
-    eg_draft draft;
-} planning;
-static bool drafted(eg_ctx *cx, planning *p, int count, eg_tensor *const *x,
-                    const uint16_t *const *label, const eg_labelled *out,
-                    const eg_order_args *order)
+bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const *x,
+                        const uint16_t *const *label, const eg_labelled *out,
+                        const eg_order_args *order)
 {
     for (int k = 0; k < count; k++)
         p->in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, label[k] };
@@ -91,11 +89,21 @@ static void *room_for(eg_ctx *cx, const eg_plan_key *key, size_t bytes)
     void *room = key ? eg__plans_add(cx, key, bytes) : NULL;
     return room ? room : eg__alloc(cx, bytes);
 }
+static void put_order(eg_key_text *t, const eg_order_args *order)
+{
+    t->fits &= order->steps < 0 || order->path; /* else it is refused */
+    eg__key_put(t, sizeof order->limit, &order->limit);
+    eg__key_put(t, sizeof order->keep_limit, &order->keep_limit);
+    eg__key_put(t, sizeof order->steps, &order->steps);
+    eg__key_put(t, sizeof order->numbered, &order->numbered);
+    if (order->path && order->steps > 0)
+        eg__key_put(t, (size_t)order->steps * sizeof *order->path, order->path);
+}
 /* The program for an einsum that is evaluated without a call of its own: again, into a target, or
  * in a given order. NULL after an error. */
-static const eg_program *program_of(eg_ctx *cx, int count, eg_tensor *const *x,
-                                    const uint16_t *const *label, const eg_labelled *out,
-                                    const eg_order_args *order)
+const eg_program *eg__einsum_program(eg_ctx *cx, int count, eg_tensor *const *x,
+                                     const uint16_t *const *label, const eg_labelled *out,
+                                     const eg_order_args *order)
 {
     eg_tensor result = { .dtype = x[0]->dtype,
                          .rank = (uint8_t)out->rank,
@@ -104,20 +112,17 @@ static const eg_program *program_of(eg_ctx *cx, int count, eg_tensor *const *x,
     eg_tensor *all[EG_EINSUM_MAX + 1];
     eg_key_text t;
     t.length = 0;
-    t.fits = order->steps < 0 || order->path; /* else it is refused below */
+    t.fits = true;
     for (int k = 0; k <= count; k++) {
         all[k] = k < count ? x[k] : &result;
         eg__key_put(&t, all[k]->rank * sizeof **label, k < count ? label[k] : out->label);
     }
-    eg__key_put(&t, sizeof order->limit, &order->limit);
-    eg__key_put(&t, sizeof order->steps, &order->steps);
-    if (order->path && order->steps > 0)
-        eg__key_put(&t, (size_t)order->steps * sizeof *order->path, order->path);
+    put_order(&t, order);
     const eg_plan_key key = { EG_KEY_PROGRAM, count + 1, t.length, t.text, all };
     const eg_program *found = t.fits ? eg__plans_find(cx, &key) : NULL;
-    planning p;
+    eg_planning p;
     if (found) return found;
-    if (!drafted(cx, &p, count, x, label, out, order)) return NULL;
+    if (!eg__einsum_drafted(cx, &p, count, x, label, out, order)) return NULL;
     void *room = room_for(cx, t.fits ? &key : NULL, eg__program_bytes(&p.draft));
     return room ? eg__program(room, &p.draft) : NULL;
 }
@@ -139,6 +144,12 @@ bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int
     return true;
 }
 
+/* True if what the pairs make is kept for the gradient. */
+static bool is_network(const eg_ctx *cx, int count, eg_tensor *const *x)
+{
+    return count > 2 && cx->recording && eg__is_float(x[0]->dtype);
+}
+
 /* -- einsum: y[out] = Σ Π x_k,  dx_i = einsum(g, others -> labels of i) ----------------------- */
 static bool einsum_shape(eg_tensor *y)
 {
@@ -154,35 +165,22 @@ static bool einsum_forward(eg_tensor *y)
     const labels *l = y->attr;
     const eg_call *c = eg__call_saved(y);
     const uint16_t *label[EG_EINSUM_MAX];
+    if (c && c->x) return einsum_run(y->cx, c->program, c->count, c->x, y->data, false);
     if (c) return einsum_run(y->cx, c->program, y->count, y->in, y->data, false);
+    if (is_network(y->cx, y->count, y->in) && !eg__network_save(y)) return false;
     for (int k = 0; k < y->count; k++) label[k] = labels_of(y, k);
-    const eg_program *p = program_of(y->cx, y->count, y->in, label,
-                                     &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
-                                     &(eg_order_args){ .limit = l->limit, .steps = -1 });
+    const eg_program *p = eg__einsum_program(
+        y->cx, y->count, y->in, label, &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
+        &(eg_order_args){ .limit = l->limit, .steps = -1 });
     return p && einsum_run(y->cx, p, y->count, y->in, y->data, false);
 }
-/* The einsum of g and the other operands. A label that operand i alone has is stretched
+/* What `in` makes with the labels of operand i. A label that operand i alone has is stretched
  * afterwards, and one that it repeats is put on the diagonal. */
-static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
+static eg_tensor *cotangent_of(const eg_tensor *y, int i, const eg_plan_key *key, int n,
+                               eg_tensor *const *in, const uint16_t *const *label)
 {
-    const labels *l = y->attr;
     const uint16_t *mine = labels_of(y, i);
-    const eg_order_args order = { .limit = l->limit, .steps = -1 };
-    eg_tensor *x = y->in[i], *in[EG_EINSUM_MAX];
-    const uint16_t *label[EG_EINSUM_MAX];
-    int n = 0;
-    in[n] = g;
-    label[n++] = labels_out(y);
-    for (int k = 0; k < y->count; k++)
-        if (k != i) {
-            in[n] = y->in[k];
-            label[n++] = labels_of(y, k);
-        }
-    const eg_plan_key w = { EG_KEY_COTANGENT + i, n, y->attr_size - sizeof *l, l->label, in };
-    if (!eg__check_all(y->cx, "einsum", n, in)) return eg__poison(y->cx);
-    eg_tensor *again = n > 1 && !l->limit ? eg__einsum_lookup(y->cx, &w) : NULL;
-    if (again) return again;
-
+    const eg_tensor *x = y->in[i];
     /* operand i's labels without repeats: those that others know, and all */
     uint16_t have[EG_RANK_MAX], all[EG_RANK_MAX];
     int64_t dim[EG_RANK_MAX];
@@ -197,22 +195,39 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
                 break;
             }
     }
-    if (nhave == nall)
-        return eg__einsum_keyed(n > 1 ? &w : NULL, &order, n, in, label, x->rank, mine);
-    eg_tensor *dx = eg__einsum_limited(&order, n, in, label, nhave, have);
+    if (nhave == nall) return eg__einsum_keyed(key, &eg__any_order, n, in, label, x->rank, mine);
+    eg_tensor *dx = eg__einsum(n, in, label, nhave, have);
     for (int k = 0; k < nall; k++)
         if (eg__label_at(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
     dx = eg_expand_n(dx, nall, dim);
     return nall == x->rank ? dx : eg__einsum(1, &dx, (const uint16_t *[]){ all }, x->rank, mine);
+}
+eg_tensor *eg__einsum_cotangent(const eg_tensor *y, int i, eg_tensor *const *in,
+                                const uint16_t *const *label)
+{
+    return cotangent_of(y, i, NULL, 2, in, label);
+}
+/* Of one or two operands: the einsum of g and the other operand. */
+static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    if (y->count > 2) return eg__network_cotangent(y, g, i);
+    const labels *l = y->attr;
+    const int n = y->count, other = 1 - i;
+    eg_tensor *const in[] = { g, n > 1 ? y->in[other] : NULL };
+    const uint16_t *const label[] = { labels_out(y), n > 1 ? labels_of(y, other) : NULL };
+    const eg_plan_key w = { EG_KEY_COTANGENT + i, n, y->attr_size - sizeof *l, l->label, in };
+    if (!eg__check_all(y->cx, "einsum", n, in)) return eg__poison(y->cx);
+    eg_tensor *again = n > 1 ? eg__einsum_lookup(y->cx, &w) : NULL;
+    return again ? again : cotangent_of(y, i, n > 1 ? &w : NULL, n, in, label);
 }
 
 /* Σ_i einsum(x_1 … dx_i … x_n): linear in each operand */
 static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     const labels *l = y->attr;
-    const eg_order_args order = { .limit = l->limit, .steps = -1 };
-    const uint16_t *label[EG_EINSUM_MAX];
-    eg_tensor *in[EG_EINSUM_MAX], *sum = NULL;
+    const uint16_t *label[2];
+    eg_tensor *in[2], *sum = NULL;
+    if (y->count > 2) return eg__network_tangent(y, dx);
     for (int k = 0; k < y->count; k++) {
         in[k] = y->in[k];
         label[k] = labels_of(y, k);
@@ -220,8 +235,7 @@ static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)
     for (int i = 0; i < y->count; i++) {
         if (!dx[i]) continue;
         in[i] = dx[i];
-        eg_tensor *part =
-            eg__einsum_limited(&order, y->count, in, label, l->out_rank, labels_out(y));
+        eg_tensor *part = eg__einsum(y->count, in, label, l->out_rank, labels_out(y));
         in[i] = y->in[i];
         sum = sum ? eg__add(sum, part) : part;
     }
@@ -318,11 +332,13 @@ eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, si
                        int count, eg_tensor *const *x, const uint16_t *const *label,
                        const eg_labelled *out, const eg_order_args *order)
 {
-    planning p;
-    if (!drafted(cx, &p, count, x, label, out, order)) return NULL;
+    eg_planning p;
+    if (!eg__einsum_drafted(cx, &p, count, x, label, out, order)) return NULL;
+    const bool tree = count > 2 && eg__is_float(x[0]->dtype);
     const size_t sizes = (size_t)out->rank * sizeof *out->dim,
                  at_attr = eg__up16(sizeof(eg_call) + 2 * sizes),
-                 at_program = eg__up16(at_attr + size);
+                 at_tree = eg__up16(at_attr + size),
+                 at_program = at_tree + (tree ? eg__tree_bytes(&p.draft) : 0);
     char *room = room_for(cx, what, at_program + eg__program_bytes(&p.draft));
     if (!room) return NULL;
     eg_call *c = (eg_call *)(void *)room;
@@ -332,6 +348,7 @@ eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, si
                     .stride = dim + out->rank,
                     .attr_size = size,
                     .attr = memcpy(room + at_attr, attr, size),
+                    .tree = tree ? eg__tree(room + at_tree, &p.draft) : NULL,
                     .program = eg__program(room + at_program, &p.draft) };
     if (sizes) memcpy(dim, out->dim, sizes);
     if (sizes) memcpy(dim + out->rank, out->stride, sizes);
@@ -355,11 +372,15 @@ eg_tensor *eg__einsum_limited(const eg_order_args *how, int count, eg_tensor *co
 {
     return eg__einsum_keyed(NULL, how, count, x, label, out_rank, out);
 }
+static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, int count, eg_tensor *const *x)
+{
+    return (c->tree && cx->recording ? eg__network_apply : eg__call_apply)(
+        cx, &einsum_op, c, c->attr, c->attr_size, count, x);
+}
 eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_plan_key *what)
 {
     const eg_call *c = eg__plans_find(cx, what);
-    return c ? eg__call_apply(cx, &einsum_op, c, c->attr, c->attr_size, what->count, what->x)
-             : NULL;
+    return c ? einsum_apply(cx, c, what->count, what->x) : NULL;
 }
 /* A single operand whose axes only change places becomes a view. Else the call is looked up, or
  * planned; an order of its own is planned without being remembered as a call. */
@@ -395,33 +416,34 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, i
     l->limit = how->limit;
     l->out_rank = out_rank;
 
-    const bool any = !how->limit && !how->path && how->steps < 0;
-    const eg_plan_key by_labels = { EG_KEY_LABELS, count, letters, l->label, x };
-    eg_tensor *again = any && !what ? eg__einsum_lookup(cx, &by_labels) : NULL;
+    const bool any = !how->limit && !how->keep_limit && !how->path && how->steps < 0;
+    eg_key_text ordered;
+    ordered.length = 0;
+    ordered.fits = true;
+    if (!any) {
+        put_order(&ordered, how);
+        eg__key_put(&ordered, letters, l->label);
+    }
+    const eg_plan_key by_labels =
+        any ? (eg_plan_key){ EG_KEY_LABELS, count, letters, l->label, x }
+            : (eg_plan_key){ EG_KEY_ORDERED, count, ordered.length, ordered.text, x };
+    eg_tensor *again = ordered.fits && !(any && what) ? eg__einsum_lookup(cx, &by_labels) : NULL;
     if (again) return again;
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     /* refuses */
     if (!eg__einsum_layout(count, x, label, out_rank, out, dim, stride))
         return eg_apply(&einsum_op, l, size, count, x);
     const eg_labelled to = { out_rank, dim, stride, out };
-    if (any) {
-        const eg_call *c =
-            eg__call_plan(cx, what ? what : &by_labels, l, size, count, x, label, &to, how);
-        return c ? eg__call_apply(cx, &einsum_op, c, l, size, count, x) : eg__poison(cx);
-    }
-    const eg_call brief = { .rank = out_rank,
-                            .dim = dim,
-                            .stride = stride,
-                            .program = program_of(cx, count, x, label, &to, how) };
-    return brief.program ? eg__call_apply(cx, &einsum_op, &brief, l, size, count, x)
-                         : eg__poison(cx);
+    const eg_plan_key *key = any && what ? what : ordered.fits ? &by_labels : NULL;
+    const eg_call *c = eg__call_plan(cx, key, l, size, count, x, label, &to, how);
+    return c ? einsum_apply(cx, c, count, x) : eg__poison(cx);
 }
 
 bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count,
                      eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out)
 {
     const eg_program *p =
-        program_of(target->cx, count, x, label,
-                   &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
+        eg__einsum_program(target->cx, count, x, label,
+                           &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
     return p && einsum_run(target->cx, p, count, x, target->data, add);
 }

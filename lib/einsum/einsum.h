@@ -2,6 +2,7 @@
  *
  *   strings.c  the public einsum: a string and tensors in, labels out; options
  *   einsum.c   the row: labels in, one tensor out; its rule is einsum again
+ *   network.c  three and more operands: what is kept for the gradient, and the gradient
  *   expand.c   stretching axes, whose adjoint is a sum
  *   affine.c   a product and a bias in one node
  *   plan.c     eg_plan: a planned einsum that no context owns
@@ -72,6 +73,28 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
 /* In a row's shape(): declares y as the einsum of its first `count` operands. */
 bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
                       const uint16_t *out);
+/* A contraction of tensors, drafted. */
+typedef struct eg_planning {
+    eg_labelled in[EG_EINSUM_MAX];
+    eg_contraction task;
+    eg_draft draft;
+} eg_planning;
+/* Drafts the contraction of x. False after an error. */
+bool eg__einsum_drafted(eg_ctx *, eg_planning *, int count, eg_tensor *const *x,
+                        const uint16_t *const *label, const eg_labelled *out,
+                        const eg_order_args *);
+/* The program of an einsum, remembered or planned; valid until the next eg__plans_add. NULL after
+ * an error. */
+const eg_program *eg__einsum_program(eg_ctx *, int count, eg_tensor *const *x,
+                                     const uint16_t *const *label, const eg_labelled *out,
+                                     const eg_order_args *);
+/* The labels of operand k of a node that einsum made; k = count: of its result. */
+const uint16_t *eg__einsum_labels_of(const eg_tensor *y, int k);
+const uint16_t *eg__einsum_attr_labels(const void *attr); /* operand 1's, and so on */
+int64_t eg__einsum_limit(const eg_tensor *y);             /* .limit of the call */
+/* Returns the einsum of two tensors that is the cotangent of operand i of y. */
+eg_tensor *eg__einsum_cotangent(const eg_tensor *y, int i, eg_tensor *const *in,
+                                const uint16_t *const *label);
 /* "ij,jk->ik" of a node that einsum made; NULL of others, or if there is no room. */
 const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room);
 
@@ -82,6 +105,9 @@ typedef struct eg_call {
     size_t attr_size;
     const void *attr; /* of the node */
     const eg_program *program;
+    const eg_tree *tree; /* of three floats and more; else NULL */
+    int count;           /* x: what the program reads, where it is not the node's operands; */
+    eg_tensor *const *x; /* else NULL */
 } eg_call;
 /* Plans a call and remembers it under its key, if that is not NULL. NULL after an error. */
 eg_call *eg__call_plan(eg_ctx *, const eg_plan_key *, const void *attr, size_t size, int count,
@@ -96,4 +122,15 @@ static inline const eg_call *eg__call_saved(const eg_tensor *y)
 {
     return y->saved ? *(const eg_call *const *)y->saved : NULL;
 }
+
+/* -- network.c -------------------------------------------------------------------------------- */
+/* eg__call_apply that keeps values for the gradient: while the context records, of calls that have
+ * a tree. */
+eg_tensor *eg__network_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,
+                             size_t attr_size, int count, eg_tensor *const *);
+/* In forward(): y is a network of which nothing is kept. False after an error. */
+bool eg__network_save(eg_tensor *y);
+/* The rule and the jvp of three operands and more. */
+eg_tensor *eg__network_cotangent(eg_tensor *y, eg_tensor *g, int i);
+eg_tensor *eg__network_tangent(eg_tensor *y, eg_tensor *const *dx);
 #endif

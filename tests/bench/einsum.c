@@ -412,7 +412,7 @@ static double operations(const contraction *c)
         for (int a = 0; a < c->out.rank; a++)
             out.bits[c->out.letter[a] / 64] |= (uint64_t)1 << c->out.letter[a] % 64;
         for (int l = 0; l < 128; l++) size[l] = (double)c->size[l];
-        return eg__order(c->count, set, &out, size, 0, pairs, &cost) ? cost.flops : 0;
+        return eg__order(c->count, set, &out, size, 0, pairs, &cost) ? cost.work : 0;
     }
     double n = 1;
     bool summed = false;

@@ -1,0 +1,347 @@
+/* test_network.c: an einsum of three and more operands is its pairs: values, gradients and tangents
+ * are those of the same network written as pairs, for no more multiply-adds, and with all gradients
+ * for at most three forwards. */
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include <math.h>
+#include <string.h>
+#include "tests.h"
+
+static eg_ctx *cx;
+static void setup(void) { cx = eg_open(.dtype = EG_F64, .seed = 3); }
+static void teardown(void)
+{
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
+GROUP("network", .setup = setup, .teardown = teardown, .timeout = 300)
+
+/* -- networks --------------------------------------------------------------------------------- */
+static uint64_t state;
+static int draw(int n)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (int)((state >> 33) % (uint64_t)n);
+}
+enum { MOST = 24, LETTERS = 52, AXES = 9 };
+typedef struct net {
+    int n;
+    char term[MOST][AXES + 1], out[AXES + 1];
+    int64_t size[LETTERS];
+} net;
+static char letter(int k) { return (char)(k < 26 ? 'a' + k : 'A' + k - 26); }
+static int number(char c) { return c >= 'a' ? c - 'a' : c - 'A' + 26; }
+static void put(char *term, int k)
+{
+    const size_t n = strlen(term);
+    if (n < AXES) {
+        term[n] = letter(k);
+        term[n + 1] = 0;
+    }
+}
+typedef enum shape { CHAIN, RING, TREE, STAR, COMB, RANDOM, SHAPES } shape;
+/* chain ab,bc,cd->ad; ring ab,bc,ca->; a binary tree of edges; star: one letter that all share, and
+ * one of each alone; comb: a chain whose links have a letter of the result each */
+static net network(shape s, int n, int size)
+{
+    net q = { .n = n };
+    for (int k = 0; k < LETTERS; k++) q.size[k] = size + (size > 2 ? draw(3) : 0);
+    for (int k = 0; k < n; k++) {
+        if (s == CHAIN || s == COMB || s == RING) {
+            put(q.term[k], k);
+            put(q.term[k], s == RING && k == n - 1 ? 0 : k + 1);
+        }
+        if (s == COMB && k % 6 == 0) {
+            put(q.term[k], 30 + k / 6);
+            put(q.out, 30 + k / 6);
+        }
+        if (s == TREE) {
+            put(q.term[k], k);
+            if (2 * k + 1 < n) put(q.term[k], 2 * k + 1);
+            if (2 * k + 2 < n) put(q.term[k], 2 * k + 2);
+        }
+        if (s == STAR) {
+            put(q.term[k], 51);
+            put(q.term[k], k);
+        }
+    }
+    if (s == CHAIN || s == TREE) put(q.out, 0);
+    if (s == CHAIN) put(q.out, n);
+    if (s == STAR) put(q.out, 51);
+    for (int k = 0; s == RANDOM && k < n + 2; k++) {
+        const int holders = draw(8) == 0 ? 1 : draw(4) ? 2 : 3;
+        q.size[k] = 1 + draw(size);
+        for (int h = 0; h < holders; h++) put(q.term[draw(n)], k); /* a letter may repeat */
+        bool held = false;
+        for (int t = 0; t < n; t++) held |= strchr(q.term[t], letter(k)) != NULL;
+        if (held && draw(5) == 0 && strlen(q.out) < 5) put(q.out, k);
+    }
+    return q;
+}
+static const char *spec_of(const net *q)
+{
+    static char spec[MOST * (AXES + 1) + 16];
+    char *s = spec;
+    for (int k = 0; k < q->n; k++) s += sprintf(s, "%s%s", k ? "," : "", q->term[k]);
+    sprintf(s, "->%s", q->out);
+    return spec;
+}
+/* Operands: some permuted, some expanded along an axis, some slices. */
+static void operands(const net *q, eg_dtype dtype, bool odd, eg_tensor **x)
+{
+    for (int k = 0; k < q->n; k++) {
+        int64_t dim[AXES], small[AXES];
+        const int rank = (int)strlen(q->term[k]), how = odd ? draw(5) : 0;
+        for (int r = 0; r < rank; r++) small[r] = dim[r] = q->size[number(q->term[k][r])];
+        if (how == 1 && rank) small[draw(rank)] = 1;
+        x[k] = dtype == EG_I64
+                   ? eg_randint_n(cx, -3, 4, rank, small)
+                   : eg_uniform_n(cx, dtype == EG_C128 ? EG_F64 : dtype, -1, 1, rank, small);
+        if (dtype == EG_C128) x[k] = eg_complex(x[k], eg_square(x[k]));
+        x[k] = eg_expand_n(x[k], rank, dim);
+        if (how == 2 && rank) x[k] = eg_flip_axis(x[k], draw(rank));
+        if (how == 3 && rank > 1)
+            x[k] = eg_transpose(eg_contiguous(eg_transpose(x[k], 0, rank - 1)), 0, rank - 1);
+    }
+}
+/* The same from left to right, as pairs. */
+static eg_tensor *as_pairs(const net *q, eg_tensor *const *x)
+{
+    char have[64];
+    eg_tensor *y = x[0];
+    strcpy(have, q->term[0]);
+    for (int k = 1; k < q->n; k++) {
+        char left[64] = "", spec[256];
+        for (int from = 0; from < 2; from++)
+            for (const char *c = from ? q->term[k] : have; *c; c++) {
+                bool needed = strchr(q->out, *c) != NULL;
+                for (int later = k + 1; later < q->n; later++)
+                    needed |= strchr(q->term[later], *c) != NULL;
+                if (needed && !strchr(left, *c)) strncat(left, c, 1);
+            }
+        sprintf(spec, "%s,%s->%s", have, q->term[k], k == q->n - 1 ? q->out : left);
+        y = eg_einsum(spec, y, x[k]);
+        strcpy(have, left);
+    }
+    return y;
+}
+static double work(void) { return (double)eg_stats(cx).multiply_adds; }
+static double allowed(eg_dtype dtype) { return dtype == EG_F32 ? 2e-4 : 1e-11; }
+
+/* -- the same as pairs ------------------------------------------------------------------------ */
+LOOP_TEST(random_networks_are_their_pairs, 4)
+{
+    static const eg_dtype dtypes[] = { EG_F64, EG_F32, EG_C128, EG_I64 };
+    const eg_dtype dtype = dtypes[_i];
+    state = 11 + (uint64_t)_i;
+    for (int number_of = 0; number_of < 160 / SLOWER; number_of++) {
+        const eg_mark m = eg_push(cx);
+        const net q = network(RANDOM, 3 + draw(10), 3);
+        eg_tensor *x[MOST], *some[MOST], *dx[MOST], *want[MOST];
+        operands(&q, dtype, true, x);
+        eg_tensor *y = eg_einsum_n(spec_of(&q), q.n, x), *z = as_pairs(&q, x);
+        ck_assert_msg(eg_ok(y) && eg_ok(z), "%s: %s", spec_of(&q), eg_error(cx));
+        if (dtype == EG_C128) {
+            eg_assert_close(eg_real(y), eg_real(z), 1e-12);
+            eg_assert_close(eg_imag(y), eg_imag(z), 1e-12);
+        } else
+            eg_assert_close(y, z, dtype == EG_I64 ? 0 : allowed(dtype));
+        if (dtype == EG_F64 || dtype == EG_F32) {
+            eg_tensor *g = eg_uniform_n(cx, dtype, -1, 1, eg_rank(y), eg_dims(y));
+            int wanted = 0;
+            for (int k = 0; k < q.n; k++)
+                if (draw(3) || (k == q.n - 1 && !wanted)) some[wanted++] = x[k];
+            ck_assert_int_eq(eg_grad(y, g, wanted, some, dx), 0);
+            ck_assert_int_eq(eg_grad(z, g, wanted, some, want), 0);
+            for (int k = 0; k < wanted; k++) eg_assert_close(dx[k], want[k], allowed(dtype));
+            for (int k = 0; k < wanted; k++)
+                want[k] = eg_uniform_n(cx, dtype, -1, 1, eg_rank(some[k]), eg_dims(some[k]));
+            eg_assert_close(eg_jvp(y, wanted, some, want), eg_jvp(z, wanted, some, want),
+                            allowed(dtype));
+        }
+        eg_pop(cx, m);
+    }
+}
+
+typedef struct problem {
+    net q;
+    int64_t keep;
+} problem;
+static eg_tensor *einsum_of(void *user, eg_tensor *const *x)
+{
+    const problem *p = user;
+    return eg_einsum_n(spec_of(&p->q), p->q.n, x);
+}
+LOOP_TEST(second_derivatives_of_random_networks, 4)
+{
+    state = 400 + (uint64_t)_i;
+    for (int k = 0; k < 8 / SLOWER + 1; k++) {
+        const eg_mark m = eg_push(cx);
+        problem p = { .q = network(RANDOM, 3 + draw(4), 3) };
+        eg_tensor *x[MOST];
+        operands(&p.q, EG_F64, true, x);
+        const eg_report *r = eg_gradcheck(.f = einsum_of, .user = &p, .count = p.q.n, .xs = x,
+                                          .order = 2, .directions = 2, .atol = 1e-7);
+        ck_assert_msg(r != NULL, "'%s': %s", spec_of(&p.q), eg_error(cx));
+        for (int i = 0; i < p.q.n; i++)
+            ck_assert_msg(r->passed || r->input[i] == EG_ZERO || r->input[i] == EG_RIGHT,
+                          "'%s': %s", spec_of(&p.q), r->text);
+        eg_pop(cx, m);
+    }
+}
+
+/* -- counted ---------------------------------------------------------------------------------- */
+LOOP_TEST(all_gradients_cost_two_forwards, SHAPES)
+{
+    state = 77 + (uint64_t)_i;
+    for (int n = 3; n <= MOST; n++) {
+        const eg_mark m = eg_push(cx);
+        const net q = network((shape)_i, _i == RANDOM && n > 14 ? 14 : n,
+                              _i == RANDOM ? 3
+                              : _i == TREE ? 2
+                                           : 4);
+        eg_tensor *x[MOST], *dx[MOST];
+        operands(&q, n % 2 ? EG_F64 : EG_F32, false, x);
+        eg_nograd(cx, true);
+        double start = work();
+        eg_tensor *quiet = eg_einsum_n(spec_of(&q), q.n, x);
+        const double bare = work() - start;
+        eg_nograd(cx, false);
+        start = work();
+        eg_tensor *y = eg_einsum_n(spec_of(&q), q.n, x);
+        const double forward = work() - start;
+        eg_tensor *g = eg_ones_like(y);
+        start = work();
+        ck_assert_int_eq(eg_grad(y, g, q.n, x, dx), 0);
+        const double gradient = work() - start;
+        ck_assert_msg(forward == bare, "%s: %g while recording, else %g", spec_of(&q), forward,
+                      bare);
+        ck_assert_msg(gradient <= 2 * forward, "%s: gradients %g, forward %g", spec_of(&q),
+                      gradient, forward);
+        start = work();
+        eg_tensor *z = as_pairs(&q, x);
+        ck_assert_int_eq(eg_grad(z, g, q.n, x, dx), 0);
+        ck_assert_msg(forward + gradient <= work() - start, "%s: %g, as pairs %g", spec_of(&q),
+                      forward + gradient, work() - start);
+        /* recording changes no bit */
+        ck_assert(memcmp(eg_raw(eg_contiguous(quiet), NULL), eg_raw(eg_contiguous(y), NULL),
+                         (size_t)eg_size(y) * (n % 2 ? 8 : 4)) == 0);
+        eg_pop(cx, m);
+    }
+}
+/* One gradient of a chain of matrices between vectors takes matrix times vector only, whatever
+ * order the forward had. */
+TEST(one_gradient_takes_the_tree_that_is_cheapest_for_it)
+{
+    const int path[3][2] = { { 1, 2 }, { 0, 2 }, { 0, 1 } }; /* the product of the matrices first */
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 50), eg_normal(cx, 0, 1, 50, 50),
+                       eg_normal(cx, 0, 1, 50, 50), eg_normal(cx, 0, 1, 50) };
+    eg_tensor *y = eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                                     .spec = "a,ab,bc,c->",
+                                                     .count = 4,
+                                                     .operands = x,
+                                                     .path = path,
+                                                     .steps = 3 });
+    eg_tensor *dx[4], *all[4];
+    double start = work();
+    ck_assert_int_eq(eg_grad(y, NULL, 1, x, dx), 0);
+    /* its value A B is kept: one product with c, one with g */
+    ck_assert_double_eq(work() - start, 50 * 50 + 50);
+    start = work();
+    ck_assert_int_eq(eg_grad(y, NULL, 1, x + 1, dx + 1), 0);
+    ck_assert_double_le(work() - start, 2 * 50 * 50 + 50);
+    start = work();
+    ck_assert_int_eq(eg_grad(y, NULL, 4, x, all), 0);
+    /* not the 2 · 50³ of the path */
+    ck_assert_double_le(work() - start, 6 * 50 * 50 + 200);
+    eg_assert_close(all[0], dx[0], 1e-13);
+    eg_assert_close(all[1], dx[1], 1e-13);
+}
+TEST(second_order_costs_a_few_forwards)
+{
+    state = 5;
+    const net q = network(CHAIN, 16, 8);
+    eg_tensor *x[MOST], *v[MOST], *hv[MOST], *dx[MOST];
+    operands(&q, EG_F64, false, x);
+    for (int k = 0; k < q.n; k++) v[k] = eg_ones_like(x[k]);
+    double start = work();
+    eg_tensor *y = eg_einsum_n(spec_of(&q), q.n, x), *loss = eg_sum(NULL, eg_square(y));
+    const double forward = work() - start;
+    start = work();
+    ck_assert_int_eq(eg_hvp(loss, q.n, x, v, hv), 0);
+    /* 2 for the gradient, 2 for y's tangent, and two for each of the gradient's three products */
+    ck_assert_double_le(work() - start, 10 * forward);
+    start = work();
+    ck_assert_int_eq(eg_grad(loss, NULL, q.n, x, dx), 0);
+    eg_tensor *sum = NULL;
+    for (int k = 0; k < q.n; k++) {
+        eg_tensor *s = eg_sum(NULL, dx[k]);
+        sum = sum ? eg_add(sum, s) : s;
+    }
+    ck_assert_int_eq(eg_grad(sum, NULL, q.n, x, dx), 0);
+    ck_assert_double_le(work() - start, 12 * forward);
+    for (int k = 0; k < q.n; k++) eg_assert_close(dx[k], hv[k], 1e-10);
+}
+
+/* -- what is kept ----------------------------------------------------------------------------- */
+static eg_tensor *chain_of(void *user, eg_tensor *const *x) { return eg_einsum_n(user, 4, x); }
+TEST(values_are_kept_only_while_recording)
+{
+    enum { N = 64 };
+    char spec[] = "ab,bc,cd,de->ae";
+    eg_tensor *x[4], *dx[4], *want[4];
+    for (int k = 0; k < 4; k++) x[k] = eg_normal(cx, 0, 1, N, N);
+    const size_t one = N * N * sizeof(double);
+    size_t before = eg_stats(cx).used;
+    eg_tensor *y = eg_einsum_n(spec, 4, x);
+    ck_assert_uint_ge(eg_stats(cx).used - before, 3 * one);
+    ck_assert_int_eq(eg_grad(y, eg_ones_like(y), 4, x, want), 0);
+    before = eg_stats(cx).used;
+    eg_tensor *z = eg_checkpoint(chain_of, spec, 4, x);
+    ck_assert_uint_lt(eg_stats(cx).used - before, 2 * one);
+    ck_assert_int_eq(eg_grad(z, eg_ones_like(z), 4, x, dx), 0);
+    for (int k = 0; k < 4; k++) eg_assert_close(dx[k], want[k], 0);
+    eg_nograd(cx, true);
+    before = eg_stats(cx).used;
+    eg_einsum_n(spec, 4, x);
+    ck_assert_uint_lt(eg_stats(cx).used - before, 2 * one);
+    eg_nograd(cx, false);
+    const eg_mark m = eg_push(cx);
+    before = eg_stats(cx).used;
+    eg_einsum_n(spec, 4, x);
+    eg_pop(cx, m);
+    ck_assert_uint_le(eg_stats(cx).used, before);
+}
+TEST(gradients_have_the_same_bits_for_any_threads)
+{
+    state = 9;
+    for (int n = 3; n < 12; n += 4) {
+        const net q = network(CHAIN, n, 90);
+        eg_tensor *x[MOST], *dx[MOST], *first[MOST] = { NULL };
+        operands(&q, EG_F32, false, x);
+        for (int turn = 0; turn < 6; turn++) {
+            eg_threads(cx, 1 + turn % 3);
+            eg_tensor *y = eg_einsum_n(spec_of(&q), n, x), *g = eg_ones_like(y);
+            eg_nograd(cx, turn > 2); /* whether the gradient is recorded changes nothing either */
+            ck_assert_int_eq(eg_grad(y, g, n, x, dx), 0);
+            eg_nograd(cx, false);
+            for (int k = 0; k < n; k++) {
+                if (!first[k]) first[k] = dx[k];
+                ck_assert(memcmp(eg_raw(eg_contiguous(first[k]), NULL),
+                                 eg_raw(eg_contiguous(dx[k]), NULL),
+                                 (size_t)eg_size(x[k]) * sizeof(float)) == 0);
+            }
+        }
+    }
+}
+TEST(an_operand_that_changed_is_noticed)
+{
+    eg_tensor *x[] = { eg_ones(cx, 2, 3), eg_ones(cx, 3, 4), eg_ones(cx, 4, 5) }, *dx[3];
+    eg_tensor *y = eg_einsum_n("ab,bc,cd->ad", 3, x), *g = eg_ones_like(y);
+    eg_fill(x[0], 7);
+    ck_assert_int_eq(eg_grad(y, g, 1, x, dx), 0); /* needs the others only */
+    ck_assert_double_eq(eg_get(dx[0], 0, 0), 4 * 5);
+    ck_assert_int_ne(eg_grad(y, g, 1, x + 2, dx), 0);
+    eg_assert_error(cx, "operand 1 of einsum");
+}
