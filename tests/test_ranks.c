@@ -423,7 +423,7 @@ TEST(a_launcher_without_mpi_is_refused)
 }
 
 /* -- steps of a model -------------------------------------------------------------------------- */
-enum { EXAMPLES = 45, LENGTH = 5, CLASSES = 7, STEPS = 3 };
+enum { EXAMPLES = 45, PLACES = 5, CLASSES = 7, STEPS = 3 };
 typedef struct lesson {
     int threads, leaves, ranks;
     bool fails;        /* block 9 does */
@@ -440,15 +440,15 @@ typedef struct pupil {
 static eg_tensor *lesson_loss(void *user, eg_ctx *own, int64_t from, int64_t to, int64_t *count)
 {
     const pupil *p = user;
-    int32_t token[EXAMPLES * LENGTH], target[EXAMPLES * LENGTH];
-    const int64_t n = (to - from) * LENGTH, dims[] = { to - from, LENGTH };
+    int32_t token[EXAMPLES * PLACES], target[EXAMPLES * PLACES];
+    const int64_t n = (to - from) * PLACES, dims[] = { to - from, PLACES };
     p->l->blocks++;
     if (p->l->fails && from == 27) return eg_fail(own, "a sentence of block 9");
     *count = 0;
     for (int64_t k = 0; k < n; k++) {
         token[k] =
-            (int32_t)((uint64_t)(from * LENGTH + k) * 2654435769u % 4294967296u >> 20) % CLASSES;
-        target[k] = k % 7 == 3 ? -1 : (token[k] + 1) % CLASSES;
+            (int32_t)((uint64_t)(from * PLACES + k) * 2654435769u % 4294967296u >> 20) % CLASSES;
+        target[k] = (from * PLACES + k) % 7 == 3 ? -1 : (token[k] + 1) % CLASSES;
         *count += target[k] >= 0;
     }
     eg_tensor *logits =
@@ -464,7 +464,7 @@ static int lesson_body(void *user, const eg_ranks_table *table)
     eg_ctx *own = eg_open(.threads = l->threads, .seed = 5);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
     eg_params *params = eg_params_open(own);
-    l->net[p.rank] = eg_transformer_new(.params = params, .vocabulary = CLASSES, .length = LENGTH,
+    l->net[p.rank] = eg_transformer_new(.params = params, .vocabulary = CLASSES, .length = PLACES,
                                         .layers = 1, .d_model = 16, .heads = 2, .dropout = 0.2);
     eg_opt *opt = eg_adam(params, .lr = 1e-2, .clip_norm = 0.5);
     uint64_t h = 14695981039346656037u;

@@ -6,7 +6,7 @@
  * recorded in the group's context. */
 #ifndef EINGRAD_RANKS_H
 #define EINGRAD_RANKS_H
-#include <eingrad/grad.h>
+#include <eingrad/core.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -148,7 +148,8 @@ EG_API eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *);
  * the same dxs, mean and counted, with the bits that one rank would compute. The loss is called for
  * the blocks of this rank alone. An error on one rank is one of all. ranks NULL: alone. Refused
  * beside what eg_grad_over refuses: xs of two dtypes, a context other than the group's. */
-EG_API int eg_ranks_grad_over(eg_ranks *, const eg_grad_over_args *);
+struct eg_grad_over_args; /* grad.h */
+EG_API int eg_ranks_grad_over(eg_ranks *, const struct eg_grad_over_args *);
 
 #ifndef __cplusplus
 #define eg_ranks_open(...) \

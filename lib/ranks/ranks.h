@@ -1,6 +1,7 @@
 /* ranks.h: what the files of lib/ranks share. Other folders use <eingrad/ranks.h>. */
 #ifndef EG_RANKS_H
 #define EG_RANKS_H
+#include <eingrad/grad.h>
 #include <eingrad/ranks.h>
 
 struct eg_ranks {
