@@ -31,11 +31,11 @@ typedef struct eg_einsum_args {
     /* bytes of the largest result between two steps, in the gradient too; EG_OFF: none */
     int64_t limit;
 } eg_einsum_args;
-/* out: an operand in the same memory is read as it was (the result then goes through a copy); bumps
- * the version, as eg_assign does. Refused: out while the context records (it would have no
- * history), with elements that share their place, of another shape or dtype; a path of other length
- * or with a place that does not exist; a limit that no order found keeps (the message has both
- * numbers). */
+/* The contraction of a string with these options. .out: an operand in the same memory is read as it
+ * was (the result then goes through a copy); bumps the version, as eg_assign does. Refused: out
+ * while the context records (it would have no history), with elements that share their place, of
+ * another shape or dtype; a path of other length or with a place that does not exist; a limit that
+ * no order found keeps (the message has both numbers). */
 EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
 /* sum over the letters that are not in the output, integers and bool in i64; a change of order
  * alone is a view */
@@ -350,6 +350,7 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
     }
 #define eg_einsum(spec, ...) \
     eg_einsum_n((spec), EG_XS_(__VA_ARGS__)) /* operands counted and type-checked               */
+/* writes the result into out_ and returns it */
 #define eg_einsum_to(out_, spec, ...) \
     eg_einsum_with(                   \
         &(eg_einsum_args){ sizeof(eg_einsum_args), (spec), EG_XS_(__VA_ARGS__), .out = (out_) })
