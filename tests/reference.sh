@@ -22,7 +22,7 @@ of="--top $EG_SRCDIR --program $BUILDDIR/eingrad"
 count=$(find "$out/man" -name '*.[137]' | wc -l)
 [ "$count" -gt 500 ] || die "$count man pages"
 if command -v groff >/dev/null; then
-    for page in $(grep -rL '^\.so' "$out/man"); do
+    grep -rL '^\.so' "$out/man" | while read -r page; do
         groff -K utf8 -T utf8 -man -ww -z "$page"
     done 2>"$out/warnings"
     [ ! -s "$out/warnings" ] || { head -n 20 "$out/warnings"; exit 1; }

@@ -260,6 +260,136 @@ LOOP_TEST(decay_in_the_module, 4)
     eg_nograd(cx, false);
 }
 
+/* truths of keys or queries alone, beside "j <= i" and without it, behind older keys: weights,
+ * values and gradients against the sum over all pairs; what is left out may be NaN */
+static const char *const wheres[] = {
+    "pad[b,j]",
+    "j <= i & pad[b,j]",
+    "pad[b, j] & doc[b,i] != 2 & i >= j",
+    "(j <= i & doc[b,j] == 1) & (h == 1 | doc[b,j] < 2)",
+    "j <= i & i % 3 != 1 & b < |b|",
+    "j >= |i| - 4 & h < |h|",
+    "j <= i & doc[b,i] * 0 == 0 & 1 < 2",
+    "b == 1 & j <= i",
+};
+enum { WHERES = sizeof wheres / sizeof *wheres };
+LOOP_TEST(truths_of_keys_and_queries, WHERES * 3)
+{
+    const bool no_norm = _i % 3 == 1, late = _i % 3 == 2;
+    const char *where = wheres[_i / 3];
+    const int64_t l = 11, n = late ? 6 : l, sizes[] = { 2, 2, n, l };
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, n, 2, 3), *k = eg_normal(cx, 0, 1, 2, l, 2, 3),
+              *v = eg_normal(cx, 0, 1, 2, l, 2, 4), *w,
+              *doc = eg_cast(eg_uniform(cx, 0, 3, 2, l), EG_I64),
+              *pad = eg_gt(eg_normal(cx, 0.5, 1, 2, l), eg_zeros(cx, 1));
+    eg_linear_attention_args o = { .size = sizeof o,
+                                   .spec = "bihd,bjhd,bjhe->bihe",
+                                   .q = q,
+                                   .k = k,
+                                   .v = v,
+                                   .where = where,
+                                   .offset = l - n,
+                                   .phi = "exp(x)",
+                                   .no_norm = no_norm,
+                                   .weights = &w };
+    eg_where_mask_args m = { .size = sizeof m,
+                             .where = where,
+                             .axes = "b h i [j]",
+                             .offset = l - n,
+                             .offset_letter = "i",
+                             .sizes = sizes };
+    int given = 0;
+    if (strstr(where, "pad")) o.with[given] = m.with[given] = (eg_given){ "pad", pad }, given++;
+    if (strstr(where, "doc")) o.with[given] = m.with[given] = (eg_given){ "doc", doc }, given++;
+    eg_tensor *y = eg_linear_attention_with(&o), *seen = eg_where_mask_with(cx, &m);
+    eg_assert_ok(cx);
+    eg_tensor *all = eg_einsum("bihd,bjhd->bhij", eg_exp(q), eg_exp(k));
+    all = eg_where(seen, all, eg_zeros(cx, 1));
+    eg_tensor *sum = eg_sum("b h i [j]", all), *none = eg_eq(sum, eg_zeros_like(sum));
+    if (!no_norm) all = eg_on("bhij,bhi", eg_div, all, eg_where(none, eg_ones_like(sum), sum));
+    eg_tensor *z = eg_einsum("bhij,bjhe->bihe", all, v);
+    eg_assert_close(eg_contiguous(w), all, 1e-12);
+    eg_assert_close(y, z, 1e-12);
+    eg_tensor *seed = eg_normal(cx, 0, 1, 2, n, 2, 4), *xs[] = { q, k, v }, *one[3], *two[3];
+    ck_assert(!eg_grad(y, seed, 3, xs, one) && !eg_grad(z, seed, 3, xs, two));
+    for (int x = 0; x < 3; x++) eg_assert_close(one[x], two[x], 1e-11);
+    /* what a truth of its own leaves out: keys, or queries */
+    const bool of_query = strstr(where, "% 3") != NULL;
+    eg_tensor *bad = eg_full(cx, NAN, 1), *any = eg_cast(seen, EG_F64);
+    any = of_query ? eg_sum("b h i [j] -> b i h", any) : eg_sum("b h [i] j -> b j h", any);
+    any = eg_unsqueeze(eg_gt(any, eg_zeros(cx, 1)), 3);
+    o.weights = NULL;
+    if (of_query)
+        o.q = eg_where(any, q, bad);
+    else if (!late)
+        o.k = eg_where(any, k, bad), o.v = eg_where(any, v, bad);
+    eg_assert_close(eg_linear_attention_with(&o), y, 1e-12);
+}
+
+LOOP_TEST(truths_refused, 9)
+{
+    eg_tensor *x = eg_ones(cx, 2, 4, 3, 2),
+              *pad = eg_full_n(cx, EG_BOOL, 1, 2, (int64_t[]){ 2, 4 });
+    const struct {
+        eg_linear_attention_args o;
+        const char *why;
+    } cases[] = {
+        { { .where = "j <= i & pad[b,i] & pad[b,j] | j == i", .with = { { "pad", pad } } },
+          "alone, as \"pad[j]\", joined by &; but \"j <= i & pad[b,i] & pad[b,j] | j == i\" is of "
+          "both" },
+        { { .where = "j <= i & i - 4 < j" }, "but \"i - 4 < j\" is of both" },
+        { { .where = "pad[b,j]" },
+          "linear_attention: the predicate's tensor 'pad' is not one of 'b', 'i', 'h', 'j'\n  "
+          "pad[b,j]" },
+        { { .where = "j <= i", .with = { { "pad", pad } } },
+          "linear_attention: 'pad' of .with does not stand in .where" },
+        { { .with = { { "pad", pad } } },
+          "linear_attention: 'pad' of .with does not stand in .where" },
+        { { .where = "d < 1" }, "linear_attention: the predicate's index 'd' is not one of" },
+        { { .where = "pad[h,j]", .with = { { "pad", pad } } }, "where_mask: " },
+        { { .where = "j + i" }, "linear_attention: the predicate is a number, not a truth" },
+        { { .where = "pad[b,j]", .with = { { "pad", pad } }, .chunk = 3 },
+          ".decay, .state, .next and .chunk need .where = \"j <= i\"" },
+    };
+    eg_linear_attention_args o = cases[_i].o;
+    o.size = sizeof o, o.spec = "bihd,bjhd,bjhe->bihe", o.q = o.k = o.v = x;
+    ck_assert(!eg_ok(eg_linear_attention_with(&o)));
+    eg_assert_error(cx, cases[_i].why);
+    /* a key without heads cannot be left out for one of them */
+    eg_tensor *k = eg_ones(cx, 2, 4, 2);
+    ck_assert(!eg_ok(eg_linear_attention("bihd,bjd,bje->bihe", x, k, k, .where = "j > h")));
+    eg_assert_error(cx, "\"j > h\" of .where has the index 'h', which the key lacks");
+    ck_assert(!eg_ok(
+        eg_linear_attention("bihd,bjd,bje->bihe", x, k, k,
+                            .keep = { "hj", eg_full_n(cx, EG_BOOL, 1, 2, (int64_t[]){ 3, 4 }) })));
+    eg_assert_error(cx, ".keep has the index 'h', which the key lacks");
+}
+
+/* the module hands its .where and .with on, also in groups and behind a cache */
+LOOP_TEST(truths_in_the_module, 2)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 4, .kv_heads = _i ? 2 : 4,
+                           .linear = &(eg_linear_attention_args){ .phi = "exp(x)" });
+    randomise(p, 0.5);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *w,
+              *pad = eg_gt(eg_normal(cx, 1, 1, 2, 6), eg_zeros(cx, 1));
+    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i & pad[b,j]", .with = { { "pad", pad } },
+                              .weights = &w),
+              *same = eg_mha_run(m, x, .where = "j <= i", .keep = { "bj", pad });
+    eg_assert_ok(cx);
+    eg_assert_close(y, same, 0);
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
+    eg_tensor *part[2];
+    for (int k = 0; k < 2; k++)
+        part[k] = eg_mha_run(m, eg_slice_axis(x, 1, 4 * k, k ? 6 : 4, 1), .cache = c,
+                             .where = "j <= i & pad[b,j]",
+                             .with = { { "pad", eg_slice_axis(pad, 1, 0, k ? 6 : 4, 1) } });
+    eg_assert_close(eg_concat_axis_n(1, 2, part), y, 1e-12);
+    eg_nograd(cx, false);
+}
+
 LOOP_TEST(refuses_options, 16)
 {
     eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *one = eg_ones(cx, 3), *t;

@@ -415,7 +415,57 @@ LOOP_TEST(texts_that_read_tensors, 4)
     ck_assert(!eg_ok(eg_mha_run(m, x, .where = "doc[b,i] == doc[b,j]")));
     eg_assert_error(cx, "'doc'");
     ck_assert(!eg_ok(eg_mha_run(m, x, .score = "score * (1 + k)")));
-    eg_assert_error(cx, ".score: index 'k' is not one of 'b', h, i, j");
+    eg_assert_error(
+        cx, "mha \"m\": .score: the score's name 'k' is not one of 'b', 'h', 'i', 'j', 'far', 'r', "
+            "'unused'\n  score * (1 + k)\n               ^");
+}
+
+/* a text that no run could use is refused where the module is made; tensors may come with a run */
+LOOP_TEST(texts_are_read_at_new, 12)
+{
+    eg_tensor *r = eg_ones(cx, 2, 9), *doc = eg_full_n(cx, EG_I64, 0, 2, (int64_t[]){ 2, 5 });
+    const struct {
+        eg_mha_args a;
+        const char *why;
+    } cases[] = {
+        { { .where = "j <= k" },
+          "mha \"a\": .where: the predicate's index 'k' is not one of 'b', 'h', 'i', 'j'\n  j <= "
+          "k\n"
+          "       ^" },
+        { { .where = "j <= |k|" }, ".where: the predicate's index 'k' is not one of" },
+        { { .where = "j <= i &" }, "mha \"a\": .where: the predicate ends where" },
+        { { .where = "j + i" }, "mha \"a\": .where: the predicate is a number, not a truth" },
+        { { .where = "tanh(j) < i" }, "mha \"a\": .where: tanh makes a float" },
+        { { .where = "r[h, j] < 1", .with = { { "r", r } } },
+          "mha \"a\": .where: 'r' is f64, and a predicate reads whole numbers and truths" },
+        { { .score = "" }, "mha \"a\": .score: the score is empty" },
+        { { .score = "socre + i" },
+          "mha \"a\": .score: the score's index 'socre' is not one of 'b', 'h', 'i', 'j'\n  socre "
+          "+ i\n"
+          "  ^^^^^\n  is 'score' meant?" },
+        { { .score = "score + r[h]", .with = { { "r", r } } },
+          "mha \"a\": .score: 'r' has 2 axes, but 1 index stands in its brackets\n  score + r[h]" },
+        { { .score = "j <= i" }, "mha \"a\": .score: the score is a truth, not a number" },
+        { { .score = "score + sqtr(2)" }, "is 'sqrt' meant?" },
+        { { .score = "score + i[h]", .with = { { "i", r } } },
+          "mha \"a\": .score: 'i' is a letter and cannot be a tensor's name too" },
+    };
+    eg_mha_args a = cases[_i].a;
+    a.size = sizeof a, a.params = eg_params_open(cx), a.name = "a", a.d_model = 8, a.heads = 2;
+    ck_assert_ptr_null(eg_mha_new_with(&a));
+    eg_assert_error(cx, cases[_i].why);
+    /* of a run: the same words, and every tensor is known */
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2,
+                           .where = "j <= i & doc[b,i] == doc[b,j]", .with = { { "r", r } });
+    eg_assert_ok(cx);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8);
+    ck_assert(eg_ok(eg_mha_run(m, x, .with = { { "doc", doc } })));
+    ck_assert(!eg_ok(eg_mha_run(m, x, .with = { { "dco", doc } })));
+    eg_assert_error(
+        cx, "mha \"a\": the module's .where: the predicate's tensor 'doc' is not one of 'b', "
+            "'h', 'i', 'j', 'r', 'dco'\n  j <= i & doc[b,i] == doc[b,j]\n           ^^^\n  "
+            "give the tensor in .with");
 }
 
 LOOP_TEST(slopes_of_distance, 2)
@@ -792,10 +842,12 @@ TEST(errors_name_module_and_option)
     eg_mha_run(m, x, .lengths = { "b", eg_from(cx, (int64_t[]){ 5, 9 }, 2) });
     eg_assert_error(cx, "mha \"enc.0.attn\": attention: .lengths has 9 at place 1");
     eg_mha_run(m, x, .where = "k <= i");
-    eg_assert_error(cx,
-                    "mha \"enc.0.attn\": .where: index 'k' is not one of 'b', h, i, j: \"k <= i\"");
+    eg_assert_error(
+        cx, "mha \"enc.0.attn\": .where: the predicate's index 'k' is not one of 'b', 'h', 'i', "
+            "'j'\n  k <= i\n  ^");
     eg_mha_run(grouped, x, .where = "g <= i");
-    eg_assert_error(cx, "mha \"g\": .where: index 'g' is not one of 'b', h, i, j");
+    eg_assert_error(
+        cx, "mha \"g\": .where: the predicate's index 'g' is not one of 'b', 'h', 'i', 'j'");
     eg_mha_run(m, x, .where = "j <=");
     eg_assert_error(cx, "mha \"enc.0.attn\": .where: the predicate ends where");
     eg_mha_run(m, x, .fill = -1e9, .where = "j <= i", .form = EG_FUSED);
@@ -991,7 +1043,8 @@ LOOP_TEST(linear_attention_refuses, 8)
     } cases[] = {
         { "bihd,bjhd,bjhe->bihe",
           { .where = "j < i" },
-          ".where can be \"j <= i\" only, not \"j < i\"" },
+          ".where may be \"j <= i\" and truths of keys or of queries alone, as \"pad[j]\", joined "
+          "by &; but \"j < i\" is of both" },
         { "bihd,bjhd,bjhe->bihe",
           { .where = "j <= i", .k = keys, .v = keys },
           "'j' is 5 and 'i' is 4 with 0 before" },

@@ -239,6 +239,51 @@ LOOP_TEST(both_step_by_step, 5) /* with the cache: as the full pass, the memory 
     eg_nograd(cx, false);
 }
 
+/* two pairs of sentences in one row: each sees itself in all three attentions, and gives what it
+ * gives alone; place by place with a cache is the whole pass, scores by place too */
+TEST(packed_pairs_of_sentences)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_seq2seq *net = eg_seq2seq_new(p, "net", .source_vocabulary = 5, .vocabulary = 7, .length = 8,
+                                     .d_model = 8, .heads = 2, .layers = 2, .no_positions = true);
+    randomise(p, 0.4);
+    const int64_t s_of[] = { 1, 1, 1, 2, 2, 2, 2 }, t_of[] = { 1, 1, 2, 2, 2 };
+    eg_tensor *source = tokens(1, 7, 5), *target = tokens(1, 5, 7), *part[2], *w[2],
+              *s = eg_reshape(eg_from(cx, s_of, 7), 1, 7),
+              *t = eg_reshape(eg_from(cx, t_of, 5), 1, 5);
+    eg_tensor *y = eg_seq2seq_run(net, source, target, .source_where = "s[b,i] == s[b,j]",
+                                  .where = "t[b,i] == t[b,j]", .memory_where = "t[b,i] == s[b,j]",
+                                  .with = { { "s", s }, { "t", t } }, .memory_weights = w);
+    eg_assert_ok(cx);
+    for (int k = 0; k < 2; k++)
+        part[k] = eg_seq2seq_run(net, eg_slice_axis(source, 1, k ? 3 : 0, k ? 7 : 3, 1),
+                                 eg_slice_axis(target, 1, k ? 2 : 0, k ? 5 : 2, 1));
+    eg_assert_close(y, eg_concat_axis_n(1, 2, part), 1e-12);
+    ck_assert(eg_get(w[1], 0, 1, 1, 3) == 0 && eg_get(w[1], 0, 1, 1, 2) > 0);
+    static const char *const score = "score - 0.2 * (i - j)", *const cross =
+                                                                  "score * (1 + j) / (1 + i)";
+    eg_tensor *scored =
+        eg_seq2seq_run(net, source, target, .where = "i - 3 < j", .score = score,
+                       .memory_score = cross, .memory_where = "t[b,i] == s[b,j]",
+                       .source_score = "tanh(score)", .with = { { "s", s }, { "t", t } });
+    ck_assert(largest_difference(scored, y) > 1e-4);
+    eg_nograd(cx, true);
+    eg_tensor *memory = eg_seq2seq_encode(net, source, .source_score = "tanh(score)"), *step[5];
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 5);
+    for (int64_t k = 0; k < 5; k++)
+        step[k] = eg_seq2seq_decode(
+            net, eg_slice_axis(target, 1, k, k + 1, 1), memory, .where = "i - 3 < j",
+            .score = score, .memory_score = cross, .memory_where = "t[b,i] == s[b,j]",
+            .with = { { "s", s }, { "t", eg_slice_axis(t, 1, 0, k + 1, 1) } }, .cache = c);
+    eg_assert_ok(cx);
+    eg_assert_close(eg_concat_axis_n(1, 5, step), scored, 1e-12);
+    eg_nograd(cx, false);
+    ck_assert(!eg_ok(eg_seq2seq_run(net, source, target, .memory_where = "t[b,j] == 1",
+                                    .with = { { "tt", t } })));
+    eg_assert_error(
+        cx, "mha \"net.decoder.0.cross\": .where: the predicate's tensor 't' is not one of");
+}
+
 /* self attention causal, cross attention over the whole source */
 TEST(what_both_look_at)
 {

@@ -282,6 +282,7 @@ TEST(formulas_as_data)
     ck_assert_ptr_null(formula(strcat(many, "+i")));
     eg_assert_error(cx, "mine: the predicate is too long");
     ck_assert_ptr_null(eg_formula_parse(NULL, "mine", "i"));
+    ck_assert(!eg_formula_parse_with(NULL, NULL) && eg_formula_terms(NULL, 1, NULL) == -1);
 }
 
 /* Where more than one query index stands in the predicate, the call says which one is moved. */
@@ -345,4 +346,69 @@ TEST(specs_without_memory)
         eg_close(small);
     }
     ck_assert_int_gt(failures, 2);
+}
+
+/* -- formulas over known names ----------------------------------------------------------------- */
+GROUP("known", .setup = open_cx, .teardown = close_cx)
+
+TEST(formulas_over_known_names)
+{
+    eg_tensor *doc = eg_full_n(cx, EG_I32, 0, 2, (int64_t[]){ 2, 3 });
+    eg_formula_args o = { .size = sizeof o, .who = "mine", .indices = "batch  i j" };
+    o.text = "doc[batch, i] == doc[batch, j] & pad[j] & i < |j|";
+    const eg_formula *f = eg_formula_parse_with(cx, &o);
+    eg_assert_ok(cx);
+    ck_assert(f->truth && f->indices == 3 && f->tensors == 2 && eg_formula_reads(f, "pad"));
+    f = eg_formula_replace(f, "i", "i + 5", "9");
+    ck_assert_str_eq(f->text, "doc[batch, (i + 5)] == doc[batch, j] & pad[j] & (i + 5) < |j|");
+    o.whole = true;
+    const eg_given with[] = { { "doc", doc }, { NULL, NULL } };
+    o.with = with;
+    ck_assert_ptr_null(eg_formula_parse_with(cx, &o));
+    eg_assert_error(cx,
+                    "mine: the predicate's tensor 'pad' is not one of 'batch', 'i', 'j', 'doc'\n");
+    o.any_tensor = true;
+    ck_assert_ptr_nonnull(eg_formula_parse_with(cx, &o));
+    o.text = "doc[batch, i]"; /* whole numbers are no truth; of an unknown tensor it may be one */
+    ck_assert_ptr_null(eg_formula_parse_with(cx, &o));
+    eg_assert_error(cx, "mine: the predicate is a number, not a truth");
+    o.text = "pad[j]";
+    ck_assert_ptr_nonnull(eg_formula_parse_with(cx, &o));
+    o.text = "doc[i]";
+    ck_assert_ptr_null(eg_formula_parse_with(cx, &o));
+    eg_assert_error(cx, "mine: 'doc' has 2 axes, but 1 index stands in its brackets");
+    o.text = "b < i";
+    ck_assert_ptr_null(eg_formula_parse_with(cx, &o));
+    eg_assert_error(cx, "mine: the predicate's name 'b' is not one of");
+    o.text = "score + 1.5", o.score = true;
+    ck_assert_ptr_nonnull(eg_formula_parse_with(cx, &o));
+    o.with = (const eg_given[]){ { "doc", NULL }, { NULL, NULL } };
+    ck_assert_ptr_null(eg_formula_parse_with(cx, &o));
+    eg_assert_error(cx, "mine: 'doc' of .with is NULL");
+}
+
+LOOP_TEST(terms_of_a_predicate, 10)
+{
+    static const struct {
+        const char *text, *terms[4];
+    } cases[] = {
+        { "j <= i", { "j <= i" } },
+        { "j <= i & pad[b,j] && h < 2", { "j <= i", "pad[b,j]", "h < 2" } },
+        { "(j <= i & pad[j]) & (i > 3)", { "j <= i", "pad[j]", "i > 3" } },
+        { "((j<=i) & (x[i] & (y[j])))", { "j<=i", "x[i]", "y[j]" } },
+        { "j <= i | pad[j]", { "j <= i | pad[j]" } },
+        { "(j <= i | pad[j]) & !(i < 2 & j < 3)", { "j <= i | pad[j]", "!(i < 2 & j < 3)" } },
+        { "0 <= j <= i & j < 5", { "0 <= j <= i", "j < 5" } },
+        { "j <= i & (j <= i)", { "j <= i", "j <= i" } },
+        { "a[j] & b[j] & a[j]", { "a[j]", "b[j]", "a[j]" } },
+        { "i > 0 ? j < 3 : j < 4", { "i > 0 ? j < 3 : j < 4" } },
+    };
+    const eg_formula *term[4] = { NULL }, *f = formula(cases[_i].text);
+    int n = 0;
+    while (n < 4 && cases[_i].terms[n]) n++;
+    ck_assert_int_eq(eg_formula_terms(f, 4, term), n);
+    for (int k = 0; k < n; k++) ck_assert_str_eq(term[k]->text, cases[_i].terms[k]);
+    if (n == 1) return;
+    ck_assert_int_eq(eg_formula_terms(f, 1, term), -1);
+    eg_assert_error(cx, "mine: more than 1 truths are joined: ");
 }

@@ -79,9 +79,12 @@ typedef struct eg_linear_attention_args {
     eg_masked decay;
 
     /* what may be seen */
-    const char *where; /* NULL: all; "j <= i": then as many keys as queries and .offset */
-    int64_t offset;    /* how many keys stand before that of the first query: 0 */
-    eg_masked keep;    /* { "bj", t }: the keys where t is true; bool or integer; NULL: all */
+    /* "j <= i": then as many keys as queries and .offset; beside it, joined by &, truths of keys
+     * alone or of queries alone, "j <= i & pad[b,j] & doc[b,i] > 0". NULL: all */
+    const char *where;
+    eg_given with[8]; /* the tensors that it reads: integers and bools; ends at a NULL name */
+    int64_t offset;   /* how many keys stand before that of the first query: 0 */
+    eg_masked keep;   /* { "bj", t }: the keys where t is true; bool or integer; NULL: all */
 
     /* how it is computed, with "j <= i" */
     int64_t chunk; /* places of a chunk; 1: the recurrence, place by place. Default: 64, or 8 if
@@ -96,9 +99,11 @@ typedef struct eg_linear_attention_args {
     eg_tensor **weights;      /* w, normalised as y is: O(length²) */
     const char *weights_axes; /* as eg_attention's */
 } eg_linear_attention_args;
-/* A row whose sum of weights is 0 is 0. Refused: another predicate than "j <= i"; with it, another
- * number of keys than queries and .offset make; .decay, .state, .next or .chunk without it; a float
- * .keep, or one with a letter of the query alone; a .phi that changes the type. */
+/* A row whose sum of weights is 0 is 0, as one of a query that .where leaves out. Refused: a
+ * predicate that compares a query with a key in another way than "j <= i", such as a window or
+ * documents (documents side by side are a .decay of 0 at the first place of each); with "j <= i"
+ * another number of keys than queries and .offset make; .decay, .state, .next or .chunk without it;
+ * a float .keep, or one with a letter of the query alone; a .phi that changes the type. */
 EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
 
 /* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias

@@ -51,8 +51,11 @@ typedef struct eg_block_run_args {
     eg_given with[8];
     eg_masked keep, bias;
     int64_t offset;
-    eg_masked positions;    /* {"bi", t}: places for rotary positions, as eg_mha_run's */
-    eg_masked memory_keep;  /* {"bj", pad} of the cross attention */
+    eg_masked positions; /* {"bi", t}: places for rotary positions, as eg_mha_run's */
+    /* of the cross attention: i is a place of x, j one of the memory; `with` is read there, too */
+    const char *memory_where;
+    const char *memory_score;
+    eg_masked memory_keep;  /* {"bj", pad} */
     eg_cache *cache;        /* NULL: none */
     int slot;               /* of the cache, for the self attention: 0; the cross attention has the
                              * slot after it */
@@ -171,7 +174,14 @@ typedef struct eg_seq2seq_args {
 typedef struct eg_seq2seq_run_args {
     size_t size;
     const eg_seq2seq *net;
-    eg_tensor *source, *target;  /* (b j), (b i) tokens */
+    eg_tensor *source, *target; /* (b j), (b i) tokens */
+    /* what may be seen and the scores, as eg_mha_run's: in the encoder, … */
+    const char *source_where, *source_score;
+    /* … in the decoder's self attention, beside "j <= i", … */
+    const char *where, *score;
+    /* … and in its cross attention, i in the target and j in the source */
+    const char *memory_where, *memory_score;
+    eg_given with[8];            /* what these six read */
     eg_masked source_keep, keep; /* {"bj", pad} each: of the source, of the target */
     eg_tensor *gain;             /* (layers + 2 decoder_layers, h): factors of the heads of the
                                   * encoder, then of self and cross attention of each decoder
@@ -183,8 +193,10 @@ typedef struct eg_seq2seq_run_args {
 typedef struct eg_seq2seq_decode_args {
     size_t size;
     const eg_seq2seq *net;
-    eg_tensor *target; /* (b i) tokens */
-    eg_tensor *memory; /* (b j m) */
+    eg_tensor *target;                                       /* (b i) tokens */
+    eg_tensor *memory;                                       /* (b j m) */
+    const char *where, *score, *memory_where, *memory_score; /* as those of a run */
+    eg_given with[8];
     eg_masked memory_keep, keep;
     eg_cache *cache; /* NULL: none; else target holds the next tokens only, and the memory is
                       * projected at the first step only */

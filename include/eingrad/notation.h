@@ -118,6 +118,21 @@ typedef struct eg_formula {
 EG_API const eg_formula *eg_formula_parse(eg_ctx *, const char *who, const char *text);
 /* Reads a score, "30 * tanh(score / 30)", in which floats and the word score may occur. */
 EG_API const eg_formula *eg_formula_score(eg_ctx *, const char *who, const char *text);
+/* What eg_formula_parse_with may know of the names in a text. */
+typedef struct eg_formula_args {
+    size_t size;
+    const char *who, *text;
+    bool score; /* a score, as eg_formula_score reads it; else a predicate */
+    bool whole; /* it is used as it is: a predicate is a truth, and a score a number */
+    /* the indices that there are, blanks between them: "b h i j"; NULL: any name is one */
+    const char *indices;
+    const eg_given *with; /* the tensors, which end at a NULL name; NULL: any name is one */
+    bool any_tensor;      /* there may be others than those of with */
+} eg_formula_args;
+/* The same, and refused as by the operation that will compute it: names that are no index and no
+ * tensor, with the nearest that is one; a tensor with another number of axes; a float in a
+ * predicate. */
+EG_API const eg_formula *eg_formula_parse_with(eg_ctx *, const eg_formula_args *);
 /* True if the index occurs, as i or as |i|. */
 EG_API bool eg_formula_has(const eg_formula *, const char *name);
 /* True if the tensor is read. */
@@ -130,6 +145,9 @@ EG_API const eg_formula *eg_formula_replace(const eg_formula *, const char *name
                                             const char *size);
 /* Returns "(f) & (g)"; if one of them is NULL, the other. Refused: numbers. */
 EG_API const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g);
+/* Sets term[0 … most) to the truths that & joins: of "(a & b) & (c | d)" a, b and c | d. Returns
+ * how many; −1 after an error, also if there are more than `most`. */
+EG_API int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -186,11 +186,6 @@ EG_API eg_tensor *eg_xor(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_not(eg_tensor *a);
 
 /* -- formulas --------------------------------------------------------------------------------- */
-/* A tensor under a name: { "g", gain } */
-typedef struct eg_given {
-    const char *name;
-    eg_tensor *x;
-} eg_given;
 typedef struct eg_expr_args {
     size_t size;
     const char *axes; /* of the result: "b i h" */

@@ -449,9 +449,9 @@ static eg_tensor *fused_apply(const eg_op *op, const eg_attention_plan *a, fused
     for (int t = 0; t <= EG_TERM_V; t++)
         if (b->rank[t] >= 0 && !eg_ok(all[t] = fused_whole(b, t, all[t]))) return all[t];
     const int n = operands_of(b, all, operand);
-    return eg__check_all(x[0]->cx, op->name, n, operand)
-               ? eg__apply(x[0]->cx, op, b, bytes, lent, n, operand)
-               : eg__poison(x[0]->cx);
+    eg_ctx *cx = eg__here(x[0]->cx);
+    return eg__check_all(cx, op->name, n, operand) ? eg__apply(cx, op, b, bytes, lent, n, operand)
+                                                   : eg__poison(cx);
 }
 eg_tensor *eg__flash(const eg_attention_plan *a, eg_tensor *const *x, int64_t *empty)
 {

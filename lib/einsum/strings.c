@@ -173,7 +173,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
                               "einsum: what is written to .out has no history, and no gradient "
                               "would pass: eg_nograd(cx, true) "
                               "first, or leave .out away");
-        if (o->out->cx != cx)
+        if (eg__here(o->out->cx) != cx)
             return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out belongs to another context");
         if (!eg__target("einsum", o->out)) return eg__poison(cx);
     }

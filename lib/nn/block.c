@@ -133,12 +133,25 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                              .slot = a->slot,
                              .gain = a->gain };
     memcpy(self.with, a->with, sizeof self.with);
+    /* places before the first of x, from which the texts of the cross attention count, too */
+    const int64_t before = a->offset + (a->cache ? eg__cache_taken(a->cache, a->slot) : 0);
     x = block_out(m, m->norm_self, x, eg_mha_run_with(&self));
-    if (m->cross)
-        x = block_out(m, m->norm_cross, x,
-                      eg_mha_run(m->cross, block_in(m, m->norm_cross, x), .key = a->memory,
-                                 .keep = a->memory_keep, .weights = a->memory_weights,
-                                 .cache = a->cache, .slot = a->slot < INT_MAX ? a->slot + 1 : -1,
-                                 .memory = true, .gain = a->memory_gain));
+    if (m->cross) {
+        eg_mha_run_args cross = { .size = sizeof cross,
+                                  .mha = m->cross,
+                                  .query = block_in(m, m->norm_cross, x),
+                                  .key = a->memory,
+                                  .where = a->memory_where,
+                                  .score = a->memory_score,
+                                  .offset = a->memory_where || a->memory_score ? before : 0,
+                                  .keep = a->memory_keep,
+                                  .weights = a->memory_weights,
+                                  .cache = a->cache,
+                                  .slot = a->slot < INT_MAX ? a->slot + 1 : -1,
+                                  .memory = true,
+                                  .gain = a->memory_gain };
+        memcpy(cross.with, a->with, sizeof cross.with);
+        x = block_out(m, m->norm_cross, x, eg_mha_run_with(&cross));
+    }
     return block_out(m, m->norm_ffn, x, eg_ffn_run(m->ffn, block_in(m, m->norm_ffn, x)));
 }

@@ -250,15 +250,25 @@ static eg_tensor *feature(const char *phi, eg_tensor *x)
                       eg_type_name(eg_type(y)), eg_type_name(eg_type(x)), phi);
 }
 
-/* x where the mask is true, else 0, by letters, of the operand that is that term; x as it is where
- * it lacks one of the mask's. */
-static eg_tensor *linear_kept(const terms *t, int term, eg_tensor *x, const eg_masked *keep)
+/* The first index of a mask that a term lacks; NULL: it has all. */
+static const char *lacking_of(const terms *t, int term, const eg_spec *mask)
 {
-    const eg_spec *mask = eg_spec_like(t->all, keep->axes ? keep->axes : "");
-    for (int k = 0; mask && k < mask->indices; k++)
-        if (!in(t, term, mask->index[k].name)) return x;
-    return eg_on(eg__nn_joined(t->term[term], mask, NULL), eg__nn_left_out, x,
-                 eg_cast(keep->x, EG_BOOL));
+    for (int k = 0; k < mask->indices; k++)
+        if (!in(t, term, mask->index[k].name)) return mask->index[k].name;
+    return NULL;
+}
+
+/* x where the masks are true, else 0, by letters, of the operand that is that term; a mask with
+ * letters that it lacks is left out. */
+static eg_tensor *linear_kept(const terms *t, int term, eg_tensor *x, int n, const eg_masked *mask)
+{
+    for (int m = 0; m < n; m++) {
+        const eg_spec *s = eg_spec_like(t->all, mask[m].axes);
+        if (!s || lacking_of(t, term, s)) continue;
+        x = eg_on(eg__nn_joined(t->term[term], s, NULL), eg__nn_left_out, x,
+                  eg_cast(mask[m].x, EG_BOOL));
+    }
+    return x;
 }
 
 /* Returns x / total, and 0 where the total is 0. */
@@ -268,28 +278,141 @@ static eg_tensor *linear_share(eg_tensor *x, eg_tensor *total, const char *spec)
     return eg_on(spec, eg_div, x, eg_where(none, eg_ones_like(total), total));
 }
 
-/* True if the predicate is "j <= i". */
-static bool says_causal(const terms *t, const char *where)
+/* -- what may be seen: later places are left out by the chunks, keys and queries one by one -----
+ */
+enum { TRUTHS = 16 };
+/* The predicate, taken apart: "j <= i", which the sums are made for, and masks of keys and of
+ * queries; .keep is one of those of keys. */
+typedef struct masks {
+    bool causal;
+    int keys, queries;
+    eg_masked key[TRUTHS + 1], query[TRUTHS];
+} masks;
+
+/* True if the predicate is "j <= i" or "i >= j". */
+static bool says_causal(const terms *t, const eg_formula *f)
 {
-    const char who[] = "linear_attention";
-    const eg_formula *causal =
-        eg_formula_replace(eg_formula_parse(t->all->cx, who, "key <= query"), "key", t->j, NULL);
-    return eg_formula_equals(eg_formula_parse(t->all->cx, who, where),
-                             eg_formula_replace(causal, "query", t->i, NULL));
+    static const char *const ways[] = { "key <= query", "query >= key" };
+    bool same = false;
+    for (int k = 0; k < 2; k++) {
+        const eg_formula *causal = eg_formula_parse(t->all->cx, "linear_attention", ways[k]);
+        causal = eg_formula_replace(causal, "key", t->j, NULL);
+        same |= eg_formula_equals(f, eg_formula_replace(causal, "query", t->i, NULL));
+    }
+    return same;
 }
 
-/* True, after an error, if .where, .keep or what needs .where cannot be used. */
-static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const terms *t,
-                         bool *is_causal)
+/* The truth f over indices of key or query alone as a bool tensor, whose axes are those indices in
+ * the order of the scores. */
+static eg_masked truth_over(const eg_linear_attention_args *o, const terms *t, const eg_formula *f,
+                            bool of_key)
+{
+    char axes[16 * EG_RANK_MAX] = "";
+    int64_t sizes[EG_RANK_MAX];
+    const char *place = of_key ? t->j : t->i;
+    const int term = of_key ? K : Q;
+    eg_tensor *x = of_key ? o->k : o->q;
+    int n = 0, rank = 0;
+    for (int d = 0; d < t->term[term]->term[0].items; d++) {
+        const char *name = t->all->index[t->all->term[term].item[d].index].name;
+        if (!eg_formula_has(f, name)) continue;
+        n += snprintf(axes + n, sizeof axes - (size_t)n, "%s ", name);
+        sizes[rank++] = eg_dim(x, d);
+    }
+    if (!rank) { /* a truth of no index, or of sizes alone: one for each place */
+        snprintf(axes, sizeof axes, "%s", place);
+        sizes[rank++] = eg_dim(x, linear_axis_of(t, term, place));
+    }
+    eg_where_mask_args w = { .size = sizeof w,
+                             .where = f->text,
+                             .axes = eg_spec_items(eg_spec_like(t->all, axes), 0) };
+    w.sizes = sizes;
+    for (int k = 0, to = 0; k < 8 && o->with[k].name; k++)
+        if (eg_formula_reads(f, o->with[k].name)) w.with[to++] = o->with[k];
+    return (eg_masked){ w.axes, eg_where_mask_with(t->all->cx, &w) };
+}
+
+/* The first index of f that a term lacks; NULL: it has all. */
+static const char *lacking(const terms *t, int term, const eg_formula *f)
+{
+    for (int k = 0; k < f->indices; k++)
+        if (!in(t, term, f->index[k])) return f->index[k];
+    return NULL;
+}
+
+/* Adds one truth of the predicate to the masks. False after an error. */
+static bool one_truth(const eg_linear_attention_args *o, const terms *t, const eg_formula *f,
+                      masks *m)
+{
+    eg_ctx *cx = t->all->cx;
+    char at[200], size[24];
+    if (says_causal(t, f)) return m->causal = true;
+    snprintf(at, sizeof at, "%.160s + %lld", t->i, (long long)o->offset);
+    snprintf(size, sizeof size, "%lld",
+             (long long)(eg_dim(o->q, linear_axis_of(t, Q, t->i)) + o->offset));
+    f = eg_formula_replace(f, t->i, NULL, size);
+    if (!f) return false;
+    const bool has_i = eg_formula_has(f, t->i), has_j = eg_formula_has(f, t->j),
+               of_query = has_i || (!has_j && lacking(t, K, f));
+    const char *lacks = lacking(t, of_query ? Q : K, f);
+    if (has_i && has_j)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "linear_attention: .where may be \"%s <= %s\" and truths of keys or of queries "
+                   "alone, as \"pad[%s]\", joined by &; but \"%s\" is of both",
+                   t->j, t->i, t->j, f->text);
+    else if (lacks)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "linear_attention: \"%s\" of .where has the index '%s', which the %s lacks",
+                   f->text, lacks, of_query ? "query" : "key");
+    if (eg_error(cx)) return false;
+    if (of_query && o->offset) f = eg_formula_replace(f, t->i, at, NULL);
+    if (!f) return false;
+    *(of_query ? &m->query[m->queries++] : &m->key[m->keys++]) = truth_over(o, t, f, !of_query);
+    return !eg_error(cx);
+}
+
+/* Takes .where apart. False after an error: what the sums by chunks cannot leave out, tensors of
+ * .with that it does not read. */
+static bool where_masks(const eg_linear_attention_args *o, const terms *t, masks *m)
+{
+    eg_ctx *cx = t->all->cx;
+    char indices[16 * EG_RANK_MAX] = "";
+    int n = 0, count;
+    const eg_formula *term[TRUTHS], *f = NULL;
+    for (int d = 0; d < t->term[Y]->term[0].items; d++) {
+        const char *name = t->all->index[t->all->term[Y].item[d].index].name;
+        if (strcmp(name, t->e)) n += snprintf(indices + n, sizeof indices - (size_t)n, "%s ", name);
+        if (n >= (int)sizeof indices) n = sizeof indices - 1;
+    }
+    snprintf(indices + n, sizeof indices - (size_t)n, "%s", t->j);
+    if (o->where)
+        f = eg_formula_parse_with(cx, &(eg_formula_args){ .size = sizeof(eg_formula_args),
+                                                          .who = "linear_attention",
+                                                          .text = o->where,
+                                                          .whole = true,
+                                                          .indices = indices,
+                                                          .with = o->with });
+    if (o->where && !f) return false;
+    for (int k = 0; k < 8 && o->with[k].name; k++)
+        if (!eg_formula_reads(f, o->with[k].name))
+            return eg_fail_as(cx, EG_ERROR_NOTATION,
+                              "linear_attention: '%.40s' of .with does not stand in .where",
+                              o->with[k].name),
+                   false;
+    if (!f) return true;
+    if ((count = eg_formula_terms(f, TRUTHS, term)) < 0) return false;
+    for (int k = 0; k < count; k++)
+        if (!one_truth(o, t, term[k], m)) return false;
+    return true;
+}
+
+/* Sets the masks. False, after an error, if .where, .keep or what needs .where cannot be used. */
+static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const terms *t, masks *m)
 {
     const eg_spec *keep = o->keep.axes ? eg_spec_like(t->all, o->keep.axes) : NULL;
-    *is_causal = o->where != NULL;
-    if (eg_error(cx)) return true;
-    if (o->where && !says_causal(t, o->where))
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "linear_attention: .where can be \"%s <= %s\" only, not \"%s\"", t->j, t->i,
-                   o->where);
-    else if (o->keep.x && (eg_type(o->keep.x) == EG_F32 || eg_type(o->keep.x) == EG_F64))
+    *m = (masks){ .keys = 0 };
+    if (eg_error(cx)) return false;
+    if (o->keep.x && (eg_type(o->keep.x) == EG_F32 || eg_type(o->keep.x) == EG_F64))
         eg_fail_as(
             cx, EG_ERROR_DTYPE,
             "linear_attention: .keep is %s; it needs bool or integers, non-zero for keys that "
@@ -300,15 +423,20 @@ static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const te
             cx, EG_ERROR_NOTATION,
             "linear_attention: .keep has the letter '%s' of the query; it can leave out keys only",
             t->i);
-    else if (!o->where && (o->decay.x || o->decay.axes || o->state || o->next || o->chunk))
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "linear_attention: .decay, .state, .next and .chunk need .where = \"%s <= %s\"",
-                   t->j, t->i);
+    else if (keep && lacking_of(t, K, keep))
+        eg_fail_as(cx, EG_ERROR_NOTATION,
+                   "linear_attention: .keep has the index '%s', which the key lacks",
+                   lacking_of(t, K, keep));
     else if (o->chunk < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: .chunk is %lld", (long long)o->chunk);
-    else
-        return false;
-    return true;
+    if (o->keep.x) m->key[m->keys++] = (eg_masked){ o->keep.axes ? o->keep.axes : "", o->keep.x };
+    if (eg_error(cx) || !where_masks(o, t, m)) return false;
+    if (m->causal || !(o->decay.x || o->decay.axes || o->state || o->next || o->chunk)) return true;
+    return eg_fail_as(
+               cx, EG_ERROR_UNSUPPORTED,
+               "linear_attention: .decay, .state, .next and .chunk need .where = \"%s <= %s\"",
+               t->j, t->i),
+           false;
 }
 
 /* The indices of .decay, each one of the key's or of the output's that batches or heads have;
@@ -370,7 +498,7 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
 
 /* Returns the weights, over all pairs, which only a caller that asks for them needs. */
 static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const eg_spec *decay,
-                        eg_tensor *q, eg_tensor *k)
+                        bool is_causal, eg_tensor *q, eg_tensor *k)
 {
     const eg_spec *rows = linear_with(t->front, t->i), *all = linear_with(rows, t->j);
     const int at = decay ? eg_spec_axis(decay, 0, t->j) : -1;
@@ -385,7 +513,7 @@ static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const
                     a);
     } else {
         w = eg_einsum(eg__nn_joined(t->term[Q], t->term[K], all), q, k);
-        w = o->where ? eg_tril(w, o->offset) : w;
+        w = is_causal ? eg_tril(w, o->offset) : w;
     }
     if (!o->no_norm) w = linear_share(w, eg_sum("... [j]", w), eg__nn_joined(all, rows, NULL));
     return o->weights_axes
@@ -394,11 +522,11 @@ static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const
 }
 
 /* True if there are as many keys as a causal mask needs; else records an error. */
-static bool enough_keys(const eg_linear_attention_args *o, const terms *t)
+static bool enough_keys(const eg_linear_attention_args *o, const terms *t, bool is_causal)
 {
     const int64_t queries = eg_dim(o->q, linear_axis_of(t, Q, t->i)),
                   keys = eg_dim(o->k, linear_axis_of(t, K, t->j));
-    if (!o->where || (o->offset >= 0 && keys - queries == o->offset)) return true;
+    if (!is_causal || (o->offset >= 0 && keys - queries == o->offset)) return true;
     return eg_fail_as(
                eg_context(o->q), EG_ERROR_SHAPE,
                "linear_attention: a causal mask needs as many keys as queries and .offset make, "
@@ -412,35 +540,35 @@ eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
     OPTIONS(eg_linear_attention_args, o, given);
     eg_ctx *cx = eg_context(o->q);
     terms t;
-    bool is_causal, channels;
+    masks m;
+    bool channels;
     if (o->weights) *o->weights = NULL;
     if (o->next) *o->next = NULL;
     if (!eg_ok(o->q) || !eg_ok(o->k) || !eg_ok(o->v) || (o->state && !eg_ok(o->state)))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: an operand is NULL");
-    if (!read_spec(cx, o->spec, &t) || linear_masks(cx, o, &t, &is_causal))
+    if (!read_spec(cx, o->spec, &t))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s", o->spec);
     if (eg_rank(o->q) != t.all->term[Q].axes || eg_rank(o->k) != t.all->term[K].axes ||
         eg_rank(o->v) != t.all->term[V].axes)
         return eg_einsum(o->spec, o->q, o->k, o->v); /* which points at the operand */
-    const eg_spec *decay = decay_indices(cx, o, &t, &channels);
-    if (eg_error(cx) || !enough_keys(o, &t))
+    if (!linear_masks(cx, o, &t, &m))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s", o->spec);
-    eg_tensor *q =
-                  feature(o->phi, o->scale && o->scale != EG_OFF ? eg_scale(o->q, o->scale) : o->q),
-              *k = o->k, *v = o->v;
-    k = feature(o->phi, o->keep.x ? linear_kept(&t, K, k, &o->keep) : k);
-    if (o->keep.x) {
-        const eg_spec *mask = eg_spec_like(t.all, o->keep.axes ? o->keep.axes : "");
-        k = eg_on(eg__nn_joined(t.term[K], mask, NULL), eg__nn_left_out, k,
-                  eg_cast(o->keep.x, EG_BOOL));
-        v = linear_kept(&t, V, v, &o->keep);
-    }
+    const eg_spec *decay = decay_indices(cx, o, &t, &channels);
+    if (eg_error(cx) || !enough_keys(o, &t, m.causal))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s", o->spec);
+    eg_tensor *q = linear_kept(&t, Q, o->q, m.queries, m.query),
+              *k = linear_kept(&t, K, o->k, m.keys, m.key),
+              *v = linear_kept(&t, V, o->v, m.keys, m.key);
+    q = feature(o->phi, o->scale && o->scale != EG_OFF ? eg_scale(q, o->scale) : q);
+    q = linear_kept(&t, Q, q, m.queries, m.query);
+    k = linear_kept(&t, K, feature(o->phi, k), m.keys, m.key);
     const int ve = linear_axis_of(&t, V, t.e), ye = linear_axis_of(&t, Y, t.e);
     if (!o->no_norm) v = eg_concat_axis(ve, v, eg_ones_like(eg_slice_axis(o->v, ve, 0, 1, 1)));
     eg_tensor *y =
-        is_causal ? by_chunks(o, &t, decay, channels, q, k, v) : eg_einsum(o->spec, q, k, v);
-    if (o->weights) *o->weights = shown(o, &t, decay, q, k);
-    if (o->no_norm) return y;
-    return linear_share(eg_slice_axis(y, ye, 0, -1, 1), eg_select_axis(y, ye, -1),
-                        eg__nn_joined(t.term[Y], linear_without(t.term[Y], t.e), NULL));
+        m.causal ? by_chunks(o, &t, decay, channels, q, k, v) : eg_einsum(o->spec, q, k, v);
+    if (o->weights) *o->weights = shown(o, &t, decay, m.causal, q, k);
+    if (!o->no_norm)
+        y = linear_share(eg_slice_axis(y, ye, 0, -1, 1), eg_select_axis(y, ye, -1),
+                         eg__nn_joined(t.term[Y], linear_without(t.term[Y], t.e), NULL));
+    return linear_kept(&t, Y, y, m.queries, m.query);
 }

@@ -245,6 +245,11 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
     if (eg_error(cx)) return false;
     m->specs = s;
     m->batch = eg__nn_text(p, "%s", batch);
+    char indices[2 * EG_RANK_MAX + 8];
+    int n = 0;
+    for (const char *c = batch; *c; c++)
+        n += snprintf(indices + n, sizeof indices - (size_t)n, "%c ", *c);
+    s->indices = eg__nn_text(p, "%.*sh i j", n, indices);
     const bool groups = m->kv_heads != m->heads;
     /* as the core sees them */
     const char *heads = groups ? "GR" : "h", *keys = groups ? "G" : "h";
@@ -271,6 +276,25 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
         s->extra_value = eg__nn_text(p, "%shi,he->%sihe", batch, batch);
     }
     s->out_bias = eg__nn_text(p, "%s,o->%s", o, o);
+    return !eg_error(cx);
+}
+
+/* Keeps .where, .score and .with. False after an error: a text that no run could use; tensors that
+ * it lacks may come with a run. */
+static bool mha_texts(eg_mha *m, const eg_mha_args *a, eg_params *p)
+{
+    eg_ctx *cx = eg_params_context(p);
+    const char *who = m->specs->who;
+    m->where = a->where ? eg__nn_text(p, "%s", a->where) : NULL;
+    m->score = a->score ? eg__nn_text(p, "%s", a->score) : NULL;
+    for (int k = 0; k < 8 && a->with[k].name; k++)
+        m->with[k] = (eg_given){ eg__nn_text(p, "%s", a->with[k].name), a->with[k].x };
+    eg_mark mark = eg_push(cx);
+    if (m->where)
+        eg__mha_formula(m, cx, eg__nn_text(p, "%s: .where", who), false, m->where, m->with, true);
+    if (m->score)
+        eg__mha_formula(m, cx, eg__nn_text(p, "%s: .score", who), true, m->score, m->with, true);
+    eg_pop(cx, mark);
     return !eg_error(cx);
 }
 
@@ -401,11 +425,7 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     eg_params *p = eg__nn_under(a->params, "mha", a->name);
     eg_mha *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
     if (!m || !mha_sizes(m, a, p) || !layout(m, a, p)) return NULL;
-    m->where = a->where ? eg__nn_text(p, "%s", a->where) : NULL;
-    m->score = a->score ? eg__nn_text(p, "%s", a->score) : NULL;
-    for (int k = 0; k < 8 && a->with[k].name; k++)
-        m->with[k] = (eg_given){ eg__nn_text(p, "%s", a->with[k].name), a->with[k].x };
-    if ((a->alibi && !slopes(m, p)) || !mha_linear(m, a, p) ||
+    if (!mha_texts(m, a, p) || (a->alibi && !slopes(m, p)) || !mha_linear(m, a, p) ||
         !frequencies(m, a->rotary_frequencies, p))
         return NULL;
     const int64_t h = m->heads, g = m->kv_heads, d = m->d_k, e = m->d_v;

@@ -95,22 +95,18 @@ static eg_masked key_places(const eg_mha_run_args *a)
 }
 
 /* -- predicates, and masks by letters --------------------------------------------------------- */
-/* The predicate or score, of which every index is a letter of the scores; else NULL after an
- * error. */
-static const eg_formula *known_letters(const eg_mha *m, eg_ctx *cx, bool score, const char *text,
-                                       const char *whose)
+const eg_formula *eg__mha_formula(const eg_mha *m, eg_ctx *cx, const char *who, bool score,
+                                  const char *text, const eg_given *with, bool any_tensor)
 {
-    const eg_formula *f =
-        score ? eg_formula_score(cx, whose, text) : eg_formula_parse(cx, whose, text);
-    for (int k = 0; f && k < f->indices; k++) {
-        const char *name = f->index[k];
-        if (!name[1] && (strchr("hij", *name) || strchr(m->batch, *name))) continue;
-        return eg_fail_as(cx, EG_ERROR_NOTATION,
-                          "%s: index '%.40s' is not one of '%s', h, i, j: \"%s\"", whose, name,
-                          m->batch, text),
-               NULL;
-    }
-    return f;
+    const eg_formula_args o = { .size = sizeof o,
+                                .who = who,
+                                .text = text,
+                                .score = score,
+                                .whole = true,
+                                .indices = m->specs->indices,
+                                .with = with,
+                                .any_tensor = any_tensor };
+    return text ? eg_formula_parse_with(cx, &o) : NULL;
 }
 
 /* What module and run say in the language of expressions. */
@@ -142,16 +138,14 @@ static bool join_with(const eg_mha *m, eg_ctx *cx, const eg_given *run, eg_given
  * after an error. */
 static bool read_texts(const eg_mha *m, eg_ctx *cx, const eg_mha_run_args *run, texts *t)
 {
-    const eg_formula *a = NULL, *b = NULL;
+    static const char *const of_module[] = { "the module's .where", "the module's .score" };
     *t = (texts){ .where = NULL };
-    if (m->where) a = known_letters(m, cx, false, m->where, "the module's .where");
-    if (run->where) b = known_letters(m, cx, false, run->where, ".where");
-    t->where = eg_formula_and(a, b);
-    if (run->score)
-        t->score = known_letters(m, cx, true, run->score, ".score");
-    else if (m->score)
-        t->score = known_letters(m, cx, true, m->score, "the module's .score");
-    return !eg_error(cx) && join_with(m, cx, run->with, t->with);
+    if (!join_with(m, cx, run->with, t->with)) return false;
+    t->where = eg_formula_and(eg__mha_formula(m, cx, of_module[0], false, m->where, t->with, false),
+                              eg__mha_formula(m, cx, ".where", false, run->where, t->with, false));
+    t->score = run->score ? eg__mha_formula(m, cx, ".score", true, run->score, t->with, false)
+                          : eg__mha_formula(m, cx, of_module[1], true, m->score, t->with, false);
+    return !eg_error(cx);
 }
 /* Sets *read to the tensors of .with that one of the formulas reads: a module's .with may be for
  * some of the layers, or for runs with another predicate. */
@@ -246,6 +240,7 @@ static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
     eg_linear_attention_args o = *m->linear;
     o.spec = a->spec, o.q = a->q, o.k = a->k, o.v = a->v;
     o.scale = a->scale, o.where = a->where, o.offset = a->offset, o.keep = a->keep;
+    memcpy(o.with, a->with, sizeof o.with);
     o.weights = a->weights ? a->weights : a->dropped, o.weights_axes = a->weights_axes;
     o.decay = decay->x ? *decay : o.decay;
     eg_tensor *y = eg_linear_attention_with(&o);

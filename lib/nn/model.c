@@ -239,11 +239,29 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
         return eg_fail_as(eg_context(a->source), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
     eg_tensor *x = model_placed(m->source_positions, eg_embedding_run(m->source, a->source), 0);
     x = eg__nn_dropped(x, m->dropout);
-    for (int64_t k = 0; k < m->layers; k++)
-        x = eg_block_run(m->encoder[k], x, .keep = a->source_keep,
-                         .weights = a->source_weights ? a->source_weights + k : NULL,
-                         .gain = model_row(a->gain, k));
+    for (int64_t k = 0; k < m->layers; k++) {
+        eg_block_run_args block = { .size = sizeof block,
+                                    .block = m->encoder[k],
+                                    .x = x,
+                                    .where = a->source_where,
+                                    .score = a->source_score,
+                                    .keep = a->source_keep,
+                                    .weights = a->source_weights ? a->source_weights + k : NULL,
+                                    .gain = model_row(a->gain, k) };
+        memcpy(block.with, a->with, sizeof block.with);
+        x = eg_block_run_with(&block);
+    }
     return m->source_norm ? eg_norm_run(m->source_norm, x) : x;
+}
+
+/* "j <= i" and the predicate, if there is one. */
+static const char *earlier(eg_ctx *cx, const char *where)
+{
+    static const char causal[] = "j <= i";
+    if (!where) return causal;
+    const eg_formula *f = eg_formula_and(eg_formula_parse(cx, "seq2seq: .where", causal),
+                                         eg_formula_parse(cx, "seq2seq: .where", where));
+    return f ? f->text : where;
 }
 
 eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
@@ -257,21 +275,47 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     eg_tensor *x = model_placed(m->positions, eg_embedding_run(m->target, a->target),
                                 eg_cache_length(a->cache));
     x = eg__nn_dropped(x, m->dropout);
-    for (int64_t k = 0; k < m->decoder_layers; k++)
-        x = eg_block_run(
-            m->decoder[k], x, .memory = a->memory, .where = "j <= i", .keep = a->keep,
-            .memory_keep = a->memory_keep, .weights = a->weights ? a->weights + k : NULL,
-            .memory_weights = a->memory_weights ? a->memory_weights + k : NULL, .cache = a->cache,
-            .slot = (int)(2 * k), .gain = model_row(a->gain, m->layers + 2 * k),
-            .memory_gain = model_row(a->gain, m->layers + 2 * k + 1));
+    const char *where = earlier(eg_context(a->target), a->where);
+    for (int64_t k = 0; k < m->decoder_layers; k++) {
+        eg_block_run_args block = { .size = sizeof block,
+                                    .block = m->decoder[k],
+                                    .x = x,
+                                    .memory = a->memory,
+                                    .where = where,
+                                    .score = a->score,
+                                    .keep = a->keep,
+                                    .memory_where = a->memory_where,
+                                    .memory_score = a->memory_score,
+                                    .memory_keep = a->memory_keep,
+                                    .weights = a->weights ? a->weights + k : NULL,
+                                    .memory_weights =
+                                        a->memory_weights ? a->memory_weights + k : NULL,
+                                    .cache = a->cache,
+                                    .slot = (int)(2 * k),
+                                    .gain = model_row(a->gain, m->layers + 2 * k),
+                                    .memory_gain = model_row(a->gain, m->layers + 2 * k + 1) };
+        memcpy(block.with, a->with, sizeof block.with);
+        x = eg_block_run_with(&block);
+    }
     return model_logits(m->norm, m->logits, m->target, x);
 }
 
 eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *given)
 {
     OPTIONS(eg_seq2seq_run_args, a, given);
-    eg_tensor *memory = eg_seq2seq_encode_with(a);
-    return eg_seq2seq_decode(a->net, a->target, memory, .keep = a->keep,
-                             .memory_keep = a->source_keep, .weights = a->weights,
-                             .memory_weights = a->memory_weights, .gain = a->gain);
+    eg_seq2seq_decode_args decode = { .size = sizeof decode,
+                                      .net = a->net,
+                                      .target = a->target,
+                                      .memory = eg_seq2seq_encode_with(a),
+                                      .where = a->where,
+                                      .score = a->score,
+                                      .memory_where = a->memory_where,
+                                      .memory_score = a->memory_score,
+                                      .keep = a->keep,
+                                      .memory_keep = a->source_keep,
+                                      .weights = a->weights,
+                                      .memory_weights = a->memory_weights,
+                                      .gain = a->gain };
+    memcpy(decode.with, a->with, sizeof decode.with);
+    return eg_seq2seq_decode_with(&decode);
 }

@@ -71,7 +71,8 @@ eg_tensor *eg__nn_left_out(eg_tensor *x, eg_tensor *keep);
 /* -- mha.c, mha_run.c: strings that the layout decides, made once ----------------------------- */
 enum { EG_Q, EG_K, EG_V, EG_O };
 struct eg__mha_specs {
-    const char *who; /* what errors begin with */
+    const char *who;     /* what errors of the constructor begin with */
+    const char *indices; /* those of the scores, "b h i j" */
     int axes;
     char letter[EG_RANK_MAX]; /* of the query; 0: a group */
     int batch;                /* batch letters */
@@ -83,6 +84,10 @@ struct eg__mha_specs {
     const char *extra_value; /* rows times an extra value of each head */
 };
 const char *eg__mha_which(int part, bool bias); /* "W_q" … "b_o" */
+/* Reads a predicate or a score over the letters of the scores; NULL after an error, and of NULL.
+ * any_tensor: it may read tensors beside those of `with`. */
+const eg_formula *eg__mha_formula(const eg_mha *, eg_ctx *, const char *who, bool score,
+                                  const char *text, const eg_given *with, bool any_tensor);
 /* the logical weight or bias; NULL: none */
 eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias);
 

@@ -159,11 +159,11 @@ static bool note_place(eg_parser *p, int from, int at, int length, bool size, bo
     eg__expression_refuse(p, at, length, NULL, "the %s is too long", p->s->noun);
     return false;
 }
-/* Notes the place of a name and adds a letter for it. */
-static int name_placed(eg_parser *p, int code, int from, int at, int length)
+/* Notes the place of a name, if places are asked for, and adds letter k for it. */
+static int name_placed(eg_parser *p, int code, int k, int from, int at, int length)
 {
-    if (!note_place(p, from, at, length, code == EG_X_SIZE, false)) return -1;
-    return eg__node_letter(p, code, 0, from);
+    if (p->s->place && !note_place(p, from, at, length, code == EG_X_SIZE, false)) return -1;
+    return eg__node_letter(p, code, k, from);
 }
 /* Counts one level of nesting; false after an error: there are more than NESTING. */
 static bool expression_enter(eg_parser *p, int at)
@@ -265,7 +265,8 @@ static int read_tensor(eg_parser *p, int tensor, int at)
 /* Parses the brackets of a tensor that only its name is known of. */
 static int tensor_placed(eg_parser *p, int at, int length)
 {
-    const int number = *p->s->places & 31; /* tells most tensors apart */
+    /* beyond those that are known; tells most tensors apart */
+    const int number = EG_TENSORS_MAX + *p->s->places % EG_TENSORS_MAX;
     int in[EG_READ_MAX];
     if (!note_place(p, at, at, length, false, true)) return -1;
     expression_blanks(p);
@@ -280,11 +281,11 @@ static int tensor_placed(eg_parser *p, int at, int length)
     for (int k = 0; k < n; k++) read.in[k] = (uint8_t)in[k];
     return eg__node_add(p, read);
 }
-/* True if node k is a truth or, for a source that asks for places, an element of a tensor, which
- * may be one. */
+/* True if node k is a truth, or an element of a tensor that only its name is known of. */
 static bool may_be_truth(const eg_parser *p, int k)
 {
-    return eg__node_kind(p, k) == EG_IS_TRUTH || (p->s->place && p->node[k].code == EG_X_READ);
+    return eg__node_kind(p, k) == EG_IS_TRUTH ||
+           (p->node[k].code == EG_X_READ && p->node[k].tensor >= EG_TENSORS_MAX);
 }
 /* Parses a name: a letter, a tensor of .with, the score, or a function. */
 static int name_read(eg_parser *p)
@@ -292,9 +293,12 @@ static int name_read(eg_parser *p)
     const int at = p->at, length = word_length(p);
     p->at += length;
     const int letter = letter_called(p, p->text + at, length);
-    if (letter >= 0) return eg__node_letter(p, EG_X_LETTER, letter, at);
-    for (int k = 0; k < p->s->given; k++)
-        if (same_word(p->s->readable[k].name, p->text + at, length)) return read_tensor(p, k, at);
+    if (letter >= 0) return name_placed(p, EG_X_LETTER, letter, at, at, length);
+    for (int k = 0; k < p->s->given; k++) {
+        if (!same_word(p->s->readable[k].name, p->text + at, length)) continue;
+        if (p->s->place && !note_place(p, at, at, length, false, true)) return -1;
+        return read_tensor(p, k, at);
+    }
     if (p->s->score && same_word("score", p->text + at, length))
         return eg__node_add(p, (eg_node){ .code = EG_X_SCORE,
                                           .kind = EG_IS_FLOAT,
@@ -303,10 +307,12 @@ static int name_read(eg_parser *p)
     const function *f = function_called(p->text + at, length);
     expression_blanks(p);
     const bool called = p->text[p->at] == '(', indexed = p->text[p->at] == '[';
-    if (p->s->place && !(f && called)) {
+    if (!(f && called)) {
+        const int behind = p->at;
         p->at = at + length;
-        if (indexed) return tensor_placed(p, at, length);
-        return name_placed(p, EG_X_LETTER, at, at, length);
+        if (indexed && p->s->any_tensor) return tensor_placed(p, at, length);
+        if (!indexed && p->s->any_letter) return name_placed(p, EG_X_LETTER, 0, at, at, length);
+        p->at = behind;
     }
     if (!f) return unknown_name(p, at, length);
     if (!called)
@@ -398,14 +404,13 @@ static int size_read(eg_parser *p)
         return eg__expression_refuse(p, length ? p->at : from, 1, hint[0] ? hint : NULL,
                                      "between the bars of a size stands one index, as in |i|");
     const int letter = letter_called(p, p->text + from, length);
-    if (letter < 0 && !p->s->place) return unknown_name(p, from, length);
+    if (letter < 0 && !p->s->any_letter) return unknown_name(p, from, length);
     if (p->text[p->at] != '|')
         return eg__expression_refuse(p, at, 1, NULL, "the bar of a size is not closed, as in |i|");
     p->at = end;
     expression_blanks(p);
     p->at++;
-    if (p->s->place) return name_placed(p, EG_X_SIZE, at, from, length);
-    return eg__node_letter(p, EG_X_SIZE, letter, at);
+    return name_placed(p, EG_X_SIZE, letter < 0 ? 0 : letter, at, from, length);
 }
 /* Parses a number, a name, a size, or a choice in parentheses. */
 static int operand(eg_parser *p)
@@ -650,7 +655,7 @@ static int whole_text(eg_parser *p)
         snprintf(where, sizeof where, "in %s %s", s->noun[0] == 'e' ? "an" : "a", s->noun);
         return eg__caret_stray(p->cx, s->who, p->text, p->at, where), -1;
     }
-    if (s->predicate && !s->place && eg__node_kind(p, k) != EG_IS_TRUTH)
+    if (s->predicate && !s->any_kind && !may_be_truth(p, k))
         return eg__expression_refuse(p, 0, p->at, "compare it, as in i % 2 == 0",
                                      "the %s is a number, not a truth", s->noun);
     if (!s->number) return k;

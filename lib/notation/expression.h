@@ -152,11 +152,14 @@ typedef struct eg_expression_source {
     bool whole;     /* a tensor without brackets is read at all letters in order */
     bool predicate; /* all values are whole numbers and truths, and the result is a truth */
     bool number;    /* the result is a number, which is converted to float */
-    /* If not NULL, any name is accepted: before brackets as a tensor of whole numbers or truths,
-     * elsewhere as an index (all become letter 0). A predicate may result in a number, and the
-     * occurrences of names are written here in the order of the text, *places of them. */
+    /* If not NULL, the occurrences of names are written here in the order of the text, *places of
+     * them. The result is then a text that was read, and no formula to compute. */
     eg_name_place *place; /* EG_PLACES_MAX of them */
     int *places;
+    /* With places: other names are accepted, too: before brackets as a tensor of whole numbers or
+     * truths; elsewhere as an index (they become letter 0, and there are no letters); a predicate
+     * may result in a number */
+    bool any_tensor, any_letter, any_kind;
 } eg_expression_source;
 
 /* Returns the parsed formula, in the open scope; NULL after an error, which is recorded with a

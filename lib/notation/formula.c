@@ -5,6 +5,8 @@
 #include <eingrad/notation.h>
 #include <string.h>
 
+static const char formula_blanks[] = " \t\n\v\f\r";
+
 /* A place in an eg_formula; index: which of its names. */
 typedef struct eg__formula_place {
     int from, to, index;
@@ -48,34 +50,88 @@ static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, boo
     return f;
 }
 
+/* Sets the names of the indices, blanks between them. False after an error: too many. */
+static bool formula_indices(eg_ctx *cx, const eg_formula_args *o, eg_axis_name *name,
+                            const eg_axis_name **letter, int *letters)
+{
+    const char *const blank = formula_blanks;
+    *letters = 0;
+    for (const char *c = o->indices ? o->indices : ""; *(c += strspn(c, blank));) {
+        const int length = (int)strcspn(c, blank);
+        if (*letters == EG_EXPRESSION_LETTERS)
+            return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: more than %d indices: \"%.80s\"", o->who,
+                              EG_EXPRESSION_LETTERS, o->indices),
+                   false;
+        letter[*letters] = &name[*letters];
+        name[(*letters)++] = (eg_axis_name){ .text = c, .length = length, .size = -1, .from = -1 };
+        c += length;
+    }
+    return true;
+}
 /* The places make a frame of some kilobytes, which calls that go on do not keep. */
-static __attribute__((noinline)) const eg_formula *formula_read(eg_ctx *cx, const char *who,
-                                                                const char *text, bool score)
+static __attribute__((noinline)) const eg_formula *formula_read(eg_ctx *cx,
+                                                                const eg_formula_args *o)
 {
     eg_name_place place[EG_PLACES_MAX];
-    int places = 0;
+    eg_axis_name name[EG_EXPRESSION_LETTERS];
+    const eg_axis_name *letter[EG_EXPRESSION_LETTERS];
+    eg_readable readable[EG_GIVEN_MAX];
+    int places = 0, letters, given = 0;
+    if (!formula_indices(cx, o, name, letter, &letters)) return NULL;
+    for (; o->with && given < EG_GIVEN_MAX && o->with[given].name; given++) {
+        const eg_tensor *x = o->with[given].x;
+        if (!eg_ok(x))
+            return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: '%.40s' of .with is NULL", o->who,
+                              o->with[given].name),
+                   NULL;
+        readable[given] = (eg_readable){
+            .name = o->with[given].name, .dtype = (eg_dtype)x->dtype, .rank = x->rank, .dim = x->dim
+        };
+    }
     const eg_expression *e =
-        eg__expression_parse(cx, &(eg_expression_source){ .who = who,
-                                                          .text = text,
-                                                          .noun = score ? "score" : "predicate",
-                                                          .predicate = !score,
-                                                          .score = score,
+        eg__expression_parse(cx, &(eg_expression_source){ .who = o->who,
+                                                          .text = o->text,
+                                                          .noun = o->score ? "score" : "predicate",
+                                                          .letters = letters,
+                                                          .letter = letter,
+                                                          .given = given,
+                                                          .readable = readable,
+                                                          .predicate = !o->score,
+                                                          .score = o->score,
+                                                          .number = o->score && o->whole,
                                                           .place = place,
-                                                          .places = &places });
+                                                          .places = &places,
+                                                          .any_tensor = !o->with || o->any_tensor,
+                                                          .any_letter = !letters,
+                                                          .any_kind = !o->whole });
     if (!e) return NULL;
     const eg_node *root = &e->node[e->root];
-    eg_formula *f = formula_of(cx, who, text, root->kind == EG_IS_TRUTH || root->code == EG_X_READ,
-                               places, place);
-    if (f) f->score = score;
+    eg_formula *f = formula_of(cx, o->who, o->text,
+                               root->kind == EG_IS_TRUTH || root->code == EG_X_READ, places, place);
+    if (f) f->score = o->score;
     return f;
+}
+/* Reads a text that an edit of f made. */
+static const eg_formula *formula_again(const eg_formula *f, const char *text, bool score)
+{
+    return formula_read(f->cx, &(eg_formula_args){ .who = f->who, .text = text, .score = score });
 }
 const eg_formula *eg_formula_parse(eg_ctx *cx, const char *who, const char *text)
 {
-    return cx ? formula_read(cx, who ? who : "formula", text, false) : NULL;
+    const eg_formula_args o = { .who = who ? who : "formula", .text = text };
+    return cx ? formula_read(cx, &o) : NULL;
 }
 const eg_formula *eg_formula_score(eg_ctx *cx, const char *who, const char *text)
 {
-    return cx ? formula_read(cx, who ? who : "score", text, true) : NULL;
+    const eg_formula_args o = { .who = who ? who : "score", .text = text, .score = true };
+    return cx ? formula_read(cx, &o) : NULL;
+}
+const eg_formula *eg_formula_parse_with(eg_ctx *cx, const eg_formula_args *given)
+{
+    eg_formula_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, given);
+    o.who = o.who ? o.who : "formula";
+    return cx ? formula_read(cx, &o) : NULL;
 }
 
 bool eg_formula_has(const eg_formula *f, const char *name)
@@ -94,7 +150,7 @@ bool eg_formula_reads(const eg_formula *f, const char *name)
 
 bool eg_formula_equals(const eg_formula *f, const eg_formula *g)
 {
-    static const char blank[] = " \t\n\v\f\r"; /* two words never stand apart by blanks alone */
+    const char *const blank = formula_blanks; /* two words never stand apart by blanks alone */
     if (!f || !g) return false;
     const char *a = f->text, *b = g->text;
     for (;; a++, b++) {
@@ -108,7 +164,7 @@ bool eg_formula_equals(const eg_formula *f, const eg_formula *g)
  * no number. */
 static const char *formula_operand(const eg_formula *f, const char *text)
 {
-    const eg_formula *number = formula_read(f->cx, f->who, text, false);
+    const eg_formula *number = formula_again(f, text, false);
     if (!number) return NULL;
     if (number->truth)
         return eg__caret(f->cx, f->who, text, 0, NULL, NULL, NULL,
@@ -142,7 +198,7 @@ const eg_formula *eg_formula_replace(const eg_formula *f, const char *name, cons
         from = p->to;
     }
     strcpy(to, f->text + from);
-    return formula_read(f->cx, f->who, out, f->score);
+    return formula_again(f, out, f->score);
 }
 
 const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g)
@@ -152,5 +208,52 @@ const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g)
     char *out = eg__alloc(f->cx, strlen(f->text) + strlen(g->text) + 8);
     if (!out) return NULL;
     sprintf(out, "(%s) & (%s)", f->text, g->text);
-    return formula_read(f->cx, f->who, out, f->score);
+    return formula_again(f, out, f->score);
+}
+
+/* -- the truths that & joins ------------------------------------------------------------------ */
+/* True if node k joins two truths by a written &. a < b < c is an & of two comparisons as well, but
+ * there is no text for the second alone. */
+static bool joins(const eg_expression *e, int k)
+{
+    const eg_node *n = &e->node[k], *a = &e->node[n->in[0]], *b = &e->node[n->in[1]];
+    return n->code == EG_X_AND && !(a->at == n->at && b->at == n->at && b->length > a->length);
+}
+int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term)
+{
+    eg_name_place place[EG_PLACES_MAX];
+    int places = 0, stack[EG_NODES_MAX], depth = 0, n = 0;
+    const eg_expression *e = NULL;
+    if (f && !f->score)
+        e = eg__expression_parse(f->cx, &(eg_expression_source){ .who = f->who,
+                                                                 .text = f->text,
+                                                                 .noun = "predicate",
+                                                                 .predicate = true,
+                                                                 .place = place,
+                                                                 .places = &places,
+                                                                 .any_tensor = true,
+                                                                 .any_letter = true,
+                                                                 .any_kind = true });
+    if (!e) return -1;
+    for (stack[depth++] = e->root; depth;) {
+        const eg_node *k = &e->node[stack[--depth]];
+        if (joins(e, stack[depth])) {
+            stack[depth] = k->in[1];
+            stack[depth + 1] = k->in[0];
+            depth += 2;
+            continue;
+        }
+        if (n == most)
+            return eg_fail_as(f->cx, EG_ERROR_NOTATION, "%s: more than %d truths are joined: %s",
+                              f->who, most, f->text),
+                   -1;
+        size_t length = k->length; /* with the blanks behind it */
+        while (length && strchr(formula_blanks, f->text[k->at + length - 1])) length--;
+        char *text = eg__alloc(f->cx, length + 1);
+        if (!text) return -1;
+        memcpy(text, f->text + k->at, length);
+        text[length] = 0;
+        if (!(term[n++] = formula_again(f, text, false))) return -1;
+    }
+    return n;
 }

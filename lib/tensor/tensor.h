@@ -22,6 +22,23 @@ static inline uint64_t *eg__versions(const eg_tensor *y)
     return (uint64_t *)(void *)(y->in + y->count);
 }
 
+/* -- borrow.c: a child's headers of its parent's tensors --------------------------------------- */
+/* Opens a scope of the child that holds them until it is closed; a mark of NULL after an error. */
+eg_mark eg__borrow_open(eg_ctx *child, bool (*check)(eg_ctx *, eg_tensor *, void *), void *user);
+void eg__borrow_close(eg_ctx *child, eg_mark);
+/* Returns the child's header of x, a live tensor of its parent; NULL after an error. */
+eg_tensor *eg__borrow(eg_ctx *child, eg_tensor *x);
+/* x itself, or the header of it of the context that this thread computes in; NULL after an error.
+ */
+static inline eg_tensor *eg__own(eg_tensor *x)
+{
+    eg_ctx *cx = eg__here(x->cx);
+    return x->cx == cx ? x : eg__borrow(cx, x);
+}
+/* Returns xs itself where all are of cx; else a copy in the open scope, in which the child's
+ * headers stand for tensors of its parent. NULL after an error. */
+eg_tensor *const *eg__own_all(eg_ctx *cx, int count, eg_tensor *const *xs);
+
 /* -- tensor.c: making tensors ----------------------------------------------------------------- */
 extern const uint8_t eg__width[]; /* bytes of a dtype */
 static inline bool eg__is_float(int dtype) { return dtype == EG_F32 || dtype == EG_F64; }
@@ -66,7 +83,7 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
                      int64_t offset);
 /* the real (0) or imaginary (1) parts of a c128 tensor as an unrecorded f64 view */
 eg_tensor *eg__part(eg_tensor *z, int part);
-/* False, after recording it, if x lies in read-only memory. (read.c) */
+/* False, after recording it, if x lies in read-only memory or is only lent to a block. (read.c) */
 bool eg__writable(const char *who, const eg_tensor *x);
 /* True if x can be written element by element; else records which of its elements share a place.
  * (read.c) */
