@@ -62,7 +62,8 @@ static int run(const command *c, int count, char **word)
         return say("man: %s; the page is %s", strerror(errno), path);
     }
     list_functions();
-    const char *near = nearest(topic, listed_name);
+    snprintf(path, sizeof path, "%s%s", strncmp(topic, "eg_", 3) == 0 ? "" : "eg_", topic);
+    const char *near = nearest(path, listed_name);
     int status = near ? say("there is no page \"%s\" in %s; is it %s?", topic, pages(), near)
                       : say("there is no page \"%s\" in %s", topic, pages());
     for (int k = 0; listed[k]; k++) free(listed[k]);
