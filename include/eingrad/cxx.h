@@ -269,27 +269,6 @@ inline eg_plan *eg_plan_new(const char *spec, int count, const eg_shape *operand
 }
 #endif
 
-/* -- io.h ------------------------------------------------------------------------------------- */
-#ifdef EG_CXX_IO_
-#undef EG_CXX_IO_
-inline int eg_curves_save(const char *path, eg_ctx *cx, int count, const eg_curve *curve,
-                          eg_curves_args o = eg_curves_args())
-{
-    o.size = sizeof o, o.cx = cx, o.count = count, o.curve = curve;
-    return eg_curves_save_with(path, &o);
-}
-inline int eg_heatmap_print(FILE *file, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
-{
-    o.size = sizeof o, o.x = x;
-    return eg_heatmap_print_with(file, &o);
-}
-inline int eg_picture_save(const char *path, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
-{
-    o.size = sizeof o, o.x = x;
-    return eg_picture_save_with(path, &o);
-}
-#endif
-
 /* -- nn.h ------------------------------------------------------------------------------------- */
 #ifdef EG_CXX_NN_
 #undef EG_CXX_NN_
