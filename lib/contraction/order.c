@@ -101,10 +101,13 @@ typedef struct tree {
     part node[2 * EG_EINSUM_MAX];
     int mode[2 * EG_EINSUM_MAX]; /* what is made of it; −1: nothing */
 } tree;
-static double product(const problem *p, const part *x, const part *y)
+/* The multiply-adds of a product that leaves `left` elements. Where nothing is summed it counts a
+ * shade more, so that of orders with equally many those come first that make no outer product. */
+static double product(const problem *p, const part *x, const part *y, double left)
 {
     const set all = either(&x->has, &y->has, p->words);
-    return volume(&all, p->size, p->words);
+    const double v = volume(&all, p->size, p->words);
+    return v > left ? v : v * (1 + 0x1p-36);
 }
 /* Counts the costs of all nodes anew, and what is made of each; returns the whole cost. */
 static double settle(const problem *p, tree *tr)
@@ -114,7 +117,7 @@ static double settle(const problem *p, tree *tr)
         part *const s = &tr->node[k], *x = &tr->node[tr->child[k][0]],
                     *y = &tr->node[tr->child[k][1]];
         s->operands = x->operands | y->operands;
-        combine(p, x, y, product(p, x, y), s->cost);
+        combine(p, x, y, product(p, x, y, s->volume), s->cost);
         if (order_kept(p, s->operands)) given_value(s->cost);
         tr->mode[k] = -1;
     }
@@ -171,7 +174,7 @@ static double exact(const problem *p, int n, const part *const *leaf, const set 
             double cost[MODES], least = x->volume > y->volume ? x->volume : y->volume;
             if (least < me->volume) least = me->volume;
             if (!p->wanted && !(x->cost[UP] + y->cost[UP] + least < me->cost[UP])) continue;
-            combine(p, x, y, product(p, x, y), cost);
+            combine(p, x, y, product(p, x, y, me->volume), cost);
             for (int m = 0; m < MODES; m++)
                 if (cost[m] < me->cost[m]) {
                     me->cost[m] = cost[m];
