@@ -147,6 +147,10 @@ typedef enum eg_uses {
     EG_USES_RESULT,
     EG_USES_INTEGERS /* the operands that are no floats: indices, masks */
 } eg_uses;
+typedef struct eg_op_cost {
+    double multiply_adds; /* as eg_usage counts them */
+    double bytes;         /* kept beside the result, for the gradient */
+} eg_op_cost;
 typedef struct eg_op {
     const char *name, *equation, *gradient;
     int arity;                     /* −1: any number of operands */
@@ -161,6 +165,8 @@ typedef struct eg_op {
     eg_tensor *(*jvp)(eg_tensor *y, eg_tensor *const *dx);
     /* fills y from c128 operands, the analytic continuation; NULL: refused, and no complex step */
     bool (*forward_c128)(eg_tensor *y);
+    /* adds to *cost what y has cost, for eg_explain_graph; NULL: nothing */
+    void (*cost)(const eg_tensor *y, eg_op_cost *cost);
 } eg_op;
 /* attr is copied */
 EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count,

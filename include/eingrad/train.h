@@ -9,6 +9,7 @@
 #define EINGRAD_TRAIN_H
 #include <eingrad/grad.h>
 #include <eingrad/nn.h>
+#include <eingrad/ranks.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -115,6 +116,9 @@ typedef struct eg_step_over_args {
     int64_t block;    /* examples of a block: 8 */
     int leaves;       /* runs of blocks, whose gradients are added in pairs: 16 */
     bool serial;      /* loss is called by one thread, which computes on all */
+    /* leaves are divided among these (eg_ranks_grad_over), and all make the same step; NULL: this
+     * process alone */
+    eg_ranks *ranks;
     double *mean;     /* out: Σ losses/Σ counts; may be NULL */
     int64_t *counted; /* out: Σ counts; may be NULL */
     int *sums;        /* out: sums of gradients that were held at most; may be NULL */

@@ -69,6 +69,8 @@ bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *d
 bool eg__shape_pair(eg_tensor *y, eg_dtype, int first);
 void eg__row_major(int rank, const int64_t *dims, int64_t *strides);
 int64_t eg__count(int rank, const int64_t *dims);
+/* True if x has a view of these sizes, of which it has as many elements. */
+bool eg__view_exists(const eg_tensor *x, int rank, const int64_t *dims);
 /* True if rank is in range, no size is negative, and the bytes are below 2^63; else records what is
  * not, in the name of who. */
 bool eg__sizes_fit(eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims);
@@ -141,6 +143,8 @@ extern const eg_op eg__add_op;                  /* y = a + b of equal shapes */
 eg_tensor *eg__add(eg_tensor *a, eg_tensor *b); /* recorded; equal shapes */
 /* target += source; equal shapes, any strides */
 void eg__add_to(eg_tensor *target, const eg_tensor *source);
+/* target *= c, of any strides; f32, f64, i64 and c128 */
+void eg__scale_by(eg_tensor *target, double c);
 
 /* -- view.c: views are affine index maps; the adjoint of a view is `embed`, and the adjoint of
  * embed is the view */

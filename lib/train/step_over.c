@@ -105,7 +105,7 @@ int eg_step_over_with(const eg_step_over_args *given)
     const eg_mark m = eg_push(op->cx);
     const bool was = eg_nograd(op->cx, true);
     op->draws = eg_draws(op->cx);
-    int bad = eg_grad_over_with(&over);
+    int bad = eg_ranks_grad_over(o.ranks, &over);
     op->over = &over;
     bad = bad ? bad : eg_step_by(op, op->g);
     op->over = NULL;
