@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* IEEE 754 half precision: 1 sign, 5 exponent (bias 15), 10 fraction bits. */
-static float from_half(uint16_t h)
+static float widened_half(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, fraction = h & 1023, bits;
     float value;
@@ -18,7 +18,7 @@ static float from_half(uint16_t h)
 }
 
 /* bfloat16: the upper half of a float. */
-static float from_bfloat(uint16_t h)
+static float widened_bfloat(uint16_t h)
 {
     uint32_t bits = (uint32_t)h << 16;
     float value;
@@ -68,13 +68,13 @@ static void widen_u16(const uint8_t *in, void *out, size_t n)
 static void widen_half(const uint8_t *in, void *out, size_t n)
 {
     float *y = out;
-    for (size_t k = 0; k < n; k++) y[k] = from_half(load16(in + 2 * k));
+    for (size_t k = 0; k < n; k++) y[k] = widened_half(load16(in + 2 * k));
 }
 
 static void widen_bfloat(const uint8_t *in, void *out, size_t n)
 {
     float *y = out;
-    for (size_t k = 0; k < n; k++) y[k] = from_bfloat(load16(in + 2 * k));
+    for (size_t k = 0; k < n; k++) y[k] = widened_bfloat(load16(in + 2 * k));
 }
 
 const eg__encoding eg__encodings[] = {

@@ -21,7 +21,7 @@ static bool apply_belongs(const eg_ctx *cx, const eg_tensor *x)
 {
     return x->cx == cx || (x->cx && x->cx == cx->parent);
 }
-static bool held(eg_ctx *cx, const char *who, int k, int dtype)
+static bool refuse_held(eg_ctx *cx, const char *who, int k, int dtype)
 {
     eg_fail_as(cx, EG_ERROR_DTYPE,
                "%s: operand %d is %s, which only holds numbers; eg_cast it to %s first", who, k + 1,
@@ -56,7 +56,7 @@ static bool fine(const eg_ctx *cx, const eg_tensor *x)
 static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x, bool computes)
 {
     if (!apply_usable(cx, who, k, x)) return false;
-    if (computes && eg__is_held(x->dtype)) return held(cx, who, k, x->dtype);
+    if (computes && eg__is_held(x->dtype)) return refuse_held(cx, who, k, x->dtype);
     if (cx->hooks.operand && x->cx == cx) cx->hooks.operand(cx, x);
     return !cx->failed;
 }
@@ -126,7 +126,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
 {
     for (int k = 0; k < count; k++)
         if (eg__is_held(xs[k]->dtype) && !eg__only_moves(op))
-            return held(cx, op->name, k, xs[k]->dtype), &cx->poison;
+            return refuse_held(cx, op->name, k, xs[k]->dtype), &cx->poison;
     eg__arena *a = eg__top(cx);
     if (cx->parent && !(xs = eg__own_all(cx, count, xs))) return &cx->poison;
     eg_tensor *y = eg__tensor_in(a);

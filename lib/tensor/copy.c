@@ -144,7 +144,7 @@ static inline double as_it_is(double v) { return v; }
     static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step, const void *user) \
     {                                                                                         \
         (void)user;                                                                           \
-        CASES(to, from, AS_##TO(REAL_##FROM(v)))                                                    \
+        CASES(to, from, AS_##TO(REAL_##FROM(v))) \
     }
 #define CASES(to, from, VALUE)                                                                  \
     if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from))                     \
