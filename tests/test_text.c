@@ -157,8 +157,10 @@ TEST(texts_refused)
     eg_assert_error(cx, "trainer: a text is learnt by a decoder, not by model \"encoder\"");
     ck_assert_ptr_null(small(task, (eg_trainer_args){ .smoothing = 1 }));
     eg_assert_error(cx, "trainer: smoothing must be in [0, 1), not 1");
-    ck_assert_ptr_null(small(task, (eg_trainer_args){ .micro_batches = 9 }));
-    eg_assert_error(cx, "trainer: a batch of 8 cannot be divided into 9 micro-batches");
+    ck_assert_ptr_null(small(task, (eg_trainer_args){ .block = -1 }));
+    eg_assert_error(cx, "trainer: block must not be negative, not -1");
+    ck_assert_ptr_null(small(task, (eg_trainer_args){ .leaves = 5000 }));
+    eg_assert_error(cx, "trainer: leaves is at most 4096");
     ck_assert_ptr_null(small(task, (eg_trainer_args){ .early_stop = -1 }));
     eg_assert_error(cx, "trainer: early_stop must not be negative, not -1");
     eg_trainer *t = small(d, (eg_trainer_args){ .context = 8 }),
@@ -372,15 +374,14 @@ LOOP_TEST(a_resumed_text_has_the_same_bits, 2)
     close(fd), close(mkstemp(whole)), close(mkstemp(parts));
     for (int run = 0; run < 2; run++) {
         cx = eg_open(.threads = run ? 2 : 1);
-        eg_trainer *t =
-            small(eg_data_corpus(cx, text), (eg_trainer_args){ .context = 10,
-                                                               .steps = 14,
-                                                               .evaluate = 2,
-                                                               .early_stop = 6,
-                                                               .dropout = 0.1,
-                                                               .micro_batches = 1 + 2 * _i,
-                                                               .clip_norm = 0.5,
-                                                               .smoothing = 0.1 });
+        eg_trainer *t = small(eg_data_corpus(cx, text), (eg_trainer_args){ .context = 10,
+                                                                           .steps = 14,
+                                                                           .evaluate = 2,
+                                                                           .early_stop = 6,
+                                                                           .dropout = 0.1,
+                                                                           .block = _i ? 2 : 0,
+                                                                           .clip_norm = 0.5,
+                                                                           .smoothing = 0.1 });
         ck_assert_int_eq(eg_trainer_run(t, stops, &(int64_t){ run ? 7 : 14 }, NULL), 0);
         if (run) {
             ck_assert_int_eq(eg_trainer_save(t, parts), 0);
@@ -429,8 +430,9 @@ LOOP_TEST(parts_of_a_batch_are_the_batch, 4)
     eg_data *d = eg_data_task(cx, eg_task_find(tasks[_i / 2]));
     eg_trainer_args o = { .batch = 11, .clip_norm = 0.7, .smoothing = 0.1, .steps = 50 };
     eg_progress p, q;
+    o.block = 11;
     eg_trainer *whole = small(d, o);
-    o.micro_batches = 4;
+    o.block = 3;
     eg_trainer *parts = small(d, o);
     for (int k = 0; k < 6; k++) {
         ck_assert_int_eq(eg_trainer_step(whole, &p), 0);
@@ -452,7 +454,7 @@ TEST(parts_take_less_memory)
     for (int k = 0; k < 2; k++) {
         cx = eg_open(.threads = 1);
         eg_trainer *t = small(eg_data_task(cx, eg_task_find("reverse")),
-                              (eg_trainer_args){ .batch = 64, .micro_batches = k ? 8 : 1 });
+                              (eg_trainer_args){ .batch = 64, .block = k ? 8 : 64 });
         ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
         eg_stats_reset(cx);
         ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
@@ -471,9 +473,9 @@ TEST(memory_may_end_anywhere)
     for (bool good = false; !good; n += n < 60 ? 1 : n / 10) {
         int left = n;
         cx = eg_open(.threads = 1, .realloc = failing, .user = &left);
-        eg_trainer *t = cx ? small(repeated("abcde", 200),
-                                   (eg_trainer_args){ .context = 4, .micro_batches = 2 })
-                           : NULL;
+        eg_trainer *t =
+            cx ? small(repeated("abcde", 200), (eg_trainer_args){ .context = 4, .block = 2 })
+               : NULL;
         good = t && !eg_trainer_step(t, NULL) && !eg_trainer_evaluate(t, NULL) &&
                eg_trainer_generate(t, .length = 9) &&
                eg_trainer_generate(t, .length = 9, .beam = 3) && !eg_trainer_save(t, path) &&

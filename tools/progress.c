@@ -86,7 +86,7 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
         { "seed", (double)o->seed },
         { "goal", o->goal },
         { "context", (double)o->context },
-        { "micro_batches", (double)o->micro_batches },
+        { "block", (double)o->block },
         { "label_smoothing", o->smoothing },
         { "early_stop", (double)o->early_stop },
         { "parameters", (double)eg_params_size(eg_trainer_params(t)) },

@@ -13,6 +13,7 @@ typedef enum option_kind {
     OUTPUT,  /* const char *, a file that is written              */
     OUTPUTS, /* list of files that are written                    */
     MAYBE,   /* const char *, "" where no value follows           */
+    GONE,    /* there is none any more: help says what there is  */
     WHOLE,   /* int64_t                                           */
     REAL,    /* double                                            */
     CHOICE   /* const char *, one of the words of `argument`      */
@@ -145,5 +146,5 @@ void print_heads(eg_tensor *weights, bool apart);
 
 extern const command train_command, predict_command, evaluate_command, generate_command,
     attend_command, einsum_command, explain_command, gradcheck_command, mask_command, ops_command,
-    info_command;
+    info_command, help_command;
 #endif
