@@ -80,8 +80,8 @@ static bool dlpack_read(eg_ctx *cx, const DLTensor *t, eg_from_memory_args *o)
         k++;
     if (!types[k].dtype || t->dtype.lanes != 1)
         return eg_fail_as(cx, EG_ERROR_DTYPE,
-                          "from_dlpack: %s of %d lane%s is not supported; float32, float64, int32, "
-                          "int64, bool and complex128 of 1 lane are",
+                          "from_dlpack: %s of %d lane%s is not supported; float16 to float64, "
+                          "bfloat16, int8, uint8, int32, int64, bool and complex128 of 1 lane are",
                           type_text(t->dtype, text, sizeof text), t->dtype.lanes,
                           t->dtype.lanes == 1 ? "" : "s"),
                false;

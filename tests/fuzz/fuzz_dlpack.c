@@ -13,7 +13,7 @@ static void count_unversioned(DLManagedTensor *m) { deleted += m != NULL; }
 /* True if the elements that x says lie in `data` do. */
 static bool inside(eg_tensor *x, const char *data, size_t bytes)
 {
-    static const size_t width[] = { 0, 4, 8, 4, 8, 1, 16 };
+    static const size_t width[] = { 0, 4, 8, 4, 8, 1, 16, 2, 2, 1, 1 };
     int64_t stride[EG_RANK_MAX], low = 0, high = (int64_t)width[eg_type(x)];
     const char *at = eg_raw(x, stride);
     for (int k = 0; k < eg_rank(x); k++) {

@@ -26,7 +26,7 @@ static void again(eg_ctx *cx, const eg_npz *z, bool deflate)
         for (int k = 0; k < n; k++) {
             eg_tensor *x = xs[k], *y = eg_npz_get(back, names[k]);
             if (!eg_ok(y) || eg_type(x) != eg_type(y) || eg_size(x) != eg_size(y)) abort();
-            const size_t width[] = { 0, 4, 8, 4, 8, 1 };
+            const size_t width[] = { 0, 4, 8, 4, 8, 1, 16, 2, 2, 1, 1 };
             if (eg_size(x) &&
                 memcmp(eg_raw(x, NULL), eg_raw(y, NULL), width[eg_type(x)] * (size_t)eg_size(x)))
                 abort();
