@@ -958,6 +958,39 @@ LOOP_TEST(damaged_checkpoints, DAMAGED)
     unlink(path), unlink(bad);
 }
 
+/* A file from before there were blocks goes on with those that its sizes give. */
+TEST(older_checkpoints_go_on_in_blocks)
+{
+    char path[] = "/tmp/eg_older_XXXXXX";
+    close(mkstemp(path));
+    eg_trainer *t = small_trainer("reverse", 0.1);
+    eg_progress p, q;
+    ck_assert(!eg_trainer_step(t, NULL) && !eg_trainer_save(t, path));
+    long n;
+    char *bytes = bytes_of(path, &n);
+    static const char *const key[] = { "\"block\":\"", "\"leaves\":\"" };
+    for (int k = 0; k < 2; k++) {
+        char *at = memmem(bytes, (size_t)n, key[k], strlen(key[k]));
+        ck_assert(at != NULL);
+        at[1] = 'x';
+    }
+    FILE *f = fopen(path, "wb");
+    fwrite(bytes, 1, (size_t)n, f);
+    fclose(f), free(bytes);
+    const eg_saved there = eg_trainer_saved(t, path);
+    ck_assert(there.checkpoint && !there.same && strstr(there.differs, "block unknown, not "));
+    eg_trainer *again = eg_trainer_load(cx, path, 0);
+    ck_assert_msg(again != NULL, "%s", eg_error(cx));
+    ck_assert_int_eq(eg_trainer_config(again)->block, eg_trainer_config(t)->block);
+    ck_assert_int_eq(eg_trainer_config(again)->leaves, 16);
+    const uint64_t draws = eg_draws(cx);
+    ck_assert_int_eq(eg_trainer_step(t, &p), 0);
+    eg_set_draws(cx, draws);
+    ck_assert_int_eq(eg_trainer_step(again, &q), 0);
+    ck_assert(p.loss == q.loss && p.norm == q.norm);
+    unlink(path);
+}
+
 /* an optimiser's counts and learning rate are checked as metadata are */
 TEST(damaged_states)
 {

@@ -254,6 +254,11 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
             (long long)eg_trainer_now(t).step);
         return NULL;
     }
+    eg_safetensors *file = eg_safetensors_open(cx, path);
+    if (file && !eg_safetensors_metadata(file, "block"))
+        printf("%s is from before batches came in blocks: it goes on in blocks of %lld\n", path,
+               (long long)has.model.block);
+    eg_safetensors_close(file);
     return t;
 }
 

@@ -200,15 +200,6 @@ static int64_t trainer_block(const eg_trainer *t)
     }
 }
 
-/* The cut of a batch, and memory for what its blocks say. */
-static bool trainer_blocks(eg_trainer *t)
-{
-    if (!t->o.block) t->o.block = trainer_block(t);
-    t->score = eg_owner_alloc(t->owner, (size_t)((t->o.batch + t->o.block - 1) / t->o.block) *
-                                            sizeof *t->score);
-    return t->score != NULL;
-}
-
 /* True if a model of such lengths has places for the data's longest example; else recorded. */
 static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t needed)
 {
@@ -259,7 +250,8 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     bool made = eg__network_make(&t->net, kind, t->params, t, o.dropout);
     if (!made || !trainer_room(t) || !eg__batch_tests(t)) return NULL;
     t->opt = eg_adam(t->params, .lr = o.lr, .clip_norm = o.clip_norm, .schedule = o.schedule);
-    return trainer_blocks(t) && !eg_error(cx) ? t : NULL;
+    if (!t->o.block) t->o.block = trainer_block(t);
+    return eg_error(cx) ? NULL : t;
 }
 
 eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, NULL); }
@@ -307,6 +299,10 @@ static bool trainer_step_over(eg_trainer *t, const eg__batch *all, double *mean,
     char who[64];
     trainer_batch u = { t, all };
     const int64_t blocks = (all->rows + t->o.block - 1) / t->o.block;
+    if (!t->score) /* a model that only predicts needs none */
+        t->score = eg_owner_alloc(t->owner, (size_t)((t->o.batch + t->o.block - 1) / t->o.block) *
+                                                sizeof *t->score);
+    if (!t->score) return false;
     memset(t->score, 0, (size_t)blocks * sizeof *t->score);
     snprintf(who, sizeof who, "trainer, step %lld", (long long)t->now.step + 1);
     if (eg_step_over(t->opt, trainer_loss, &u, all->rows, .block = t->o.block,
