@@ -99,8 +99,8 @@ EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...)
 #endif
     ;
 EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
-EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw … */
-/* … and setting it: a resumed run draws the same */
+EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw */
+/* sets that number: a resumed run draws the same */
 EG_API void eg_set_draws(eg_ctx *, uint64_t);
 /* set (0: leave); returns the number in force; same bits for any number */
 EG_API int eg_threads(eg_ctx *, int threads);
@@ -150,9 +150,9 @@ EG_API void eg_options(void *own, size_t size, const void *given);
 EG_API double eg_option(double given, double otherwise);
 
 /* -- scopes and owners ------------------------------------------------------------------------ */
-EG_API eg_mark eg_push(eg_ctx *); /* tensors made from here on … */
-/* … are gone here; using one later is an error that names the operation, until at least 2048 other
- * tensors have died after it */
+EG_API eg_mark eg_push(eg_ctx *); /* opens a scope: tensors made from here on live in it */
+/* closes it: its tensors are gone; using one later is an error that names the operation, until at
+ * least 2048 other tensors have died after it */
 EG_API void eg_pop(eg_ctx *, eg_mark);
 /* a copy of x (no history) in the scope around the open one */
 EG_API eg_tensor *eg_keep(eg_tensor *x);
@@ -268,6 +268,7 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);
                                          EG_ARRAY_OF_(long long, EG_I64), EG_ARRAY_OF_(_Bool,     \
                                            EG_BOOL))
 /* clang-format on */
+/* of the context's dtype, with sizes as arguments: eg_zeros(cx, 2, 3) */
 #define eg_zeros(cx, ...)       eg_full_n((cx), EG_DEFAULT, 0, EG_DIMS_(__VA_ARGS__))
 #define eg_ones(cx, ...)        eg_full_n((cx), EG_DEFAULT, 1, EG_DIMS_(__VA_ARGS__))
 #define eg_full(cx, value, ...) eg_full_n((cx), EG_DEFAULT, (value), EG_DIMS_(__VA_ARGS__))
@@ -279,10 +280,10 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);
 #endif
 
 /* -- asking ----------------------------------------------------------------------------------- */
-EG_API eg_ctx *eg_context(const eg_tensor *);
-EG_API eg_dtype eg_type(const eg_tensor *);
-EG_API const char *eg_type_name(eg_dtype); /* "f32" */
-EG_API int eg_rank(const eg_tensor *);     /* 0 of poison */
+EG_API eg_ctx *eg_context(const eg_tensor *); /* the context that x belongs to */
+EG_API eg_dtype eg_type(const eg_tensor *);   /* the dtype of its elements */
+EG_API const char *eg_type_name(eg_dtype);    /* "f32" */
+EG_API int eg_rank(const eg_tensor *);        /* 0 of poison */
 /* axis −1 is the last; 0 after an error; by letters eg_axes("b l d", x, &b, &l, &d) */
 EG_API int64_t eg_dim(const eg_tensor *, int axis);
 EG_API const int64_t *eg_dims(const eg_tensor *);
