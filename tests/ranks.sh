@@ -37,6 +37,43 @@ on 3 30 "$build/tests/on_ranks" tells
 grep -q '^rank 1: an error of one rank' out || bad "an error that is told: $(cat out err)"
 on 2 30 "$build/tests/on_ranks" differs
 grep -q 'eg_flush of rank 0 are "off", but those of rank 1 "on"' out || bad "differ: $(cat out err)"
+# eingrad train: one hash of the checkpoint for any number of ranks and threads, resumed or not
+eingrad=$build/eingrad
+train() { # train RANKS THREADS OUT OPTIONS...
+    p=$1 threads=$2 file=$3; shift 3
+    on "$p" 120 "$eingrad" train "$@" --threads "$threads" --out "$file"
+    [ $status = 0 ] || bad "train on $p ranks: status $status: $(cat out err)"
+    [ "$(grep -c 'seed 0, threads' out)" = 1 ] || bad "train on $p ranks: more than one rank prints"
+}
+small='--layers 1 --d-model 16 --heads 2 --batch 13 --block 2 --dropout 0.1 --clip 0.5 --goal 0'
+for case in "copy $small --steps 12 --evaluate 5" "addition $small --steps 4"; do
+    # shellcheck disable=SC2086
+    "$eingrad" train $case --threads 1 --force --out one.safetensors >one.out 2>&1 ||
+        bad "train $case: $(cat one.out)"
+    for p in 2 3 4; do
+        for threads in 1 2; do
+            # shellcheck disable=SC2086
+            train $p $threads many.safetensors $case
+            cmp -s one.safetensors many.safetensors ||
+                bad "train $case on $p ranks, $threads threads: another checkpoint"
+            rm -f many.safetensors
+        done
+    done
+done
+# shellcheck disable=SC2086
+train 2 1 part.safetensors addition $small --steps 2
+train 3 1 part.safetensors --resume part.safetensors --steps 4
+# shellcheck disable=SC2086
+"$eingrad" train addition $small --steps 2 --threads 1 --out two.safetensors >out 2>&1
+"$eingrad" train --resume two.safetensors --steps 4 --threads 1 >out 2>&1
+cmp -s two.safetensors part.safetensors || bad 'resumed on other ranks: another checkpoint'
+# shellcheck disable=SC2086
+train 9 1 idle.safetensors copy $small --steps 2
+grep -q '2 of them have nothing to compute: a batch has 7 leaves' out || bad "idle: $(cat out)"
+# shellcheck disable=SC2016      # the rank is of the process that mpirun starts
+on 2 30 sh -c 'exec "$0" train copy --steps 3 --seed $OMPI_COMM_WORLD_RANK --out x' "$eingrad"
+if [ $status = 0 ] || ! grep -q 'the options of rank 0 are' err; then
+    bad "other options: status $status: $(cat err)"; fi
 # without the module
 EINGRAD_MODULES=/nonexistent
 on 2 30 "$build/tests/on_ranks" sum

@@ -355,7 +355,7 @@ static bool watch(void *user, eg_trainer *t, const eg_progress *p)
 }
 
 /* Prints what is trained on what. */
-static void introduce(eg_trainer *t, eg_ctx *cx)
+static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
 {
     const eg_trainer_args *o = eg_trainer_config(t);
     eg_data *d = eg_trainer_data(t);
@@ -374,8 +374,15 @@ static void introduce(eg_trainer *t, eg_ctx *cx)
     printf("%s, %lld layers, d_model %lld, %lld heads: %lld parameters; ", o->model,
            (long long)o->layers, (long long)o->d_model, (long long)o->heads,
            (long long)eg_params_size(eg_trainer_params(t)));
-    printf("batch %lld, seed %llu, threads %d\n", (long long)o->batch, (unsigned long long)o->seed,
+    printf("batch %lld, seed %llu, threads %d", (long long)o->batch, (unsigned long long)o->seed,
            eg_threads(cx, 0));
+    const int64_t ranks = eg_ranks_count(r), blocks = (o->batch + o->block - 1) / o->block,
+                  leaves = o->leaves < blocks ? o->leaves : blocks;
+    if (ranks > 1) printf(", ranks %lld", (long long)ranks);
+    if (ranks > leaves)
+        printf("; %lld of them have nothing to compute: a batch has %lld leaves",
+               (long long)(ranks - leaves), (long long)leaves);
+    putchar('\n');
     eg_progress now = eg_trainer_now(t);
     if (now.step) printf("resumed after step %lld\n", (long long)now.step);
     fflush(stdout);
@@ -413,17 +420,53 @@ static int stopped_early(const turn *u, const eg_progress *p)
     return 128 + stopped;
 }
 
+/* -- ranks (mpirun) --------------------------------------------------------------------------- */
+/* True if all ranks are well; else every rank has an error, and rank 0 says it. */
+static bool all_well(eg_ranks *r, eg_ctx *cx, bool good)
+{
+    if (!good && !eg_error(cx)) eg_fail_as(cx, EG_ERROR_MISUSE, "it ended");
+    if (!eg_ranks_meet(r)) return true;
+    /* what is wrong here was said where it was found */
+    if (good && eg_ranks_rank(r) == 0) say_error(cx, NULL);
+    return false;
+}
+/* *leaders becomes what rank 0 gives as `mine`. False after an error. */
+static bool of_leader(eg_ranks *r, char mine, char *leaders)
+{
+    char *all = calloc((size_t)eg_ranks_count(r), 1);
+    const bool good = all && !eg_ranks_gather(r, &mine, 1, all);
+    *leaders = good ? all[0] : 0;
+    free(all);
+    return good;
+}
+/* The way of the ranks that neither print nor write: they compute. Their steps and looks are those
+ * of rank 0; what they return ends with it. */
+static int follow(eg_ctx *cx, eg_trainer *t, const train *o, eg_ranks *r)
+{
+    eg_progress p;
+    eg_score s;
+    char goes_on;
+    if (!all_well(r, cx, true) || eg_trainer_divide(t, r)) return EXIT_FAILURE;
+    if (o->best && eg_trainer_keep_best(t, o->best)) return EXIT_FAILURE;
+    if (!of_leader(r, 0, &goes_on)) return EXIT_FAILURE;
+    if (goes_on && eg_trainer_run(t, NULL, NULL, &p)) return EXIT_FAILURE;
+    if (!all_well(r, cx, true) || !of_leader(r, 0, &goes_on)) return EXIT_FAILURE;
+    return goes_on && eg_trainer_evaluate(t, &s) ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
 /* Trains, saves, evaluates and shows the result; the exit status. */
-static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const char *from)
+static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const char *from,
+              eg_ranks *r)
 {
     turn u = { .o = o, .path = path };
     eg_data *d = eg_trainer_data(t);
     bool of_file = eg_data_pairs_text(d) || eg_data_is_text(d); /* a checkpoint can name it alone */
-    if (from && of_file && !use_file("the data", eg_data_name(d), false)) return EXIT_FAILURE;
-    if (!try_outputs(cx, t, o, path, from, &u.kept) ||
-        !progress_open(&u.g, t, o->log, o->resume != NULL))
-        return EXIT_FAILURE;
-    introduce(t, cx);
+    bool good = !from || !of_file || use_file("the data", eg_data_name(d), false);
+    good = good && try_outputs(cx, t, o, path, from, &u.kept) &&
+           progress_open(&u.g, t, o->log, o->resume != NULL);
+    if (!all_well(r, cx, good)) return EXIT_FAILURE;
+    if (eg_trainer_divide(t, r)) return say_error(cx, NULL);
+    introduce(t, cx, r);
     on_signals(stop);
     u.saved = seconds();
     u.g.curve = o->curve;
@@ -436,12 +479,19 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
                : p.stopped       ? "it was stopped early"
                                  : "its goal is reached");
     if (o->best && eg_trainer_keep_best(t, o->best)) return say_error(cx, NULL);
+    char goes_on;
+    if (!of_leader(r, !done, &goes_on)) return say_error(cx, NULL);
     int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
+    const bool ran = !bad;
     if (bad || u.log_failed || stopped) progress_clear(&u.g);
     bool behind = stopped && p.step < u.kept;
     if (!bad && !done && !u.log_failed && !behind) bad = eg_trainer_save(t, path);
-    if (!bad && !progress_curve(&u.g, t)) return EXIT_FAILURE;
+    good = bad || progress_curve(&u.g, t);
     free(u.g.point);
+    /* an error of the run is known to all ranks; what rank 0 alone does comes to them here */
+    if (ran && !all_well(r, cx, good && !bad) && good && !bad) return EXIT_FAILURE;
+    if (!good) return EXIT_FAILURE;
+    if (!bad && !of_leader(r, !u.log_failed && !stopped, &goes_on)) bad = -1;
     if (bad) {
         say_error(cx, NULL);
         progress_close(&u.g, NULL, NULL);
@@ -498,8 +548,19 @@ static int run(const command *c, int count, char **word)
         return say("--curve must end in .png or .svg, not \"%s\"", o.curve);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     if (!cx) return say_error(cx, NULL);
-    eg_trainer *t = from ? resumed(cx, &o, task, &w, from) : fresh(cx, &o, task, &w, c);
-    int status = t ? go(cx, t, &o, to, from) : EXIT_FAILURE;
+    eg_ranks *r = eg_ranks_open(.cx = cx);
+    const bool follows = eg_ranks_rank(r) > 0;
+    int status = EXIT_FAILURE;
+    if (!r)
+        say_error(cx, NULL);
+    else {
+        if (follows && !freopen("/dev/null", "w", stdout)) fclose(stdout);
+        if (follows) on_signals(SIG_IGN); /* mpirun hands signals on; rank 0 decides */
+        eg_trainer *t = from ? resumed(cx, &o, task, &w, from) : fresh(cx, &o, task, &w, c);
+        if (all_well(r, cx, t != NULL))
+            status = follows ? follow(cx, t, &o, r) : go(cx, t, &o, to, from, r);
+    }
+    eg_ranks_close(r);
     eg_close(cx);
     return status;
 }
@@ -518,6 +579,7 @@ const command train_command = {
         "train a transformer on a task, on your own pairs or on a text, and show what it learnt",
     .more = "Symbols of pairs are characters; or words, if blanks occur and most words of the "
             "outputs occur more than once.\n"
+            "Under mpirun, ranks divide each step: the result is the same.\n"
             "One input in ten is held out; training stops when the goal is met on those. An\n"
             "interrupt saves. A run replaces its own checkpoint, another's with --force only.\n",
     .options = options,

@@ -270,6 +270,12 @@ typedef struct eg_score {
     double loss; /* mean of −ln p a token; divided by ln 2: bits; e to its power: perplexity */
 } eg_score;
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
+/* From now on these ranks divide each step by its leaves, and each evaluation by its batches. All
+ * of them have made or loaded the same trainer, call the same functions of it in the same order,
+ * and get what one process would get, to the bit; rank 0 alone writes checkpoints (of the others
+ * eg_trainer_save and keep_best do nothing), and what its `watch` says goes for all. NULL: alone.
+ * Refused: ranks whose options, data or numbers differ, named; a group of another context. */
+EG_API int eg_trainer_divide(eg_trainer *, eg_ranks *);
 /* One step on the next batch, whatever eg_nograd is; *p (may be NULL) receives the progress.
  * Refuses what eg_step refuses. */
 EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);

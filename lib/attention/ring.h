@@ -15,12 +15,10 @@ enum {
     EG_RING_WITH, /* and those that follow */
     EG_RING_OPERANDS = EG_RING_WITH + EG_GIVEN_MAX
 };
-/* One side, queries or keys: a length cut into blocks, and which of them this rank has. */
+/* One side, queries or keys: a length of all ranks together, cut into blocks. */
 typedef struct eg_ring_side {
     const char *letter;
     int64_t length, blocks;
-    int local; /* blocks of this rank, in the order in which they lie in its tensors */
-    int64_t *block;
 } eg_ring_side;
 /* A call, in memory that lives as long as its nodes. */
 typedef struct eg_ring {

@@ -196,6 +196,7 @@ static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
 int eg_trainer_save(eg_trainer *t, const char *path)
 {
     if (!t || eg_error(t->cx)) return -1;
+    if (eg_ranks_rank(t->ranks)) return 0; /* rank 0 has the same numbers, and writes them */
     eg_mark m = eg_push(t->cx);
     eg_owner *owner = eg_owner_open(t->cx);
     int bad = owner ? checkpoint_save(t, path, owner) : -1;

@@ -270,23 +270,43 @@ static eg_tensor *trainer_loss(void *user, eg_ctx *cx, int64_t from, int64_t to,
     const eg__batch b = eg__batch_rows(u->all, from, to);
     eg_tensor *logits = t->kind->logits(&t->net, cx, &b, NULL);
     const bool was = eg_nograd(cx, true);
-    t->score[from / t->o.block] = eg__batch_score(t, &b, logits);
+    /* not of the look whether the loss is a sum, which is no block */
+    if (eg_training(cx)) t->score[from / t->o.block] = eg__batch_score(t, &b, logits);
     eg_nograd(cx, was);
     *count = eg__batch_counted(&b);
     return eg__batch_loss(cx, &b, logits, t->o.smoothing);
+}
+static void score_add(eg_score *to, const eg_score *one)
+{
+    to->sequences += one->sequences, to->exact += one->exact;
+    to->tokens += one->tokens, to->right += one->right;
+    to->loss += one->loss;
+}
+/* What the ranks have counted, each in its own blocks. False after an error. */
+static bool score_of_all(eg_trainer *t, eg_score *s)
+{
+    const int ranks = eg_ranks_count(t->ranks);
+    const eg_score mine = *s;
+    if (ranks == 1) return true;
+    if (eg_ranks_gather(t->ranks, &mine, sizeof mine, t->looks)) return false;
+    *s = (eg_score){ 0 };
+    for (int k = 0; k < ranks; k++) score_add(s, &t->looks[k]);
+    return true;
 }
 /* A step on a batch: its mean loss a target and what was right. False after an error. */
 static bool trainer_step_over(eg_trainer *t, const eg__batch *all, double *mean, eg_score *s)
 {
     char who[64];
     trainer_batch u = { t, all };
+    const int64_t blocks = (all->rows + t->o.block - 1) / t->o.block;
     if (!t->score) /* a model that only predicts needs none */
         t->score = eg_owner_alloc(t->owner, (size_t)((t->o.batch + t->o.block - 1) / t->o.block) *
                                                 sizeof *t->score);
     if (!t->score) return false;
+    memset(t->score, 0, (size_t)blocks * sizeof *t->score);
     snprintf(who, sizeof who, "trainer, step %lld", (long long)t->now.step + 1);
     if (eg_step_over(t->opt, trainer_loss, &u, all->rows, .block = t->o.block,
-                     .leaves = (int)t->o.leaves, .mean = mean, .who = who)) {
+                     .leaves = (int)t->o.leaves, .ranks = t->ranks, .mean = mean, .who = who)) {
         const char *said = eg_error(t->cx);
         const eg_code code = eg_error_code(t->cx);
         char sentence[900];
@@ -296,12 +316,8 @@ static bool trainer_step_over(eg_trainer *t, const eg__batch *all, double *mean,
         eg_fail_as(t->cx, code, "%s", sentence);
         return false;
     }
-    for (int64_t k = 0; k * t->o.block < all->rows; k++) {
-        const eg_score *one = &t->score[k];
-        s->sequences += one->sequences, s->exact += one->exact;
-        s->tokens += one->tokens, s->right += one->right;
-    }
-    return true;
+    for (int64_t k = 0; k < blocks; k++) score_add(s, &t->score[k]);
+    return score_of_all(t, s);
 }
 
 /* The batch's own time is measured; the progress changes only if the step was done. */
@@ -361,23 +377,48 @@ void eg__evaluation_end(eg_ctx *cx, eg__evaluation e)
 
 /* Runs over the test set in batches, without history and dropout; puts the state of the context
  * back. */
+/* One batch of the test set. */
+static eg_score look_batch(eg_trainer *t, int64_t first)
+{
+    const int64_t left = t->tests - first;
+    eg_score s = { 0 };
+    eg__batch b = eg__batch_test(t, first, left < t->o.batch ? left : t->o.batch);
+    eg_mark m = eg_push(t->cx);
+    if (b.rows) {
+        eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
+        s = eg__batch_score(t, &b, logits);
+        s.loss = eg_item(eg__batch_loss(t->cx, &b, logits, 0));
+    }
+    eg_pop(t->cx, m);
+    return s;
+}
+/* Batches go to the ranks in turn; what they give is added in the batches' order on each rank. */
+static bool look_divided(eg_trainer *t, eg_score *all)
+{
+    const int ranks = eg_ranks_count(t->ranks), me = eg_ranks_rank(t->ranks);
+    const int64_t batches = (t->tests + t->o.batch - 1) / t->o.batch;
+    eg_score *mine = t->looks, *every = t->looks + batches;
+    memset(mine, 0, (size_t)batches * sizeof *mine);
+    for (int64_t k = me; k < batches && !eg_error(t->cx); k += ranks)
+        mine[k] = look_batch(t, k * t->o.batch);
+    if (eg_ranks_meet(t->ranks) ||
+        eg_ranks_gather(t->ranks, mine, (size_t)batches * sizeof *mine, every))
+        return false;
+    for (int64_t k = 0; k < batches; k++) score_add(all, &every[k % ranks * batches + k]);
+    return true;
+}
 int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
 {
     if (!t || eg_error(t->cx)) return -1;
     eg_score all = { 0 };
     eg__evaluation e = eg__evaluation_begin(t->cx);
-    for (int64_t k = 0; k < t->tests && !eg_error(t->cx); k += t->o.batch) {
-        eg__batch b = eg__batch_test(t, k, t->tests - k < t->o.batch ? t->tests - k : t->o.batch);
-        eg_mark m = eg_push(t->cx);
-        if (b.rows) {
-            eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
-            eg_score s = eg__batch_score(t, &b, logits);
-            double sum = eg_item(eg__batch_loss(t->cx, &b, logits, 0));
-            all = (eg_score){ all.sequences + s.sequences, all.exact + s.exact,
-                              all.tokens + s.tokens, all.right + s.right, all.loss + sum };
+    if (eg_ranks_count(t->ranks) > 1)
+        look_divided(t, &all);
+    else
+        for (int64_t k = 0; k < t->tests && !eg_error(t->cx); k += t->o.batch) {
+            const eg_score s = look_batch(t, k);
+            score_add(&all, &s);
         }
-        eg_pop(t->cx, m);
-    }
     eg__evaluation_end(t->cx, e);
     if (eg_error(t->cx)) return -1;
     all.loss /= (double)all.tokens;
@@ -412,6 +453,14 @@ static int evaluate_and_keep_best(eg_trainer *t)
     return better && t->best_path ? eg_trainer_save(t, t->best_path) : 0;
 }
 
+/* 1 if `watch` of rank 0 ends the run, 0 if not; −1 after an error, on whatever rank. */
+static int run_ends(eg_trainer *t, bool stop)
+{
+    char mine = stop, *all = (char *)t->looks;
+    if (eg_ranks_count(t->ranks) == 1) return stop;
+    if (eg_ranks_meet(t->ranks) || eg_ranks_gather(t->ranks, &mine, 1, all)) return -1;
+    return all[0] != 0;
+}
 /* Whether to evaluate depends on the step and its batch alone, so that a resumed run stops where an
  * uninterrupted one does. */
 int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_progress *),
@@ -426,12 +475,73 @@ int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_p
                        : o->goal > 0 && t->now.step % EVERY == 0 && t->now.whole >= o->goal - 0.05;
         bool evaluated = due || t->now.step == o->steps;
         if (evaluated && evaluate_and_keep_best(t)) return -1;
-        if ((watch && watch(user, t, &t->now)) ||
-            (evaluated && o->goal > 0 && t->now.exact >= o->goal))
-            break;
+        const bool stop = watch && watch(user, t, &t->now);
+        const int ends = run_ends(t, stop);
+        if (ends < 0) return -1;
+        if (ends || (evaluated && o->goal > 0 && t->now.exact >= o->goal)) break;
     }
     if (last) *last = t->now;
     return eg_error(t->cx) ? -1 : 0;
+}
+
+/* -- ranks ------------------------------------------------------------------------------------ */
+static uint64_t divide_hash(uint64_t h, const void *bytes, size_t n)
+{
+    for (size_t k = 0; k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 1099511628211u;
+    return h; /* FNV-1a */
+}
+static uint64_t divide_hash_tensor(uint64_t h, eg_tensor *x)
+{
+    const size_t width = eg_type(x) == EG_F32 || eg_type(x) == EG_I32 ? 4 : 8;
+    return divide_hash(h, eg_raw(x, NULL), width * (size_t)eg_size(x));
+}
+/* True if options, data and numbers are the same on all ranks; else records which are not. */
+static bool divide_agree(eg_trainer *t, eg_ranks *r)
+{
+    const eg_trainer_args *o = &t->o;
+    const eg_data *d = t->data;
+    char text[128];
+    uint64_t h = divide_hash(14695981039346656037u, &o->schedule, sizeof o->schedule);
+    const double numbers[] = { o->dropout, o->smoothing, o->lr, o->clip_norm, o->goal };
+    const int64_t sizes[] = { o->evaluate, o->early_stop,    o->width,    o->context,
+                              o->leaves,   (int64_t)o->seed, t->now.step, (int64_t)t->cursor };
+    h = divide_hash(divide_hash(h, numbers, sizeof numbers), sizes, sizeof sizes);
+    snprintf(text, sizeof text, "%s, %lld layers of %lld, batch %lld in blocks of %lld, %016llx",
+             o->model, (long long)o->layers, (long long)o->d_model, (long long)o->batch,
+             (long long)o->block, (unsigned long long)h);
+    if (eg_ranks_agree(r, "the options", text)) return false;
+    h = divide_hash(d->sum + 1, d->name, strlen(d->name));
+    if (d->text) h = divide_hash(h, d->text, strlen(d->text));
+    snprintf(text, sizeof text, "%.60s, %lld examples, %d symbols, %016llx",
+             strrchr(d->name, '/') ? strrchr(d->name, '/') + 1 : d->name, (long long)d->count,
+             d->symbols, (unsigned long long)h);
+    if (eg_ranks_agree(r, "the data", text)) return false;
+    h = 14695981039346656037u;
+    for (int k = 0; k < eg_params_count(t->params); k++)
+        h = divide_hash_tensor(h, eg_params_at(t->params, k)->x);
+    for (int k = 0; eg_opt_state(t->opt, k); k++)
+        h = divide_hash_tensor(h, eg_opt_state(t->opt, k)->x);
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)h);
+    return !eg_ranks_agree(r, "the parameters and moments", text);
+}
+int eg_trainer_divide(eg_trainer *t, eg_ranks *r)
+{
+    if (!t) return -1;
+    if (!r || eg_ranks_count(r) == 1) {
+        t->ranks = NULL;
+        return eg_error(t->cx) ? -1 : 0;
+    }
+    if (eg_ranks_context(r) != t->cx) {
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the ranks belong to another context");
+        return -1;
+    }
+    const int64_t batches = (t->tests + t->o.batch - 1) / t->o.batch, ranks = eg_ranks_count(r);
+    eg_score *looks =
+        eg_owner_alloc(t->owner, (size_t)((batches + 1) * (ranks + 1)) * sizeof *looks);
+    if (eg_ranks_meet(r) || !looks || !divide_agree(t, r)) return -1;
+    t->looks = looks;
+    t->ranks = r;
+    return 0;
 }
 
 /* -- asking ----------------------------------------------------------------------------------- */

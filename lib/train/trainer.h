@@ -76,6 +76,8 @@ struct eg_trainer {
     /* training */
     eg_opt *opt;
     eg_score *score;       /* of each block of the last step */
+    eg_ranks *ranks;       /* that divide steps and looks; NULL: this process alone */
+    eg_score *looks;       /* of each test batch, then of every rank's; NULL: alone */
     uint64_t cursor;       /* number of the next training example */
     eg_progress now;       /* of the last step */
     int64_t waited;        /* evaluations without a smaller held-out loss */
