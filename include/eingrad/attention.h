@@ -62,9 +62,9 @@ typedef struct eg_attention_args {
     /* { "h", m }: − m |i + offset − j|, differentiable; one query and one key letter. Press et al.
      * 2022 */
     eg_masked alibi;
-    /* { "h", z }: e^z is added to the sum that the weights are divided by; any letters of the scores
-     * but the keys'. −∞ adds nothing, ∞ takes all the weight, a NaN makes its rows NaN. A row with
-     * nothing to attend to is 0, as without a sink */
+    /* { "h", z }: e^z is added to the sum that the weights are divided by; any letters of the
+     * scores but the keys'. −∞ adds nothing, ∞ takes all the weight, a NaN makes its rows NaN. A
+     * row with nothing to attend to is 0, as without a sink */
     eg_masked sink;
     /* the scores are the weights, 0 where the masks forbid; lse, empty and sink are refused */
     bool no_softmax;

@@ -22,6 +22,7 @@ static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_t
         eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
 }
 
+/* True if an operand has the axes, the type and the width of the layout; else records an error. */
 static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_tensor *x,
                             int64_t width)
 {

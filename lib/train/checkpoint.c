@@ -100,7 +100,7 @@ static const field fields[] = {
 enum { FIELDS = sizeof fields / sizeof *fields, TEXT = 40 };
 
 /* What the user calls a field whose key in the file is another, since a schedule has both. */
-static const char *option_of(const char *key)
+static const char *checkpoint_option(const char *key)
 {
     static const char *const other[][2] = { { "decay_steps", "steps" },
                                             { "wsd_steps", "decay_steps" },
@@ -221,7 +221,7 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
     char text[TEXT];
     field_print(f, own, text);
     if (!*out->differs && !f->moves && (!has || strcmp(has, text)))
-        snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", option_of(f->key),
+        snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", checkpoint_option(f->key),
                  has ? has : "unknown", text);
 }
 
