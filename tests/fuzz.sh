@@ -7,7 +7,7 @@
 set -eu
 seconds=${1:?seconds for each target}
 shift
-[ $# -gt 0 ] || set -- notation predicate expression npy safetensors checkpoint pairs alias config
+[ $# -gt 0 ] || set -- notation predicate expression npy npz dlpack safetensors checkpoint pairs alias config
 cd "$(dirname "$0")/.."
 checks=address,undefined
 [ -x configure ] || ./bootstrap
@@ -25,7 +25,7 @@ compile() {
     # shellcheck disable=SC2046      # a list of words
     clang -O1 -g -std=c11 -D_GNU_SOURCE -DHAVE_CONFIG_H -I. -I../include -I../lib "$@" \
         "../tests/fuzz/fuzz_$target.c" \
-        .libs/libeingrad.a $(sed -n 's/^BLIS_LIBS = //p' Makefile) $(pkg-config --libs libpng) -lm \
+        .libs/libeingrad.a $(sed -n 's/^BLIS_LIBS = //p' Makefile) $(pkg-config --libs libpng zlib) -lm \
             -lpthread -o "$program"
 }
 
@@ -34,6 +34,7 @@ seeds() {
     mkdir -p "$2"
     case $1 in
         npy) cp ../tests/data/*.npy "$2" ;;
+        npz) cp ../tests/data/*.npz "$2" ;;
         safetensors)
             for name in exact wide f8; do cp "../tests/data/$name.safetensors" "$2"; done ;;
         checkpoint)
@@ -54,6 +55,8 @@ floor() {
         predicate) echo 500 ;;
         expression) echo 4000 ;;
         npy) echo 500 ;;
+        npz) echo 900 ;;
+        dlpack) echo 300 ;;
         safetensors) echo 700 ;;
         checkpoint) echo 4000 ;;
         pairs) echo 400 ;;

@@ -466,6 +466,121 @@ TEST(layout_changes_no_bit)
         }
 }
 
+/* -- alpha, beta, and indices that are numbers ------------------------------------------------- */
+static eg_tensor *with_alpha(eg_tensor *const *x, int count, const char *spec, double alpha,
+                             eg_tensor *out, double beta)
+{
+    return eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                             .spec = spec,
+                                             .count = count,
+                                             .operands = x,
+                                             .alpha = alpha,
+                                             .out = out,
+                                             .beta = beta });
+}
+static eg_tensor *scaled_product(void *user, eg_tensor *const *x)
+{
+    return with_alpha(x, 2, user, 2.5, NULL, 0);
+}
+TEST(alpha_and_beta)
+{
+    static const char *const specs[] = { "ij,jk->ik", "ij,jk->", "i j, k l -> (i l) k",
+                                         "ij,jj->ij" };
+    static const double factors[] = { 0, EG_OFF, 1, -2, 0.5 };
+    for (int t = 0; t < 3; t++) {
+        const eg_dtype dtype = (eg_dtype[]){ EG_F64, EG_F32, EG_I64 }[t];
+        for (size_t f = 0; f < 4; f++)
+            for (int a = 0; a < 5; a++)
+                for (int b = 0; b < 5; b++) {
+                    if (dtype == EG_I64 && (a == 4 || b == 4)) continue;
+                    const eg_mark m = eg_push(cx);
+                    eg_tensor *x[2];
+                    for (int k = 0; k < 2; k++)
+                        x[k] = eg_cast(eg_scale(wave_n(cx, k, 2, (int64_t[]){ 4, 4 }), 9), dtype);
+                    eg_tensor *y = eg_einsum_n(specs[f], 2, x);
+                    const double alpha = eg_option(factors[a], 1), beta = eg_option(factors[b], 0);
+                    eg_assert_close(with_alpha(x, 2, specs[f], factors[a], NULL, 0),
+                                    eg_scale(y, alpha), dtype == EG_F32 ? 1e-6 : 1e-14);
+                    eg_tensor *before =
+                        eg_cast(eg_scale(wave_n(cx, 5, eg_rank(y), eg_dims(y)), 7), dtype);
+                    eg_tensor *want = eg_add(eg_scale(y, alpha), eg_scale(before, beta));
+                    eg_nograd(cx, true);
+                    eg_tensor *out = eg_copy(before);
+                    ck_assert(with_alpha(x, 2, specs[f], factors[a], out, factors[b]) == out);
+                    eg_assert_close(out, want, dtype == EG_F32 ? 1e-6 : 1e-14);
+                    eg_shape shape[] = { eg_shape_of(x[0]), eg_shape_of(x[1]) };
+                    eg_plan *p = eg_plan_new(.spec = specs[f], .count = 2, .operands = shape,
+                                             .alpha = factors[a], .beta = factors[b]);
+                    ck_assert_msg(p != NULL, "%s", specs[f]);
+                    ck_assert_int_eq(eg_plan_run_on(p, x, before, NULL, 0), 0);
+                    eg_plan_free(p);
+                    ck_assert(memcmp(eg_raw(out, NULL), eg_raw(before, NULL),
+                                     (size_t)eg_size(out) * (dtype == EG_F32 ? 4 : 8)) == 0);
+                    eg_nograd(cx, false);
+                    eg_pop(cx, m);
+                }
+    }
+    eg_tensor *x[] = { wave_n(cx, 0, 2, (int64_t[]){ 3, 4 }),
+                       wave_n(cx, 1, 2, (int64_t[]){ 4, 2 }) };
+    eg_assert_grad2(scaled_product, (void *)(uintptr_t) "ij,jk->ik", x[0], x[1]);
+    /* .out overlaps an operand, and a path */
+    eg_nograd(cx, true);
+    eg_tensor *s = wave_n(cx, 0, 2, (int64_t[]){ 3, 3 }), *c[] = { s, s, s };
+    eg_tensor *want = eg_add(eg_scale(eg_einsum_n("ij,jk,kl->il", 3, c), 3), eg_scale(s, 2));
+    const int path[2][2] = { { 1, 2 }, { 0, 1 } };
+    eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                      .spec = "ij,jk,kl->il",
+                                      .count = 3,
+                                      .operands = c,
+                                      .alpha = 3,
+                                      .out = s,
+                                      .beta = 2,
+                                      .path = path,
+                                      .steps = 2 });
+    eg_assert_close(s, want, 1e-13);
+    eg_tensor *n[] = { eg_ones(cx, 2, 2), eg_ones(cx, 2, 2) };
+    n[0] = eg_cast(n[0], EG_I32);
+    ck_assert(!eg_ok(with_alpha(n, 1, "ij->i", 0.5, NULL, 0)));
+    eg_assert_error(cx, "einsum: .alpha is 0.5, and the result i64");
+    ck_assert(!eg_ok(with_alpha(n, 1, "ij->i", 2, eg_zeros_like(eg_einsum("ij->i", n[0])), 0.5)));
+    eg_assert_error(cx, "einsum: .beta is 0.5, and the result i64");
+    eg_assert_ok(cx);
+}
+TEST(numbers_are_letters)
+{
+    static const int a[] = { 7, 1000000, 3 }, b[] = { 3, 5 }, d[] = { 2, 2 }, out[] = { 5, 7 };
+    static const int *const ab[] = { a, b }, *const dd[] = { d };
+    for (int t = 0; t < 4; t++) {
+        const eg_dtype dtype = (eg_dtype[]){ EG_F64, EG_F32, EG_I32, EG_BOOL }[t];
+        eg_tensor *x[] = { wave_of(dtype, 0, 3, (int64_t[]){ 4, 5, 6 }),
+                           wave_of(dtype, 1, 2, (int64_t[]){ 6, 7 }) },
+                  *sq = wave_of(dtype, 1, 2, (int64_t[]){ 5, 5 });
+        eg_tensor *y[] = { eg_einsum_labels(2, x, ab, 2, out), eg_einsum_labels(2, x, ab, 0, NULL),
+                           eg_einsum_labels(1, &sq, dd, 1, d), eg_einsum_labels(1, &sq, dd, 0, d) },
+                  *z[] = { eg_einsum("azc,cb->ba", x[0], x[1]),
+                           eg_einsum("azc,cb->baz", x[0], x[1]), eg_einsum("ii->i", sq),
+                           eg_einsum("ii->", sq) };
+        for (int k = 0; k < 4; k++) {
+            ck_assert(eg_type(y[k]) == eg_type(z[k]) && eg_rank(y[k]) == eg_rank(z[k]));
+            ck_assert(memcmp(eg_raw(eg_contiguous(y[k]), NULL), eg_raw(eg_contiguous(z[k]), NULL),
+                             (size_t)eg_size(z[k]) * (dtype == EG_F32 ? 4 : 8)) == 0);
+        }
+    }
+    eg_tensor *x[] = { eg_ones(cx, 4, 5, 6), eg_ones(cx, 7, 7) };
+    static const int minus[] = { -1, 2, 3 };
+    ck_assert(!eg_ok(eg_einsum_labels(2, x, ab, 2, out)));
+    eg_assert_error(cx, "einsum: index 3 is 6 in operand 1 but 7 in operand 2");
+    ck_assert(!eg_ok(eg_einsum_labels(1, x, ab, 2, out)));
+    eg_assert_error(cx, "einsum: index 5 of the output is in no operand");
+    ck_assert(!eg_ok(eg_einsum_labels(1, x, (const int *const[]){ minus }, 2, out)));
+    eg_assert_error(cx, "einsum: index -1 of operand 1 is negative");
+    ck_assert(!eg_ok(eg_einsum_labels(1, x, NULL, 2, out)));
+    eg_assert_error(cx, "einsum: the indices of operand 1 are NULL");
+    ck_assert(!eg_ok(eg_einsum_labels(1, x, ab, 33, out)));
+    eg_assert_error(cx, "einsum: the output has 33 axes; 0 to 32");
+    ck_assert_ptr_null(eg_einsum_labels(0, NULL, NULL, 0, NULL));
+}
+
 /* -- a product and a number added in one node: the same as in two ----------------------------- */
 TEST(affine_is_a_product_and_a_sum)
 {

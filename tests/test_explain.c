@@ -77,6 +77,12 @@ TEST(gradient_strings_are_the_gradient)
         { "row col, col -> row", 2, { { 2, 3 }, { 3 } }, { 2, 1 } },
         { "ab,bc,cd,->ad", 4, { { 2, 3 }, { 3, 4 }, { 4, 2 }, { 0 } }, { 2, 2, 2, 0 } },
         { "ijk->jik", 1, { { 2, 3, 4 } }, { 3 } },
+        { "b l (h=2 d), h d e -> b l e", 2, { { 2, 3, 8 }, { 2, 4, 5 } }, { 3, 3 } },
+        { "b l (h=2 d), h d e -> (b l) e", 2, { { 2, 3, 8 }, { 2, 4, 5 } }, { 3, 3 } },
+        { "(a=2 b) c, (a b) d -> (c d) a", 2, { { 6, 4 }, { 6, 5 } }, { 2, 2 } },
+        { "b 1 d, d e -> b 1 e", 2, { { 2, 1, 4 }, { 4, 5 } }, { 3, 2 } },
+        { "nhsd->ns(hd)", 1, { { 2, 3, 4, 5 } }, { 4 } },
+        { "... (h=2 d), h d -> ... h", 2, { { 3, 2, 6 }, { 2, 3 } }, { 3, 2 } },
     };
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         eg_tensor *x[4], *dx[4], *operand[4];
@@ -134,6 +140,84 @@ TEST(steps_and_totals)
     ck_assert(eg_explain("ij->", big)->additions == 90000 &&
               eg_explain("ij->", big)->multiplications == 0);
     ck_assert(eg_explain("ij->", eg_cast(big, EG_I32))->gradients == 0);
+}
+
+/* The joint plan is what is done: counted, and kept. */
+TEST(the_joint_plan_is_what_happens)
+{
+    static const struct {
+        const char *spec;
+        int count;
+        int64_t dim[5][2], keep_limit;
+    } cases[] = {
+        { "ab,bc->ac", 2, { { 7, 8 }, { 8, 9 } }, 0 },
+        { "ab,bc,cd,de,ef->af", 5, { { 9, 7 }, { 7, 5 }, { 5, 8 }, { 8, 6 }, { 6, 10 } }, 0 },
+        { "ab,bc,cd,de,ef->af", 5, { { 9, 7 }, { 7, 5 }, { 5, 8 }, { 8, 6 }, { 6, 10 } }, 500 },
+        { "ab,bc,cd,de,ef->af", 5, { { 9, 7 }, { 7, 5 }, { 5, 8 }, { 8, 6 }, { 6, 10 } }, EG_OFF },
+        { "ab,bc,ca->", 3, { { 9, 7 }, { 7, 5 }, { 5, 9 } }, 0 },
+        { "za,zb,zc->z", 3, { { 9, 7 }, { 9, 5 }, { 9, 4 } }, 0 },
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        eg_tensor *x[5], *dx[5];
+        for (int k = 0; k < cases[c].count; k++)
+            x[k] = eg_normal_n(cx, EG_F64, 0, 1, 2, cases[c].dim[k]);
+        const eg_einsum_args o = { .size = sizeof o,
+                                   .spec = cases[c].spec,
+                                   .count = cases[c].count,
+                                   .operands = x,
+                                   .keep_limit = cases[c].keep_limit };
+        const eg_explained *e = eg_explain_with(&o);
+        uint64_t start = eg_stats(cx).multiply_adds;
+        eg_tensor *y = eg_einsum_with(&o), *g = eg_ones_like(y);
+        ck_assert_double_eq((double)(eg_stats(cx).multiply_adds - start), e->forward);
+        start = eg_stats(cx).multiply_adds;
+        ck_assert_int_eq(eg_grad(y, g, o.count, x, dx), 0);
+        ck_assert_double_eq((double)(eg_stats(cx).multiply_adds - start), e->backward);
+        ck_assert(e->forward == e->multiplications + e->additions);
+        ck_assert(e->memory >= e->kept && e->gradient_memory > e->memory);
+        const int64_t limit = o.keep_limit;
+        ck_assert(limit == EG_OFF ? e->kept == 0 : limit ? e->kept <= (double)limit : true);
+        ck_assert(o.count < 3 || (e->step[0].kept == (e->kept > 0 && limit == 0)) || limit > 0);
+        ck_assert((strstr(e->text, "kept for the gradient\n") != NULL) == (e->kept > 0));
+        const eg_explained_graph *all = eg_explain_graph(y);
+        ck_assert(all && all->multiply_adds == e->forward && all->nodes == 1);
+        ck_assert_double_eq(all->bytes, 8 * (double)eg_size(y) + e->kept);
+    }
+}
+TEST(a_copy_for_groups_is_told)
+{
+    eg_tensor *x = eg_ones(cx, 2, 3, 4, 5);
+    ck_assert(strstr(eg_explain("nhsd->ns(hd)", x)->text, "the result, whose groups have no view"));
+    ck_assert(!strstr(eg_explain("nhsd->nh(sd)", x)->text, "groups"));
+}
+/* Two linear layers and fused attention: the parameters are those of an owner. */
+TEST(a_graph_is_added_up)
+{
+    eg_owner *o = eg_owner_open(cx);
+    eg_tensor *W = eg_owner_tensor(o, EG_F64, 2, (int64_t[]){ 8, 4 }),
+              *b = eg_owner_tensor(o, EG_F64, 1, (int64_t[]){ 4 }), *x = eg_ones(cx, 3, 8);
+    eg_tensor *y = eg_sum(NULL, eg_tanh(eg_affine("ij,jk->ik", x, W, b)));
+    const eg_explained_graph *e = eg_explain_graph(y);
+    ck_assert(e && e->nodes == 3 && e->leaves == 3 && e->parameters == 36 && e->inputs == 24);
+    ck_assert_double_eq(e->multiply_adds, 3 * 8 * 4 + 12); /* and the terms of the sum */
+    ck_assert_double_eq(e->bytes, 8 * (12 + 12 + 1));
+    ck_assert(strstr(e->text, "36 numbers in parameters"));
+    eg_tensor *q = eg_ones(cx, 2, 5, 3, 4), *v = eg_ones(cx, 2, 6, 3, 7),
+              *k = eg_ones(cx, 2, 6, 3, 4);
+    for (int fused = 0; fused < 2; fused++) {
+        y = eg_attention("bihd,bjhd,bjhe->bihe", q, k, v, .form = fused ? EG_FUSED : EG_UNFUSED);
+        eg_assert_ok(cx);
+        ck_assert_double_eq(eg_explain_graph(y)->multiply_adds, 2 * 5 * 6 * 3 * (4 + 7));
+    }
+    /* the worked example, four tokens of width 8 in 2 heads, in one call */
+    eg_tensor *t = eg_ones(cx, 4, 8), *w = eg_ones(cx, 8, 2, 4);
+    eg_tensor *heads = eg_einsum("id,dhk->ihk", t, w);
+    y = eg_attention("ihk,jhk,jhe->ihe", heads, eg_einsum("id,dhk->ihk", t, w),
+                     eg_einsum("id,dhk->ihk", t, w));
+    y = eg_einsum("ihk,hkd->id", y, eg_ones(cx, 2, 4, 8));
+    ck_assert_double_eq(eg_explain_graph(y)->multiply_adds, 1280);
+    ck_assert_ptr_null(eg_explain_graph(NULL));
+    eg_owner_close(o);
 }
 
 TEST(shapes_without_tensors)

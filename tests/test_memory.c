@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include <eingrad/dlpack.h>
 #include <errno.h>
 #include <png.h>
 #include <stdlib.h>
@@ -172,6 +173,31 @@ static bool safetensors(void)
                 eg_get(eg_safetensors_get(file, "a"), 4) == 4 &&
                 !strcmp(eg_safetensors_metadata(file, "two"), "2");
     eg_safetensors_close(file);
+    return good;
+}
+static bool npz(void)
+{
+    static const char *const names[] = { "a", "b" };
+    eg_tensor *xs[] = { eg_arange(cx, EG_I32, 0, 5, 1), eg_transpose(eg_ones(cx, 2, 3), 0, 1) };
+    for (int deflate = 0; deflate < 2; deflate++) {
+        if (eg_npz_save(cx, arrays, 2, names, xs, .deflate = deflate)) return false;
+        eg_npz *file = eg_npz_open(cx, arrays);
+        const bool good = file && eg_npz_count(file) == 2 &&
+                          eg_get(eg_npz_get(file, "a"), 4) == 4 &&
+                          eg_get(eg_npz_get(file, "b"), 2, 1) == 1;
+        eg_npz_close(file);
+        if (!good) return false;
+    }
+    return true;
+}
+/* A file that is large enough to be mapped; where there is no memory for that, it is read. */
+static bool mapped(void)
+{
+    enum { SIZE = 1 << 18 };
+    if (eg_npy_save(other, eg_full(cx, 2, SIZE))) return false;
+    DLManagedTensorVersioned *m = eg_to_dlpack(eg_npy_load(cx, other));
+    const bool good = m && ((float *)m->dl_tensor.data)[SIZE - 1] == 2;
+    if (m) m->deleter(m);
     return good;
 }
 static bool pretrained(void)
@@ -433,6 +459,8 @@ static const struct {
     { "loading it, one step", load_and_step, saved },
     { "npy", npy, NULL },
     { "safetensors", safetensors, NULL },
+    { "npz", npz, NULL },
+    { "mapped", mapped, NULL },
     { "models of others", pretrained, NULL },
     { "heat maps", pictures, NULL },
     { "gradient check", gradcheck, NULL },

@@ -171,14 +171,20 @@ typedef struct problem {
 static eg_tensor *einsum_of(void *user, eg_tensor *const *x)
 {
     const problem *p = user;
-    return eg_einsum_n(spec_of(&p->q), p->q.n, x);
+    return eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                             .spec = spec_of(&p->q),
+                                             .count = p->q.n,
+                                             .operands = x,
+                                             .alpha = -0.7,
+                                             .keep_limit = p->keep });
 }
 LOOP_TEST(second_derivatives_of_random_networks, 4)
 {
     state = 400 + (uint64_t)_i;
     for (int k = 0; k < 8 / SLOWER + 1; k++) {
         const eg_mark m = eg_push(cx);
-        problem p = { .q = network(RANDOM, 3 + draw(4), 3) };
+        problem p = { .q = network(RANDOM, 3 + draw(4), 3),
+                      .keep = (int64_t[]){ 0, EG_OFF, 40, 400 }[draw(4)] };
         eg_tensor *x[MOST];
         operands(&p.q, EG_F64, true, x);
         const eg_report *r = eg_gradcheck(.f = einsum_of, .user = &p, .count = p.q.n, .xs = x,
@@ -312,6 +318,42 @@ TEST(values_are_kept_only_while_recording)
     eg_einsum_n(spec, 4, x);
     eg_pop(cx, m);
     ck_assert_uint_le(eg_stats(cx).used, before);
+}
+/* What is not kept is made again, once; the values, and with them the gradients, stay the same. */
+LOOP_TEST(a_limit_on_what_is_kept, SHAPES)
+{
+    state = 31 + (uint64_t)_i;
+    for (int n = 3; n <= 12; n++) {
+        const net q = network((shape)_i, n, 3);
+        eg_tensor *x[MOST], *dx[MOST], *want[MOST];
+        operands(&q, EG_F64, false, x);
+        double start = work();
+        eg_tensor *all = eg_einsum_n(spec_of(&q), n, x), *g = eg_ones_like(all);
+        const double forward = work() - start;
+        ck_assert_int_eq(eg_grad(all, g, n, x, want), 0);
+        for (int turn = 0; turn < 4; turn++) {
+            eg_einsum_args o = { .size = sizeof o, .spec = spec_of(&q), .count = n, .operands = x };
+            const double kept = eg_explain_with(&o)->kept;
+            o.keep_limit = turn == 0 || kept < 8 ? EG_OFF : (int64_t)kept * turn / 4;
+            const eg_explained *e = eg_explain_with(&o);
+            ck_assert_double_le(e->kept, o.keep_limit == EG_OFF ? 0 : (double)o.keep_limit);
+            start = work();
+            eg_tensor *y = eg_einsum_with(&o);
+            ck_assert_double_eq(work() - start, forward);
+            eg_assert_close(y, all, 0);
+            start = work();
+            ck_assert_int_eq(eg_grad(y, g, n, x, dx), 0);
+            ck_assert_double_le(work() - start, 3 * forward);
+            for (int k = 0; k < n; k++) eg_assert_close(dx[k], want[k], 1e-12);
+        }
+    }
+    eg_tensor *x[] = { eg_ones(cx, 2, 2), eg_ones(cx, 2, 2), eg_ones(cx, 2, 2) };
+    eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                      .spec = "ab,bc,cd->ad",
+                                      .count = 3,
+                                      .operands = x,
+                                      .keep_limit = -3 });
+    eg_assert_error(cx, "einsum: .keep_limit is -3 bytes");
 }
 TEST(gradients_have_the_same_bits_for_any_threads)
 {

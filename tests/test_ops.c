@@ -10,6 +10,7 @@
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
+#include <stdatomic.h>
 #include <string.h>
 #include "gradcheck/gradcheck.h"
 #include "tests.h"
@@ -668,6 +669,79 @@ LOOP_TEST(row_checked, operations())
         eg_pop(cx, m);
         undraw(&p);
     }
+    eg_close(cx);
+}
+
+/* A row in blocks of two threads, on operands of the context that waits: values and gradients have
+ * the bits that it gives there, and nothing is made in that context. */
+typedef struct in_block {
+    const captured *c;
+    eg_tensor *anchor; /* what every loss reaches */
+    const double *want;
+    int64_t n;
+    atomic_int other; /* values, or a result of another context */
+} in_block;
+static eg_tensor *row_loss(eg_tensor *y, eg_tensor *anchor)
+{
+    const bool is_float = eg_type(y) == EG_F32 || eg_type(y) == EG_F64;
+    eg_tensor *sum = eg_sum(NULL, anchor);
+    return is_float ? eg_add(eg_sum(NULL, eg_cast(y, EG_F64)), sum) : sum;
+}
+static eg_tensor *row_block(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    in_block *b = user;
+    (void)from, (void)to, (void)count;
+    eg_tensor *y = call_captured((void *)(uintptr_t)b->c, NULL);
+    if (!eg_ok(y)) return y;
+    const double *have = eg_f64(eg_cast(y, EG_F64));
+    if (eg_context(y) != cx || eg_size(y) != b->n || !have ||
+        (b->n && memcmp(have, b->want, (size_t)b->n * sizeof *have)))
+        atomic_fetch_add(&b->other, 1);
+    return row_loss(y, b->anchor);
+}
+LOOP_TEST(row_in_blocks, operations())
+{
+    const eg_op *op = eg_op_at(_i);
+    if (listed(unsampled, op->name)) return;
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 2);
+    eg_eval(cx); /* what a block draws has a seed of its own */
+    for (int s = 0; op->samples[s].call; s++)
+        for (int k = 0; k < KINDS; k++) {
+            if (k != CONTIGUOUS && listed(picky, op->name)) continue;
+            point p = { .s = &op->samples[s], .k = (kind)k };
+            snprintf(p.where, sizeof p.where, "%s, sample %d (\"%s\"), %s operands", op->name,
+                     s + 1, p.s->shapes, kind_name[k]);
+            parse(&p);
+            draw(&p, (uint64_t)s + 100);
+            eg_mark m = eg_push(cx);
+            captured c = { .p = &p };
+            eg_tensor *of[OPERANDS + 1], *want[OPERANDS + 1], *have[OPERANDS + 1];
+            int count = 0;
+            for (int i = 0; i < p.count; i++) {
+                c.x[i] = leaf(cx, &p.x[i]);
+                if (p.x[i].dtype == EG_F64) of[count++] = c.x[i];
+            }
+            in_block b = { .c = &c, .anchor = of[count++] = eg_ones(cx, 2) };
+            eg_tensor *y = call_captured(&c, NULL);
+            b.want = eg_f64(eg_cast(y, EG_F64)), b.n = eg_size(y);
+            ck_assert_msg(b.want && !eg_grad_or_null(row_loss(y, b.anchor), NULL, count, of, want),
+                          "%s: %s", p.where, eg_error(cx));
+            const uint64_t nodes = eg_draws(cx);
+            ck_assert_msg(!eg_grad_over(.cx = cx, .loss = row_block, .user = &b, .examples = 4,
+                                        .block = 1, .count = count, .xs = of, .dxs = have),
+                          "%s: %s", p.where, eg_error(cx));
+            ck_assert_msg(!b.other, "%s: %d blocks differ", p.where, b.other);
+            ck_assert_uint_eq(eg_draws(cx), nodes + 1);
+            for (int i = 0; i < count; i++) {
+                ck_assert_msg(!want[i] == !have[i], "%s: operand %d", p.where, i + 1);
+                if (want[i])
+                    ck_assert_msg(!memcmp(eg_f64(want[i]), eg_f64(have[i]),
+                                          (size_t)eg_size(want[i]) * sizeof(double)),
+                                  "%s: the gradient of operand %d differs", p.where, i + 1);
+            }
+            eg_pop(cx, m);
+            undraw(&p);
+        }
     eg_close(cx);
 }
 

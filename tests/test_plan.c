@@ -1,4 +1,4 @@
-/* test_plan.c: the options of einsum (out, accumulate, path, limit), what the context keeps, and
+/* test_plan.c: the options of einsum (alpha, out, beta, path, limit), what the context keeps, and
  * plans on their own. */
 #include <config.h> /* EG_DEBUG_ALLOC */
 #include <eingrad.h>
@@ -49,21 +49,21 @@ TEST(out_is_any_view)
     eg_assert_ok(cx);
 }
 
-TEST(accumulate_adds)
+TEST(beta_adds)
 {
     eg_nograd(cx, true);
     eg_tensor *a = eg_normal(cx, 0, 1, 3, 4), *b = eg_normal(cx, 0, 1, 4, 3),
               *c = eg_full(cx, 2, 3, 3), *x[] = { a, b };
-    WITH("ij,jk->ik", x, .out = c, .accumulate = true);
+    WITH("ij,jk->ik", x, .out = c, .beta = 1);
     eg_assert_close(c, eg_shift(eg_einsum("ij,jk->ik", a, b), 2), 1e-14);
     eg_tensor *d = eg_full(cx, 1, 3, 3), *v[] = { eg_from(cx, ((double[]){ 1, 2, 3 }), 3) };
-    WITH("i->ii", v, .out = d, .accumulate = true);
+    WITH("i->ii", v, .out = d, .beta = 1);
     ck_assert(eg_get(d, 1, 1) == 3 && eg_get(d, 0, 1) == 1);
     eg_tensor *overlapping[] = { d };
-    WITH("ij->ji", overlapping, .out = d, .accumulate = true);
+    WITH("ij->ji", overlapping, .out = d, .beta = 1);
     ck_assert(eg_get(d, 1, 1) == 6 && eg_get(d, 0, 1) == 2);
-    ck_assert(!eg_ok(WITH("ij,jk->ik", x, .accumulate = true)));
-    eg_assert_error(cx, "einsum: .accumulate adds to .out, which is not given");
+    ck_assert(!eg_ok(WITH("ij,jk->ik", x, .beta = 1)));
+    eg_assert_error(cx, "einsum: .beta is the factor of .out, which is not given");
 }
 
 TEST(operands_in_the_memory_of_out)
@@ -413,7 +413,7 @@ TEST(plans_give_the_bits_of_einsum)
                     x[i] = eg_normal_n(cx, EG_F32, 0, 1, cases[k].rank[i], cases[k].dim[i]));
             eg_plan *p =
                 eg_plan_new(.spec = cases[k].spec, .count = cases[k].count, .operands = shape,
-                            .accumulate = add, .why = why, .room = sizeof why);
+                            .beta = add, .why = why, .room = sizeof why);
             ck_assert_msg(p != NULL, "%s", why);
             const eg_shape *o = eg_plan_out(p);
             eg_tensor *a = eg_full_n(cx, EG_F32, 1, o->rank, o->dim),
@@ -423,7 +423,7 @@ TEST(plans_give_the_bits_of_einsum)
                                                               .count = cases[k].count,
                                                               .operands = x,
                                                               .out = a,
-                                                              .accumulate = add })));
+                                                              .beta = add })));
             ck_assert_msg(eg_plan_run_on(p, x, b, why, sizeof why) == 0, "%s", why);
             ck_assert_msg(memcmp(eg_f32(a), eg_f32(b), (size_t)eg_size(a) * 4) == 0, "%s",
                           cases[k].spec);

@@ -1,6 +1,7 @@
 /* test_ranks.c: groups of ranks and sums along a tree, with ranks that are threads. What needs
  * mpirun is in tests/ranks.sh. */
 #include <eingrad/ranks.h>
+#include <eingrad/train.h>
 #include <string.h>
 #include "fixtures.h"
 #include "tests.h"
@@ -419,4 +420,106 @@ TEST(a_launcher_without_mpi_is_refused)
     eg_ranks *r = eg_ranks_open(.cx = cx); /* one process needs no MPI */
     ck_assert_int_eq(eg_ranks_count(r), 1);
     eg_ranks_close(r);
+}
+
+/* -- steps of a model -------------------------------------------------------------------------- */
+enum { EXAMPLES = 45, PLACES = 5, CLASSES = 7, STEPS = 3 };
+typedef struct lesson {
+    int threads, leaves, ranks;
+    bool fails;        /* block 9 does */
+    uint64_t hash[13]; /* of parameters and losses, by rank */
+    int64_t counted[13];
+    char said[13][256];
+    _Atomic int blocks; /* that were computed, by all ranks */
+    eg_transformer *net[13];
+} lesson;
+typedef struct pupil {
+    lesson *l;
+    int rank;
+} pupil;
+static eg_tensor *lesson_loss(void *user, eg_ctx *own, int64_t from, int64_t to, int64_t *count)
+{
+    const pupil *p = user;
+    int32_t token[EXAMPLES * PLACES], target[EXAMPLES * PLACES];
+    const int64_t n = (to - from) * PLACES, dims[] = { to - from, PLACES };
+    p->l->blocks++;
+    if (p->l->fails && from == 27) return eg_fail(own, "a sentence of block 9");
+    *count = 0;
+    for (int64_t k = 0; k < n; k++) {
+        token[k] =
+            (int32_t)((uint64_t)(from * PLACES + k) * 2654435769u % 4294967296u >> 20) % CLASSES;
+        target[k] = (from * PLACES + k) % 7 == 3 ? -1 : (token[k] + 1) % CLASSES;
+        *count += target[k] >= 0;
+    }
+    eg_tensor *logits =
+        eg_transformer_run(.transformer = p->l->net[p->rank],
+                           .index = eg_from_n(own, EG_I32, token, 2, dims), .where = "j <= i");
+    return eg_sum(NULL, eg_cross_entropy("b l [v]", logits, eg_from_n(own, EG_I32, target, 2, dims),
+                                         .ignore = -1, .each = true));
+}
+static int lesson_body(void *user, const eg_ranks_table *table)
+{
+    lesson *l = user;
+    pupil p = { l, table->rank };
+    eg_ctx *own = eg_open(.threads = l->threads, .seed = 5);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_params *params = eg_params_open(own);
+    l->net[p.rank] = eg_transformer_new(.params = params, .vocabulary = CLASSES, .length = PLACES,
+                                        .layers = 1, .d_model = 16, .heads = 2, .dropout = 0.2);
+    eg_opt *opt = eg_adam(params, .lr = 1e-2, .clip_norm = 0.5);
+    uint64_t h = 14695981039346656037u;
+    for (int k = 0; k < STEPS && !eg_error(own); k++) {
+        double mean = 0;
+        eg_step_over(opt, lesson_loss, &p, EXAMPLES, .block = 3, .leaves = l->leaves, .ranks = r,
+                     .mean = &mean, .counted = &l->counted[p.rank]);
+        for (size_t b = 0; b < sizeof mean; b++)
+            h = (h ^ ((const uint8_t *)&mean)[b]) * 1099511628211u;
+    }
+    for (int k = 0; k < eg_params_count(params) && !eg_error(own); k++) {
+        eg_tensor *x = eg_params_at(params, k)->x;
+        const uint8_t *bytes = (const void *)eg_f32(x);
+        for (int64_t b = 0; b < 4 * eg_size(x); b++) h = (h ^ bytes[b]) * 1099511628211u;
+    }
+    l->hash[p.rank] = h;
+    if (eg_error(own)) snprintf(l->said[p.rank], sizeof *l->said, "%s", eg_error(own));
+    const int bad = eg_error(own) != NULL;
+    eg_ranks_close(r);
+    eg_close(own);
+    return bad;
+}
+
+GROUP("steps", .setup = open_cx, .teardown = close_cx, .timeout = 120)
+
+/* 15 blocks in 16, 5 and 3 leaves, dropout, a clipped norm, targets that do not count. */
+LOOP_TEST(steps_have_the_same_bits_on_any_number_of_ranks_and_threads, 3)
+{
+    static const int leaves[] = { 0, 5, 3 }, ranks[] = { 2, 3, 4, 8 };
+    static lesson one, more;
+    one = (lesson){ .threads = 1, .leaves = leaves[_i] };
+    eg_ranks_simulate(cx, 1, lesson_body, &one);
+    ck_assert_msg(!one.said[0][0], "%s", one.said[0]);
+    for (int k = 0; k < 4; k++)
+        for (int threads = 1; threads <= 2; threads++) {
+            more = (lesson){ .threads = threads, .leaves = leaves[_i] };
+            eg_ranks_simulate(cx, ranks[k], lesson_body, &more);
+            for (int r = 0; r < ranks[k]; r++) {
+                ck_assert_msg(!more.said[r][0], "%s", more.said[r]);
+                ck_assert_msg(more.hash[r] == one.hash[0], "%d ranks, %d threads", ranks[k],
+                              threads);
+                ck_assert_int_eq(more.counted[r], one.counted[0]);
+            }
+            /* each block once a step; the look whether the loss is a sum asks three times a rank */
+            ck_assert_int_eq(more.blocks, 15 * STEPS + 3 * ranks[k]);
+        }
+}
+TEST(a_block_that_fails_on_one_rank_is_an_error_of_all)
+{
+    static lesson l;
+    l = (lesson){ .threads = 1, .fails = true };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 4, lesson_body, &l), -1);
+    eg_clear(cx);
+    for (int r = 0; r < 4; r++)
+        ck_assert_msg(strstr(l.said[r], "block 9 (examples 27 to 29): a sentence of block 9"),
+                      "rank %d says: %s", r, l.said[r]);
+    ck_assert_ptr_nonnull(strstr(l.said[0], "rank 2: step_over: block 9"));
 }

@@ -3,6 +3,7 @@
 #ifndef EINGRAD_ATTENTION_H
 #define EINGRAD_ATTENTION_H
 #include <eingrad/ops.h>
+#include <eingrad/ranks.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -78,6 +79,11 @@ typedef struct eg_attention_args {
     double dropout; /* probability of a weight to be dropped, after the softmax, in [0, 1]: 0 */
     eg_form form;   /* EG_FORM_BY_SIZE: the faster one, chosen by the sizes alone */
 
+    /* a length that is divided among ranks: see below; NULL: it is whole */
+    eg_ranks *ranks;
+    int64_t block; /* places that stay together, queries and keys: 512 */
+    bool zigzag;   /* a rank has two runs of places, from both ends, so that causal work is even */
+
     /* what else is wanted */
     eg_tensor **weights; /* the weights before dropout */
     eg_tensor **dropped; /* … and after it */
@@ -93,6 +99,25 @@ typedef struct eg_attention_args {
 /* Asking for weights, scores or lse changes no bit of y; they are differentiable too, and weights
  * and scores need memory for themselves. */
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
+
+/* -- a length divided among ranks (docs/distributed.md) ----------------------------------------
+ * With .ranks every rank calls with the queries, keys and values of its own places, and gets the
+ * results of its own queries, in the order in which the queries are. Keys and values go round the
+ * ranks; a rank has memory for its share and for one more. The bits are a function of length and
+ * .block alone: on one rank with .ranks they are the same, without .ranks equal to rounding.
+ * Letters in `where` and `score` count places of the whole, and tensors of .with, .keep, .lengths,
+ * .bias, .alibi and .sink are whole on every rank, and so are their gradients. Dropout draws as on
+ * one rank. There are gradients of the first order. Liu, Zaharia, Abbeel 2023; zigzag: Brandon et
+ * al. 2023.
+ *
+ * Refused beside the above: groups, 1 and an ellipsis in the spec; more than one index of the key
+ * alone, or of the query alone unless .offset_letter names it; other places than
+ * eg_attention_places gives; weights, scores, functions of them, .no_softmax, .weights_axes; a
+ * sink with an index that is divided. */
+/* Sets places[] to the one or two runs of places, of `length` in all, that this rank has. Returns
+ * how many there are. block 0: 512. */
+EG_API int eg_attention_places(const eg_ranks *, int64_t length, int64_t block, bool zigzag,
+                               eg_span places[2]);
 
 /* -- masks ------------------------------------------------------------------------------------ */
 /* Makes a .keep of a mask in which true means ignore, as nn.MultiheadAttention of PyTorch has it:

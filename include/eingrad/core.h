@@ -9,8 +9,13 @@
  * failure that finds
  * no context (no operand at all, every operand NULL, eg_open itself) returns NULL, and its sentence
  * is kept by the thread: eg_error(NULL) gives the first one since eg_clear(NULL) or eg_open. A
- * context and its tensors belong to one thread at a time. Options: absent or zero means the
- * default, EG_OFF a real zero. */
+ * context and its tensors belong to one thread at a time, with one exception: while eg_grad_over
+ * (eg_step_over) computes, several threads are inside blocks, each with a context of its own that
+ * the library lends, and the context that was given waits. Inside a block its tensors may be
+ * operands, and are only read: eg_fill, eg_assign, eg_mut_…, .out, eg_name and eg_hook refuse them,
+ * its owners (parameters, caches) do not grow, and wherever a function is given the waiting
+ * context, the block's takes its place. A tensor that a block made is gone with it; one of another
+ * block is refused. Options: absent or zero means the default, EG_OFF a real zero. */
 #ifndef EINGRAD_CORE_H
 #define EINGRAD_CORE_H
 #include <stdbool.h>

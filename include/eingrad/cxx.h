@@ -227,6 +227,14 @@ inline const eg_report *eg_gradcheck(eg_function *f, void *user, int count, eg_t
     o.size = sizeof o, o.f = f, o.user = user, o.count = count, o.xs = xs;
     return eg_gradcheck_with(&o);
 }
+inline int eg_grad_over(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t examples, int count,
+                        eg_tensor *const *xs, eg_tensor **dxs,
+                        eg_grad_over_args o = eg_grad_over_args())
+{
+    o.size = sizeof o, o.cx = cx, o.loss = loss, o.user = user, o.examples = examples;
+    o.count = count, o.xs = xs, o.dxs = dxs;
+    return eg_grad_over_with(&o);
+}
 inline const eg_report *eg_gradcheck_fn(eg_ctx *cx, eg_fn *f, eg_fn_vjp *vjp, void *user, int64_t n,
                                         int64_t m, const double *x,
                                         eg_gradcheck_fn_args o = eg_gradcheck_fn_args())
@@ -258,27 +266,6 @@ inline eg_plan *eg_plan_new(const char *spec, int count, const eg_shape *operand
 {
     o.size = sizeof o, o.spec = spec, o.count = count, o.operands = operands;
     return eg_plan_new_with(&o);
-}
-#endif
-
-/* -- io.h ------------------------------------------------------------------------------------- */
-#ifdef EG_CXX_IO_
-#undef EG_CXX_IO_
-inline int eg_curves_save(const char *path, eg_ctx *cx, int count, const eg_curve *curve,
-                          eg_curves_args o = eg_curves_args())
-{
-    o.size = sizeof o, o.cx = cx, o.count = count, o.curve = curve;
-    return eg_curves_save_with(path, &o);
-}
-inline int eg_heatmap_print(FILE *file, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
-{
-    o.size = sizeof o, o.x = x;
-    return eg_heatmap_print_with(file, &o);
-}
-inline int eg_picture_save(const char *path, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
-{
-    o.size = sizeof o, o.x = x;
-    return eg_picture_save_with(path, &o);
 }
 #endif
 
@@ -382,6 +369,12 @@ EG_CXX_OPT_(eg_rmsprop)
 EG_CXX_OPT_(eg_adagrad)
 EG_CXX_OF_(eg_trainer *, eg_trainer_new, eg_data *, data, eg_trainer_args)
 EG_CXX_OF_(const char *, eg_trainer_generate, eg_trainer *, trainer, eg_generate_args)
+inline int eg_step_over(eg_opt *opt, eg_block_loss *loss, void *user, int64_t examples,
+                        eg_step_over_args o = eg_step_over_args())
+{
+    o.size = sizeof o, o.opt = opt, o.loss = loss, o.user = user, o.examples = examples;
+    return eg_step_over_with(&o);
+}
 inline eg_trainer *eg_trainer_load(eg_ctx *cx, const char *path, int64_t steps = 0,
                                    eg_trainer_load_args o = eg_trainer_load_args())
 {

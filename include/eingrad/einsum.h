@@ -27,9 +27,10 @@ typedef struct eg_plan_args {
     int count;
     const eg_shape *operands; /* count of them: f32, f64 or i64, all alike */
     const eg_shape *out;      /* NULL: row-major */
-    /* the next five as in eg_einsum_args */
+    /* the next six as in eg_einsum_args */
     bool broadcast;
-    bool accumulate;
+    double alpha;
+    double beta;
     const int (*path)[2];
     int steps;
     int64_t limit;
@@ -75,6 +76,7 @@ typedef struct eg_explained_step {
     double multiplications; /* each followed by one addition */
     double additions;       /* of terms that are summed without a multiplication */
     double bytes;           /* of both operands and the result, each once */
+    bool kept;              /* its result is kept for the gradient */
 } eg_explained_step;
 typedef struct eg_explained {
     int steps;
@@ -85,13 +87,32 @@ typedef struct eg_explained {
     const char *const *gradient;              /* "d1: ijbh,jbhd->ibhd"; the cotangent comes first */
     double multiplications, additions, bytes; /* of all steps */
     double largest;                           /* bytes of the largest intermediate */
-    const char *text;                         /* all of it in words */
+    /* as eg_usage.multiply_adds counts them: of the value, and of all gradients together */
+    double forward, backward;
+    double kept; /* bytes that are kept for the gradient */
+    /* most bytes at one time beside the operands, of the value with what is kept, and until all
+     * gradients are made: the cotangents on the way stay until their scope goes */
+    double memory, gradient_memory;
+    const char *text; /* all of it in words */
 } eg_explained;
-/* .out and .accumulate play no part. */
+/* .out, .alpha and .beta play no part. */
 EG_API const eg_explained *eg_explain_with(const eg_einsum_args *);
 /* The same of shapes instead of tensors. */
 EG_API const eg_explained *eg_explain_shapes(eg_ctx *, const char *spec, bool broadcast, int count,
                                              const eg_shape *shapes);
+
+/* The whole of what y was made of, added up. */
+typedef struct eg_explained_graph {
+    int64_t nodes;        /* operations */
+    int64_t leaves;       /* tensors that no operation made */
+    int64_t parameters;   /* numbers in leaves of floats that an owner holds, as a module's */
+    int64_t inputs;       /* numbers in the other leaves */
+    double multiply_adds; /* of contractions, fused attention's without what its masks skip */
+    double bytes;         /* of results that have memory of their own, and kept for the gradient */
+    const char *text;     /* the same in words */
+} eg_explained_graph;
+/* In the open scope; NULL after an error. Only what was recorded is seen. */
+EG_API const eg_explained_graph *eg_explain_graph(eg_tensor *y);
 
 #ifndef __cplusplus
 #define eg_explain(spec, ...) \

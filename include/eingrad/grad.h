@@ -21,6 +21,58 @@ EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *x
 EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                            eg_tensor **dxs);
 
+/* -- the gradient of a sum over examples, block by block -------------------------------------- */
+/* The loss of examples [from, to) as a sum over them, never as a mean, in cx: a context for this
+ * call, with tensors of the context that waits as operands (core.h). *count is to − from; a
+ * function that counts other things, such as tokens without padding, sets it. Several threads call
+ * it at a time: `user` is only read. It depends on nothing but its arguments and cx's draws: what
+ * couples examples beyond a block, such as statistics of a batch, has no place in it. */
+typedef eg_tensor *eg_block_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count);
+/* The sum over leaves [from, to), a whole subtree of 2^level leaves or the last ones. Not divided.
+ */
+typedef struct eg_leaf_sum {
+    int64_t from, to;
+    int level;
+    eg_tensor *const *gradient; /* of each x, row-major; zeros where no block reached it */
+    const bool *reached;        /* of each x */
+    double loss;
+    int64_t count;
+} eg_leaf_sum;
+typedef struct eg_grad_over_args {
+    size_t size;
+    eg_ctx *cx;
+    eg_block_loss *loss;
+    void *user;       /* handed to loss */
+    int64_t examples; /* ≥ 1 */
+    int count;        /* of the xs */
+    eg_tensor *const *xs;
+    eg_tensor **dxs;   /* out, in the open scope: Σ gradients/Σ counts; NULL where no block
+                        * reaches the x */
+    int64_t block;     /* examples of a block; the last one may have fewer: 8 */
+    int leaves;        /* runs of blocks, whose sums are added in pairs: 16, at most 4096, and no
+                        * more than there are blocks */
+    bool serial;       /* loss is called by this thread alone; operations inside it are divided */
+    double *mean;      /* out: Σ losses/Σ counts, added in f64; may be NULL */
+    int64_t *counted;  /* out: Σ counts; may be NULL */
+    const char *who;   /* for messages: "grad_over" */
+    int *sums;         /* out: how many sums of gradients were held at most; may be NULL */
+    int64_t from_leaf; /* only leaves [from_leaf, to_leaf): 0 */
+    int64_t to_leaf;   /* all */
+    /* gets the largest subtrees of those leaves, from left to right, in place of dxs, mean and
+     * counted; the tensors may be written to; not 0: stop, after an error */
+    int (*take)(void *user, const eg_leaf_sum *);
+    void *take_user;
+} eg_grad_over_args;
+/* Bits depend on examples, block and leaves, on seed and number of the call, never on threads: a
+ * leaf's blocks are added in order, leaves 0 and 1, 2 and 3, then pairs of pairs. A block draws
+ * from a seed made of the context's, the number of the call (one draw) and its own. If there are
+ * fewer leaves than threads, or .serial, the threads divide each operation inside a block instead.
+ * The first block that fails is the error, with its number. It records whatever eg_nograd is.
+ * Refused beside what eg_grad_or_null refuses: a loss that is no finite single number; counts whose
+ * sum is 0; a tensor that is made of an x outside of the block; an x with a hook; a call inside a
+ * block. */
+EG_API int eg_grad_over_with(const eg_grad_over_args *);
+
 /* How x reaches y in what was recorded: not at all; only through operations whose
  * gradient is zero by definition or that give integers (floor, detach, argmax, a comparison), cut
  * (may be NULL) being one of them; or by a way that eg_grad follows. */
@@ -95,6 +147,10 @@ typedef enum eg_uses {
     EG_USES_RESULT,
     EG_USES_INTEGERS /* the operands that are no floats: indices, masks */
 } eg_uses;
+typedef struct eg_op_cost {
+    double multiply_adds; /* as eg_usage counts them */
+    double bytes;         /* kept beside the result, for the gradient */
+} eg_op_cost;
 typedef struct eg_op {
     const char *name, *equation, *gradient;
     int arity;                     /* −1: any number of operands */
@@ -109,6 +165,8 @@ typedef struct eg_op {
     eg_tensor *(*jvp)(eg_tensor *y, eg_tensor *const *dx);
     /* fills y from c128 operands, the analytic continuation; NULL: refused, and no complex step */
     bool (*forward_c128)(eg_tensor *y);
+    /* adds to *cost what y has cost, for eg_explain_graph; NULL: nothing */
+    void (*cost)(const eg_tensor *y, eg_op_cost *cost);
 } eg_op;
 /* attr is copied */
 EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count,
@@ -260,6 +318,7 @@ typedef struct eg_gradcheck_fn_args {
 EG_API const eg_report *eg_gradcheck_fn_with(const eg_gradcheck_fn_args *);
 
 #ifndef __cplusplus
+#define eg_grad_over(...)    eg_grad_over_with(EG_ARGS_(eg_grad_over_args, __VA_ARGS__))
 #define eg_gradcheck(...)    eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
 #define eg_gradcheck_fn(...) eg_gradcheck_fn_with(EG_ARGS_(eg_gradcheck_fn_args, __VA_ARGS__))
 #endif

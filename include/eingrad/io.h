@@ -1,11 +1,11 @@
-/* eingrad/io.h: files: .npy (NumPy), safetensors, JSON, heat maps in the terminal and as PNG or
- * SVG, curves. What is read is checked: a malformed file is refused with one sentence and nothing
- * is made of it. What is written under a path appears there whole or not at all: it is written to a
- * file without a name in the same folder (O_TMPFILE; else to a temporary one), flushed to the disk,
- * named .eingrad-K.tmp and renamed. A temporary name is locked (flock) while its writer lives;
- * those of killed writers are removed by whoever next writes into the folder. Links are followed,
- * one to nowhere is refused; devices and pipes are written to. int results are 0, or −1 after
- * recording the failure in the context. */
+/* eingrad/io.h: files: .npy and .npz (NumPy), safetensors, JSON, heat maps in the terminal and as
+ * PNG or SVG, curves. What is read is checked: a malformed file is refused with one sentence and
+ * nothing is made of it. What is written under a path appears there whole or not at all: it is
+ * written to a file without a name in the same folder (O_TMPFILE; else to a temporary one), flushed
+ * to the disk, named .eingrad-K.tmp and renamed. A temporary name is locked (flock) while its
+ * writer lives; those of killed writers are removed by whoever next writes into the folder. Links
+ * are followed, one to nowhere is refused; devices and pipes are written to. int results are 0, or
+ * −1 after recording the failure in the context. */
 #ifndef EINGRAD_IO_H
 #define EINGRAD_IO_H
 #include <eingrad/core.h>
@@ -14,7 +14,8 @@
 extern "C" {
 #endif
 
-EG_API const char *eg_io_info(void); /* the libraries that read and write: "libpng 1.6.39" */
+EG_API const char *eg_io_info(
+    void); /* the libraries that read and write: "libpng 1.6.39, zlib 1.2.13" */
 /* Returns the length, 1 to 4 bytes, of the UTF-8 character (RFC 3629: no surrogates, no overlong
  * forms) that the `count` bytes at s begin with; 0 if they begin with none. *code, unless code is
  * NULL, receives the code point. */
@@ -24,13 +25,28 @@ EG_API int eg_utf8(const char *s, size_t count, uint32_t *code);
  * where the file system can. Of devices and pipes only the permission is looked at. */
 EG_API int eg_file_check(eg_ctx *, const char *path, size_t bytes);
 
+/* -- files of arrays: what reads them takes these options
+ * A regular file of 1 MB and more is mapped, not read: it opens at once, whatever its size, and
+ * costs the pages that are used. Elements that are stored as a tensor has them stay there (dtype,
+ * byte order, row-major, aligned); others are read. Tensors can be written to, and the file does
+ * not change (MAP_PRIVATE). As everywhere with mapped files: if somebody shortens the file
+ * meanwhile, the process gets SIGBUS, and what somebody writes into it shows. Writers that replace
+ * a file, as all functions here do, change nothing of the one that is open. .copy reads instead. */
+typedef struct eg_load_args {
+    size_t size;
+    eg_ctx *cx;
+    const char *path;
+    bool copy; /* the file is read, and may change afterwards; false */
+} eg_load_args;
+
 /* -- .npy: one array
  * Reads versions 1.0 to 3.0, C and Fortran order, both byte orders, 0-d and empty; bytes after the
  * data are ignored. f4 f8 i4 i8 b1 as they are (a bool byte other than 0 is true);  f2 → f32;  i1
  * u1 i2 u2 → i32;  other types are refused by name. Writes version 1.0, row-major, little-endian:
  * byte for byte what numpy.save (2.x) writes. */
-/* The array, row-major, in the open scope. */
-EG_API eg_tensor *eg_npy_load(eg_ctx *, const char *path);
+/* eg_npy_load(cx, path), eg_npy_load(cx, path, .copy = true): the array, row-major, in the open
+ * scope. */
+EG_API eg_tensor *eg_npy_load_with(const eg_load_args *);
 /* The same from memory. */
 EG_API eg_tensor *eg_npy_read(eg_ctx *, const void *bytes, size_t count);
 EG_API int eg_npy_save(const char *path, eg_tensor *x);
@@ -38,6 +54,42 @@ EG_API int eg_npy_save(const char *path, eg_tensor *x);
 EG_API int eg_npy_save_n(int count, const char *const *paths, eg_tensor *const *xs);
 /* The same as eg_npy_save, into an open stream. */
 EG_API int eg_npy_write(FILE *, eg_tensor *x);
+
+/* -- .npz: named arrays in a zip archive
+ * Reads what numpy.savez and savez_compressed write, and other archives of .npy members that are
+ * stored or deflated, with ZIP64; members of other names are passed over. Element types are those
+ * of .npy. Nothing is unpacked before sizes were compared: refused are members that overlap or lie
+ * outside the file, a size that deflated bytes cannot reach (1032 times as many), a member that is
+ * not as long as its array, duplicate names, encryption, other methods. Checksums are compared,
+ * except of what stays in the file. Writes stored members, whose numbers begin at a multiple of 64
+ * bytes (so they can be mapped), or with .deflate deflated ones; equal input gives equal bytes. */
+typedef struct eg_npz eg_npz;
+/* eg_npz_open(cx, path), eg_npz_open(cx, path, .copy = true): all its arrays, in the open scope;
+ * NULL after an error. */
+EG_API eg_npz *eg_npz_open_with(const eg_load_args *);
+/* The same from memory. */
+EG_API eg_npz *eg_npz_read(eg_ctx *, const void *bytes, size_t count);
+/* Ends the file and its arrays before their scope does; NULL is fine. */
+EG_API void eg_npz_close(eg_npz *);
+/* Arrays are numbered as they lie in the file; past the end each of these returns NULL. */
+EG_API int eg_npz_count(const eg_npz *);
+EG_API const char *eg_npz_name(const eg_npz *, int k); /* "x" of the member x.npy */
+EG_API eg_tensor *eg_npz_at(const eg_npz *, int k);
+/* The number of the array of that name; −1 if there is none (no error). */
+EG_API int eg_npz_find(const eg_npz *, const char *name);
+/* The array of that name; NULL after recording that there is none. */
+EG_API eg_tensor *eg_npz_get(const eg_npz *, const char *name);
+/* eg_npz_save(cx, path, count, names, xs, .deflate = true) */
+typedef struct eg_npz_save_args {
+    size_t size;
+    eg_ctx *cx;
+    const char *path;
+    int count;
+    const char *const *names;
+    eg_tensor *const *xs;
+    bool deflate; /* smaller and slower; false */
+} eg_npz_save_args;
+EG_API int eg_npz_save_with(const eg_npz_save_args *);
 
 /* -- safetensors: named arrays and strings
  * Reads F32 F64 I32 I64 BOOL as they are, F16 BF16 → f32, I8 U8 I16 U16 → i32; other types are
@@ -47,12 +99,13 @@ EG_API int eg_npy_write(FILE *, eg_tensor *x);
  * are passed over if they are JSON of at most 128 levels. Writes wide types before narrow ones
  * (each array is then aligned), else in the order given: equal input gives equal bytes. */
 typedef struct eg_safetensors eg_safetensors;
-/* Reads all tensors of a file, or of the shards that an index names: PATH is the file, or an index
- * (its name ends in .json: { "weight_map": { tensor: file in the same folder } }); where nothing is
- * at PATH, PATH.index.json, PATH.safetensors or PATH.safetensors.index.json is read. Refused: a
- * shard that lacks a tensor of the index, a name in two shards. The metadata are those of all
- * shards, one after the other. The result and its tensors live in the open scope. */
-EG_API eg_safetensors *eg_safetensors_open(eg_ctx *, const char *path);
+/* eg_safetensors_open(cx, path): all tensors of a file, or of the shards that an index names: PATH
+ * is the file, or an index (its name ends in .json: { "weight_map": { tensor: file in the same
+ * folder } }); where nothing is at PATH, PATH.index.json, PATH.safetensors or
+ * PATH.safetensors.index.json is read. Refused: a shard that lacks a tensor of the index, a name in
+ * two shards. The metadata are those of all shards, one after the other. The result and its tensors
+ * live in the open scope. */
+EG_API eg_safetensors *eg_safetensors_open_with(const eg_load_args *);
 /* The same of one file in memory. */
 EG_API eg_safetensors *eg_safetensors_read(eg_ctx *, const void *bytes, size_t count);
 /* Ends the file and its tensors before their scope does; NULL is fine. */
@@ -146,6 +199,10 @@ typedef struct eg_curves_args {
 EG_API int eg_curves_save_with(const char *path, const eg_curves_args *);
 
 #ifndef __cplusplus
+#define eg_npy_load(...)         eg_npy_load_with(EG_ARGS_(eg_load_args, __VA_ARGS__))
+#define eg_npz_open(...)         eg_npz_open_with(EG_ARGS_(eg_load_args, __VA_ARGS__))
+#define eg_npz_save(...)         eg_npz_save_with(EG_ARGS_(eg_npz_save_args, __VA_ARGS__))
+#define eg_safetensors_open(...) eg_safetensors_open_with(EG_ARGS_(eg_load_args, __VA_ARGS__))
 /* eg_curves_save("loss.svg", cx, 2, curves, .title = …) */
 #define eg_curves_save(path, ...) eg_curves_save_with((path), EG_ARGS_(eg_curves_args, __VA_ARGS__))
 /* eg_heatmap_print(stdout, x, .rows = tokens) */
@@ -158,7 +215,38 @@ EG_API int eg_curves_save_with(const char *path, const eg_curves_args *);
 
 #ifdef __cplusplus
 } /* extern "C" */
-#define EG_CXX_IO_
-#include <eingrad/cxx.h>
+/* -- the C++ face: cxx.h ---------------------------------------------------------------------- */
+#define EG_CXX_LOAD_(result, name)                                                     \
+    inline result *name(eg_ctx *cx, const char *path, eg_load_args o = eg_load_args()) \
+    {                                                                                  \
+        o.size = sizeof o, o.cx = cx, o.path = path;                                   \
+        return name##_with(&o);                                                        \
+    }
+EG_CXX_LOAD_(eg_tensor, eg_npy_load)
+EG_CXX_LOAD_(eg_npz, eg_npz_open)
+EG_CXX_LOAD_(eg_safetensors, eg_safetensors_open)
+inline int eg_npz_save(eg_ctx *cx, const char *path, int count, const char *const *names,
+                       eg_tensor *const *xs, eg_npz_save_args o = eg_npz_save_args())
+{
+    o.size = sizeof o, o.cx = cx, o.path = path, o.count = count, o.names = names, o.xs = xs;
+    return eg_npz_save_with(&o);
+}
+inline int eg_curves_save(const char *path, eg_ctx *cx, int count, const eg_curve *curve,
+                          eg_curves_args o = eg_curves_args())
+{
+    o.size = sizeof o, o.cx = cx, o.count = count, o.curve = curve;
+    return eg_curves_save_with(path, &o);
+}
+inline int eg_heatmap_print(FILE *file, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
+{
+    o.size = sizeof o, o.x = x;
+    return eg_heatmap_print_with(file, &o);
+}
+inline int eg_picture_save(const char *path, eg_tensor *x, eg_heatmap_args o = eg_heatmap_args())
+{
+    o.size = sizeof o, o.x = x;
+    return eg_picture_save_with(path, &o);
+}
+#undef EG_CXX_LOAD_
 #endif
 #endif

@@ -21,25 +21,38 @@ typedef struct eg_einsum_args {
     int count;
     eg_tensor *const *operands;
     bool broadcast; /* allow a size of 1 under a letter, as NumPy does */
+    double alpha;   /* alpha Σ …; 1. Of integers: a whole number */
     /* written in place and returned: any view of the result's shape and dtype */
     eg_tensor *out;
-    bool accumulate; /* out += the result */
+    double beta; /* … + beta out, what out had before; 0. Of integers: a whole number */
     /* count − 1 pairs as numpy.einsum_path gives them: places among the operands left, results are
-     * appended; NULL: the cheapest found */
+     * appended; NULL: the order with the fewest multiply-adds that was found */
     const int (*path)[2];
     int steps;
-    /* bytes of the largest result between two steps, in the gradient too; EG_OFF: none */
+    /* bytes of the largest result between two steps, in the gradient too; 0: any, EG_OFF: none */
     int64_t limit;
+    /* bytes of such results that are kept for the gradient, while the context records; the others
+     * are made again. 0: all are kept, EG_OFF: none */
+    int64_t keep_limit;
 } eg_einsum_args;
-/* out: an operand in the same memory is read as it was (the result then goes through a copy); bumps
- * the version, as eg_assign does. Refused: out while the context records (it would have no
- * history), with elements that share their place, of another shape or dtype; a path of other length
- * or with a place that does not exist; a limit that no order found keeps (the message has both
- * numbers). */
+/* Σ over the indices that are not in the output of the products of the operands, times alpha. out:
+ * an operand in the same memory is read as it was (the result then goes through a copy); bumps the
+ * version, as eg_assign does. Refused: out while the context records (it would have no history:
+ * alpha has one, and eg_add), with elements that share their place, of another shape or dtype; beta
+ * without out; a path of other length or with a place that does not exist; a limit that no order
+ * found keeps (the message has both numbers).
+ *
+ * The gradients of three operands and more are made along one tree of pairs: all together cost at
+ * most twice the forward's multiply-adds, if its results are kept. */
 EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
 /* sum over the letters that are not in the output, integers and bool in i64; a change of order
  * alone is a view */
 EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands);
+/* The same of indices that are numbers instead of letters, any that are not negative: axis r of
+ * xs[k] is labels[k][r]. out_labels NULL: those that stand once, rising, as without an arrow; rank
+ * is then not read. The same bits as the string that has a letter for each number. */
+EG_API eg_tensor *eg_einsum_labels(int count, eg_tensor *const *xs, const int *const *labels,
+                                   int rank, const int *out_labels);
 /* y = einsum(spec, x, W) + b, as one node: "bi,io->bo", b (o), the last letters of y; NULL: none */
 EG_API eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b);
 /* the micro-kernel under einsum, and why it was chosen: one line */

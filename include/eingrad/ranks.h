@@ -142,6 +142,15 @@ typedef struct eg_ranks_tree_bytes {
 } eg_ranks_tree_bytes;
 EG_API eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *);
 
+/* -- the gradient of a sum over examples ---------------------------------------------------------
+ */
+/* eg_grad_over whose leaves are divided among ranks: every rank gives the same arguments and gets
+ * the same dxs, mean and counted, with the bits that one rank would compute. The loss is called for
+ * the blocks of this rank alone. An error on one rank is one of all. ranks NULL: alone. Refused
+ * beside what eg_grad_over refuses: xs of two dtypes, a context other than the group's. */
+struct eg_grad_over_args; /* grad.h */
+EG_API int eg_ranks_grad_over(eg_ranks *, const struct eg_grad_over_args *);
+
 #ifndef __cplusplus
 #define eg_ranks_open(...) \
     eg_ranks_open_with(&(eg_ranks_open_args){ .size = sizeof(eg_ranks_open_args), __VA_ARGS__ })

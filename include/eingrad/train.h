@@ -7,7 +7,9 @@
  * comment gives; EG_OFF says 0 where the default is another number. */
 #ifndef EINGRAD_TRAIN_H
 #define EINGRAD_TRAIN_H
+#include <eingrad/grad.h>
 #include <eingrad/nn.h>
+#include <eingrad/ranks.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -100,6 +102,29 @@ EG_API int eg_step(eg_opt *, eg_tensor *loss);
 /* The same with given gradients, in the parameters' order, such as sums over micro-batches; NULL
  * stands for a parameter that the loss does not reach. */
 EG_API int eg_step_by(eg_opt *, eg_tensor *const *gradients);
+/* The same where the loss is a sum over examples that is cut into blocks (eg_grad_over, grad.h):
+ * gradients of Σ losses/Σ counts, block by block and on all threads, with the memory of one block a
+ * thread; the same bits for any number of threads. Refused beside what eg_grad_over and eg_step_by
+ * refuse: a loss that is no sum: the first examples are computed once at a time and in two parts,
+ * without history and dropout (a loss that draws in eg_eval too cannot be compared). */
+typedef struct eg_step_over_args {
+    size_t size;
+    eg_opt *opt;
+    eg_block_loss *loss;
+    void *user;       /* handed to loss; only read */
+    int64_t examples; /* of the step */
+    int64_t block;    /* examples of a block: 8 */
+    int leaves;       /* runs of blocks, whose gradients are added in pairs: 16 */
+    bool serial;      /* loss is called by one thread, which computes on all */
+    /* leaves are divided among these (eg_ranks_grad_over), and all make the same step; NULL: this
+     * process alone */
+    eg_ranks *ranks;
+    double *mean;     /* out: Σ losses/Σ counts; may be NULL */
+    int64_t *counted; /* out: Σ counts; may be NULL */
+    int *sums;        /* out: sums of gradients that were held at most; may be NULL */
+    const char *who;  /* for messages: "step_over" */
+} eg_step_over_args;
+EG_API int eg_step_over_with(const eg_step_over_args *);
 typedef struct eg_opt_report {
     int64_t steps;         /* done */
     int64_t norm_clipped;  /* steps in which clip_norm changed the gradient */
@@ -351,6 +376,7 @@ EG_API eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *);
 #define eg_adamw(...)            eg_adamw_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
 #define eg_rmsprop(...)          eg_rmsprop_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
 #define eg_adagrad(...)          eg_adagrad_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
+#define eg_step_over(...)        eg_step_over_with(EG_ARGS_(eg_step_over_args, __VA_ARGS__))
 #define eg_trainer_new(...)      eg_trainer_new_with(EG_ARGS_(eg_trainer_args, __VA_ARGS__))
 #define eg_trainer_generate(...) eg_trainer_generate_with(EG_ARGS_(eg_generate_args, __VA_ARGS__))
 #define eg_trainer_load(...)     eg_trainer_load_with(EG_ARGS_(eg_trainer_load_args, __VA_ARGS__))

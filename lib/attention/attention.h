@@ -11,6 +11,8 @@
  *   fused_forward.c     the forward pass over tiles of scores
  *   fused_backward.c    the backward pass over tiles of scores
  *   fused_masked.c      what composed_masked.c does, for tiles
+ *   ring.c              eg_attention(.ranks): a length that is divided among ranks
+ *   ring_walk.c         its blocks, which go round the ranks
  *   tiles.c             where elements of a tile lie
  *   tile_values.c       the predicate, the score and its cotangents over a tile
  *   tile_sums.c         cotangents of the tensors that the score reads, summed over tiles
@@ -175,6 +177,10 @@ bool eg__flash_suits(const eg_attention_plan *, eg_dtype);
 eg_tensor *eg__flash(const eg_attention_plan *, eg_tensor *const *x, int64_t *empty);
 /* The log-sum-exp of the rows, whose maxima and sums are read from y = eg__flash of the same. */
 eg_tensor *eg__flash_lse(const eg_attention_plan *, const eg_tensor *y, eg_tensor *const *x);
+
+/* -- ring.c ----------------------------------------------------------------------------------- */
+/* eg_attention with .ranks. */
+eg_tensor *eg__attention_ring(eg_ctx *, const eg_attention_args *);
 
 /* -- tile_math.c ------------------------------------------------------------------------------ */
 /* Arithmetic on a tile of f32 or f64: rows of w lanes, 64-byte aligned. A lane is the same query

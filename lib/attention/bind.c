@@ -593,6 +593,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
                               eg_type_name(o.q->dtype), called[k], eg_type_name(xs[k]->dtype));
     }
     if (!with_fits(cx, &o)) return eg__poison(cx);
+    if (o.ranks) return eg__attention_ring(cx, &o);
     roles r;
     int n = 3, order[EG_RANK_MAX];
     eg_mask_option masks[] = { [EG_MASK_KEEP] = { ".keep", o.keep, -1 },

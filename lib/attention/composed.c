@@ -23,7 +23,7 @@ static eg_tensor *composed_nodes(const eg_attention_plan *a, eg_tensor *const *x
 {
     int64_t size[EG_RANK_MAX];
     eg__score_sizes(a, size);
-    eg_composed c = { .cx = x[EG_TERM_Q]->cx,
+    eg_composed c = { .cx = eg__here(x[EG_TERM_Q]->cx),
                       .e = e,
                       .letters = a->scores,
                       .size = size,
@@ -180,7 +180,7 @@ void eg__attend_gradient(const eg_attention_plan *a, eg_tensor *const *x, eg_ten
     double left = 1;
     eg_expr_call f;
     eg_tensor *part[EG_TENSORS_MAX + 1];
-    eg_ctx *cx = x[EG_TERM_Q]->cx;
+    eg_ctx *cx = eg__here(x[EG_TERM_Q]->cx);
     for (int k = 0; k < EG_ATTENTION_OPERANDS; k++) d[k] = NULL;
     d[EG_TERM_Q] = eg__poison(cx);
     if (!eg_ok(g) || !(a = eg__attention_careful(a, x, g))) return;

@@ -329,6 +329,17 @@ static const eg_sample attention_samples[] = {
     { sample_causal, "3x2x1x2, 4x2x1x2, 4x2x1x2, 2x4:b, 1x3x4", -1, 1 },
     { 0 },
 };
+/* Scores and weighted values of all pairs, whatever a mask skips. */
+static void attention_cost(const eg_tensor *y, eg_op_cost *cost)
+{
+    const eg_attention_plan *a = y->attr;
+    double scores = 1, values = 1;
+    for (int k = 0; k < a->axes; k++) {
+        if (a->part[k] != EG_PART_VALUE) scores *= (double)a->size[k];
+        if (a->part[k] != EG_PART_DOT) values *= (double)a->size[k];
+    }
+    cost->multiply_adds += scores + values;
+}
 static const eg_op attention_op = {
     .name = "attention",
     .equation = "y = softmax(score(scale q k)) v",
@@ -339,6 +350,7 @@ static const eg_op attention_op = {
     .rule = attention_rule,
     .samples = attention_samples,
     .forward_c128 = forward_c128,
+    .cost = attention_cost,
 };
 
 /* -- attention_lse: l = ln Σ e^score(scale q·k),  dS = P g; of nothing: −inf, gradient 0 */
@@ -451,9 +463,9 @@ static eg_tensor *fused_apply(const eg_op *op, const eg_attention_plan *a, fused
     for (int t = 0; t <= EG_TERM_V; t++)
         if (b->rank[t] >= 0 && !eg_ok(all[t] = fused_whole(b, t, all[t]))) return all[t];
     const int n = operands_of(b, all, operand);
-    return eg__check_all(x[0]->cx, op->name, n, operand)
-               ? eg__apply(x[0]->cx, op, b, bytes, lent, n, operand)
-               : eg__poison(x[0]->cx);
+    eg_ctx *cx = eg__here(x[0]->cx);
+    return eg__check_all(cx, op->name, n, operand) ? eg__apply(cx, op, b, bytes, lent, n, operand)
+                                                   : eg__poison(cx);
 }
 eg_tensor *eg__flash(const eg_attention_plan *a, eg_tensor *const *x, int64_t *empty)
 {

@@ -106,10 +106,18 @@ static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tens
     return !count || eg__check_recorded(cx, who, y, count, xs);
 }
 
+/* In a child context puts the child's headers in place of its parent's tensors, as its tape has
+ * them. False after an error. */
+static bool forward_own(eg_ctx *cx, eg_tensor **y, int count, eg_tensor *const **xs)
+{
+    if (!cx || !cx->parent || !*y || !*xs || count < 0) return true;
+    return (*xs = eg__own_all(cx, count, *xs)) && (*y = eg__own(*y));
+}
 eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs)
 {
-    eg_ctx *cx = y ? y->cx : eg__context_of("jvp", count, xs);
+    eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("jvp", count, xs);
     eg_tensor *t;
+    if (!forward_own(cx, &y, count, &xs)) return eg__poison(cx);
     return cx && inputs(cx, "jvp", y, count, xs, vs) &&
                    forward_tangents(cx, "jvp", 1, &y, count, xs, vs, &t)
                ? t
@@ -126,8 +134,8 @@ static bool recorded_grad(eg_tensor *y, int count, eg_tensor *const *xs, eg_tens
 }
 int eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **hv)
 {
-    eg_ctx *cx = y ? y->cx : eg__context_of("hvp", count, xs);
-    bool good = cx && inputs(cx, "hvp", y, count, xs, vs);
+    eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("hvp", count, xs);
+    bool good = cx && forward_own(cx, &y, count, &xs) && inputs(cx, "hvp", y, count, xs, vs);
     if (good && count && !hv) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "hvp: hv is NULL");
         good = false;
@@ -211,6 +219,7 @@ static bool pair(const char *who, eg_ctx *cx, const eg_tensor *y, const char *a_
 eg_tensor *eg_jacobian(eg_tensor *y, eg_tensor *x)
 {
     eg_ctx *cx = eg__context_of("jacobian", 2, (eg_tensor *[]){ y, x });
+    if (x && !(x = eg__own(x))) return eg__poison(cx);
     return cx && pair("jacobian", cx, y, "x", x, NULL, NULL) ? jacobian("jacobian", y, x)
                                                              : eg__poison(cx);
 }
@@ -219,6 +228,7 @@ eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b)
     eg_ctx *cx = eg__context_of("hessian", 3, (eg_tensor *[]){ y, a, b });
     eg_tensor *g;
     if (!cx || !b) return cx ? eg_fail_as(cx, EG_ERROR_MISUSE, "hessian: b is NULL") : NULL;
+    if ((a && !(a = eg__own(a))) || !(b = eg__own(b))) return eg__poison(cx);
     if (!pair("hessian", cx, y, "a", a, "b", b) || !recorded_grad(y, 1, &a, &g))
         return eg__poison(cx);
     return jacobian("hessian", g, b);

@@ -1,5 +1,5 @@
 /* graph.c: the history of a tensor as text and as DOT, in the order in which a reader follows it:
- * operands before results. */
+ * operands before results; and what it has cost. */
 #include "autograd/autograd.h"
 #include <string.h>
 
@@ -97,4 +97,45 @@ int eg_graph_dot(FILE *f, eg_tensor *y)
 {
     return graph_each("graph_dot", f, y, node_dot,
                       "digraph eingrad {\n  node [shape=ellipse, fontname=monospace];\n", "}\n");
+}
+
+/* -- added up --------------------------------------------------------------------------------- */
+/* Adds a node to the sums. */
+static void graph_add(eg_explained_graph *e, const eg_tensor *t)
+{
+    eg_op_cost cost = { 0, 0 };
+    const double size = (double)eg_size(t);
+    const bool own = t->st == &t->own;
+    if (t->op) {
+        e->nodes++;
+        if (t->op->cost) t->op->cost(t, &cost);
+        e->multiply_adds += cost.multiply_adds;
+        e->bytes += cost.bytes + (own ? size * eg__width[t->dtype] : 0);
+        return;
+    }
+    e->leaves++;
+    if (eg__is_float(t->dtype) && t->home->owned)
+        e->parameters += eg_size(t);
+    else
+        e->inputs += eg_size(t);
+}
+const eg_explained_graph *eg_explain_graph(eg_tensor *y)
+{
+    char text[512];
+    if (!y || !eg__check("explain_graph", y)) return NULL;
+    eg_walk w = { .cx = y->cx, .who = "explain_graph" };
+    eg_explained_graph sum = { 0 }, *e;
+    const eg_mark m = eg_push(y->cx);
+    const bool good = eg__walk(&w, 1, &y);
+    for (int64_t k = 0; good && k < w.n && !y->cx->failed; k++) graph_add(&sum, w.node[k]);
+    eg_pop(y->cx, m);
+    const int n = snprintf(text, sizeof text,
+                           "%lld operations and %lld leaves (%lld numbers in parameters, %lld in "
+                           "others): %.15g multiply-adds, %.15g bytes\n",
+                           (long long)sum.nodes, (long long)sum.leaves, (long long)sum.parameters,
+                           (long long)sum.inputs, sum.multiply_adds, sum.bytes);
+    if (y->cx->failed || !(e = eg__alloc(y->cx, sizeof *e + (size_t)n + 1))) return NULL;
+    *e = sum;
+    e->text = memcpy(e + 1, text, (size_t)n + 1);
+    return e;
 }

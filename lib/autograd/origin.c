@@ -220,15 +220,22 @@ const char *eg_origin(eg_tensor *t)
 
 /* -- names and hooks, in a struct of their own: few tensors have any -------------------------- */
 /* Returns the tag of x, which is made if x has none; NULL after an error. */
-static eg__tag *tag_of(eg_tensor *x)
+static eg__tag *tag_of(const char *who, eg_tensor *x)
 {
+    if (x->own.lent || x->cx != eg__here(x->cx)) {
+        eg_fail_as(x->cx, EG_ERROR_MISUSE,
+                   "%s: the tensor belongs to the context that waits for its blocks; a block only "
+                   "reads it",
+                   who);
+        return NULL;
+    }
     if (!x->tag && (x->tag = eg__alloc_in(x->home, sizeof *x->tag))) *x->tag = (eg__tag){ 0 };
     return x->tag;
 }
 eg_tensor *eg_name(eg_tensor *x, const char *name)
 {
     if (!eg__check("name", x)) return eg__poison_of(x);
-    eg__tag *tag = tag_of(x);
+    eg__tag *tag = tag_of("name", x);
     char *kept = tag && name ? eg__alloc_in(x->home, strlen(name) + 1) : NULL;
     if (!tag || (name && !kept)) return eg__poison(x->cx);
     tag->name = name ? strcpy(kept, name) : NULL;
@@ -238,8 +245,10 @@ const char *eg_name_of(const eg_tensor *x) { return eg_ok(x) && x->tag ? x->tag-
 
 int eg_hook(eg_tensor *x, eg_hook_function *f, void *user)
 {
-    if (!x || !x->cx || !eg__check_differentiable(x->cx, "hook", "x", -1, x)) return -1;
-    eg__tag *tag = tag_of(x);
+    if (!x || !x->cx || !eg__check("hook", x) ||
+        !eg__check_differentiable(x->cx, "hook", "x", -1, x))
+        return -1;
+    eg__tag *tag = tag_of("hook", x);
     if (!tag) return -1;
     if (!f) {
         tag->hook = NULL;

@@ -13,6 +13,7 @@ eg_path eg_path_to(eg_tensor *y, eg_tensor *x, eg_tensor **cut)
     eg_ctx *cx = eg__context_of("path_to", 2, (eg_tensor *[]){ y, x });
     if (cut) *cut = NULL;
     if (!cx || !eg__check_all(cx, "path_to", 2, (eg_tensor *[]){ y, x })) return EG_NO_PATH;
+    if (!(x = eg__own(x)) || !(y = eg__own(y))) return EG_NO_PATH;
     const eg_mark m = eg_push(cx);
     eg_walk w = { .cx = cx, .who = "path_to", .oldest = x->seq };
     const bool walked = eg__walk(&w, 1, &y);

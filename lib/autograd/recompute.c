@@ -80,6 +80,7 @@ static eg_tensor *replay(eg_tensor *y)
     eg_tensor *r = call(cx, y->attr);
     if (cx->failed) return NULL;
     reads now = { 0 };
+    if (eg_ok(r) && !(r = eg__own(r))) r = &cx->poison;
     const bool tensor = eg_ok(r) && r->cx == cx,
                like = tensor && eg__same_shape(r, y) && r->dtype == y->dtype;
     if (like && !recompute_outside(r, born, &now)) return NULL;
@@ -269,6 +270,7 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
     const eg_mark m = eg_push(cx);
     const uint64_t born = cx->seq;
     eg_tensor *r = f(user, s->x), *y = eg__poison(cx);
+    if (eg_ok(r) && !(r = eg__own(r))) r = &cx->poison;
     if (!cx->failed && (!eg_ok(r) || r->cx != cx))
         eg_fail_as(cx, EG_ERROR_MISUSE, "checkpoint: f returned no tensor of this context");
     if (!cx->failed) y = r->seq <= born ? r : cx->recording ? node(s, size, r, born) : eg_keep(r);

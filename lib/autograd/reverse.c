@@ -297,8 +297,11 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
 static int grad_as(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs,
                    unreached how)
 {
-    eg_ctx *cx = y ? y->cx : eg__context_of("grad", count, xs);
-    const bool good = cx && grad(cx, y, seed, count, xs, dxs, how);
+    eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("grad", count, xs);
+    /* a child's tape holds headers of its own for what it reads of its parent */
+    const bool own = !cx || !cx->parent || count < 0 || !xs || !y ||
+                     ((xs = eg__own_all(cx, count, xs)) && (y = eg__own(y)));
+    const bool good = cx && own && grad(cx, y, seed, count, xs, dxs, how);
     if (!good && dxs)
         for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
     return good ? 0 : -1;

@@ -56,7 +56,7 @@ static bool trace_result(const eg_tensor *y)
 
 bool eg_trace(eg_ctx *cx, bool on)
 {
-    if (!cx) return false;
+    if (!(cx = eg__here(cx))) return false;
     const bool old = cx->hooks.result != NULL;
     cx->hooks.result = on ? trace_result : NULL;
     return old;

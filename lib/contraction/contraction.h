@@ -192,9 +192,9 @@ size_t eg__tree_bytes(const eg_draft *);
 /* Makes the tree in room of that many bytes, of two operands and more. It keeps what saves the most
  * multiply-adds within keep_limit. */
 eg_tree *eg__tree(void *room, const eg_draft *);
-/* Changes the pairs of a tree of the same operands to those that give the wanted cotangents, with
- * `kept` of the tree's values there. */
-void eg__tree_cotangents(const eg_tree *, const eg_draft *, uint64_t wanted, int (*pair)[2]);
+/* Sets the pairs to a tree of the same operands that gives the wanted cotangents, with `kept` of
+ * the tree's values there; returns its multiply-adds. */
+double eg__tree_cotangents(const eg_tree *, const eg_draft *, uint64_t wanted, int (*pair)[2]);
 
 /* The same as pairings, ready to run. */
 typedef struct eg_program_step {

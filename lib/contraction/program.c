@@ -303,7 +303,7 @@ eg_tree *eg__tree(void *room, const eg_draft *d)
     t->kept = limit == EG_OFF ? 0 : kept_within(d, t, limit ? limit : INT64_MAX);
     return t;
 }
-void eg__tree_cotangents(const eg_tree *t, const eg_draft *d, uint64_t wanted, int (*pair)[2])
+double eg__tree_cotangents(const eg_tree *t, const eg_draft *d, uint64_t wanted, int (*pair)[2])
 {
     eg_labelset set[EG_EINSUM_MAX], all;
     double size[EG_LABEL_MAX] = { 0 };
@@ -315,8 +315,8 @@ void eg__tree_cotangents(const eg_tree *t, const eg_draft *d, uint64_t wanted, i
         pair[s][1] = t->step[s].b;
         if (t->kept >> s & 1) keep[kept++] = t->step[s].operands;
     }
-    eg__order_cotangents(t->count, set, &all, size, most_elements(d->task), wanted, kept, keep,
-                         pair);
+    return eg__order_cotangents(t->count, set, &all, size, most_elements(d->task), wanted, kept,
+                                keep, pair);
 }
 
 /* Sets the axes of a step, one for each label of its operands and result, and returns their number,

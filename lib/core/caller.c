@@ -1,6 +1,7 @@
 /* caller.c: which call of the user's program is at work. The library keeps frame pointers
  * (-fno-omit-frame-pointer), so that from any of its functions the frames lead outward; the first
- * return address that is not in the library's text (mark.h) is the user's. */
+ * return address that is not in the library's text (mark.h) is the user's. In a child context the
+ * frames end where the thread entered it: they may go on in a thread that the user never called. */
 #include "core/core.h"
 
 #if EG_TEXT_MARKED
@@ -23,6 +24,7 @@ void *eg__caller(const eg_ctx *cx)
 {
     const uintptr_t *frame = __builtin_frame_address(0);
     for (int depth = 0; depth < 100; depth++) {
+        if (cx->frame && frame >= (const uintptr_t *)cx->frame) return cx->from;
         const uintptr_t *outer = (const uintptr_t *)frame[0];
         if (frame[1] - cx->text >= cx->text_size) return (void *)frame[1];
         if (outer <= frame || (uintptr_t)outer % sizeof *outer) break;

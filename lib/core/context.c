@@ -263,10 +263,11 @@ static void arena_release(eg__arena *a)
     data_release(a->cx, &a->data, a->owned);
 }
 
-void *eg__alloc(eg_ctx *cx, size_t bytes) { return eg__alloc_in(cx->top, bytes); }
+void *eg__alloc(eg_ctx *cx, size_t bytes) { return eg__alloc_in(eg__top(cx), bytes); }
 
 void *eg__scratch(eg_ctx *cx, eg_scratch which, size_t bytes)
 {
+    cx = eg__here(cx);
     eg__chunk **s = &cx->scratch[which];
     if (*s && (*s)->cap >= bytes) return eg__chunk_room(*s);
     size_t cap = *s && bytes < 2 * (*s)->cap ? 2 * (*s)->cap : bytes;
@@ -284,6 +285,7 @@ void *eg__scratch(eg_ctx *cx, eg_scratch which, size_t bytes)
 
 void *eg__plan_cache_room(eg_ctx *cx, size_t bytes)
 {
+    cx = eg__here(cx);
     eg__chunk *c = cx->plan_cache ? NULL : chunk_new(cx, bytes);
     if (c) cx->plan_cache = eg__chunk_room(c);
     return cx->plan_cache;
@@ -353,7 +355,8 @@ static void give_back(eg_ctx *cx)
 }
 void eg_close(eg_ctx *cx)
 {
-    if (!cx) return;
+    if (!cx || (cx->parent && cx->family)) return; /* a child ends with its parent */
+    eg__children_close(cx);
     eg__team_close(cx);
     while (cx->top != &cx->root) eg_pop(cx, (eg_mark){ cx->top, cx->top->serial });
     arena_release(&cx->root);
@@ -384,26 +387,30 @@ static _Thread_local eg_code homeless_code;
 
 const char *eg_error(const eg_ctx *cx)
 {
+    cx = eg__here(cx);
     if (!cx) return *homeless ? homeless : "there is no context: a NULL was given for it";
     return cx->failed ? cx->message : NULL;
 }
 eg_code eg_error_code(const eg_ctx *cx)
 {
+    cx = eg__here(cx);
     if (!cx) return *homeless ? homeless_code : EG_ERROR_MISUSE;
     return cx->failed ? cx->code : EG_ERROR_NONE;
 }
 void eg_clear(eg_ctx *cx)
 {
+    cx = eg__here(cx);
     if (cx)
         cx->failed = false;
     else
         *homeless = '\0';
 }
-bool eg__failed(const eg_ctx *cx) { return !cx || cx->failed; }
-eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &cx->poison : NULL; }
+bool eg__failed(const eg_ctx *cx) { return !cx || eg__here(cx)->failed; }
+eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &eg__here(cx)->poison : NULL; }
 
 static eg_tensor *fail_list(eg_ctx *cx, eg_code code, const char *format, va_list list)
 {
+    cx = eg__here(cx);
     if (cx ? cx->failed : *homeless) /* the first failure is the one worth reading */
         return cx ? &cx->poison : NULL;
     vsnprintf(cx ? cx->message : homeless, cx ? sizeof cx->message : sizeof homeless, format, list);
@@ -435,6 +442,7 @@ eg_tensor *eg_fail(eg_ctx *cx, const char *format, ...)
 eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
 {
     char words[sizeof cx->message];
+    cx = eg__here(cx);
     if (!cx) return NULL;
     if (!cx->failed) return &cx->poison;
     va_list ap;
@@ -453,6 +461,7 @@ eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
 /* -- scopes ----------------------------------------------------------------------------------- */
 eg_mark eg_push(eg_ctx *cx)
 {
+    cx = eg__here(cx);
     if (!cx) return (eg_mark){ NULL, 0 };
     eg__chunk *c = chunk_take(cx, &cx->spare_scopes, sizeof(eg__arena), 0);
     if (!c) {
@@ -469,6 +478,7 @@ eg_mark eg_push(eg_ctx *cx)
  * pool of the context, not to the allocator. */
 void eg_pop(eg_ctx *cx, eg_mark m)
 {
+    cx = eg__here(cx);
     if (!cx || !m.scope) return;
     eg__arena *a = cx->top;
     while (a != &cx->root && (a != m.scope || a->serial != m.serial)) a = a->outer;
@@ -520,6 +530,7 @@ static void owner_give_back(eg_ctx *cx, eg_owner *o)
 }
 eg_owner *eg_owner_open(eg_ctx *cx)
 {
+    cx = eg__here(cx);
     if (eg__failed(cx)) return NULL;
     eg_owner *o = owner_take(cx);
     if (!o) {
@@ -533,9 +544,19 @@ eg_owner *eg_owner_open(eg_ctx *cx)
     cx->top->owners = o;
     return o;
 }
+/* True if the owner belongs to the context that this thread computes in; else recorded. */
+static bool owner_is_here(const eg_owner *o)
+{
+    eg_ctx *cx = o->arena.cx;
+    if (cx != eg__here(cx))
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "owner: it belongs to the context that waits for its blocks, and stays as it is "
+                   "inside them");
+    return cx == eg__here(cx);
+}
 void eg_owner_close(eg_owner *o)
 {
-    if (!o) return;
+    if (!o || !owner_is_here(o)) return;
     *o->link = o->next;
     if (o->next) o->next->link = o->link;
     arena_release(&o->arena);
@@ -544,39 +565,44 @@ void eg_owner_close(eg_owner *o)
 eg_ctx *eg_owner_context(const eg_owner *o) { return o ? o->arena.cx : NULL; }
 void *eg_owner_alloc(eg_owner *o, size_t bytes)
 {
-    if (!o || o->arena.cx->failed) return NULL;
+    if (!o || !owner_is_here(o) || o->arena.cx->failed) return NULL;
     void *p = eg__alloc_in(&o->arena, bytes);
     return p ? memset(p, 0, bytes) : NULL;
 }
-eg__arena *eg__owner_arena(eg_owner *o) { return &o->arena; }
+eg__arena *eg__owner_arena(eg_owner *o) { return owner_is_here(o) ? &o->arena : NULL; }
 
 /* -- switches and counters -------------------------------------------------------------------- */
 void eg_seed(eg_ctx *cx, uint64_t seed)
 {
+    cx = eg__here(cx);
     if (cx) {
         cx->seed = seed;
         cx->draw = 0;
     }
 }
-uint64_t eg_draws(const eg_ctx *cx) { return cx ? cx->draw : 0; }
+uint64_t eg_draws(const eg_ctx *cx) { return cx ? eg__here(cx)->draw : 0; }
 void eg_set_draws(eg_ctx *cx, uint64_t draw)
 {
+    cx = eg__here(cx);
     if (cx) cx->draw = draw;
 }
-uint64_t eg__draw(eg_ctx *cx) { return cx->draw++; }
-uint64_t eg__seed_of(const eg_ctx *cx) { return cx->seed; }
-eg_dtype eg_default_type(const eg_ctx *cx) { return cx ? cx->dtype : EG_F32; }
+uint64_t eg__draw(eg_ctx *cx) { return eg__here(cx)->draw++; }
+uint64_t eg__seed_of(const eg_ctx *cx) { return eg__here(cx)->seed; }
+eg_dtype eg_default_type(const eg_ctx *cx) { return cx ? eg__here(cx)->dtype : EG_F32; }
 void eg_train(eg_ctx *cx)
 {
+    cx = eg__here(cx);
     if (cx) cx->training = true;
 }
 void eg_eval(eg_ctx *cx)
 {
+    cx = eg__here(cx);
     if (cx) cx->training = false;
 }
-bool eg_training(const eg_ctx *cx) { return cx && cx->training; }
+bool eg_training(const eg_ctx *cx) { return cx && eg__here(cx)->training; }
 bool eg_nograd(eg_ctx *cx, bool on)
 {
+    cx = eg__here(cx);
     if (!cx) return false;
     bool old = !cx->recording;
     cx->recording = !on;
@@ -584,28 +610,35 @@ bool eg_nograd(eg_ctx *cx, bool on)
 }
 bool eg_flush(eg_ctx *cx, bool on)
 {
+    cx = eg__here(cx);
     if (!cx) return false;
     bool old = cx->flush;
     cx->flush = on;
     return old;
 }
-bool eg_flushes(const eg_ctx *cx) { return cx && cx->flush; }
-uint64_t eg_flush_begin(const eg_ctx *cx) { return eg__fpmode_begin(cx && cx->flush); }
+bool eg_flushes(const eg_ctx *cx) { return cx && eg__here(cx)->flush; }
+uint64_t eg_flush_begin(const eg_ctx *cx) { return eg__fpmode_begin(eg_flushes(cx)); }
 void eg_flush_end(uint64_t begun) { eg__fpmode_end(begun); }
-bool eg__recording(const eg_ctx *cx) { return cx->recording; }
+bool eg__recording(const eg_ctx *cx) { return eg__here(cx)->recording; }
 int eg_threads(eg_ctx *cx, int threads)
 {
+    cx = eg__here(cx);
     if (!cx) return 1;
     if (threads < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "threads: %d is not a number of threads", threads);
+    else if (threads > 0 && cx->parent)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "threads: a block runs on the threads of the context that waits for it");
     else if (threads > 0)
         cx->threads = threads;
     return cx->threads;
 }
 eg_usage eg_stats(const eg_ctx *cx)
 {
+    cx = eg__here(cx);
     eg_usage u = cx ? cx->use : (eg_usage){ 0 };
     note_peak(&u);
+    if (cx && !cx->parent) eg__children_usage(cx, &u);
     return u;
 }
 void eg_stats_reset(eg_ctx *cx)

@@ -38,6 +38,7 @@ static inline size_t eg__up16(size_t bytes) { return (bytes + 15) & -(size_t)16;
 typedef struct eg_storage {
     size_t bytes;
     uint64_t version;
+    bool lent;             /* of a tensor of the parent context: nothing is written to it */
     struct eg__hold *hold; /* of foreign memory; NULL: memory of the context */
 } eg_storage;
 enum { EG_DTYPES = EG_C128 + 1 }; /* tables by dtype have as many entries */
@@ -69,6 +70,34 @@ struct eg_tensor {
     void *caller;
     struct eg__tag *tag; /* name and hooks, or NULL: autograd/origin.c */
 };
+
+/* -- core/child.c: contexts that compute parts of one call, each on one thread -------------------
+ */
+/* A parent and its children. While a thread is inside a child (eg__enter), the parent and every
+ * sibling stand for that child in each call that it makes. */
+typedef struct eg__family eg__family;
+eg_ctx *eg__child_at_work(eg_ctx *);
+/* Returns the context in which this thread computes what names cx: cx itself, or the child that the
+ * thread is inside of. */
+static inline eg_ctx *eg__here(const eg_ctx *cx);
+/* Returns child k, opened at the first call, with the parent's seed and switches as they are now;
+ * NULL after an error, which the parent has. Valid until the parent is closed. */
+eg_ctx *eg__child(eg_ctx *parent, int k);
+/* This thread computes in the child until eg__leave. `frame` is the address of a frame of the
+ * caller: a call that no function inside it made counts as made from `from`. */
+void eg__enter(eg_ctx *child, const void *frame, void *from);
+void eg__leave(void);
+/* Held while a child asks something of its parent's tensors that writes to their headers. */
+void eg__family_lock(eg_ctx *child);
+void eg__family_unlock(eg_ctx *child);
+void eg__children_close(eg_ctx *parent);
+/* What the children have of the counters that eg_stats gives, to be added to the parent's. */
+void eg__children_usage(const eg_ctx *parent, eg_usage *);
+/* The tensors of the parent that a child has read (tensor/borrow.c): a hash table. */
+typedef struct eg__loan {
+    const eg_tensor *of;
+    eg_tensor *twin; /* a header of the child on the same numbers */
+} eg__loan;
 
 /* Returns memory of the open scope, aligned to 64 bytes (16 if it is less), not zeroed; NULL after
  * "out of memory". */
@@ -163,6 +192,18 @@ struct eg__headers {        /* chunks of tensor headers that no arena uses */
 };
 
 struct eg_ctx {
+    struct eg__family *family; /* core/child.c; NULL: it neither has children nor is one */
+    eg_ctx *parent;            /* of a child; else NULL */
+    struct {                   /* of a child: tensor/borrow.c */
+        eg__arena *home;       /* the scope that holds table and twins; NULL: none is open */
+        eg__loan *table;
+        size_t slots, used;
+        /* false, after an error, if x must not be read as a constant; NULL: any may */
+        bool (*check)(eg_ctx *child, eg_tensor *x, void *user);
+        void *user;
+    } loans;
+    const void *frame; /* of a child: see eg__enter */
+    void *from;
     void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
     void *user;
     eg__arena root, *top;
@@ -206,6 +247,9 @@ struct eg_ctx {
 eg_ctx *eg__context_open(const eg_open_args *);
 int eg__cores(void); /* core/threads.c: cores this process may use */
 void eg__team_close(eg_ctx *);
+/* The child's loops are divided among the parent's threads until the team is taken back. */
+void eg__team_lend(eg_ctx *parent, eg_ctx *child);
+void eg__team_take_back(eg_ctx *child);
 /* Returns cx->plan_cache, made at the first call: `bytes`, not zeroed, aligned to 64 bytes, until
  * the context is closed. NULL (no error) without memory. */
 void *eg__plan_cache_room(eg_ctx *, size_t bytes);
@@ -241,7 +285,12 @@ void eg__hold_end_foreign(eg__arena *); /* the same of all foreign memory */
 
 void *eg__alloc_chunk(eg__arena *, size_t bytes); /* eg__alloc_in from another chunk */
 bool eg__nodes_chunk(eg__arena *);
-static inline eg__arena *eg__top(eg_ctx *cx) { return cx->top; }
+static inline eg_ctx *eg__here(const eg_ctx *cx)
+{
+    eg_ctx *self = (eg_ctx *)(uintptr_t)cx;
+    return cx && cx->family ? eg__child_at_work(self) : self;
+}
+static inline eg__arena *eg__top(eg_ctx *cx) { return eg__here(cx)->top; }
 static inline void *eg__alloc_in(eg__arena *a, size_t bytes)
 {
 #if !EG_DEBUG_ALLOC

@@ -90,6 +90,7 @@ static bool same_key(const entry *e, const eg_plan_key *k)
 
 const void *eg__plans_find(eg_ctx *cx, const eg_plan_key *k)
 {
+    cx = eg__here(cx);
     const cache *c = cx->plan_cache;
     if (!c) return NULL;
     const uint64_t hash = plan_hash(k);
@@ -101,6 +102,7 @@ const void *eg__plans_find(eg_ctx *cx, const eg_plan_key *k)
 /* The entry holds the key, too: its text and the shapes of its operands. */
 void *eg__plans_add(eg_ctx *cx, const eg_plan_key *k, size_t bytes)
 {
+    cx = eg__here(cx);
     cache *c = cx->plan_cache;
     if (!c && (c = eg__plan_cache_room(cx, sizeof *c))) {
         c->newer = 0;

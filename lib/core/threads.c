@@ -26,9 +26,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* STACK: a helper's. Pieces need less than 64 KB of it, sanitizers four times as much; the usual 8
- * MB each would take a limited address space. */
-enum { TEAM_MAX = 256, SPINS = 4000, WAITS = 200, STACK = 1 << 20 };
+/* STACK: a helper's. Pieces need less than 64 KB of it, sanitizers four times as much, and the
+ * functions of a user's block what they like; the usual 8 MB each would take a limited address
+ * space. */
+enum { TEAM_MAX = 256, SPINS = 4000, WAITS = 200, STACK = 1 << 21 };
 
 typedef struct member { /* of number 0, the caller, the stretch alone is used */
     _Alignas(64) _Atomic uint64_t ticket;
@@ -210,10 +211,23 @@ void eg__team_close(eg_ctx *cx)
     cx->team = NULL;
 }
 
+void eg__team_lend(eg_ctx *parent, eg_ctx *child)
+{
+    child->threads = parent->threads;
+    child->team = parent->threads > 1 ? team_of(parent) : NULL;
+    if (!child->team) child->threads = 1;
+}
+void eg__team_take_back(eg_ctx *child)
+{
+    child->team = NULL;
+    child->threads = 1;
+}
+
 /* A helper that spins takes a piece 0.3 µs after it is posted, one that sleeps needs 20 µs: then it
  * is woken when what could have been divided adds up to eight times the least that is worth it. */
 int eg__team(eg_ctx *cx, int64_t work, int64_t grain)
 {
+    cx = eg__here(cx);
     enum { WARM = 8 };
     if (cx->threads <= 1 || work < 2 * grain / WARM) return 1;
     const int64_t most = work / (grain > WARM ? grain / WARM : 1);
@@ -230,6 +244,7 @@ int eg__team(eg_ctx *cx, int64_t work, int64_t grain)
  * inside a piece runs alone. */
 void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *user)
 {
+    cx = eg__here(cx);
     struct eg__team *t = team > 1 && pieces > 1 && pieces < UINT32_MAX ? team_of(cx) : NULL;
     if (!t || t->busy || !t->helpers) {
         for (int64_t k = 0; k < pieces; k++) body(user, k, 0);

@@ -100,6 +100,11 @@ static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
     }
     return sum;
 }
+static void affine_cost(const eg_tensor *y, eg_op_cost *cost)
+{
+    eg__network_cost(y, 2, (const uint16_t *[]){ affine_letters(y, 0), affine_letters(y, 1) },
+                     &(eg_labelled){ y->rank, y->dim, y->stride, out_of(y) }, cost);
+}
 static eg_tensor *affine_linear(eg_tensor *const *x)
 {
     return eg_affine("bi,io->bo", x[0], x[1], x[2]);
@@ -123,6 +128,7 @@ static const eg_op affine_op = {
     .samples = affine_samples,
     .jvp = affine_jvp,
     .forward_c128 = affine_forward,
+    .cost = affine_cost,
 };
 
 /* True if the row can do it: floats, no groups, no letter that one operand alone has, none that the

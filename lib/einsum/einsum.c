@@ -281,6 +281,15 @@ const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room)
     return out;
 }
 
+/* The draft of the order by which a node was made, or would be now. */
+static void einsum_cost(const eg_tensor *y, eg_op_cost *cost)
+{
+    const uint16_t *label[EG_EINSUM_MAX];
+    for (int k = 0; k < y->count; k++) label[k] = labels_of(y, k);
+    eg__network_cost(y, y->count, label,
+                     &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) }, cost);
+}
+
 static eg_tensor *ij_jk(eg_tensor *const *x) { return eg_einsum("ij,jk->ik", x[0], x[1]); }
 static eg_tensor *einsum_scores(eg_tensor *const *x)
 {
@@ -324,6 +333,7 @@ static const eg_op einsum_op = {
     .samples = einsum_samples,
     .jvp = einsum_jvp,
     .forward_c128 = einsum_forward,
+    .cost = einsum_cost,
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 

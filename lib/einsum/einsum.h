@@ -37,7 +37,12 @@ bool eg__einsum_usable(eg_ctx *, const eg_einsum_args *);
 /* True if all operands have one dtype; else records the first that differs. */
 bool eg__einsum_dtypes(eg_ctx *, int count, eg_tensor *const *x);
 /* The order that options ask for. */
-eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit);
+eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit, int64_t keep_limit);
+/* Returns alpha as one more operand of the dtype that an einsum of x takes; NULL: it is 1. Poison
+ * after an error: a fraction of integers. */
+eg_tensor *eg__alpha_of(const eg_tensor *x, const char *name, double given);
+/* Copies a path, and appends the step that comes to alpha. Returns the number of steps. */
+int eg__path_with_alpha(int count, const int (*path)[2], int steps, int (*out)[2]);
 /* True if out has the dtype and the sizes of the result; else records the difference. */
 bool eg__out_fits(eg_ctx *, const eg_tensor *out, eg_dtype, const eg_spec_labels *);
 
@@ -130,6 +135,9 @@ eg_tensor *eg__network_apply(eg_ctx *, const eg_op *, const eg_call *, const voi
                              size_t attr_size, int count, eg_tensor *const *);
 /* In forward(): y is a network of which nothing is kept. False after an error. */
 bool eg__network_save(eg_tensor *y);
+/* Adds what the einsum of y's operands has cost; those of affine, too, without its sum. */
+void eg__network_cost(const eg_tensor *y, int count, const uint16_t *const *label,
+                      const eg_labelled *out, eg_op_cost *);
 /* The rule and the jvp of three operands and more. */
 eg_tensor *eg__network_cotangent(eg_tensor *y, eg_tensor *g, int i);
 eg_tensor *eg__network_tangent(eg_tensor *y, eg_tensor *const *dx);

@@ -41,23 +41,81 @@ static char *taken(text *t)
 /* -- names of axes: letters stand together, names apart; a run of ellipsis axes is "..." ------ */
 typedef struct names {
     const eg_bound *b;
-    bool apart, said; /* said: "names:" must stand in front of them */
+    bool apart, said;           /* said: "names:" must stand in front of them */
+    bool broadcast;             /* of the call */
+    char dots[EG_RANK_MAX + 1]; /* letters for the axes of an ellipsis; empty: it is written ... */
 } names;
+static bool of_dots(const names *n, uint16_t axis) { return axis >= n->b->axes - n->b->dots; }
 static void put_name(text *t, const names *n, uint16_t axis)
 {
+    if (*n->dots && of_dots(n, axis)) {
+        explain_put(t, "%c", n->dots[axis - (n->b->axes - n->b->dots)]);
+        return;
+    }
     explain_put(t, "%.*s", n->b->axis[axis].length, n->b->axis[axis].text);
 }
-static bool of_dots(const names *n, uint16_t axis) { return axis >= n->b->axes - n->b->dots; }
 static void put_term(text *t, const names *n, int count, const uint16_t *label)
 {
     for (int k = 0; k < count; k++) {
-        if (k && of_dots(n, label[k]) && of_dots(n, label[k - 1])) continue;
+        if (k && !*n->dots && of_dots(n, label[k]) && of_dots(n, label[k - 1])) continue;
         if (k && n->apart) explain_put(t, " ");
         put_name(t, n, label[k]);
     }
 }
 static const char *comma(const names *n) { return n->apart ? ", " : ","; }
 static const char *arrow(const names *n) { return n->apart ? " -> " : "->"; }
+
+/* True if axis r of a term is a group, or a 1 that stands in the string. */
+static bool explain_grouped(const eg_bound_term *term, int r, bool broadcast)
+{
+    const int items = term->last[r] - term->first[r];
+    return items > 1 || (!items && !broadcast);
+}
+/* A term as its tensor has it: groups in parentheses, with the sizes that an operand's need. */
+static void put_whole_term(text *t, const names *n, const eg_bound_term *term, bool sizes,
+                           bool broadcast)
+{
+    bool first = true;
+    for (int r = 0; r < term->rank; r++) {
+        const int from = term->first[r], to = term->last[r];
+        const uint16_t axis = from < to ? term->item[from].axis : 0;
+        if (from == to && broadcast) continue;
+        if (r && !*n->dots && to - from == 1 && of_dots(n, axis) &&
+            term->last[r - 1] - term->first[r - 1] == 1 &&
+            of_dots(n, term->item[term->first[r - 1]].axis))
+            continue;
+        if (!first && n->apart) explain_put(t, " ");
+        first = false;
+        if (from == to) explain_put(t, "1");
+        if (to - from > 1) explain_put(t, "(");
+        for (int i = from; i < to; i++) {
+            if (i > from) explain_put(t, " ");
+            put_name(t, n, term->item[i].axis);
+            if (sizes && i < to - 1)
+                explain_put(t, "=%lld", (long long)n->b->axis[term->item[i].axis].size);
+        }
+        if (to - from > 1) explain_put(t, ")");
+    }
+}
+
+static bool has_dots(const names *n, const eg_labelled *x)
+{
+    for (int r = 0; r < x->rank; r++)
+        if (of_dots(n, x->label[r])) return true;
+    return false;
+}
+/* Finds letters for the axes of ellipses: a sum over "..." has to name them. */
+static void spell_dots(names *n)
+{
+    int found = 0;
+    for (char c = 'A'; c <= 'z' && found < n->b->dots; c = c == 'Z' ? 'a' : (char)(c + 1)) {
+        bool taken = false;
+        for (int a = 0; a < n->b->axes - n->b->dots; a++)
+            taken |= n->b->axis[a].length == 1 && *n->b->axis[a].text == c;
+        if (!taken) n->dots[found++] = c;
+    }
+    if (found < n->b->dots) *n->dots = 0;
+}
 
 /* The einsum that is the cotangent of operand i, as einsum_rule (einsum.c) makes it. */
 static const char *explain_gradient(text *t, const names *n, int count, const eg_labelled *x,
@@ -79,15 +137,21 @@ static const char *explain_gradient(text *t, const names *n, int count, const eg
         else if (eg__label_at(gone, ngone, x[i].label[r]) < 0)
             gone[ngone++] = x[i].label[r];
     }
+    names spelt = *n;
+    if (n->b->dots && !has_dots(n, &x[i])) spell_dots(&spelt);
+    n = &spelt;
     explain_put(t, "d%d: %s", i + 1, n->said ? "names: " : "");
-    put_term(t, n, out->rank, out->label);
+    put_whole_term(t, n, &n->b->out, true, n->broadcast);
     for (int k = 0; k < count; k++)
         if (k != i) {
             explain_put(t, "%s", comma(n));
-            put_term(t, n, x[k].rank, x[k].label);
+            put_whole_term(t, n, &n->b->term[k], true, n->broadcast);
         }
     explain_put(t, "%s", arrow(n));
-    put_term(t, n, nhave, have);
+    if (ngone)
+        put_term(t, n, nhave, have);
+    else
+        put_whole_term(t, n, &n->b->term[i], false, n->broadcast);
     if (ngone) {
         explain_put(t, ", repeated along ");
         put_term(t, n, ngone, gone);
@@ -112,16 +176,20 @@ static const char *const kinds[][2] = {
     [EG_PAIR_INNER_BATCH] = { "products of batches drawn apart", "blocks turned, batch by batch" },
 };
 /* Describes step s: its labels by role, the matrix product it is, its counts, and its kernel. */
-static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p, int s, text *t,
-                    const names *n)
+static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p,
+                    const eg_tree *tree, int s, text *t, const names *n)
 {
     const eg_side *a = &d->side[d->pair[s][0]],
                   *b = d->pair[s][1] < 0 ? NULL : &d->side[d->pair[s][1]],
                   *c = eg__draft_result(d, s);
     double of_a = 1, of_b = b ? 1 : 0, of_c = 1, product = 1, alone_a = 1, alone_b = 1;
-    *e = (eg_explained_step){
-        .a = d->pair[s][0] + 1, .b = d->pair[s][1] + 1, .batch = 1, .m = 1, .n = 1, .k = 1
-    };
+    *e = (eg_explained_step){ .kept = tree && s < d->steps - 1 && tree->kept >> s & 1,
+                              .a = d->pair[s][0] + 1,
+                              .b = d->pair[s][1] + 1,
+                              .batch = 1,
+                              .m = 1,
+                              .n = 1,
+                              .k = 1 };
     /* batch, free, summed, summed alone */
     text roles[4] = { { .cx = t->cx }, { .cx = t->cx }, { .cx = t->cx }, { .cx = t->cx } };
     for (int side = 0; side < 2; side++) {
@@ -197,12 +265,85 @@ typedef struct explanation {
     eg_contraction task;
     eg_draft draft;
     const eg_program *program;
+    const eg_tree *tree; /* of floats; NULL: one operand, or integers */
+    bool copied;         /* groups of the result make it a copy */
     eg_explained *e;
     eg_explained_step *step;
     eg_letter_role *letter;
     const char **gradient;
 } explanation;
 
+/* The bytes of the cotangents of operands and on the way down tree u, and of values made again:
+ * those that t did not keep. */
+static double cotangent_bytes(const explanation *x, const eg_tree *t, const eg_tree *u)
+{
+    double sum = 0;
+    for (int k = 0; k < x->task.count; k++) {
+        double bytes = eg__width[x->task.dtype];
+        for (int r = 0; r < x->in[k].rank; r++) bytes *= (double)x->in[k].dim[r];
+        sum += bytes;
+    }
+    for (int s = 0; s < u->steps - 1; s++) {
+        bool kept = false;
+        for (int v = 0; v < t->steps - 1; v++)
+            kept |= t->kept >> v & 1 && t->step[v].operands == u->step[s].operands;
+        sum += (double)u->step[s].bytes * (kept ? 1 : 2);
+    }
+    return sum;
+}
+/* The joint plan: what is kept, and the multiply-adds and the memory of the value and of all
+ * gradients. False after an error. */
+static bool explain_joint(eg_ctx *cx, explanation *x)
+{
+    const int n = x->task.count;
+    const eg_draft *d = &x->draft;
+    double result = eg__width[x->task.dtype];
+    for (int k = 0; k < d->out.n; k++) result *= (double)d->out.size[k];
+    for (int s = 0; s < d->steps; s++) x->e->forward += eg__draft_work(d, s);
+    x->e->memory = result + (double)d->room;
+    if (n < 2 || !eg__is_float(x->task.dtype)) return true;
+    void *room = eg__alloc(cx, eg__tree_bytes(d));
+    int pair[EG_EINSUM_MAX][2];
+    if (!room) return false;
+    const eg_tree *t = x->tree = eg__tree(room, d);
+    x->e->backward = eg__tree_cotangents(t, d, ~(uint64_t)0 >> (64 - n), pair);
+    for (int s = 0; s < t->steps - 1; s++)
+        if (t->kept >> s & 1) x->e->kept += (double)t->step[s].bytes;
+    const bool all = t->steps == 1 || t->kept == ~(uint64_t)0 >> (64 - t->steps + 1);
+    x->e->memory = result + x->e->kept + (all ? 0 : (double)d->room);
+    /* what the gradients add: g, and what cotangent_bytes counts */
+    eg_contraction task = x->task;
+    task.order = (eg_order_args){ .limit = task.order.limit,
+                                  .steps = t->steps,
+                                  .path = (const int(*)[2])pair,
+                                  .numbered = true };
+    const eg_mark m = eg_push(cx);
+    eg_draft *back = eg__alloc(cx, sizeof *back);
+    const bool good = back && eg__draft(cx, &task, back);
+    room = good ? eg__alloc(cx, eg__tree_bytes(back)) : NULL;
+    const double more = room ? cotangent_bytes(x, t, eg__tree(room, back)) : 0;
+    eg_pop(cx, m);
+    x->e->gradient_memory = 2 * result + x->e->kept + more;
+    return room != NULL;
+}
+/* True if groups of the result cannot be merged without a copy. */
+static bool merge_copies(eg_ctx *cx, const explanation *x, const eg_tensor *only)
+{
+    const eg_term_labels *out = &x->r->out;
+    int64_t stride[EG_RANK_MAX];
+    if (!out->changed) return false;
+    if (out->items) memcpy(stride, x->stride, (size_t)out->items * sizeof *stride);
+    /* a single operand whose axes change places stays where it is */
+    bool view = x->task.count == 1 && out->items == x->in[0].rank && only->dtype == x->task.dtype;
+    for (int r = 0; view && r < out->items; r++) {
+        const int at = eg__label_at(x->in[0].label, x->in[0].rank, out->label[r]);
+        if (eg__label_at(out->label, r, out->label[r]) >= 0 || at < 0) view = false;
+        if (view) stride[r] = x->in[0].stride[at];
+    }
+    if (x->task.count == 1 && !view) memcpy(stride, x->stride, sizeof stride);
+    eg_tensor *y = eg__shape_only(cx, &(eg_shape){ x->task.dtype, out->items, x->dim, stride });
+    return eg_ok(y) && !eg__view_exists(y, x->r->rank, x->r->dim);
+}
 /* Reads and plans as einsum does, and makes room for the answer. False after an error. */
 static bool explain_planned(eg_ctx *cx, explanation *x, const eg_einsum_args *o)
 {
@@ -224,7 +365,7 @@ static bool explain_planned(eg_ctx *cx, explanation *x, const eg_einsum_args *o)
     }
     x->out = (eg_labelled){ out->items, x->dim, x->stride, out->label };
     x->task = (eg_contraction){ eg__einsum_type(operand[0]), o->count, x->in, &x->out,
-                                eg__order_of(o->path, o->steps, o->limit) };
+                                eg__order_of(o->path, o->steps, o->limit, o->keep_limit) };
     if (!eg__draft(cx, &x->task, &x->draft)) return false;
     void *room = eg__alloc(cx, eg__program_bytes(&x->draft));
     x->e = eg__alloc(cx, sizeof *x->e);
@@ -239,7 +380,14 @@ static bool explain_planned(eg_ctx *cx, explanation *x, const eg_einsum_args *o)
                             .letter = x->letter,
                             .largest = (double)x->draft.largest,
                             .gradient = x->gradient };
-    return true;
+    x->copied = merge_copies(cx, x, operand[0]);
+    return explain_joint(cx, x) && !eg__failed(cx);
+}
+static const char *with_result(text *t, const char *copies)
+{
+    explain_put(t, "%s%sthe result, whose groups have no view",
+                strcmp(copies, "none") ? copies : "", strcmp(copies, "none") ? "; " : "");
+    return taken(t);
 }
 /* What index number a is to the operands and the result. */
 static eg_letter_role explain_letter(const explanation *x, int a)
@@ -308,7 +456,9 @@ static void put_step(text *t, const explanation *x, int s)
                     (long long)q->k, (long long)q->batch);
     explain_put(t, "\n  by %s; copies: %s\n  ", q->kernel, q->copies);
     put_counts(t, q->multiplications, q->additions, q->bytes);
+    if (q->kept) explain_put(t, "; kept for the gradient");
 }
+/* The sums of all steps, the joint plan, and the gradient strings. */
 static void put_total(text *t, const explanation *x)
 {
     const eg_explained *e = x->e;
@@ -320,6 +470,18 @@ static void put_total(text *t, const explanation *x)
         explain_put(t, " bytes");
     } else
         explain_put(t, "; no intermediate");
+    if (e->gradients) {
+        explain_put(t, "\nmultiply-adds: ");
+        put_number(t, e->forward);
+        explain_put(t, ", of all gradients ");
+        put_number(t, e->backward);
+        explain_put(t, "; bytes beside the operands: ");
+        put_number(t, e->memory);
+        explain_put(t, ", ");
+        put_number(t, e->kept);
+        explain_put(t, " of them kept for the gradient, with all gradients ");
+        put_number(t, e->gradient_memory);
+    }
     if (e->gradients) explain_put(t, "\ngradient, g the cotangent of the result:");
     for (int k = 0; k < e->gradients; k++) explain_put(t, "\n  %s", e->gradient[k]);
     explain_put(t, "\n");
@@ -328,16 +490,22 @@ static void put_total(text *t, const explanation *x)
 /* Plans the einsum, then fills in the fields, then the words. */
 static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o)
 {
-    explanation x;
+    explanation x = { .b = NULL };
     if (!explain_planned(cx, &x, o)) return NULL;
     names n = { .b = x.b };
     for (int a = 0; a < x.b->axes - x.b->dots; a++) n.apart |= x.b->axis[a].length > 1;
+    for (int k = 0; k <= x.b->terms; k++) {
+        const eg_bound_term *term = k < x.b->terms ? &x.b->term[k] : &x.b->out;
+        for (int r = 0; r < term->rank; r++) n.apart |= explain_grouped(term, r, o->broadcast);
+    }
     n.said = n.apart && x.b->said;
+    n.broadcast = o->broadcast;
     text t = { .cx = cx };
     eg_explained *e = x.e;
     for (int a = 0; a < x.b->axes; a++) x.letter[a] = explain_letter(&x, a);
     for (int s = 0; s < e->steps; s++) {
-        step_of(&x.step[s], &x.draft, x.program, s, &t, &n);
+        step_of(&x.step[s], &x.draft, x.program, x.tree, s, &t, &n);
+        if (s == e->steps - 1 && x.copied) x.step[s].copies = with_result(&t, x.step[s].copies);
         e->multiplications += x.step[s].multiplications;
         e->additions += x.step[s].additions;
         e->bytes += x.step[s].bytes;

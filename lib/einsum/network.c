@@ -41,6 +41,7 @@ typedef struct frontier {
     int number[EG_EINSUM_MAX]; /* in the tree */
     int pair[EG_EINSUM_MAX][2];
 } frontier;
+/* Finds them: first which steps lie in between, then what these read, then their pairs. */
 static void find_frontier(frontier *f, const eg_tree *t, int step)
 {
     bool inside[EG_EINSUM_MAX] = { false };
@@ -312,4 +313,25 @@ eg_tensor *eg__network_tangent(eg_tensor *y, eg_tensor *const *dx)
     for (int k = 0; k < y->count; k++)
         if (dx[k]) moved |= (uint64_t)1 << k;
     return begin(&p, y, NULL, moved) ? tangent_of(&p, 2 * y->count - 2, dx) : eg__poison(y->cx);
+}
+
+/* -- what it has cost ------------------------------------------------------------------------- */
+void eg__network_cost(const eg_tensor *y, int count, const uint16_t *const *label,
+                      const eg_labelled *out, eg_op_cost *cost)
+{
+    const network *w = count > 2 ? network_of(y) : NULL;
+    const eg_tree *t = w ? w->tree : NULL;
+    int pair[EG_EINSUM_MAX][2];
+    eg_order_args order = { .steps = -1 };
+    eg_planning p;
+    if (t)
+        order =
+            (eg_order_args){ .steps = t->steps, .path = (const int(*)[2])pair, .numbered = true };
+    for (int s = 0; t && s < t->steps; s++) {
+        pair[s][0] = t->step[s].a;
+        pair[s][1] = t->step[s].b;
+        if (t->kept >> s & 1 && s < t->steps - 1) cost->bytes += (double)t->step[s].bytes;
+    }
+    if (!eg__einsum_drafted(y->cx, &p, count, y->in, label, out, &order)) return;
+    for (int s = 0; s < p.draft.steps; s++) cost->multiply_adds += eg__draft_work(&p.draft, s);
 }

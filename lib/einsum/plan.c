@@ -5,7 +5,8 @@
 #include <string.h>
 
 struct eg_plan {
-    bool add;
+    double beta;
+    _Alignas(16) char alpha[16]; /* the last operand of the program, if it has one more */
     int count;
     const eg_program *program;
     eg_shape out, operand[];
@@ -95,14 +96,29 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
     const eg_tensor *target = r->out.changed ? eg_view_n(out, r->out.items, r->out.dim) : out;
     if (!eg_ok(target)) return NULL;
 
-    eg_labelled in[EG_EINSUM_MAX], to = { target->rank, target->dim, target->stride, r->out.label };
+    eg_tensor *alpha = eg__alpha_of(x[0], "alpha", o->alpha);
+    const double beta = eg_option(o->beta, 0);
+    if (alpha && !eg_ok(alpha)) return NULL;
+    if (dtype == EG_I64 && beta != (double)(int64_t)beta)
+        return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .beta is %g, and the result i64", beta),
+               NULL;
+    const int all = o->count + (alpha != NULL);
+    if (all > EG_EINSUM_MAX)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands and .alpha; at most %d without",
+                          o->count, EG_EINSUM_MAX),
+               NULL;
+    int path[EG_EINSUM_MAX][2], steps = o->steps;
+    if (alpha) steps = eg__path_with_alpha(o->count, o->path, steps, path);
+    eg_labelled in[EG_EINSUM_MAX] = { { 0 } },
+                to = { target->rank, target->dim, target->stride, r->out.label };
     size_t words = 2 * (size_t)out->rank;
     for (int k = 0; k < o->count; k++) {
         in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, r->operand[k].label };
         words += 2 * (size_t)given[k]->rank;
     }
-    const eg_contraction task = { dtype, o->count, in, &to,
-                                  eg__order_of(o->path, o->steps, o->limit) };
+    const eg_contraction task = { dtype, all, in, &to,
+                                  eg__order_of(steps != o->steps ? (const int(*)[2])path : o->path,
+                                               steps, o->limit, 0) };
     eg_draft d;
     if (!eg__draft(cx, &task, &d)) return NULL;
     const size_t head =
@@ -110,9 +126,8 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         16 * 16;
     eg_plan *p = malloc(head + eg__program_bytes(&d));
     if (!p) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room for a plan"), NULL;
-    *p = (eg_plan){ .add = o->accumulate,
-                    .count = o->count,
-                    .program = eg__program((char *)p + head, &d) };
+    *p = (eg_plan){ .beta = beta, .count = o->count, .program = eg__program((char *)p + head, &d) };
+    if (alpha) memcpy(p->alpha, alpha->data, eg__width[dtype]);
     int64_t *next = (int64_t *)(void *)&p->operand[o->count];
     p->out = plan_kept(out, &next);
     for (int k = 0; k < o->count; k++) p->operand[k] = plan_kept(given[k], &next);
@@ -142,7 +157,21 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
     if (!p) return -1;
     eg_ctx brief;
     eg__brief_open(&brief);
-    const bool good = eg__program_run(&brief, p->program, operands, out, p->add);
+    const void *data[EG_EINSUM_MAX];
+    if (p->program->count > p->count) {
+        memcpy(data, operands, (size_t)p->count * sizeof *data);
+        data[p->count] = p->alpha;
+        operands = data;
+    }
+    if (p->beta != 0 && p->beta != 1)
+        eg__scale_by(&(eg_tensor){ .cx = &brief,
+                                   .dtype = (uint8_t)p->out.dtype,
+                                   .rank = (uint8_t)p->out.rank,
+                                   .dim = (int64_t *)(uintptr_t)p->out.dim,
+                                   .stride = (int64_t *)(uintptr_t)p->out.stride,
+                                   .data = out },
+                     p->beta);
+    const bool good = eg__program_run(&brief, p->program, operands, out, p->beta != 0);
     eg__brief_close(&brief);
     return good ? 0 : -1;
 }

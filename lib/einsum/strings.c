@@ -95,25 +95,30 @@ bool eg__out_fits(eg_ctx *cx, const eg_tensor *out, eg_dtype dtype, const eg_spe
 /* Writes the einsum to .out. Where .out shares memory with an operand, the result is made aside
  * and then added or copied. */
 static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order,
-                 const eg_spec_labels *r, eg_tensor *const *x, const uint16_t *const *label)
+                 const eg_spec_labels *r, int count, eg_tensor *const *x,
+                 const uint16_t *const *label)
 {
     eg_tensor *target = r->out.changed ? eg_view_n(o->out, r->out.items, r->out.dim) : o->out;
+    const double beta = eg_option(o->beta, 0);
     bool shared = false;
     if (!eg_ok(target)) return false;
-    for (int k = 0; k < o->count; k++) shared |= eg__overlap(target, x[k]);
-    if (!shared)
-        return eg__einsum_into(target, o->accumulate, order, o->count, x, label, r->out.label);
+    for (int k = 0; k < count; k++) shared |= eg__overlap(target, x[k]);
+    if (!shared) {
+        if (beta != 0 && beta != 1) eg__scale_by(target, beta);
+        return eg__einsum_into(target, beta != 0, order, count, x, label, r->out.label);
+    }
     /* planning the contraction below may evict r from the plan memory: copy what it says of out */
     uint16_t out[EG_RANK_MAX], counting[EG_RANK_MAX];
     const int rank = r->out.items;
     if (rank) memcpy(out, r->out.label, (size_t)rank * sizeof *out);
     for (int i = 0; i < rank; i++) counting[i] = (uint16_t)i;
     const eg_mark m = eg_push(cx);
-    eg_tensor *y = eg__einsum_limited(order, o->count, x, label, rank, out);
+    eg_tensor *y = eg__einsum_limited(order, count, x, label, rank, out);
     /* y may be a view of an operand */
     if (eg_ok(y) && eg__overlap(target, y)) y = eg_copy(y);
+    if (eg_ok(y) && beta != 0 && beta != 1) eg__scale_by(target, beta);
     const bool good =
-        eg_ok(y) && eg__einsum_into(target, o->accumulate, &(eg_order_args){ .steps = -1 }, 1, &y,
+        eg_ok(y) && eg__einsum_into(target, beta != 0, &(eg_order_args){ .steps = -1 }, 1, &y,
                                     (const uint16_t *[]){ counting }, counting);
     eg_pop(cx, m);
     return good && !eg__failed(cx);
@@ -142,58 +147,112 @@ bool eg__einsum_dtypes(eg_ctx *cx, int count, eg_tensor *const *x)
         }
     return true;
 }
-eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit)
+eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit, int64_t keep_limit)
 {
-    return (eg_order_args){ .limit = limit, .steps = path || steps ? steps : -1, .path = path };
+    return (eg_order_args){
+        .limit = limit, .keep_limit = keep_limit, .steps = path || steps ? steps : -1, .path = path
+    };
+}
+
+/* -- alpha and beta: alpha is one more operand, without axes, so that the order of pairs decides
+ * what it is multiplied with, and its gradients are einsum's ------------------------------------
+ */
+eg_tensor *eg__alpha_of(const eg_tensor *x, const char *name, double given)
+{
+    eg_ctx *cx = eg__here(x->cx);
+    const double c = eg_option(given, 1);
+    const eg_dtype dtype = eg__einsum_type(x);
+    if (!eg__is_inexact(dtype) && c != (double)(int64_t)c)
+        return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .%s is %g, and the result %s", name, c,
+                          eg_type_name(dtype));
+    if (c == 1) return NULL;
+    eg_tensor *a = eg__new(cx, dtype, 0, NULL);
+    if (!a) return eg__poison(cx);
+    eg__fill(a, c);
+    return a;
+}
+int eg__path_with_alpha(int count, const int (*path)[2], int steps, int (*out)[2])
+{
+    if (!path || steps != count - 1) return steps; /* refused later, if it is one */
+    memcpy(out, path, (size_t)steps * sizeof *out);
+    /* alpha stands behind the operands: in the end, before the last result */
+    out[steps][0] = 0;
+    out[steps][1] = 1;
+    return steps + 1;
 }
 
 /* -- public ----------------------------------------------------------------------------------- */
+/* True if .out and .beta can be used; else records what is wrong. */
+static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
+{
+    const double beta = eg_option(o->beta, 0);
+    if (beta != 0 && !o->out)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .beta is the factor of .out, which is not given");
+    else if (o->out && eg__recording(cx))
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "einsum: what is written to .out has no history, and no gradient would pass: "
+                   "eg_nograd(cx, true) first, or leave .out away");
+    else if (o->out && eg__here(o->out->cx) != cx)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out belongs to another context");
+    else if (beta != (double)(int64_t)beta && !eg__is_inexact(eg__einsum_type(o->operands[0])))
+        eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .beta is %g, and the result i64", beta);
+    else if (o->out)
+        return eg__target("einsum", o->out);
+    return !cx->failed;
+}
+/* Adds alpha, if it is not 1, to the operands x of a call and their labels. Integers are summed in
+ * i64, and so are intermediates. Returns the number of operands; −1 after an error. */
+static int operands_with_alpha(eg_ctx *cx, const eg_einsum_args *o, eg_tensor **x)
+{
+    int count = o->count;
+    eg_tensor *alpha = eg__alpha_of(x[0], "alpha", o->alpha);
+    if (alpha && !eg_ok(alpha)) return -1;
+    if (alpha && count == EG_EINSUM_MAX) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands and .alpha; at most %d without", count,
+                   EG_EINSUM_MAX);
+        return -1;
+    }
+    if (alpha) x[count++] = alpha;
+    for (int k = 0; k < count && count > 2; k++)
+        if (x[k]->dtype != eg__einsum_type(x[k])) x[k] = eg_cast(x[k], EG_I64);
+    return count;
+}
 eg_tensor *eg_einsum_with(const eg_einsum_args *given)
 {
     /* a copy only for callers that were built with an older header */
     eg_einsum_args less = { .size = sizeof less };
-    const bool all = given && given->size >= sizeof less;
-    if (given && !all) memcpy(&less, given, given->size);
-    const eg_einsum_args *const o = all ? given : &less;
+    const bool whole = given && given->size >= sizeof less;
+    if (given && !whole) memcpy(&less, given, given->size);
+    const eg_einsum_args *const o = whole ? given : &less;
     eg_ctx *cx = eg__context_of("einsum", o->count, o->operands);
     if (!cx) return NULL;
     if (!eg__einsum_usable(cx, o)) return eg__poison(cx);
-    const bool plain = !o->out && !o->accumulate && !o->path && !o->steps && !o->limit;
+    const bool scaled = o->alpha != 0 && o->alpha != 1,
+               plain = !o->out && !scaled && o->beta == 0 && !o->path && !o->steps && !o->limit &&
+                       !o->keep_limit;
     const eg_plan_key what = { o->broadcast ? EG_KEY_SPEC_ONES : EG_KEY_SPEC, o->count,
                                plain ? strlen(o->spec) : 0, o->spec, o->operands };
     eg_tensor *again = plain ? eg__einsum_lookup(cx, &what) : NULL;
     if (again) return again;
-    if (!eg__einsum_dtypes(cx, o->count, o->operands)) return eg__poison(cx);
-    if (o->accumulate && !o->out)
-        return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "einsum: .accumulate adds to .out, which is not given");
-    if (o->out) {
-        if (eg__recording(cx))
-            return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                              "einsum: what is written to .out has no history, and no gradient "
-                              "would pass: eg_nograd(cx, true) "
-                              "first, or leave .out away");
-        if (o->out->cx != cx)
-            return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out belongs to another context");
-        if (!eg__target("einsum", o->out)) return eg__poison(cx);
-    }
+    if (!eg__einsum_dtypes(cx, o->count, o->operands) || !out_usable(cx, o)) return eg__poison(cx);
     eg_tensor *x[EG_EINSUM_MAX];
     const eg_spec_labels *r =
         eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
     if (!r) return eg__poison(cx);
-    const uint16_t *label[EG_EINSUM_MAX];
-    bool same = plain && !r->out.changed;
-    for (int k = 0; k < o->count; k++) {
-        /* integers are summed in i64, and so are intermediates */
-        if (o->count > 2 && x[k]->dtype != eg__einsum_type(x[k])) x[k] = eg_cast(x[k], EG_I64);
-        same &= x[k] == o->operands[k];
+    const uint16_t *label[EG_EINSUM_MAX] = { NULL };
+    for (int k = 0; k < o->count; k++)
         label[k] = o->out ? r->operand[k].label : r->operand[k].letter;
-    }
-    const eg_order_args order = eg__order_of(o->path, o->steps, o->limit);
+    const int count = operands_with_alpha(cx, o, x);
+    if (count < 0 || !eg__check_all(cx, "einsum", count, x)) return eg__poison(cx);
+    bool same = plain && !r->out.changed;
+    for (int k = 0; k < o->count; k++) same &= x[k] == o->operands[k];
+    int path[EG_EINSUM_MAX][2], steps = o->steps;
+    if (count > o->count) steps = eg__path_with_alpha(o->count, o->path, steps, path);
+    const eg_order_args order = eg__order_of(steps != o->steps ? (const int(*)[2])path : o->path,
+                                             steps, o->limit, o->keep_limit);
     if (o->out) {
-        if (!eg__check_all(cx, "einsum", o->count, x) ||
-            !eg__out_fits(cx, o->out, eg__einsum_type(x[0]), r) ||
-            !into(cx, o, &order, r, x, label))
+        if (!eg__out_fits(cx, o->out, eg__einsum_type(x[0]), r) ||
+            !into(cx, o, &order, r, count, x, label))
             return eg__poison(cx);
         o->out->st->version++;
         return o->out;
@@ -202,12 +261,111 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const int rank = r->rank;
     const bool merge = r->out.changed;
     if (merge && rank) memcpy(dim, r->dim, (size_t)rank * sizeof *dim);
-    eg_tensor *y = eg__einsum_keyed(same ? &what : NULL, &order, o->count, x, label, r->out.items,
-                                    r->out.letter);
+    eg_tensor *y =
+        eg__einsum_keyed(same ? &what : NULL, &order, count, x, label, r->out.items, r->out.letter);
     return merge ? eg_reshape_n(y, rank, dim) : y;
 }
 eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands)
 {
     return eg_einsum_with(&(eg_einsum_args){
         .size = sizeof(eg_einsum_args), .spec = spec, .count = count, .operands = operands });
+}
+
+/* -- by numbers ------------------------------------------------------------------------------- */
+/* The indices of a call in the order in which they first stand. */
+typedef struct indices {
+    int n;
+    int number[EG_LABEL_MAX], times[EG_LABEL_MAX];
+    int64_t size[EG_LABEL_MAX];
+    int first[EG_LABEL_MAX]; /* the operand that has it first */
+} indices;
+static int index_at(const indices *l, int number)
+{
+    for (int k = 0; k < l->n; k++)
+        if (l->number[k] == number) return k;
+    return -1;
+}
+/* Notes that axis r of operand k, from 0, is an index; its place, or −1 after an error. */
+static int index_noted(eg_ctx *cx, indices *l, int number, int k, int64_t size)
+{
+    int at = index_at(l, number);
+    if (number < 0)
+        eg_fail_as(cx, EG_ERROR_NOTATION, "einsum: index %d of operand %d is negative", number,
+                   k + 1);
+    else if (at < 0 && l->n == EG_LABEL_MAX - EG_LETTERS)
+        eg_fail_as(cx, EG_ERROR_NOTATION, "einsum: more than %d different indices", l->n);
+    else if (at < 0) {
+        at = l->n++;
+        l->number[at] = number;
+        l->times[at] = 0;
+        l->size[at] = size;
+        l->first[at] = k;
+    } else if (l->size[at] != size)
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "einsum: index %d is %lld in operand %d but %lld in operand %d", number,
+                   (long long)l->size[at], l->first[at] + 1, (long long)size, k + 1);
+    if (cx->failed) return -1;
+    l->times[at]++;
+    return at;
+}
+/* Sets out to the places of the result's indices; their number, or −1 after an error. */
+static int index_out(eg_ctx *cx, const indices *l, int rank, const int *given, int *out)
+{
+    int n = 0;
+    if (given && (rank < 0 || rank > EG_RANK_MAX)) {
+        eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: the output has %d axes; 0 to %d", rank,
+                   EG_RANK_MAX);
+        return -1;
+    }
+    for (int r = 0; given && r < rank; r++)
+        if ((out[n++] = index_at(l, given[r])) < 0) {
+            eg_fail_as(cx, EG_ERROR_NOTATION, "einsum: index %d of the output is in no operand",
+                       given[r]);
+            return -1;
+        }
+    for (int k = 0; !given && k < l->n; k++) {
+        if (l->times[k] != 1) continue;
+        if (n == EG_RANK_MAX) {
+            eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: the output has more than %d axes", n);
+            return -1;
+        }
+        int at = n++;
+        for (; at > 0 && l->number[out[at - 1]] > l->number[k]; at--) out[at] = out[at - 1];
+        out[at] = k;
+    }
+    return n;
+}
+eg_tensor *eg_einsum_labels(int count, eg_tensor *const *xs, const int *const *labels, int rank,
+                            const int *out_labels)
+{
+    eg_ctx *cx = eg__context_of("einsum", count, xs);
+    if (!cx) return NULL;
+    if (count > EG_EINSUM_MAX)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; at most %d", count,
+                          EG_EINSUM_MAX);
+    if (!eg__check_all(cx, "einsum", count, xs) || !eg__einsum_dtypes(cx, count, xs))
+        return eg__poison(cx);
+    indices l;
+    l.n = 0;
+    int at[EG_RANK_MAX];
+    uint16_t room[EG_EINSUM_MAX + 1][EG_RANK_MAX];
+    const uint16_t *label[EG_EINSUM_MAX];
+    eg_tensor *x[EG_EINSUM_MAX];
+    for (int k = 0; k < count; k++) {
+        if (xs[k]->rank && (!labels || !labels[k]))
+            return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the indices of operand %d are NULL",
+                              k + 1);
+        for (int r = 0; r < xs[k]->rank; r++) {
+            const int i = index_noted(cx, &l, labels[k][r], k, xs[k]->dim[r]);
+            if (i < 0) return eg__poison(cx);
+            room[k][r] = (uint16_t)(EG_LETTERS + i);
+        }
+        label[k] = room[k];
+        x[k] = xs[k];
+        if (count > 2 && x[k]->dtype != eg__einsum_type(x[k])) x[k] = eg_cast(x[k], EG_I64);
+    }
+    const int n = index_out(cx, &l, rank, out_labels, at);
+    if (n < 0) return eg__poison(cx);
+    for (int r = 0; r < n; r++) room[count][r] = (uint16_t)(EG_LETTERS + at[r]);
+    return eg__einsum(count, x, label, n, room[count]);
 }

@@ -161,6 +161,26 @@ bool eg__encoding_take(eg__input *in, const eg__encoding *e, bool swap, eg_tenso
     return true;
 }
 
+eg_tensor *eg__encoding_tensor(eg__input *in, const eg__encoding *e, bool swap, eg_owner *owner,
+                               int rank, const int64_t *dims)
+{
+    size_t bytes;
+    if (!eg__encoding_size(e, rank, dims, &bytes)) return NULL; /* callers have looked before */
+    swap &= e->width > 1;
+    if (in->map && !e->widen && !swap && bytes && bytes <= in->left &&
+        (uintptr_t)in->bytes % e->width == 0) {
+        eg__map_share(in->map);
+        in->in_place = true;
+        eg_tensor *x = eg_from_memory(in->cx, e->dtype, in->bytes, rank, dims, .writable = true,
+                                      .release = eg__map_end, .user = in->map, .owner = owner);
+        in->bytes += bytes, in->left -= bytes;
+        return eg_ok(x) ? x : NULL;
+    }
+    eg_tensor *x = owner ? eg_owner_tensor(owner, e->dtype, rank, dims)
+                         : eg_full_n(in->cx, e->dtype, 0, rank, dims);
+    return eg__encoding_take(in, e, swap, x) ? x : NULL;
+}
+
 /* Bytes are reversed in a small buffer where the machine is big-endian. */
 void eg__encoding_put(eg__output *out, eg_tensor *x)
 {

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,13 +85,61 @@ bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *pa
     return good;
 }
 
+/* A mapped file, which its input and each tensor that lies in it hold. The last holder may be in
+ * another thread. */
+struct eg__map {
+    atomic_long holders;
+    void *at;
+    size_t bytes;
+};
+/* Pages that are written to become the process's own (MAP_PRIVATE), so that tensors can be changed
+ * and the file is not. */
+void eg__file_map(eg__input *in)
+{
+    if (!in->file || in->left < EG_MAP_LEAST || ftell(in->file)) return;
+    struct eg__map *map = malloc(sizeof *map);
+    void *at = map ? mmap(NULL, in->left, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE,
+                          fileno(in->file), 0)
+                   : MAP_FAILED;
+    if (at == MAP_FAILED) {
+        free(map);
+        return;
+    }
+    *map = (struct eg__map){ .holders = 1, .at = at, .bytes = in->left };
+    fclose(in->file);
+    in->file = NULL, in->map = map, in->bytes = at;
+}
+bool eg__file_whole(eg__input *in, bool copy)
+{
+    if (in->file && !copy) eg__file_map(in);
+    if (!in->file) return true;
+    const size_t bytes = in->left;
+    uint8_t *all = malloc(bytes + 1);
+    if (!all) return eg__file_no_memory(in);
+    in->owned = all;
+    if (!eg__file_take(in, all, bytes)) return false;
+    fclose(in->file);
+    in->file = NULL, in->bytes = all, in->left = bytes;
+    return true;
+}
+void eg__map_share(struct eg__map *map) { atomic_fetch_add(&map->holders, 1); }
+void eg__map_end(void *user)
+{
+    struct eg__map *map = user;
+    if (atomic_fetch_sub(&map->holders, 1) != 1) return;
+    munmap(map->at, map->bytes);
+    free(map);
+}
+
 /* Copies the next `count` bytes to out; refuses if fewer are left. */
 bool eg__file_take(eg__input *in, void *out, size_t count)
 {
     if (!count) return true;
     if (count > in->left)
         return eg__file_refuse(in, "is cut short: %zu bytes are missing", count - in->left);
-    if (in->file) {
+    if (in->pull) {
+        if (!in->pull(in, out, count)) return false;
+    } else if (in->file) {
         errno = 0;
         size_t got = fread(out, 1, count, in->file);
         if (got < count)
@@ -106,8 +156,9 @@ bool eg__file_take(eg__input *in, void *out, size_t count)
 void eg__file_close(eg__input *in)
 {
     if (in->file) fclose(in->file);
+    if (in->map) eg__map_end(in->map);
     free(in->owned);
-    in->file = NULL, in->owned = NULL;
+    in->file = NULL, in->owned = NULL, in->map = NULL;
 }
 
 /* -- output ----------------------------------------------------------------------------------- */
@@ -289,6 +340,10 @@ void eg__file_stream(eg__output *out, eg_ctx *cx, const char *format, FILE *file
 
 void eg__file_put(eg__output *out, const void *bytes, size_t count)
 {
+    if (out->push) {
+        out->push(out, bytes, count);
+        return;
+    }
     errno = 0;
     if (count && !out->error && fwrite(bytes, 1, count, out->file) < count) note(out);
 }

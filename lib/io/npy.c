@@ -218,7 +218,7 @@ static const eg__encoding *encoding(const eg__input *in, const char *descr, bool
 
 /* -- reading ---------------------------------------------------------------------------------- */
 /* Fortran order is read as the row-major order of the reversed axes, then transposed. */
-static eg_tensor *read_array(eg__input *in)
+eg_tensor *eg__npy_array(eg__input *in, eg_owner *owner)
 {
     header h;
     bool swap = false;
@@ -238,8 +238,9 @@ static eg_tensor *read_array(eg__input *in)
             text, h.descr, bytes, in->left);
         return NULL;
     }
-    eg_tensor *y = eg_full_n(cx, e->dtype, 0, h.rank, h.dims);
-    if (!h.fortran || h.rank < 2) return eg__encoding_take(in, e, swap, y) ? y : NULL;
+    if (!h.fortran || h.rank < 2) return eg__encoding_tensor(in, e, swap, owner, h.rank, h.dims);
+    eg_tensor *y = owner ? eg_owner_tensor(owner, e->dtype, h.rank, h.dims)
+                         : eg_full_n(cx, e->dtype, 0, h.rank, h.dims);
     int64_t dims[EG_RANK_MAX]; /* Fortran's order is the reversed axes' row-major order */
     int axes[EG_RANK_MAX];
     for (int k = 0; k < h.rank; k++) dims[k] = h.dims[h.rank - 1 - k], axes[k] = h.rank - 1 - k;
@@ -253,17 +254,20 @@ static eg_tensor *read_array(eg__input *in)
 
 static eg_tensor *npy_finish(eg__input *in, bool open)
 {
-    eg_tensor *y = open ? read_array(in) : NULL;
+    eg_tensor *y = open ? eg__npy_array(in, NULL) : NULL;
     eg__file_close(in);
     return y ? y
              : eg_fail_as(in->cx, EG_ERROR_FILE,
                           "npy: cannot be read"); /* unless why was recorded before */
 }
 
-eg_tensor *eg_npy_load(eg_ctx *cx, const char *path)
+eg_tensor *eg_npy_load_with(const eg_load_args *given)
 {
+    eg_load_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, given);
     eg__input in;
-    bool open = eg__file_open(&in, cx, "npy", path);
+    bool open = eg__file_open(&in, o.cx, "npy", o.path);
+    if (open && !o.copy) eg__file_map(&in);
     return npy_finish(&in, open);
 }
 
@@ -275,26 +279,37 @@ eg_tensor *eg_npy_read(eg_ctx *cx, const void *bytes, size_t count)
 }
 
 /* -- writing ---------------------------------------------------------------------------------- */
-/* As numpy.save does, the header leaves room for the first size to grow to 21 digits, and then
- * fills up to a multiple of 64 bytes. */
-static void put_array(eg__output *out, eg_tensor *x)
+/* The dict: as numpy.save does, it leaves room for the first size to grow to 21 digits, and then
+ * fills up to a multiple of 64 bytes. Returns its length. */
+enum { NPY_DICT = EG_RANK_MAX * 22 + 256 };
+static int npy_dict(eg_tensor *x, char *text)
 {
     enum { ALIGN = 64, GROWTH = 21 };
-    char dims[EG_RANK_MAX * 22], first[24], text[EG_RANK_MAX * 22 + 256];
+    char dims[EG_RANK_MAX * 22], first[24];
     int rank = eg_rank(x);
     const eg__encoding *e = eg__encoding_of(eg_type(x));
     eg__encoding_dims(rank, eg_dims(x), dims, sizeof dims);
     int room = rank ? GROWTH - snprintf(first, sizeof first, "%lld", (long long)eg_dim(x, 0)) : 0;
-    int n =
-        snprintf(text, sizeof text, "{'descr': '%c%s', 'fortran_order': False, 'shape': %s, }%*s",
-                 e->width > 1 ? '<' : '|', e->npy, dims, room, "");
+    int n = snprintf(text, NPY_DICT, "{'descr': '%c%s', 'fortran_order': False, 'shape': %s, }%*s",
+                     e->width > 1 ? '<' : '|', e->npy, dims, room, "");
     int fill = ALIGN - (MAGIC + 4 + n + 1) % ALIGN;
-    n += snprintf(text + n, sizeof text - (size_t)n, "%*s\n", fill, "");
+    return n + snprintf(text + n, NPY_DICT - (size_t)n, "%*s\n", fill, "");
+}
+void eg__npy_put(eg__output *out, eg_tensor *x)
+{
+    char text[NPY_DICT];
+    const int n = npy_dict(x, text);
     const uint8_t start[] = { 1, 0, (uint8_t)(n & 255), (uint8_t)(n >> 8) };
     eg__file_put(out, magic, MAGIC);
     eg__file_put(out, start, sizeof start);
     eg__file_put(out, text, (size_t)n);
     eg__encoding_put(out, x);
+}
+size_t eg__npy_size(eg_tensor *x)
+{
+    char text[NPY_DICT];
+    return MAGIC + 4 + (size_t)npy_dict(x, text) +
+           (size_t)eg_size(x) * eg__encoding_of(eg_type(x))->width;
 }
 
 static bool npy_usable(eg_tensor *x)
@@ -318,14 +333,14 @@ int eg_npy_write(FILE *file, eg_tensor *x)
         return -1;
     }
     eg__file_stream(&out, eg_context(x), "npy", file);
-    put_array(&out, x);
+    eg__npy_put(&out, x);
     return eg__file_finish(&out) || eg_error(out.cx) ? -1 : 0;
 }
 
 static bool npy_put_file(eg__output *out, const char *path, eg_tensor *x)
 {
     if (!eg__file_create(out, eg_context(x), "npy", path)) return false;
-    put_array(out, x);
+    eg__npy_put(out, x);
     if (!eg_error(out->cx)) return true;
     eg__file_abandon(out); /* there was no memory for a row-major copy */
     return false;

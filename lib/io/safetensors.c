@@ -33,13 +33,14 @@ char *eg__st_json(eg__st_reader *r, size_t length)
 bool eg__st_file(eg__st_reader *r)
 {
     size_t first = r->entries.count;
+    if (!r->copy) eg__file_map(r->in);
     bool good = eg__st_header(r);
     for (size_t k = first; k < r->entries.count && good; k++) {
         eg__st_entry *e = (eg__st_entry *)r->entries.item + k;
         e->file = r->st->files;
-        e->x = eg_owner_tensor(r->st->owner, e->encoding->dtype, e->rank,
-                               (int64_t *)r->dims.item + e->at);
-        good = eg__encoding_take(r->in, e->encoding, !eg__encoding_little(), e->x);
+        e->x = eg__encoding_tensor(r->in, e->encoding, !eg__encoding_little(), r->st->owner,
+                                   e->rank, (int64_t *)r->dims.item + e->at);
+        good = e->x != NULL;
     }
     r->st->files++;
     r->dims.count = 0;
@@ -102,7 +103,7 @@ static bool st_is_index(const char *path)
 
 /* Reads the open input, an index or a file of tensors, and closes it. NULL after an error, of which
  * nothing is left. open: false if the input could not be opened, which was recorded. */
-static eg_safetensors *st_read(eg__input *in, bool open)
+static eg_safetensors *st_read(eg__input *in, bool open, bool copy)
 {
     eg_owner *owner = open ? eg_owner_open(in->cx) : NULL;
     eg_safetensors *st = owner ? eg_owner_alloc(owner, sizeof *st) : NULL;
@@ -113,6 +114,7 @@ static eg_safetensors *st_read(eg__input *in, bool open)
     if (file) {
         eg__st_reader r = { .st = st,
                             .in = in,
+                            .copy = copy,
                             .entries.width = sizeof(eg__st_entry),
                             .dims.width = sizeof(int64_t),
                             .pairs.width = sizeof(char *),
@@ -145,13 +147,17 @@ static char *st_found(const char *path)
     return found;
 }
 
-eg_safetensors *eg_safetensors_open(eg_ctx *cx, const char *path)
+eg_safetensors *eg_safetensors_open_with(const eg_load_args *given)
 {
+    eg_load_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, given);
+    eg_ctx *cx = o.cx;
+    const char *path = o.path;
     eg__input in = { .cx = cx, .format = "safetensors", .path = path };
     char *found = path ? st_found(path) : NULL;
     bool open =
         path && !found ? eg__file_no_memory(&in) : eg__file_open(&in, cx, "safetensors", found);
-    eg_safetensors *st = st_read(&in, open);
+    eg_safetensors *st = st_read(&in, open, o.copy);
     free(found);
     return st;
 }
@@ -160,7 +166,7 @@ eg_safetensors *eg_safetensors_read(eg_ctx *cx, const void *bytes, size_t count)
 {
     eg__input in;
     bool open = eg__file_open_bytes(&in, cx, "safetensors", bytes, count);
-    return st_read(&in, open);
+    return st_read(&in, open, true);
 }
 
 void eg_safetensors_close(eg_safetensors *st)

@@ -62,6 +62,7 @@ typedef struct eg__st_row {
 typedef struct eg__st_reader {
     eg_safetensors *st;
     eg__input *in;       /* the file that is being read */
+    bool copy;           /* files are read, not mapped */
     size_t room;         /* bytes of its data */
     bool has_metadata;   /* its header has had "__metadata__" */
     eg__st_list entries; /* eg__st_entry */

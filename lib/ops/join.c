@@ -146,7 +146,7 @@ eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
     if (!cx) return NULL;
     for (int k = 0; k < count; k++) {
         if (!x[k]) return eg_fail_as(cx, EG_ERROR_MISUSE, "stack: operand %d is NULL", k + 1);
-        if (x[k]->cx != cx)
+        if (eg__here(x[k]->cx) != cx)
             return eg_fail_as(cx, EG_ERROR_MISUSE, "stack: operand %d belongs to another context",
                               k + 1);
         if (!eg__check("stack", x[k])) return eg__poison(cx);

@@ -258,7 +258,7 @@ const eg_op *const eg__loss_rows[] = { &xent_op, &slope_op, NULL };
  * those that are not ignored. NULL after an error, such as a target that is no class. */
 static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, int64_t *counted)
 {
-    eg_ctx *cx = f->x->cx;
+    eg_ctx *cx = eg__here(f->x->cx);
     int64_t want[EG_RANK_MAX];
     char have_text[256], want_text[256];
     const int rank = eg__focus_dims(f, false, want);

@@ -438,7 +438,7 @@ static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool cen
     eg_options(&o, sizeof o, given);
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return eg__poison_of(o.x);
-    eg_ctx *cx = o.x->cx;
+    eg_ctx *cx = eg__here(o.x->cx);
     if (f.bound && f.bound->arrow)
         return eg__refuse(f.bound, f.bound->terms, -1,
                           "the result has the operand's axes; there is no output to name");

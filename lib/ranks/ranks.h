@@ -1,6 +1,7 @@
 /* ranks.h: what the files of lib/ranks share. Other folders use <eingrad/ranks.h>. */
 #ifndef EG_RANKS_H
 #define EG_RANKS_H
+#include <eingrad/grad.h>
 #include <eingrad/ranks.h>
 
 struct eg_ranks {
@@ -20,6 +21,12 @@ bool eg__ranks_launched(eg_ctx *, eg_ranks_table *table);
  * given size, and returns NULL or a sentence. Another interface gets another name. */
 typedef const char *eg__ranks_module(size_t size, eg_ranks_table *table);
 #define EG_RANKS_MODULE "eg__ranks_mpi_1"
+
+/* -- tree.c: of any rank ------------------------------------------------------------------------
+ */
+int eg__ranks_tree_subtrees_of(const eg_ranks_tree *, int rank);
+eg_span eg__ranks_tree_subtree_of(const eg_ranks_tree *, int rank, int k);
+int64_t eg__ranks_tree_leaf_count(const eg_ranks_tree *);
 
 /* -- numbers.c: loops over numbers ------------------------------------------------------------- */
 void eg__ranks_add_f32(int64_t n, float *x, const float *y); /* x ← x + y */

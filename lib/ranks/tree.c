@@ -60,14 +60,23 @@ eg_span eg_ranks_tree_leaves(const eg_ranks_tree *t)
 {
     return t ? leaves_of(t->leaves, t->ranks->table.rank, t->ranks->table.ranks) : (eg_span){ 0 };
 }
+int64_t eg__ranks_tree_leaf_count(const eg_ranks_tree *t) { return t->leaves; }
+int eg__ranks_tree_subtrees_of(const eg_ranks_tree *t, int rank)
+{
+    return t->first[rank + 1] - t->first[rank];
+}
+eg_span eg__ranks_tree_subtree_of(const eg_ranks_tree *t, int rank, int k)
+{
+    return t->node[t->first[rank] + k];
+}
 int eg_ranks_tree_subtrees(const eg_ranks_tree *t)
 {
-    return t ? t->first[t->ranks->table.rank + 1] - t->first[t->ranks->table.rank] : 0;
+    return t ? eg__ranks_tree_subtrees_of(t, t->ranks->table.rank) : 0;
 }
 eg_span eg_ranks_tree_subtree(const eg_ranks_tree *t, int k)
 {
     return t && k >= 0 && k < eg_ranks_tree_subtrees(t)
-               ? t->node[t->first[t->ranks->table.rank] + k]
+               ? eg__ranks_tree_subtree_of(t, t->ranks->table.rank, k)
                : (eg_span){ 0 };
 }
 

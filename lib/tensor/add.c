@@ -57,3 +57,16 @@ void eg__add_to(eg_tensor *target, const eg_tensor *source)
     eg__loop(target->cx, 2, (const eg_tensor *[]){ target, source }, add_to[target->dtype], NULL);
     eg__fpmode_end(begun);
 }
+
+/* -- target *= c ------------------------------------------------------------------------------ */
+static eg_inner *const scale_by[EG_DTYPES] = {
+    [EG_F32] = scale_by_f32, [EG_F64] = scale_by_f64, [EG_C128] = scale_by_c128,
+    [EG_I32] = scale_by_i32, [EG_I64] = scale_by_i64,
+};
+void eg__scale_by(eg_tensor *target, double c)
+{
+    const uint64_t begun = eg__fpmode_begin(target->cx->flush);
+    const eg_tensor *const x = target;
+    eg__loop(target->cx, 1, &x, scale_by[target->dtype], &c);
+    eg__fpmode_end(begun);
+}

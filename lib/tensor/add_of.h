@@ -20,3 +20,13 @@ static void NAME(add_to)(int64_t n, char *const *p, const int64_t *step, const v
             *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]);
 }
 #endif
+
+/* y = y c of n numbers */
+static void NAME(scale_by)(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const T c = (T) * (const double *)user;
+    for (int64_t i = 0; i < n; i++) {
+        T *y = (T *)(p[0] + i * step[0]);
+        *y = (T)((U)*y * (U)c);
+    }
+}

@@ -6,7 +6,7 @@
 eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs)
 {
     for (int k = 0; xs && k < count; k++)
-        if (xs[k] && xs[k]->cx) return xs[k]->cx;
+        if (xs[k] && xs[k]->cx) return eg__here(xs[k]->cx);
     if (xs && count > 0)
         eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: there is no tensor to work on: operand%s NULL", who,
                    count > 1 ? "s are all" : " 1 is");
@@ -16,6 +16,11 @@ eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs)
     return NULL;
 }
 
+/* True if x is of cx or of its parent. */
+static bool apply_belongs(const eg_ctx *cx, const eg_tensor *x)
+{
+    return x->cx == cx || (x->cx && x->cx == cx->parent);
+}
 /* True if operand k, counted from 0, can be used in cx; else records why not. A failed context
  * refuses everything and records nothing more. */
 static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
@@ -26,8 +31,9 @@ static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
     else if (x->live != EG_LIVE)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: operand %d was used after the scope that held it was popped", who, k + 1);
-    else if (x->cx != cx)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: operand %d belongs to another context", who, k + 1);
+    else if (!apply_belongs(cx, x))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: operand %d belongs to another %s", who, k + 1,
+                   cx->family && x->cx->family == cx->family ? "block" : "context");
     else if (x->poison)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: operand %d is the result of an operation that failed",
                    who, k + 1);
@@ -37,12 +43,12 @@ static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
 }
 static bool fine(const eg_ctx *cx, const eg_tensor *x)
 {
-    return x && x->live == EG_LIVE && x->cx == cx && !x->poison;
+    return x && x->live == EG_LIVE && apply_belongs(cx, x) && !x->poison;
 }
 static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x)
 {
     if (!apply_usable(cx, who, k, x)) return false;
-    if (cx->hooks.operand) cx->hooks.operand(cx, x);
+    if (cx->hooks.operand && x->cx == cx) cx->hooks.operand(cx, x);
     return !cx->failed;
 }
 bool eg__check(const char *who, eg_tensor *x)
@@ -101,6 +107,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
                      int count, eg_tensor *const *xs)
 {
     eg__arena *a = eg__top(cx);
+    if (cx->parent && !(xs = eg__own_all(cx, count, xs))) return &cx->poison;
     eg_tensor *y = eg__tensor_in(a);
     if (!y) return &cx->poison;
     /* room for sizes and strides of the operands' rank: give_sizes takes it, if it is enough */

@@ -186,7 +186,11 @@ static eg__hold *export_hold(eg_tensor *x)
 /* A block with x's sizes and strides that is a holder of x's memory; NULL after an error. */
 static dlpack_export *export_new(eg_tensor *x)
 {
-    eg_ctx *cx = x->cx;
+    eg_ctx *cx = eg__here(x->cx);
+    if (cx->parent)
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "to_dlpack: inside a block, whose memory ends with its context"),
+               NULL;
     const size_t bytes = sizeof(dlpack_export) + 2 * (size_t)x->rank * sizeof(int64_t);
     const bool empty = eg_size(x) == 0;
     dlpack_export *e = cx->realloc(cx->user, NULL, 0, bytes);

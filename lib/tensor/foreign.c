@@ -73,7 +73,7 @@ static bool foreign_fits(eg_from_memory_args *o, int64_t *strides)
 static eg_tensor *foreign_leaf(const eg_from_memory_args *o, const int64_t *strides)
 {
     eg__arena *a = o->owner ? eg__owner_arena(o->owner) : eg__top(o->cx);
-    eg_tensor *t = eg__tensor_in(a);
+    eg_tensor *t = a ? eg__tensor_in(a) : NULL;
     int64_t *sizes = t ? eg__alloc_in(a, 2 * (size_t)o->rank * sizeof *sizes) : NULL;
     eg__hold *h = sizes ? eg__hold_foreign(a, o->release, o->user, o->writable) : NULL;
     if (!h) return NULL;

@@ -7,7 +7,7 @@
 /* -- questions: of NULL, poison and dead tensors the answers are those of nothing: 0, no axes ---
  */
 bool eg_ok(const eg_tensor *x) { return x && x->live == EG_LIVE && !x->poison; }
-eg_ctx *eg_context(const eg_tensor *x) { return x ? x->cx : NULL; }
+eg_ctx *eg_context(const eg_tensor *x) { return x ? eg__here(x->cx) : NULL; }
 eg_dtype eg_type(const eg_tensor *x) { return eg_ok(x) ? (eg_dtype)x->dtype : EG_DEFAULT; }
 int eg_rank(const eg_tensor *x) { return eg_ok(x) ? x->rank : 0; }
 int64_t eg_size(const eg_tensor *x) { return eg_ok(x) ? eg__count(x->rank, x->dim) : 0; }
@@ -127,7 +127,13 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 /* -- in --------------------------------------------------------------------------------------- */
 bool eg__writable(const char *who, const eg_tensor *x)
 {
-    if (!x->st->hold || x->st->hold->writable) return true;
+    const bool ours = x->cx == eg__here(x->cx) && !x->st->lent;
+    if (ours && (!x->st->hold || x->st->hold->writable)) return true;
+    if (!ours)
+        eg_fail_as(x->cx, EG_ERROR_MISUSE,
+                   "%s: the tensor belongs to the context that waits for its blocks; a block only "
+                   "reads it",
+                   who);
     eg_fail_as(x->cx, EG_ERROR_MISUSE,
                "%s: the target lies in foreign memory that is read-only; eg_copy gives one that "
                "can be written",
@@ -233,7 +239,7 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
         eg_fail_as(cx, EG_ERROR_MISUSE, "assign: the value is NULL");
         return -1;
     }
-    if (value->cx != cx) {
+    if (eg__here(value->cx) != cx) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "assign: target and value belong to different contexts");
         return -1;
     }

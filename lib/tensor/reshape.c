@@ -50,6 +50,14 @@ static bool refit(const eg_tensor *x, shape *s, int *left, int *right)
     return true;
 }
 
+bool eg__view_exists(const eg_tensor *x, int rank, const int64_t *dims)
+{
+    shape s = { .rank = rank };
+    int left, right;
+    if (rank) memcpy(s.v, dims, (size_t)rank * sizeof *dims);
+    return refit(x, &s, &left, &right);
+}
+
 /* Checks the sizes and infers the −1. */
 static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, shape *s)
 {

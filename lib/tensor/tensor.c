@@ -160,7 +160,8 @@ eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t 
 {
     if (!o) return NULL;
     eg_ctx *cx = eg_owner_context(o);
-    eg_tensor *t = leaf_in(cx, eg__owner_arena(o), dtype, rank, dims);
+    eg__arena *a = eg__owner_arena(o);
+    eg_tensor *t = a ? leaf_in(cx, a, dtype, rank, dims) : NULL;
     if (!t) return eg__poison(cx);
     memset(t->data, 0, t->own.bytes);
     return t;
@@ -169,6 +170,7 @@ eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t 
 eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides,
                      int64_t offset)
 {
+    if (!(x = eg__own(x))) return NULL;
     eg__arena *a = eg__top(x->cx);
     eg_tensor *t = eg__tensor_in(a);
     if (!t || !give_sizes(t, a, x->dtype, rank, dims)) return NULL;
@@ -182,6 +184,7 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
 eg_tensor *eg__part(eg_tensor *z, int part)
 {
     int64_t stride[EG_RANK_MAX];
+    if (!(z = eg__own(z))) return NULL;
     eg_tensor doubles = *z; /* the same memory, in elements half as wide */
     doubles.dtype = EG_F64;
     for (int k = 0; k < z->rank; k++) stride[k] = 2 * z->stride[k];
@@ -192,6 +195,8 @@ eg_tensor *eg_keep(eg_tensor *x)
 {
     if (!eg__check("keep", x)) return eg__poison_of(x);
     eg__arena *a = eg__top(x->cx);
+    if (a->outer && a->outer == a->cx->loans.home)
+        return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: nothing that a block makes outlives it");
     eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, x->dtype, x->rank, x->dim);
     if (!t) return eg__poison(x->cx);
     eg__copy(t, x);
@@ -204,7 +209,8 @@ eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
     if (!o) return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: the owner is NULL");
     if (eg_owner_context(o) != x->cx)
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: operand 1 belongs to another context");
-    eg_tensor *t = leaf_in(x->cx, eg__owner_arena(o), x->dtype, x->rank, x->dim);
+    eg__arena *a = eg__owner_arena(o);
+    eg_tensor *t = a ? leaf_in(x->cx, a, x->dtype, x->rank, x->dim) : NULL;
     if (!t) return eg__poison(x->cx);
     eg__copy(t, x);
     return t;

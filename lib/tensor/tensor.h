@@ -22,6 +22,23 @@ static inline uint64_t *eg__versions(const eg_tensor *y)
     return (uint64_t *)(void *)(y->in + y->count);
 }
 
+/* -- borrow.c: a child's headers of its parent's tensors --------------------------------------- */
+/* Opens a scope of the child that holds them until it is closed; a mark of NULL after an error. */
+eg_mark eg__borrow_open(eg_ctx *child, bool (*check)(eg_ctx *, eg_tensor *, void *), void *user);
+void eg__borrow_close(eg_ctx *child, eg_mark);
+/* Returns the child's header of x, a live tensor of its parent; NULL after an error. */
+eg_tensor *eg__borrow(eg_ctx *child, eg_tensor *x);
+/* x itself, or the header of it of the context that this thread computes in; NULL after an error.
+ */
+static inline eg_tensor *eg__own(eg_tensor *x)
+{
+    eg_ctx *cx = eg__here(x->cx);
+    return x->cx == cx ? x : eg__borrow(cx, x);
+}
+/* Returns xs itself where all are of cx; else a copy in the open scope, in which the child's
+ * headers stand for tensors of its parent. NULL after an error. */
+eg_tensor *const *eg__own_all(eg_ctx *cx, int count, eg_tensor *const *xs);
+
 /* -- tensor.c: making tensors ----------------------------------------------------------------- */
 extern const uint8_t eg__width[]; /* bytes of a dtype */
 static inline bool eg__is_float(int dtype) { return dtype == EG_F32 || dtype == EG_F64; }
@@ -47,6 +64,8 @@ bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *d
 bool eg__shape_pair(eg_tensor *y, eg_dtype, int first);
 void eg__row_major(int rank, const int64_t *dims, int64_t *strides);
 int64_t eg__count(int rank, const int64_t *dims);
+/* True if x has a view of these sizes, of which it has as many elements. */
+bool eg__view_exists(const eg_tensor *x, int rank, const int64_t *dims);
 /* True if rank is in range, no size is negative, and the bytes are below 2^63; else records what is
  * not, in the name of who. */
 bool eg__sizes_fit(eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims);
@@ -66,7 +85,7 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
                      int64_t offset);
 /* the real (0) or imaginary (1) parts of a c128 tensor as an unrecorded f64 view */
 eg_tensor *eg__part(eg_tensor *z, int part);
-/* False, after recording it, if x lies in read-only memory. (read.c) */
+/* False, after recording it, if x lies in read-only memory or is only lent to a block. (read.c) */
 bool eg__writable(const char *who, const eg_tensor *x);
 /* True if x can be written element by element; else records which of its elements share a place.
  * (read.c) */
@@ -106,6 +125,8 @@ extern const eg_op eg__add_op;                  /* y = a + b of equal shapes */
 eg_tensor *eg__add(eg_tensor *a, eg_tensor *b); /* recorded; equal shapes */
 /* target += source; equal shapes, any strides */
 void eg__add_to(eg_tensor *target, const eg_tensor *source);
+/* target *= c, of any strides; f32, f64, i64 and c128 */
+void eg__scale_by(eg_tensor *target, double c);
 
 /* -- view.c: views are affine index maps; the adjoint of a view is `embed`, and the adjoint of
  * embed is the view */

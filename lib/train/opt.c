@@ -2,6 +2,7 @@
  * parameters. */
 #include <eingrad/grad.h>
 #include <eingrad/train.h>
+#include "opt.h"
 #include "update.h"
 #include <float.h>
 #include <math.h>
@@ -136,7 +137,7 @@ static bool schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
 }
 
 /* -- kinds: a row each ------------------------------------------------------------------------ */
-typedef struct kind {
+typedef struct eg__opt_kind {
     const char *name;
     const char *moment[EG__MOMENTS];          /* names of what a step keeps of each parameter */
     bool (*kept)(const eg_opt_args *, int m); /* true if moment m is needed; NULL: each is */
@@ -174,21 +175,6 @@ static const kind adagrad = { "adagrad", { "v" }, NULL, eg__adagrad_f32, eg__ada
                               1e-10,     0,       true };
 
 enum { STEPS, NORM_CLIPPED, VALUE_CLIPPED, COUNTS };
-struct eg_opt {
-    const kind *kind;
-    eg_opt_args o; /* with the defaults filled in */
-    eg_ctx *cx;
-    int count, states;
-    eg_named *state;                 /* "opt.counts", "opt.lr", "opt.skipped", the moments */
-    const char **name;               /* of each parameter */
-    eg_tensor **x, **g;              /* each parameter, and its gradient during eg_step */
-    eg_tensor **moment[EG__MOMENTS]; /* of each parameter; NULL entries are not kept */
-    eg_tensor *counts;               /* STEPS, NORM_CLIPPED, VALUE_CLIPPED */
-    eg_tensor *lr;
-    eg_tensor *skipped; /* for each parameter the steps that did not reach it */
-    double norm;        /* of the last step's gradient */
-    eg_tensor *loss;    /* during eg_step, for messages; else NULL */
-};
 
 /* True after recording which option is wrong. */
 static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
@@ -368,9 +354,12 @@ static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
 static void not_finite(eg_opt *op, int k, double value)
 {
     char origin[700] = "";
-    if (op->loss) {
+    if (op->loss || op->over) {
         bool was = eg_trace(op->cx, true);
-        eg_grad_or_null(op->loss, NULL, op->count, op->x, op->g);
+        if (op->loss)
+            eg_grad_or_null(op->loss, NULL, op->count, op->x, op->g);
+        else
+            eg__step_over_again(op);
         eg_trace(op->cx, was);
         if (eg_error(op->cx)) snprintf(origin, sizeof origin, ": %s", eg_error(op->cx));
         eg_clear(op->cx);

@@ -1,8 +1,8 @@
 """Golden files for tests/test_io.c, by NumPy and the safetensors package.
-   python io.py            writes tests/data/*.npy and *.safetensors
+   python io.py            writes tests/data/*.npy, *.npz and *.safetensors
    python io.py check DIR  checks what the tests left in DIR (EG_IO_KEEP=DIR) in the other direction
 Element k of every array, in row-major order, is k - 3 (bool: k odd; unsigned: k)."""
-import os, sys
+import io, os, sys, zipfile
 import numpy as np
 from safetensors.numpy import load_file
 import torch
@@ -51,8 +51,25 @@ def write():
         w[name] = torch.from_numpy(values("u" if name == "u8" else "i").copy()).to(dtype)
     safetensors.torch.save_file(w, os.path.join(data, "wide.safetensors"))
     safetensors.torch.save_file({"f8": torch.zeros(2).to(torch.float8_e5m2)}, os.path.join(data, "f8.safetensors"))
+    npz()
     for f in os.listdir(data):
         os.chmod(os.path.join(data, f), 0o644)
+
+def npz():
+    arrays = dict(x=values("f").astype("<f4"), y=np.asfortranarray(values("i").astype(">i8")), mask=values("b"), half=values("f").astype("<f2"),
+                  zeros=np.zeros(5000, "<f8"), scalar=np.array(-3.0), none=np.zeros((3, 0, 2), "f4"))
+    np.savez(os.path.join(data, "stored.npz"), **{k: a for k, a in arrays.items() if k != "zeros"})
+    np.savez_compressed(os.path.join(data, "deflated.npz"), **arrays)
+    # ZIP64 in every record, which the zipfile module writes where a limit is crossed; members that are no arrays; a comment
+    limit, zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT = zipfile.ZIP64_LIMIT, 0, 0
+    with zipfile.ZipFile(os.path.join(data, "zip64.npz"), "w", zipfile.ZIP_DEFLATED) as z:
+        z.comment = b"a comment"
+        for name, a in (("x", arrays["x"]), ("größe", arrays["scalar"])):
+            text = io.BytesIO()
+            np.save(text, a)
+            z.writestr(zipfile.ZipInfo(name + ".npy"), text.getvalue())
+        z.writestr(zipfile.ZipInfo("notes.txt"), "no array")
+    zipfile.ZIP64_LIMIT = limit
 
 def check(folder):
     n = 0
@@ -62,6 +79,12 @@ def check(folder):
             x = np.load(path)
             assert x.flags.c_contiguous and (x == values("u" if f[0] == "u" else x.dtype.kind, x.shape)).all(), f
             n += 1
+        if f.endswith(".npz"):
+            with np.load(path) as z:
+                for k in z:
+                    assert (z[k] == values(z[k].dtype.kind, z[k].shape)).all(), (f, k)
+                    n += 1
+            assert zipfile.ZipFile(path).testzip() is None
         if f.endswith(".safetensors"):
             for k, x in load_file(path).items():
                 assert (x == values(x.dtype.kind, x.shape)).all(), (f, k)

@@ -1,0 +1,386 @@
+/* ring.c: eg_attention(.ranks): queries and keys of one length that is divided among ranks. The
+ * call is bound here; ring_walk.c computes it. Two rows: attention, whose result is y and the
+ * log-sum-exp behind each other, and its gradient, of all operands at once. */
+#include "attention/ring.h"
+#include <string.h>
+
+enum { BLOCK = 512 };
+static const char who[] = "attention";
+
+/* -- binding ---------------------------------------------------------------------------------- */
+static bool ring_refuse(eg_ctx *cx, eg_code code, const char *sentence)
+{
+    eg_fail_as(cx, code, "%s: .ranks: %s", who, sentence);
+    return false;
+}
+static bool ring_in(const eg_spec *s, int term, const char *name)
+{
+    return eg_spec_place(s, term, name) >= 0;
+}
+/* The one index that is in the terms of `in` and not in those of `out` (bits: q, k, v, y), or of
+ * several the one that is asked for; else NULL after an error. */
+static const char *ring_letter(const eg_spec *s, unsigned in, unsigned out, const char *wish,
+                               const char *what)
+{
+    const char *found = NULL;
+    int n = 0;
+    for (int k = 0; k < s->indices; k++) {
+        const char *name = s->index[k].name;
+        unsigned has = 0;
+        for (int t = 0; t < 4; t++) has |= ring_in(s, t, name) ? 1u << t : 0;
+        if ((has & in) != in || (has & out)) continue;
+        n++;
+        if (!found || (wish && !strcmp(wish, name))) found = name;
+    }
+    if (n == 1 || (found && wish && !strcmp(wish, found))) return found;
+    eg_fail_as(s->cx, EG_ERROR_NOTATION,
+               "%s: .ranks: one index of the %s alone is divided, and \"%s\" has %d of them%s", who,
+               what, s->text, n, n && wish == NULL ? "; .offset_letter names the query's" : "");
+    return NULL;
+}
+/* True if the spec has an arrow, three terms, and an axis for each index. */
+static bool ring_plain(const eg_spec *s)
+{
+    if (!s) return false;
+    if (s->terms != 3 || !s->arrow)
+        return ring_refuse(s->cx, EG_ERROR_NOTATION, "the spec has three terms and an output");
+    for (int t = 0; t < 4; t++)
+        for (int k = 0; k < s->term[t].items; k++)
+            if (s->term[t].item[k].index < 0 || s->term[t].item[k].group)
+                return ring_refuse(s->cx, EG_ERROR_UNSUPPORTED,
+                                   "the spec has neither groups, nor 1, nor an ellipsis");
+    return true;
+}
+/* Options that a divided length does not have. */
+static bool ring_can(eg_ctx *cx, const eg_attention_args *o)
+{
+    const char *no = o->score_fn       ? ".score_fn"
+                     : o->weights_fn   ? ".weights_fn"
+                     : o->weights      ? ".weights"
+                     : o->dropped      ? ".dropped"
+                     : o->scores       ? ".scores"
+                     : o->no_softmax   ? ".no_softmax"
+                     : o->weights_axes ? ".weights_axes"
+                                       : NULL;
+    if (no)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: .ranks: %s asks for what no rank has whole", who,
+                   no);
+    else if (o->block < 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .block is %lld", who, (long long)o->block);
+    return !eg_error(cx);
+}
+
+int eg_attention_places(const eg_ranks *ranks, int64_t length, int64_t block, bool zigzag,
+                        eg_span places[2])
+{
+    if (!block) block = BLOCK;
+    places[0] = places[1] = (eg_span){ 0, 0 };
+    if (length < 0 || block < 0) return 0;
+    const int n = eg__ring_runs((length + block - 1) / block, eg_ranks_rank(ranks),
+                                eg_ranks_count(ranks), zigzag, places);
+    for (int k = 0; k < n; k++)
+        places[k] = (eg_span){ eg__min64(places[k].from * block, length),
+                               eg__min64(places[k].to * block, length) };
+    return n;
+}
+
+/* Finds the lengths of the whole from what each rank has; the same verdict on all ranks. */
+static bool ring_lengths(eg_ctx *cx, eg_ring *r)
+{
+    const int ranks = eg_ranks_count(r->ranks);
+    const int64_t mine[2] = { r->dims[0][r->axis[0]], r->dims[1][r->axis[1]] };
+    int64_t *all = eg__alloc(cx, (size_t)ranks * sizeof mine);
+    if (eg_ranks_meet(r->ranks) || !all || eg_ranks_gather(r->ranks, mine, sizeof mine, all))
+        return false;
+    eg_ring_side *side[] = { &r->query, &r->key };
+    for (int t = 0; t < 2; t++) {
+        for (int k = 0; k < ranks; k++) side[t]->length += all[2 * k + t];
+        side[t]->blocks = (side[t]->length + r->block - 1) / r->block;
+        for (int k = 0; k < ranks; k++) {
+            eg_span run[2];
+            int64_t want = 0;
+            for (int n = eg__ring_runs(side[t]->blocks, k, ranks, r->zigzag, run) - 1; n >= 0; n--)
+                want += eg__min64(run[n].to * r->block, side[t]->length) -
+                        eg__min64(run[n].from * r->block, side[t]->length);
+            if (want == all[2 * k + t]) continue;
+            eg_fail_as(cx, EG_ERROR_SHAPE,
+                       "%s: .ranks: rank %d has %lld places of index '%s', but of %lld in all, in "
+                       "blocks of %lld, %lld are its own (eg_attention_places)",
+                       who, k, (long long)all[2 * k + t], side[t]->letter,
+                       (long long)side[t]->length, (long long)r->block, (long long)want);
+            eg_ranks_meet(r->ranks);
+            return false;
+        }
+    }
+    if (!r->query.length || !r->key.length)
+        return ring_refuse(cx, EG_ERROR_SHAPE, "there are no queries or no keys");
+    return true;
+}
+
+/* "names: b i h e, b i h" and what follows the arrow. */
+static const char *ring_einsum(eg_ctx *cx, const eg_spec *s, bool stretch)
+{
+    char text[2][512] = { "", "" };
+    for (int k = 0; k < s->term[3].items; k++) {
+        const char *name = s->index[s->term[3].item[k].index].name;
+        const bool value = !ring_in(s, 0, name) && !ring_in(s, 1, name);
+        for (int t = 0; t < (value ? 1 : 2); t++)
+            snprintf(text[t] + strlen(text[t]), sizeof text[t] - strlen(text[t]), " %s", name);
+    }
+    char *all = eg__alloc(cx, 2048);
+    if (all)
+        snprintf(all, 2048, "names:%s,%s ->%s", text[0], stretch ? text[1] : text[0],
+                 stretch ? text[0] : text[1]);
+    return all;
+}
+/* The axis of each of the two letters in the axes of an option; −1: none. */
+static bool ring_mask_axes(eg_ctx *cx, const eg_ring *r, const eg_masked *mask, int *axis)
+{
+    axis[0] = axis[1] = -1;
+    if (!mask->x) return true;
+    const eg_spec *s = eg_spec_parse(cx, who, mask->axes);
+    if (!s) return false;
+    axis[0] = eg_spec_axis(s, 0, r->query.letter);
+    axis[1] = eg_spec_axis(s, 0, r->key.letter);
+    return true;
+}
+
+/* .alibi as what it means: a tensor and a score. */
+static bool ring_alibi(eg_ctx *cx, eg_ring *r)
+{
+    eg_attention_args *o = &r->o;
+    int k = 0;
+    if (!o->alibi.x) return true;
+    while (k < EG_GIVEN_MAX && o->with[k].name) k++;
+    if (k == EG_GIVEN_MAX)
+        return ring_refuse(cx, EG_ERROR_UNSUPPORTED, ".alibi needs one of .with");
+    const eg_spec *s = eg_spec_parse(cx, who, o->alibi.axes);
+    char *text = eg__alloc(cx, 1024 + (o->score ? strlen(o->score) : 0));
+    if (!s || !text) return false;
+    int n = sprintf(text, "(%s) - alibi_[", o->score ? o->score : "score");
+    for (int a = 0; a < s->term[0].items && n < 900; a++)
+        n += snprintf(text + n, 100, "%s%s", a ? "," : "", s->index[s->term[0].item[a].index].name);
+    snprintf(text + n, 100, "] * abs(%s - %s)", r->query.letter, r->key.letter);
+    o->with[k] = (eg_given){ "alibi_", o->alibi.x };
+    o->score = text;
+    o->alibi = (eg_masked){ 0 };
+    return true;
+}
+
+static const char *ring_keep_text(eg_ctx *cx, const char *text)
+{
+    char *to = text ? eg__alloc(cx, strlen(text) + 1) : NULL;
+    return to ? strcpy(to, text) : NULL;
+}
+/* Sizes of q, k, v, of the result and of the log-sum-exp. */
+static void ring_shapes(eg_ring *r, const eg_spec *s, eg_tensor *const *x)
+{
+    r->y_count = r->l_count = 1;
+    for (int t = 0; t < 3; t++) {
+        r->rank[t] = eg_rank(x[t]);
+        memcpy(r->dims[t], eg_dims(x[t]), (size_t)r->rank[t] * sizeof(int64_t));
+        r->axis[t] = eg_spec_axis(s, t, t ? r->key.letter : r->query.letter);
+    }
+    for (int k = 0; k < s->term[3].items; k++) {
+        const eg_spec_index *index = &s->index[s->term[3].item[k].index];
+        const bool value = !ring_in(s, 0, index->name) && !ring_in(s, 1, index->name);
+        if (!strcmp(index->name, r->query.letter)) r->y_axis = r->y_rank, r->l_axis = r->l_rank;
+        r->y_dims[r->y_rank++] = index->size, r->y_count *= index->size;
+        if (!value) r->l_dims[r->l_rank++] = index->size, r->l_count *= index->size;
+    }
+}
+/* Lists the operands of the node. */
+static void ring_operands(eg_ring *r, eg_tensor **x)
+{
+    const eg_attention_args *o = &r->o;
+    eg_tensor *all[EG_RING_OPERANDS] = { o->q, o->k, o->v, o->keep.x, o->bias.x, o->lengths.x };
+    for (int k = 0; k < EG_GIVEN_MAX && o->with[k].name; k++) all[EG_RING_WITH + k] = o->with[k].x;
+    for (int k = 0; k < EG_RING_OPERANDS; k++) {
+        r->operand[k] = all[k] ? r->operands : -1;
+        if (all[k]) x[r->operands++] = all[k];
+    }
+}
+/* Reads the options; false after an error. */
+static bool ring_bind(eg_ctx *cx, eg_ring *r, eg_tensor **x)
+{
+    eg_attention_args *o = &r->o;
+    const eg_spec *s = eg_spec_parse(cx, who, o->spec);
+    if (!ring_can(cx, o) || !ring_plain(s)) return false;
+    r->query.letter = ring_letter(s, 1 | 8, 2 | 4, o->offset_letter, "query");
+    if (!r->query.letter || !(r->key.letter = ring_letter(s, 2 | 4, 1 | 8, NULL, "key")))
+        return false;
+    eg_tensor *const qkv[] = { o->q, o->k, o->v };
+    if (!(s = eg_spec_bind(s, 3, qkv))) return false;
+    ring_shapes(r, s, qkv);
+    r->stretch = ring_einsum(cx, s, true), r->inner = ring_einsum(cx, s, false);
+    if (!ring_alibi(cx, r) || !ring_mask_axes(cx, r, &o->keep, r->keep_axis) ||
+        !ring_mask_axes(cx, r, &o->bias, r->bias_axis))
+        return false;
+    o->spec = ring_keep_text(cx, o->spec), o->keep.axes = ring_keep_text(cx, o->keep.axes);
+    o->bias.axes = ring_keep_text(cx, o->bias.axes);
+    o->lengths.axes = ring_keep_text(cx, o->lengths.axes);
+    for (int k = 0; k < EG_GIVEN_MAX && o->with[k].name; k++)
+        o->with[k].name = ring_keep_text(cx, o->with[k].name);
+    if (o->where) r->where = eg_formula_parse(cx, who, o->where);
+    if (o->score) r->score = eg_formula_score(cx, who, o->score);
+    ring_operands(r, x);
+    return !eg_error(cx) && eg__check_all(cx, who, r->operands, x);
+}
+
+/* -- rows ------------------------------------------------------------------------------------- */
+typedef struct ring_saved {
+    uint64_t pull; /* in which `all` was made for the cotangent g */
+    eg_tensor *g, *all;
+} ring_saved;
+static const eg_ring *ring_of(const eg_tensor *y) { return *(const eg_ring *const *)eg_attr(y); }
+/* The operands by EG_RING_…, of a node that has `skip` others before them. */
+static void ring_by_number(const eg_ring *r, const eg_tensor *y, int skip, eg_tensor **x)
+{
+    for (int k = 0; k < EG_RING_OPERANDS; k++)
+        x[k] = r->operand[k] < 0 ? NULL : eg_operand(y, skip + r->operand[k]);
+}
+static bool ring_shape(eg_tensor *y)
+{
+    const eg_ring *r = ring_of(y);
+    return eg_result(y, r->dtype, 1, (int64_t[]){ r->y_count + r->l_count }) &&
+           eg_node_save(y, sizeof(ring_saved));
+}
+static bool ring_forward(eg_tensor *y)
+{
+    const eg_ring *r = ring_of(y);
+    eg_tensor *x[EG_RING_OPERANDS];
+    ring_by_number(r, y, 0, x);
+    return eg__ring_forward(r, x, y->data,
+                            y->data + (size_t)r->y_count * (r->dtype == EG_F64 ? 8 : 4));
+}
+/* y's part (0) or the log-sum-exp's (1) of what has the result's form. */
+static eg_tensor *ring_view(const eg_ring *r, eg_tensor *all, int which)
+{
+    return which ? eg_reshape_n(eg_slice_axis(all, 0, r->y_count, r->y_count + r->l_count, 1),
+                                r->l_rank, r->l_dims)
+                 : eg_reshape_n(eg_slice_axis(all, 0, 0, r->y_count, 1), r->y_rank, r->y_dims);
+}
+
+/* -- ring gradient: the cotangents of all float operands behind each other --------------------- */
+static int64_t ring_offset(const eg_tensor *y, int skip, int until)
+{
+    int64_t n = 0;
+    for (int k = skip; k < until; k++)
+        if (eg__is_float(eg_operand(y, k)->dtype)) n += eg_size(eg_operand(y, k));
+    return n;
+}
+static bool ring_gradient_shape(eg_tensor *y)
+{
+    return eg_result(y, ring_of(y)->dtype, 1,
+                     (int64_t[]){ ring_offset(y, 2, 2 + ring_of(y)->operands) });
+}
+/* Operands: attention's result, its cotangent, attention's operands. */
+static bool ring_gradient_forward(eg_tensor *y)
+{
+    const eg_ring *r = ring_of(y);
+    eg_tensor *x[EG_RING_OPERANDS];
+    void *dx[EG_RING_OPERANDS] = { NULL };
+    const size_t width = r->dtype == EG_F64 ? 8 : 4;
+    ring_by_number(r, y, 2, x);
+    memset(y->data, 0, (size_t)eg_size(y) * width);
+    for (int k = 0; k < EG_RING_OPERANDS; k++)
+        if (x[k] && eg__is_float(x[k]->dtype))
+            dx[k] = y->data + (size_t)ring_offset(y, 2, 2 + r->operand[k]) * width;
+    const bool was = eg_nograd(y->cx, true);
+    const bool good = eg__ring_backward(
+        r, x, ring_view(r, eg_operand(y, 0), 0), ring_view(r, eg_operand(y, 0), 1),
+        ring_view(r, eg_operand(y, 1), 0), ring_view(r, eg_operand(y, 1), 1), dx);
+    eg_nograd(y->cx, was);
+    return good;
+}
+static const eg_op ring_gradient_op = {
+    .name = "attention over ranks, its gradient",
+    .equation = "d = the cotangents of q, k, v and the score's tensors",
+    .arity = -1,
+    .shape = ring_gradient_shape,
+    .forward = ring_gradient_forward,
+};
+/* All cotangents at once, since ranks talk for them. */
+static eg_tensor *ring_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const eg_ring *r = ring_of(y);
+    ring_saved *s = eg_node_saved(y);
+    const uint64_t pull = y->cx->pull;
+    if (!pull || s->pull != pull || s->g != g) {
+        eg_tensor *x[2 + EG_RING_OPERANDS] = { y, g };
+        for (int k = 0; k < r->operands; k++) x[2 + k] = eg_operand(y, k);
+        *s = (ring_saved){ pull, g, eg_apply(&ring_gradient_op, &r, sizeof r, 2 + r->operands, x) };
+    }
+    eg_tensor *x = eg_operand(y, i);
+    const int64_t at = ring_offset(y, 0, i);
+    return eg_reshape_n(eg_slice_axis(s->all, 0, at, at + eg_size(x), 1), eg_rank(x), eg_dims(x));
+}
+static const eg_op ring_op = {
+    .name = "attention over ranks",
+    .equation = "y = softmax(score(q k)) v and ln sum e^score, keys from all ranks",
+    .gradient = "dS = P g, dq = scale dS k, dk = scale dS^T q",
+    .arity = -1,
+    .shape = ring_shape,
+    .forward = ring_forward,
+    .rule = ring_rule,
+};
+
+/* -- the call --------------------------------------------------------------------------------- */
+/* With a sink z: l = ln (e^lse + e^z), y e^(lse − l). */
+static bool ring_sink(eg_ctx *cx, const eg_ring *r, const eg_masked *sink, eg_tensor **y,
+                      eg_tensor **lse)
+{
+    char text[1024];
+    const eg_spec *s = eg_spec_parse(cx, who, sink->axes);
+    if (!s) return false;
+    const char *l = strrchr(r->inner, '>') + 1;
+    int n = snprintf(text, sizeof text, "names:");
+    for (int k = 0; k < s->term[0].items; k++) {
+        const char *name = s->index[s->term[0].item[k].index].name;
+        if (!strcmp(name, r->query.letter) || !strcmp(name, r->key.letter))
+            return ring_refuse(cx, EG_ERROR_UNSUPPORTED, "a sink has no index that is divided");
+        n += snprintf(text + n, sizeof text - (size_t)n, " %s", name);
+    }
+    snprintf(text + n, sizeof text - (size_t)n, ",%s ->%s", l, l);
+    eg_tensor *z = eg_einsum(text, sink->x, eg_ones_like(*lse)), *most = eg_maximum(*lse, z),
+              *all =
+                  eg_add(most, eg_log(eg_add(eg_exp(eg_sub(*lse, most)), eg_exp(eg_sub(z, most)))));
+    *y = eg_einsum(r->stretch, *y, eg_exp(eg_sub(*lse, all)));
+    *lse = all;
+    return !eg_error(cx);
+}
+eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
+{
+    eg_ring *r = eg__alloc(cx, sizeof *r);
+    eg_tensor *x[EG_RING_OPERANDS] = { NULL };
+    if (eg_ranks_context(o->ranks) != cx)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: .ranks belongs to another context");
+    bool good = r != NULL;
+    if (good) {
+        *r = (eg_ring){ .o = *o,
+                        .ranks = o->ranks,
+                        .zigzag = o->zigzag,
+                        .block = o->block ? o->block : BLOCK,
+                        .dtype = eg_type(o->q),
+                        .seed = cx->seed,
+                        .draw = cx->draw,
+                        .training = cx->training };
+        r->o.sink = (eg_masked){ 0 };
+        r->o.lse = NULL, r->o.empty = NULL;
+        good = ring_bind(cx, r, x);
+    }
+    if (eg_ranks_meet(o->ranks) || !good || !ring_lengths(cx, r)) return eg__poison(cx);
+    if (eg_option(o->dropout, 0) > 0 && cx->training)
+        cx->draw += (uint64_t)(r->query.blocks * r->key.blocks);
+    eg_tensor *all = eg_apply(&ring_op, &r, sizeof r, r->operands, x), *y = ring_view(r, all, 0),
+              *lse = ring_view(r, all, 1);
+    if (o->sink.x && eg_ok(all) && !ring_sink(cx, r, &o->sink, &y, &lse)) return eg__poison(cx);
+    if (o->lse) *o->lse = lse;
+    if (o->empty && !o->sink.x && eg_ok(lse)) {
+        const bool was = eg_nograd(cx, true);
+        *o->empty = (int64_t)eg_item(
+            eg_sum(NULL, eg_cast(eg_lt(lse, eg_full_n(cx, r->dtype, -1e38, 0, NULL)), EG_F64)));
+        eg_nograd(cx, was);
+    }
+    return y;
+}

@@ -1,0 +1,433 @@
+/* blocks.c: eg_grad_over, the gradient of a sum over examples, block by block.
+ *
+ * Two levels. A leaf is a run of blocks, whose gradients are added in order; the sums of the leaves
+ * are added along one binary tree: leaves 0 and 1, 2 and 3, … then pairs of those. Leaves and tree
+ * follow from the number of blocks and of leaves alone, so the sum has the same bits whoever
+ * computes which leaf. A thread that has a sum whose neighbour is there already adds the two and
+ * goes on upward; else it leaves its sum for the neighbour. Of its threads each thus holds at most
+ * ⌈log₂ leaves⌉ + 1 sums, the one that it is at work on included: two sums that wait are separated
+ * by a leaf that some thread computes.
+ *
+ * Threads are those of the context; each has a child context of its own (core/child.c). Draws of a
+ * block have a seed of their own, a hash of the context's seed, the number of the call and that of
+ * the block. */
+#include "autograd/autograd.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { BLOCK = 8, LEAVES = 16, LEAVES_MOST = 4096, LEVELS = 13 };
+
+/* Σ over the blocks of a leaf, or over the leaves of a subtree. */
+typedef struct blocks_sum {
+    eg_tensor **g; /* of each x, tensors of the parent */
+    bool *reached; /* of each x: g holds something */
+    double loss;
+    int64_t count;
+    struct blocks_sum *next; /* in the list of those that are free */
+} blocks_sum;
+typedef _Atomic(blocks_sum *) place;
+typedef struct blocks {
+    eg_grad_over_args o;
+    eg_ctx *cx;
+    int64_t blocks, leaves, from, to; /* leaves [from, to) are computed here */
+    uint64_t seed, draw;
+    place *at[LEVELS + 1]; /* by level and number: a sum that waits for its neighbour, or is done */
+    eg_ctx *child[256];
+    eg_mark loan[256];
+    int workers;
+    pthread_mutex_t lock; /* of what follows */
+    blocks_sum *free;
+    int held, most;         /* sums that are not free; at most so far */
+    _Atomic int64_t failed; /* the first block that failed; INT64_MAX: none */
+    eg_code code;
+    char message[1024];
+} blocks;
+
+/* -- the tree --------------------------------------------------------------------------------- */
+/* How many subtrees of 2^level leaves there are, the last of which may have fewer. */
+static int64_t blocks_wide(const blocks *b, int level)
+{
+    return (b->leaves + ((int64_t)1 << level) - 1) >> level;
+}
+/* True if all leaves of that subtree are computed here. */
+static bool blocks_whole(const blocks *b, int level, int64_t k)
+{
+    return k << level >= b->from && eg__min64((k + 1) << level, b->leaves) <= b->to;
+}
+static blocks_sum *blocks_take(blocks *b)
+{
+    pthread_mutex_lock(&b->lock);
+    blocks_sum *s = b->free;
+    b->free = s->next;
+    if (++b->held > b->most) b->most = b->held;
+    pthread_mutex_unlock(&b->lock);
+    s->loss = 0;
+    s->count = 0;
+    memset(s->reached, 0, (size_t)b->o.count);
+    return s;
+}
+static void blocks_give_back(blocks *b, blocks_sum *s)
+{
+    pthread_mutex_lock(&b->lock);
+    s->next = b->free;
+    b->free = s;
+    b->held--;
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* s->g[k] += g, by a thread that is inside the child. */
+static bool blocks_add(eg_ctx *child, blocks_sum *s, int k, eg_tensor *g)
+{
+    eg_tensor *to = eg__borrow(child, s->g[k]);
+    if (!to) return false;
+    if (s->reached[k])
+        eg__add_to(to, g);
+    else
+        eg__copy(to, g);
+    s->reached[k] = true;
+    return true;
+}
+/* Adds the sum of leaf k to those of its neighbours, as far up as they are there. */
+static bool blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
+{
+    for (int level = 0;; level++, k /= 2) {
+        const int64_t wide = blocks_wide(b, level);
+        if (wide > 1 && (k ^ 1) >= wide) continue; /* the last one, without a neighbour */
+        if (wide == 1 || !blocks_whole(b, level, k ^ 1)) {
+            atomic_store(&b->at[level][k], s);
+            return true;
+        }
+        blocks_sum *other = atomic_exchange(&b->at[level][k & ~(int64_t)1], s);
+        if (!other) return true;
+        atomic_store(&b->at[level][k & ~(int64_t)1], NULL);
+        for (int i = 0; i < b->o.count; i++) {
+            if (!other->reached[i]) continue;
+            eg_tensor *g = eg__borrow(child, other->g[i]);
+            if (!g || !blocks_add(child, s, i, g)) return false;
+        }
+        s->loss += other->loss;
+        s->count += other->count;
+        blocks_give_back(b, other);
+    }
+}
+
+/* -- a block ---------------------------------------------------------------------------------- */
+/* Keeps the child's error as that of block k, if no earlier block failed. */
+static void blocks_fail(blocks *b, eg_ctx *child, int64_t k)
+{
+    pthread_mutex_lock(&b->lock);
+    if (k < atomic_load(&b->failed)) {
+        atomic_store(&b->failed, k);
+        b->code = eg_error_code(child);
+        snprintf(b->message, sizeof b->message, "%s", eg_error(child));
+    }
+    pthread_mutex_unlock(&b->lock);
+    eg_clear(child);
+}
+/* True if y is a loss: a finite number; else records what it is. */
+static bool blocks_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
+{
+    if (child->failed) return false;
+    if (!y)
+        eg_fail_as(child, EG_ERROR_MISUSE, "the loss is NULL");
+    else if (!eg__check_differentiable(child, "grad", "the loss", -1, y))
+        return false;
+    else if (eg_size(y) != 1)
+        eg_fail_as(child, EG_ERROR_SHAPE,
+                   "the loss has %lld elements; it is the sum over its examples, one number",
+                   (long long)eg_size(y));
+    else if (count < 0)
+        eg_fail_as(child, EG_ERROR_MISUSE, "the count is %lld", (long long)count);
+    else if (!isfinite(eg_item(y)) && !child->hooks.result)
+        eg_fail_as(child, EG_ERROR_MISUSE, "the loss is %g, which comes from %s",
+                   isnan(eg_item(y)) ? (double)NAN : eg_item(y), eg_origin(eg_first_nonfinite(y)));
+    return !child->failed;
+}
+/* Adds the gradients of the loss to s. */
+static bool blocks_sweep(blocks *b, eg_ctx *child, eg_tensor *y, blocks_sum *s)
+{
+    eg_tensor **d = eg__alloc(child, (size_t)b->o.count * sizeof *d);
+    const bool was = eg_nograd(child, true);
+    bool good = d && !eg_grad_or_null(y, NULL, b->o.count, b->o.xs, d);
+    for (int k = 0; good && k < b->o.count; k++)
+        if (d[k]) good = blocks_add(child, s, k, d[k]);
+    eg_nograd(child, was);
+    return good;
+}
+/* Block k in a scope of its own, with switches and draws as every block finds them. */
+static bool blocks_one(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
+{
+    const int64_t from = k * b->o.block, to = eg__min64(from + b->o.block, b->o.examples);
+    int64_t count = to - from;
+    uint32_t key[4];
+    eg__philox(b->seed, b->draw, (uint64_t)k, key);
+    child->seed = (uint64_t)key[1] << 32 | key[0];
+    child->draw = 0;
+    child->training = b->cx->training;
+    child->recording = true;
+    const eg_mark m = eg_push(child);
+    eg_tensor *y = m.scope ? b->o.loss(b->o.user, child, from, to, &count) : NULL;
+    if (eg_ok(y) && !(y = eg__own(y))) y = &child->poison;
+    const bool good = blocks_loss_fits(child, y, count) && blocks_sweep(b, child, y, s);
+    if (good) {
+        s->loss += eg_item(y);
+        s->count += count;
+    } else
+        blocks_fail(b, child, k);
+    eg_pop(child, m);
+    if (child->failed) { /* it popped a scope that was not its own */
+        blocks_fail(b, child, k);
+        return false;
+    }
+    return good;
+}
+/* A leaf, as a piece of eg__parallel. Blocks behind one that failed are left out. */
+static void blocks_leaf(void *user, int64_t piece, int thread)
+{
+    blocks *b = user;
+    eg_ctx *child = b->child[thread];
+    const int64_t leaf = b->from + piece, end = (leaf + 1) * b->blocks / b->leaves;
+    int64_t k = leaf * b->blocks / b->leaves;
+    if (k > atomic_load(&b->failed)) return;
+    blocks_sum *s = blocks_take(b);
+    eg__enter(child, __builtin_frame_address(0), b->cx->from);
+    while (k < end && k < atomic_load(&b->failed) && blocks_one(b, child, k, s)) k++;
+    if (k == end && !blocks_climb(b, child, leaf, s)) blocks_fail(b, child, end - 1);
+    eg__leave();
+}
+
+/* -- the call --------------------------------------------------------------------------------- */
+/* Memory for the sums and the tree, in the open scope. */
+static bool blocks_room(blocks *b)
+{
+    int levels = 0;
+    while (blocks_wide(b, levels) > 1) levels++;
+    for (int l = 0; l <= levels; l++) {
+        const int64_t wide = blocks_wide(b, l);
+        if (!(b->at[l] = eg__alloc(b->cx, (size_t)wide * sizeof *b->at[l]))) return false;
+        for (int64_t k = 0; k < wide; k++) atomic_init(&b->at[l][k], NULL);
+    }
+    const int64_t sums = eg__min64(b->to - b->from, b->workers * (int64_t)(levels + 1));
+    for (int64_t n = 0; n < sums; n++) {
+        blocks_sum *s = eg__alloc(b->cx, sizeof *s);
+        if (!s || !(s->g = eg__alloc(b->cx, (size_t)b->o.count * sizeof *s->g)) ||
+            !(s->reached = eg__alloc(b->cx, (size_t)b->o.count)))
+            return false;
+        for (int k = 0; k < b->o.count; k++) {
+            const eg_tensor *x = b->o.xs[k];
+            if (!(s->g[k] = eg__new(b->cx, x->dtype, x->rank, x->dim))) return false;
+        }
+        s->next = b->free;
+        b->free = s;
+    }
+    return true;
+}
+
+/* What a block must not take for a constant: a tensor that the parent made of one of the xs. The
+ * walk writes to headers of the parent, which waits. */
+static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
+{
+    const blocks *b = user;
+    bool of_xs = false;
+    char at[256];
+    if (!x->op || !eg__is_float(x->dtype)) return true;
+    eg__family_lock(child);
+    eg_walk w = { .cx = b->cx, .oldest = UINT64_MAX, .floats = true, .slopes = true };
+    for (int k = 0; k < b->o.count; k++)
+        if (b->o.xs[k]->seq < w.oldest) w.oldest = b->o.xs[k]->seq;
+    eg__walk(&w, 1, &x);
+    for (int k = 0; k < b->o.count; k++) of_xs |= b->o.xs[k] != x && eg__walked(&w, b->o.xs[k]);
+    eg__family_unlock(child);
+    if (of_xs)
+        eg_fail_as(child, EG_ERROR_MISUSE,
+                   "%s was made outside of the block from a tensor whose gradient is wanted, and "
+                   "none would pass: make it in the block, or eg_detach it",
+                   eg__origin_once(x, at, sizeof at));
+    return !of_xs;
+}
+/* Opens a child for each worker, with headers of the xs, which are older than all nodes. */
+static bool blocks_children(blocks *b)
+{
+    for (int k = 0; k < b->workers; k++) {
+        b->loan[k].scope = NULL;
+        if (!(b->child[k] = eg__child(b->cx, k))) return false;
+    }
+    for (int k = 0; k < b->workers; k++) {
+        eg_ctx *child = b->child[k];
+        eg__enter(child, NULL, NULL);
+        b->loan[k] = eg__borrow_open(child, blocks_lend, b);
+        for (int i = 0; i < b->o.count && b->loan[k].scope; i++)
+            if (!eg__borrow(child, b->o.xs[i])) break;
+        eg__leave();
+        if (!child->failed) continue;
+        eg_fail_as(b->cx, child->code, "%s", child->message);
+        return false;
+    }
+    return true;
+}
+static void blocks_close(blocks *b)
+{
+    for (int k = 0; k < b->workers; k++)
+        if (b->child[k] && b->loan[k].scope) {
+            eg__enter(b->child[k], NULL, NULL);
+            eg__borrow_close(b->child[k], b->loan[k]);
+            b->child[k]->failed = false;
+            eg__leave();
+        }
+}
+
+/* True if the options are in range and the xs can be differentiated; else recorded. */
+static bool blocks_fit(blocks *b)
+{
+    eg_grad_over_args *o = &b->o;
+    eg_ctx *cx = b->cx;
+    const char *who = o->who;
+    if (cx->failed) return false;
+    if (cx->parent || cx->probe)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: inside %s", who,
+                   cx->parent ? "a block of another call" : "a gradient check");
+    else if (!o->loss)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the loss is NULL", who);
+    else if (o->examples < 1 || o->block < 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %lld examples in blocks of %lld", who,
+                   (long long)o->examples, (long long)o->block);
+    else if (o->leaves < 0 || o->leaves > LEAVES_MOST)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %d leaves; 1 to %d, and 0 for %d", who, o->leaves,
+                   LEAVES_MOST, LEAVES);
+    else if (o->count < 1 || !o->xs || (!o->dxs && !o->take))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s", who,
+                   o->count < 1 ? "there are no xs"
+                   : o->xs      ? "dxs is NULL"
+                                : "xs is NULL");
+    for (int k = 0; k < o->count && !cx->failed; k++)
+        if (eg__check_differentiable(cx, who, "xs", k, o->xs[k]) && o->xs[k]->tag &&
+            o->xs[k]->tag->hook)
+            eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "%s: xs[%d] has a hook, which several blocks would call at a time", who, k);
+    return !cx->failed;
+}
+/* Defaults, and the leaves that are computed here. */
+static bool blocks_plan(blocks *b)
+{
+    eg_grad_over_args *o = &b->o;
+    if (!o->block) o->block = BLOCK;
+    b->blocks = (o->examples + o->block - 1) / o->block;
+    b->leaves = eg__min64(o->leaves ? o->leaves : LEAVES, b->blocks);
+    b->from = o->from_leaf;
+    b->to = o->to_leaf ? o->to_leaf : b->leaves;
+    if (b->from < 0 || b->from >= b->to || b->to > b->leaves)
+        eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: leaves [%lld, %lld) of %lld", o->who,
+                   (long long)b->from, (long long)b->to, (long long)b->leaves);
+    else if (b->to - b->from < b->leaves && !o->take)
+        eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: some of the leaves, but nobody to take the sums",
+                   o->who);
+    const int threads = b->cx->threads < 256 ? b->cx->threads : 256;
+    b->workers = o->serial || b->to - b->from < threads ? 1 : threads;
+    b->seed = b->cx->seed;
+    return !b->cx->failed;
+}
+
+/* Calls take with the largest subtrees of the leaves computed here, from left to right. */
+static bool blocks_hand_out(blocks *b)
+{
+    for (int64_t leaf = b->from; leaf < b->to;) {
+        int level = 0;
+        while (blocks_wide(b, level) > 1 && leaf >> level << level == leaf &&
+               !(leaf & ((int64_t)1 << level)) && blocks_whole(b, level + 1, leaf >> (level + 1)))
+            level++;
+        const blocks_sum *s = atomic_load(&b->at[level][leaf >> level]);
+        if (!s) return false;
+        for (int k = 0; k < b->o.count; k++)
+            if (!s->reached[k]) eg_fill(s->g[k], 0);
+        const eg_leaf_sum sum = { .from = leaf,
+                                  .to = eg__min64(leaf + ((int64_t)1 << level), b->leaves),
+                                  .level = level,
+                                  .gradient = s->g,
+                                  .reached = s->reached,
+                                  .loss = s->loss,
+                                  .count = s->count };
+        if (b->o.take(b->o.take_user, &sum)) return false;
+        leaf = sum.to;
+    }
+    return true;
+}
+/* dxs = the sum over the whole tree/count: one division. */
+static void blocks_divide_f32(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const double count = *(const double *)user;
+    float *g = (float *)(void *)p[0];
+    (void)step; /* row-major tensors are one run */
+    for (int64_t k = 0; k < n; k++) g[k] = (float)((double)g[k] / count);
+}
+static void blocks_divide_f64(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const double count = *(const double *)user;
+    double *g = (double *)(void *)p[0];
+    (void)step;
+    for (int64_t k = 0; k < n; k++) g[k] /= count;
+}
+/* Divides the sums, which become the results. */
+static bool blocks_mean(blocks *b)
+{
+    int top = 0;
+    while (blocks_wide(b, top) > 1) top++;
+    const blocks_sum *s = atomic_load(&b->at[top][0]);
+    if (!s || !s->count) {
+        eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: the count of all blocks is 0", b->o.who);
+        return false;
+    }
+    const double count = (double)s->count;
+    for (int k = 0; k < b->o.count; k++) {
+        b->o.dxs[k] = s->reached[k] ? s->g[k] : NULL;
+        if (s->reached[k])
+            eg__loop(b->cx, 1, (const eg_tensor *[]){ s->g[k] },
+                     s->g[k]->dtype == EG_F64 ? blocks_divide_f64 : blocks_divide_f32, &count);
+    }
+    if (b->o.mean) *b->o.mean = s->loss / count;
+    if (b->o.counted) *b->o.counted = s->count;
+    return true;
+}
+
+/* Runs the leaves, on all threads or one after the other, and hands out what they give. */
+static bool blocks_run(blocks *b)
+{
+    const int64_t leaves = b->to - b->from;
+    if (!blocks_room(b) || !blocks_children(b)) return false;
+    b->cx->from = eg__caller(b->cx);
+    if (b->workers > 1)
+        eg__parallel(b->cx, b->workers, leaves, blocks_leaf, b);
+    else {
+        eg__team_lend(b->cx, b->child[0]);
+        for (int64_t k = 0; k < leaves; k++) blocks_leaf(b, k, 0);
+        eg__team_take_back(b->child[0]);
+    }
+    b->cx->from = NULL;
+    const int64_t k = atomic_load(&b->failed), from = k < b->blocks ? k * b->o.block : 0;
+    if (k < b->blocks)
+        eg_fail_as(b->cx, b->code, "%s: block %lld (examples %lld to %lld): %s", b->o.who,
+                   (long long)k, (long long)from,
+                   (long long)eg__min64(from + b->o.block, b->o.examples) - 1, b->message);
+    if (b->o.sums) *b->o.sums = b->most;
+    return !b->cx->failed && (b->o.take ? blocks_hand_out(b) : blocks_mean(b));
+}
+int eg_grad_over_with(const eg_grad_over_args *given)
+{
+    blocks b = { .o = { .size = sizeof b.o } };
+    eg_options(&b.o, sizeof b.o, given);
+    if (!b.o.who) b.o.who = "grad_over";
+    if (!(b.cx = eg__here(b.o.cx))) {
+        eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the context is NULL", b.o.who);
+        return -1;
+    }
+    if (!blocks_fit(&b) || !blocks_plan(&b)) return -1;
+    atomic_init(&b.failed, INT64_MAX);
+    pthread_mutex_init(&b.lock, NULL);
+    b.draw = b.cx->draw++;
+    const bool good = blocks_run(&b);
+    blocks_close(&b);
+    pthread_mutex_destroy(&b.lock);
+    for (int k = 0; !good && b.o.dxs && k < b.o.count; k++) b.o.dxs[k] = eg__poison(b.cx);
+    return good ? 0 : -1;
+}

@@ -1,0 +1,207 @@
+/* gradient.c: eg_grad_over with its leaves divided among ranks. A rank computes the whole subtrees
+ * of its leaves; those are added between ranks along the same tree, so that neither the gradient
+ * nor the mean has other bits than on one rank. */
+#include "ranks/ranks.h"
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK = 8, LEAVES = 16 }; /* eg_grad_over's */
+
+/* What ranks tell each other of a subtree, beside its gradient. */
+typedef struct told {
+    double loss;
+    int64_t count;
+} told;
+typedef struct gradient {
+    eg_ranks *ranks;
+    eg_grad_over_args o;
+    eg_owner *owner;
+    eg_ranks_tree *tree;
+    size_t width;
+    int64_t n, *counts; /* numbers of all xs; of each */
+    int taken;          /* subtrees so far */
+    void **subtree;     /* each rank's own: n numbers */
+    told *mine, *all;   /* `most` of each rank */
+    int most;           /* subtrees of a rank */
+    uint8_t *reached;   /* of each x, by own leaves; then of all ranks */
+    char *sum;          /* n numbers */
+} gradient;
+
+/* Keeps a subtree of eg_grad_over. Where nothing was reached its numbers are −0, which changes no
+ * bit of what it is added to. */
+static int gradient_take(void *user, const eg_leaf_sum *s)
+{
+    gradient *g = user;
+    const int k = g->taken++;
+    char *to = g->subtree[k];
+    g->mine[k] = (told){ s->loss, s->count };
+    for (int i = 0; i < g->o.count; i++) {
+        const size_t bytes = (size_t)g->counts[i] * g->width;
+        if (s->reached[i])
+            memcpy(to, eg_raw(s->gradient[i], NULL), bytes);
+        else
+            for (int64_t e = 0; e < g->counts[i]; e++)
+                if (g->width == sizeof(double))
+                    ((double *)(void *)to)[e] = -0.0;
+                else
+                    ((float *)(void *)to)[e] = -0.0f;
+        g->reached[i] |= s->reached[i];
+        to += bytes;
+    }
+    return 0;
+}
+
+/* True if the call can be divided; else records why not. */
+static bool gradient_fits(const gradient *g)
+{
+    const eg_grad_over_args *o = &g->o;
+    eg_ctx *cx = g->ranks->cx;
+    if (o->cx != cx)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the ranks belong to another context", o->who);
+    else if (o->take || o->from_leaf || o->to_leaf)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: leaves are divided among ranks already", o->who);
+    else if (o->examples < 1 || o->block < 0 || o->leaves < 0 || o->count < 1 || !o->xs || !o->dxs)
+        return true; /* eg_grad_over says it */
+    for (int k = 0; k < o->count && !eg_error(cx); k++)
+        if (eg_type(o->xs[k]) != eg_type(o->xs[0]))
+            eg_fail_as(cx, EG_ERROR_DTYPE,
+                       "%s: between ranks gradients have one type, but xs[0] is %s and xs[%d] %s",
+                       o->who, eg_type_name(eg_type(o->xs[0])), k, eg_type_name(eg_type(o->xs[k])));
+    return !eg_error(cx);
+}
+
+/* Memory for what is sent and received; the tree. */
+static bool gradient_room(gradient *g)
+{
+    const eg_grad_over_args *o = &g->o;
+    const int ranks = g->ranks->table.ranks;
+    const int64_t blocks = (o->examples + o->block - 1) / o->block,
+                  leaves = o->leaves < blocks ? o->leaves : blocks;
+    const eg_dtype dtype = eg_type(o->xs[0]);
+    g->width = dtype == EG_F64 ? sizeof(double) : sizeof(float);
+    g->counts = eg_owner_alloc(g->owner, (size_t)o->count * sizeof *g->counts);
+    for (int k = 0; g->counts && k < o->count; k++) g->n += g->counts[k] = eg_size(o->xs[k]);
+    if (!g->counts) return false;
+    g->tree = eg_ranks_tree_open_with(&(eg_ranks_tree_args){ .size = sizeof(eg_ranks_tree_args),
+                                                             .ranks = g->ranks,
+                                                             .dtype = dtype,
+                                                             .leaves = leaves,
+                                                             .parts = o->count,
+                                                             .counts = g->counts });
+    if (!g->tree) return false;
+    for (int r = 0; r < ranks; r++) {
+        const int n = eg__ranks_tree_subtrees_of(g->tree, r);
+        g->most = n > g->most ? n : g->most;
+    }
+    const int own = eg_ranks_tree_subtrees(g->tree);
+    g->subtree = eg_owner_alloc(g->owner, (size_t)(own + 1) * sizeof *g->subtree);
+    g->mine = eg_owner_alloc(g->owner, (size_t)g->most * sizeof *g->mine);
+    g->all = eg_owner_alloc(g->owner, (size_t)(g->most * ranks) * sizeof *g->all);
+    g->reached = eg_owner_alloc(g->owner, (size_t)o->count * (size_t)(ranks + 1));
+    g->sum = eg_owner_alloc(g->owner, (size_t)g->n * g->width + 1);
+    if (!g->subtree || !g->mine || !g->all || !g->reached || !g->sum) return false;
+    for (int k = 0; k < own; k++)
+        if (!(g->subtree[k] = eg_owner_alloc(g->owner, (size_t)g->n * g->width + 1))) return false;
+    return true;
+}
+
+/* Computes the leaves of this rank; a rank without leaves counts the draw that the others make. */
+static bool gradient_leaves(gradient *g)
+{
+    const eg_span own = eg_ranks_tree_leaves(g->tree);
+    if (own.from == own.to) {
+        eg_set_draws(g->o.cx, eg_draws(g->o.cx) + 1);
+        if (g->o.sums) *g->o.sums = 0;
+        return true;
+    }
+    eg_grad_over_args o = g->o;
+    o.dxs = NULL, o.mean = NULL, o.counted = NULL;
+    o.from_leaf = own.from, o.to_leaf = own.to;
+    o.take = gradient_take, o.take_user = g;
+    return eg_grad_over_with(&o) == 0;
+}
+
+/* Adds losses and counts along the tree, as the gradients are. */
+static told told_of(const gradient *g, eg_span node)
+{
+    const int ranks = g->ranks->table.ranks;
+    for (int r = 0; r < ranks; r++)
+        for (int k = 0; k < eg__ranks_tree_subtrees_of(g->tree, r); k++) {
+            const eg_span s = eg__ranks_tree_subtree_of(g->tree, r, k);
+            if (s.from == node.from && s.to == node.to) return g->all[r * g->most + k];
+        }
+    const int64_t middle = eg_ranks_tree_middle(node);
+    const told a = told_of(g, (eg_span){ node.from, middle }),
+               b = told_of(g, (eg_span){ middle, node.to });
+    return (told){ a.loss + b.loss, a.count + b.count };
+}
+
+/* The own range divided by the count, then gathered. False after an error. */
+static bool gradient_divide(gradient *g, int64_t count)
+{
+    const eg_span own = eg_ranks_tree_range(g->tree);
+    for (int64_t c = own.from; c < own.to; c++) {
+        const eg_span s = eg_ranks_tree_chunk(g->tree, c);
+        for (int64_t k = s.from; k < s.to; k++)
+            if (g->width == sizeof(double))
+                ((double *)(void *)g->sum)[k] /= (double)count;
+            else
+                ((float *)(void *)g->sum)[k] =
+                    (float)((double)((float *)(void *)g->sum)[k] / (double)count);
+    }
+    return !eg_ranks_tree_gather(g->tree, g->sum);
+}
+
+/* What follows the own leaves: everything between ranks. */
+static bool gradient_between(gradient *g)
+{
+    const eg_grad_over_args *o = &g->o;
+    const int ranks = g->ranks->table.ranks;
+    eg_ctx *cx = o->cx;
+    if (eg_ranks_gather(g->ranks, g->mine, (size_t)g->most * sizeof *g->mine, g->all) ||
+        eg_ranks_gather(g->ranks, g->reached, (size_t)o->count, g->reached + o->count))
+        return false;
+    const told whole = told_of(g, (eg_span){ 0, eg__ranks_tree_leaf_count(g->tree) });
+    if (!whole.count) {
+        g->ranks->agreed = true;
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the count of all blocks is 0", o->who);
+        return false;
+    }
+    if (eg_ranks_tree_sum(g->tree, g->subtree, g->sum) || !gradient_divide(g, whole.count))
+        return false;
+    const char *at = g->sum;
+    for (int k = 0; k < o->count; k++) {
+        bool reached = false;
+        for (int r = 1; r <= ranks; r++) reached |= g->reached[r * o->count + k] != 0;
+        o->dxs[k] = reached
+                        ? eg_from_n(cx, eg_type(o->xs[k]), at, eg_rank(o->xs[k]), eg_dims(o->xs[k]))
+                        : NULL;
+        at += (size_t)g->counts[k] * g->width;
+    }
+    if (o->mean) *o->mean = whole.loss / (double)whole.count;
+    if (o->counted) *o->counted = whole.count;
+    return !eg_error(cx);
+}
+
+int eg_ranks_grad_over(eg_ranks *ranks, const eg_grad_over_args *given)
+{
+    gradient g = { .ranks = ranks, .o = { .size = sizeof g.o } };
+    eg_options(&g.o, sizeof g.o, given);
+    if (!ranks) return eg_grad_over_with(given);
+    if (!g.o.who) g.o.who = "grad_over";
+    if (ranks->table.ranks == 1) return eg_grad_over_with(&g.o);
+    if (!g.o.block) g.o.block = BLOCK;
+    if (!g.o.leaves) g.o.leaves = LEAVES;
+    eg_ctx *cx = ranks->cx;
+    bool good = !eg_error(cx) && gradient_fits(&g);
+    if (good && (g.o.examples < 1 || g.o.block < 0 || g.o.leaves < 0 || g.o.count < 1 || !g.o.xs ||
+                 !g.o.dxs))
+        good = eg_grad_over_with(&g.o) == 0; /* which refuses it */
+    if (good)
+        good = (g.owner = eg_owner_open(cx)) != NULL && gradient_room(&g) && gradient_leaves(&g);
+    good = eg_ranks_meet(ranks) == 0 && good && gradient_between(&g);
+    eg_ranks_tree_close(g.tree);
+    eg_owner_close(g.owner);
+    for (int k = 0; !good && g.o.dxs && k < g.o.count; k++) g.o.dxs[k] = NULL;
+    return good ? 0 : -1;
+}

@@ -1,0 +1,101 @@
+/* borrow.c: how a child context reads tensors of its parent. Each gets a header of the child's own,
+ * with its sizes, strides and numbers, which stands for it on the child's tape: sweeps number and
+ * mark the headers that they visit, and several children read one tensor at a time. The child finds
+ * the header again by the address of the parent's, and writes to neither. */
+#include "tensor/tensor.h"
+#include <string.h>
+
+enum { SLOTS = 256 }; /* of the first table */
+
+static size_t borrow_hash(const eg_tensor *x)
+{
+    return (size_t)((uintptr_t)x / sizeof(void *) * 0x9e3779b97f4a7c15u >> 20);
+}
+static eg__loan *borrow_slot(eg__loan *table, size_t slots, const eg_tensor *x)
+{
+    size_t at = borrow_hash(x) & (slots - 1);
+    while (table[at].of && table[at].of != x) at = (at + 1) & (slots - 1);
+    return &table[at];
+}
+/* A table of twice the slots, with what the old one has. */
+static bool borrow_grow(eg_ctx *cx)
+{
+    const size_t slots = cx->loans.slots ? 2 * cx->loans.slots : SLOTS;
+    eg__loan *table = eg__alloc_in(cx->loans.home, slots * sizeof *table);
+    if (!table) return false;
+    memset(table, 0, slots * sizeof *table);
+    for (size_t k = 0; k < cx->loans.slots; k++)
+        if (cx->loans.table[k].of)
+            *borrow_slot(table, slots, cx->loans.table[k].of) = cx->loans.table[k];
+    cx->loans.table = table;
+    cx->loans.slots = slots;
+    return true;
+}
+
+eg_mark eg__borrow_open(eg_ctx *cx, bool (*check)(eg_ctx *, eg_tensor *, void *), void *user)
+{
+    const eg_mark m = eg_push(cx);
+    if (!m.scope) return m;
+    cx->loans.home = m.scope;
+    cx->loans.table = NULL;
+    cx->loans.slots = cx->loans.used = 0;
+    cx->loans.check = check;
+    cx->loans.user = user;
+    return m;
+}
+void eg__borrow_close(eg_ctx *cx, eg_mark m)
+{
+    cx->loans.home = NULL;
+    cx->loans.table = NULL;
+    cx->loans.slots = cx->loans.used = 0;
+    eg_pop(cx, m);
+}
+
+/* A header on x's numbers, whose storage says that they are lent. */
+static eg_tensor *borrow_header(eg_ctx *cx, const eg_tensor *x)
+{
+    eg_tensor *t = eg__tensor_in(cx->loans.home);
+    if (!t) return NULL;
+    t->dtype = x->dtype;
+    t->rank = x->rank;
+    t->unrecorded = x->unrecorded;
+    t->own = (eg_storage){
+        .bytes = x->st->bytes, .version = x->st->version, .lent = true, .hold = x->st->hold
+    };
+    t->version = x->st->version;
+    t->data = x->data;
+    t->dim = x->dim;
+    t->stride = x->stride;
+    t->caller = x->caller;
+    t->tag = x->tag;
+    return t;
+}
+eg_tensor *eg__borrow(eg_ctx *cx, eg_tensor *x)
+{
+    if (x->poison) return &cx->poison;
+    if (x->cx != cx->parent || !cx->loans.home) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "borrow: a tensor of another context");
+        return NULL;
+    }
+    if (2 * cx->loans.used >= cx->loans.slots && !borrow_grow(cx)) return NULL;
+    eg__loan *l = borrow_slot(cx->loans.table, cx->loans.slots, x);
+    if (l->of) return l->twin;
+    if (cx->loans.check && !cx->loans.check(cx, x, cx->loans.user)) return NULL;
+    eg_tensor *t = borrow_header(cx, x);
+    if (!t) return NULL;
+    *l = (eg__loan){ x, t };
+    cx->loans.used++;
+    return t;
+}
+
+eg_tensor *const *eg__own_all(eg_ctx *cx, int count, eg_tensor *const *xs)
+{
+    int k = 0;
+    while (k < count && (!xs[k] || xs[k]->cx != cx->parent || !cx->parent)) k++;
+    if (k == count) return xs;
+    eg_tensor **own = eg__alloc(cx, (size_t)count * sizeof *own);
+    for (k = 0; own && k < count; k++)
+        if (!(own[k] = xs[k] && xs[k]->cx == cx->parent ? eg__borrow(cx, xs[k]) : xs[k]))
+            if (xs[k]) return NULL;
+    return own;
+}

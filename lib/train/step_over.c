@@ -1,0 +1,115 @@
+/* step_over.c: a step whose gradients come block by block, from several threads (eg_grad_over), and
+ * the check that its loss is a sum over examples. */
+#include "opt.h"
+#include <math.h>
+#include <stdio.h>
+
+void eg__step_over_again(eg_opt *op)
+{
+    const uint64_t draws = eg_draws(op->cx);
+    eg_set_draws(op->cx, op->draws);
+    eg_grad_over_with(op->over);
+    eg_set_draws(op->cx, draws);
+}
+
+/* -- is the loss a sum? ----------------------------------------------------------------------- */
+/* What a loss says of examples [from, to). */
+typedef struct step_over_part {
+    double value;
+    int64_t count;
+    bool known; /* it is a finite number, and nothing was drawn for it */
+    bool f64;
+} step_over_part;
+static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int64_t from,
+                                    int64_t to)
+{
+    step_over_part p = { .count = to - from };
+    const uint64_t draws = eg_draws(cx);
+    const eg_mark m = eg_push(cx);
+    eg_tensor *y = o->loss(o->user, cx, from, to, &p.count);
+    if (eg_ok(y) && eg_size(y) == 1 && !eg_error(cx)) {
+        p.value = eg_item(y);
+        p.f64 = eg_type(y) == EG_F64;
+        p.known = isfinite(p.value) && eg_draws(cx) == draws;
+    }
+    eg_pop(cx, m);
+    return p;
+}
+/* True if the loss of the first examples is what those of its two parts add up to, without dropout;
+ * else records that it is not. A loss that fails or draws in eg_eval too is not compared: then the
+ * step says what failed. */
+static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
+{
+    eg_ctx *cx = op->cx;
+    const int64_t block = o->block > 0 ? o->block : 8,
+                  n = o->examples / 2 < block ? o->examples : 2 * block, cut = (n + 2) / 3;
+    if (n < 2 || op->sum == o->loss) return true;
+    const bool training = eg_training(cx), was = eg_nograd(cx, true);
+    const uint64_t draws = eg_draws(cx);
+    eg_eval(cx);
+    const step_over_part all = step_over_ask(cx, o, 0, n), one = step_over_ask(cx, o, 0, cut),
+                         two = step_over_ask(cx, o, cut, n);
+    eg_set_draws(cx, draws);
+    eg_nograd(cx, was);
+    if (training) eg_train(cx);
+    eg_clear(cx);
+    if (!all.known || !one.known || !two.known) return true;
+    const double sum = one.value + two.value,
+                 size = fabs(all.value) + fabs(one.value) + fabs(two.value);
+    char whole[96], parts[128];
+    snprintf(whole, sizeof whole, "of examples 0 to %lld", (long long)n - 1);
+    snprintf(parts, sizeof parts, "of 0 to %lld and %lld to %lld together", (long long)cut - 1,
+             (long long)cut, (long long)n - 1);
+    if (all.count != one.count + two.count)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the count is not a sum: %s it is %lld, %s %lld",
+                   o->who, whole, (long long)all.count, parts,
+                   (long long)one.count + (long long)two.count);
+    else if (fabs(all.value - sum) > (all.f64 ? 1e-9 : 1e-4) * size)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: the loss is not a sum over its examples: %s it is %g, %s %g; add up what "
+                   "each gives, and leave the division by the count to the step",
+                   o->who, whole, all.value, parts, sum);
+    else
+        op->sum = o->loss;
+    return !eg_error(cx);
+}
+
+/* -- the step --------------------------------------------------------------------------------- */
+/* Gradients and update in one scope, so that all temporaries are freed with it. */
+int eg_step_over_with(const eg_step_over_args *given)
+{
+    eg_step_over_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, given);
+    eg_opt *op = o.opt;
+    if (!o.who) o.who = "step_over";
+    if (!op) {
+        eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the optimiser is NULL", o.who);
+        return -1;
+    }
+    if (eg_error(op->cx) || (o.loss && !step_over_is_sum(op, &o))) return -1;
+    const eg_grad_over_args over = { .size = sizeof over,
+                                     .cx = op->cx,
+                                     .loss = o.loss,
+                                     .user = o.user,
+                                     .examples = o.examples,
+                                     .count = op->count,
+                                     .xs = op->x,
+                                     .dxs = op->g,
+                                     .block = o.block,
+                                     .leaves = o.leaves,
+                                     .serial = o.serial,
+                                     .mean = o.mean,
+                                     .counted = o.counted,
+                                     .sums = o.sums,
+                                     .who = o.who };
+    const eg_mark m = eg_push(op->cx);
+    const bool was = eg_nograd(op->cx, true);
+    op->draws = eg_draws(op->cx);
+    int bad = eg_ranks_grad_over(o.ranks, &over);
+    op->over = &over;
+    bad = bad ? bad : eg_step_by(op, op->g);
+    op->over = NULL;
+    eg_nograd(op->cx, was);
+    eg_pop(op->cx, m);
+    return bad;
+}

@@ -1,0 +1,517 @@
+/* test_blocks.c: gradients of a sum over examples, block by block (eg_grad_over, eg_step_over). */
+#if HAVE_CONFIG_H
+#include <config.h> /* EG_DEBUG_ALLOC */
+#endif
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include <stdatomic.h>
+#include <string.h>
+#include "fixtures.h"
+#include "tests.h"
+
+enum { EXAMPLES = 45, LENGTH = 6, CLASSES = 7, WIDE = 16 };
+static uint64_t hash_of(uint64_t h, const void *bytes, size_t n)
+{
+    for (const unsigned char *b = bytes; n--; b++) h = (h ^ *b) * 0x100000001b3u;
+    return h;
+}
+static uint64_t hash_tensor(uint64_t h, eg_tensor *x)
+{
+    const bool wide = eg_type(x) == EG_F64;
+    const void *p = wide ? (const void *)eg_f64(x) : (const void *)eg_f32(x);
+    ck_assert(p != NULL);
+    return hash_of(h, p, (size_t)eg_size(x) * (wide ? 8 : 4));
+}
+
+/* -- a transformer with embeddings, dropout and attention ---------------------------------------
+ */
+typedef struct lesson {
+    eg_ctx *cx;
+    eg_params *params;
+    eg_transformer *net;
+    eg_opt *opt;
+    int32_t token[EXAMPLES][LENGTH], target[EXAMPLES][LENGTH];
+} lesson;
+static void lesson_open(lesson *l, int threads, eg_dtype dtype, double dropout)
+{
+    *l = (lesson){ .cx = eg_open(.threads = threads, .seed = 5, .dtype = dtype) };
+    l->params = eg_params_open(l->cx);
+    l->net = eg_transformer_new(.params = l->params, .vocabulary = CLASSES, .length = LENGTH,
+                                .layers = 2, .d_model = WIDE, .heads = 2, .dropout = dropout);
+    l->opt = eg_adam(l->params, .lr = 1e-2);
+    eg_assert_ok(l->cx);
+    uint32_t r = 1;
+    for (int e = 0; e < EXAMPLES; e++)
+        for (int k = 0; k < LENGTH; k++) {
+            r = r * 1664525 + 1013904223;
+            l->token[e][k] = (int32_t)(r >> 16) % CLASSES;
+            /* the last examples have less to say, some of them nothing */
+            l->target[e][k] = k < e % (LENGTH + 1) ? l->token[e][LENGTH - 1 - k] : -1;
+        }
+}
+static eg_tensor *lesson_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const lesson *l = user;
+    const int64_t dims[] = { to - from, LENGTH };
+    *count = 0;
+    for (int64_t e = from; e < to; e++)
+        for (int k = 0; k < LENGTH; k++) *count += l->target[e][k] >= 0;
+    eg_tensor *tokens = eg_from_n(cx, EG_I32, l->token[from], 2, dims),
+              *target = eg_from_n(cx, EG_I32, l->target[from], 2, dims),
+              *logits =
+                  eg_transformer_run(.transformer = l->net, .index = tokens, .where = "j <= i");
+    return eg_sum(NULL, eg_cross_entropy("b l [v]", logits, target, .ignore = -1, .each = true));
+}
+
+typedef struct told {
+    uint64_t hash; /* of losses and parameters */
+    int sums;
+} told;
+static told lesson_steps(int threads, int64_t block, int leaves, bool serial, int steps)
+{
+    lesson l;
+    told t = { .hash = 1 };
+    lesson_open(&l, threads, EG_F32, 0.2);
+    for (int k = 0; k < steps; k++) {
+        double mean = 0;
+        int sums = 0;
+        eg_step_over(l.opt, lesson_loss, &l, EXAMPLES, .block = block, .leaves = leaves,
+                     .serial = serial, .mean = &mean, .sums = &sums);
+        eg_assert_ok(l.cx);
+        ck_assert(mean > 0.1 && mean < 5);
+        t.hash = hash_of(t.hash, &mean, sizeof mean);
+        t.sums = sums > t.sums ? sums : t.sums;
+    }
+    for (int k = 0; k < eg_params_count(l.params); k++)
+        t.hash = hash_tensor(t.hash, eg_params_at(l.params, k)->x);
+    eg_close(l.cx);
+    return t;
+}
+static int log2_up(int n)
+{
+    int k = 0;
+    while (1 << k < n) k++;
+    return k;
+}
+/* Blocks of 1, 2, 3 and all, and numbers of leaves that are no powers of two. */
+static const struct {
+    int block, leaves;
+} cuts[] = { { 8, 0 }, { 1, 0 }, { 2, 5 }, { 3, 7 }, { 1, 64 }, { 100, 0 }, { 4, 1 } };
+LOOP_TEST(bits_do_not_depend_on_threads, sizeof cuts / sizeof *cuts)
+{
+    const int block = cuts[_i].block;
+    const told one = lesson_steps(1, block, cuts[_i].leaves, false, 4);
+    const int blocks = (EXAMPLES + block - 1) / block,
+              most = cuts[_i].leaves ? cuts[_i].leaves : 16, leaves = blocks < most ? blocks : most;
+    ck_assert_int_le(one.sums, log2_up(leaves) + 1);
+    for (int threads = 2; threads <= 5; threads++) {
+        const told more = lesson_steps(threads, block, cuts[_i].leaves, false, 4);
+        ck_assert_msg(more.hash == one.hash, "%d threads", threads);
+        ck_assert_int_le(more.sums, threads * (log2_up(leaves) + 1));
+    }
+    ck_assert(lesson_steps(3, block, cuts[_i].leaves, true, 4).hash == one.hash);
+}
+TEST(a_thread_holds_log_leaves_gradients)
+{
+    ck_assert_int_eq(lesson_steps(1, 1, 16, false, 1).sums, 5);
+    ck_assert_int_eq(lesson_steps(1, 1, 32, false, 1).sums, 6);
+    ck_assert_int_eq(lesson_steps(1, 1, 1, false, 1).sums, 1);
+}
+
+/* Against one loss of the whole batch. */
+TEST(the_mean_is_that_of_the_batch)
+{
+    lesson l;
+    lesson_open(&l, 2, EG_F64, 0);
+    eg_tensor *x[200], *whole[200], *over[200];
+    const int n = eg_params_count(l.params);
+    ck_assert_int_le(n, 200);
+    for (int k = 0; k < n; k++) x[k] = eg_params_at(l.params, k)->x;
+    int64_t count = EXAMPLES, counted = 0;
+    double mean = 0;
+    eg_tensor *loss = lesson_loss(&l, l.cx, 0, EXAMPLES, &count);
+    ck_assert_int_eq(eg_grad(eg_scale(loss, 1 / (double)count), NULL, n, x, whole), 0);
+    ck_assert_int_eq(eg_grad_over(.cx = l.cx, .loss = lesson_loss, .user = &l, .examples = EXAMPLES,
+                                  .count = n, .xs = x, .dxs = over, .block = 2, .mean = &mean,
+                                  .counted = &counted),
+                     0);
+    ck_assert_int_eq(counted, count);
+    ck_assert_double_eq_tol(mean, eg_item(loss) / (double)count, 1e-12);
+    for (int k = 0; k < n; k++) {
+        ck_assert(over[k] != NULL);
+        const double *a = eg_f64(whole[k]), *b = eg_f64(over[k]);
+        for (int64_t i = 0; i < eg_size(x[k]); i++) ck_assert_double_eq_tol(a[i], b[i], 1e-12);
+    }
+    eg_close(l.cx);
+}
+
+TEST(dropout_of_a_block_depends_on_step_and_block)
+{
+    lesson l;
+    lesson_open(&l, 1, EG_F32, 0.5);
+    double first[3];
+    const uint64_t draws = eg_draws(l.cx);
+    eg_tensor *x = eg_params_at(l.params, 0)->x, *d;
+    for (int k = 0; k < 3; k++) {
+        if (k == 2) eg_set_draws(l.cx, draws);
+        ck_assert_int_eq(eg_grad_over(.cx = l.cx, .loss = lesson_loss, .user = &l,
+                                      .examples = EXAMPLES, .count = 1, .xs = &x, .dxs = &d,
+                                      .mean = &first[k]),
+                         0);
+    }
+    ck_assert(first[0] != first[1]);
+    ck_assert(first[0] == first[2]);
+    ck_assert_uint_eq(eg_draws(l.cx), draws + 1);
+    eg_close(l.cx);
+}
+
+#if !EG_DEBUG_ALLOC
+TEST(warm_steps_call_no_allocator)
+{
+    lesson l;
+    lesson_open(&l, 2, EG_F32, 0.1);
+    uint64_t warm = 0;
+    for (int k = 0; k < 60; k++) {
+        if (k == 40) warm = eg_stats(l.cx).mallocs;
+        ck_assert_int_eq(eg_step_over(l.opt, lesson_loss, &l, EXAMPLES, .block = 4), 0);
+    }
+    ck_assert_uint_eq(eg_stats(l.cx).mallocs, warm);
+    eg_close(l.cx);
+}
+#endif
+
+/* -- what a block may do ------------------------------------------------------------------------
+ */
+typedef struct scene {
+    eg_ctx *cx;
+    eg_tensor *x, *w, *made, *kept;
+    int64_t bad;      /* the block that does it; −1: each */
+    atomic_int calls; /* of the loss */
+    int what;
+} scene;
+static eg_tensor *scene_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    scene *s = user;
+    const bool now = s->bad < 0 || from >= s->bad;
+    eg_tensor *row = eg_slice_axis(s->x, 0, from, to, 1),
+              *y = eg_sum(NULL, eg_einsum("bd,d->b", row, s->w));
+    atomic_fetch_add(&s->calls, 1);
+    if (!now) return y;
+    switch (s->what) {
+    case 0: eg_fill(s->w, 3); return y;
+    case 1: eg_assign(eg_transpose(eg_unsqueeze(s->w, 0), 0, 1), eg_ones(cx, 3, 1)); return y;
+    case 2: eg_mut_f64(eg_detach(s->w)); return y;
+    case 3: return eg_mul(y, eg_einsum("bd,d->b", row, eg_ones(cx, 4)));
+    case 4: return row;
+    case 5: return NULL;
+    case 6: return eg_scale(y, INFINITY);
+    case 7: *count = -2; return y;
+    case 8: return eg_add(y, eg_sum(NULL, s->made));
+    case 9: eg_name(s->w, "v"); return y;
+    case 10: return eg_sum(NULL, row);
+    case 11: eg_pop(cx, (eg_mark){ s, 1 }); return y;
+    case 12:
+        return eg_grad_over(.cx = cx, .loss = scene_loss, .user = user, .examples = 1, .count = 1,
+                            .xs = &s->w, .dxs = &y)
+                   ? NULL
+                   : y;
+    case 13: eg_threads(cx, 4); return y;
+    case 14: eg_owner_close(NULL); return eg_param(NULL, "w", "i", 3);
+    case 15: eg_close(cx); return y; /* does nothing */
+    case 16: s->kept = y; return y;
+    case 17: *count = 0; return y;
+    case 18: eg_fail(cx, "the data are gone"); return y;
+    }
+    return y;
+}
+static void scene_open(scene *s, int what, int64_t bad, int threads)
+{
+    *s = (scene){ .cx = eg_open(.dtype = EG_F64, .threads = threads), .what = what, .bad = bad };
+    s->x = eg_uniform(s->cx, -1, 1, 12, 3);
+    s->w = eg_name(eg_ones(s->cx, 3), "w");
+    s->made = eg_exp(s->w);
+}
+static int scene_run(scene *s, eg_tensor **d)
+{
+    return eg_grad_over(.cx = s->cx, .loss = scene_loss, .user = s, .examples = 12, .count = 1,
+                        .xs = &s->w, .dxs = d, .block = 2);
+}
+static const struct {
+    const char *says;
+} scenes[] = {
+    { "fill: the tensor belongs to the context that waits for its blocks; a block only reads it" },
+    { "assign: the tensor belongs to the context that waits" },
+    { "mut_f64: the tensor belongs to the context that waits" },
+    { "index 'd' is 3 in operand 1 but 4 in operand 2" },
+    { "the loss has 6 elements; it is the sum over its examples, one number" },
+    { "the loss is NULL" },
+    { "inf, which comes from scale" },
+    { "the count is -2" },
+    { "was made outside of the block from a tensor whose gradient is wanted" },
+    { "name: the tensor belongs to the context that waits" },
+    { "grad: y reaches none of the 1 xs" },
+    { "pop: this mark belongs to no open scope" },
+    { "grad_over: inside a block of another call" },
+    { "threads: a block runs on the threads of the context that waits for it" },
+    { "the loss is NULL" },
+};
+enum { SCENES = sizeof scenes / sizeof *scenes };
+LOOP_TEST(what_a_block_must_not_do_is_the_error_of_the_first_such_block, 3 * SCENES)
+{
+    scene s;
+    eg_tensor *d;
+    const int what = _i / 3;
+    const int64_t bad = (int64_t[]){ -1, 4, 10 }[_i % 3];
+    for (int threads = 1; threads <= 3; threads++) {
+        char where[96];
+        scene_open(&s, what, bad, threads);
+        ck_assert_int_eq(scene_run(&s, &d), -1);
+        const char *says = eg_error(s.cx);
+        ck_assert(says && !eg_ok(d));
+        ck_assert_msg(strstr(says, scenes[what].says), "%s", says);
+        const long long k = bad < 0 ? 0 : bad / 2;
+        snprintf(where, sizeof where, "grad_over: block %lld (examples %lld to %lld): ", k, 2 * k,
+                 2 * k + 1);
+        ck_assert_msg(!strncmp(says, where, strlen(where)), "%s", says);
+        ck_assert(!strchr(says, '\n') || what == 3);
+        /* the context is as good as before, and the parent's numbers are untouched */
+        eg_clear(s.cx);
+        s.what = 99;
+        ck_assert_int_eq(scene_run(&s, &d), 0);
+        ck_assert(eg_f64(s.w)[0] == 1 && !strcmp(eg_name_of(s.w), "w"));
+        eg_close(s.cx);
+    }
+}
+
+TEST(a_tensor_that_left_its_block_is_refused)
+{
+    scene s;
+    eg_tensor *d;
+    scene_open(&s, 16, -1, 2);
+    ck_assert_int_eq(scene_run(&s, &d), 0);
+    ck_assert(isnan(eg_item(s.kept)));
+    eg_assert_error(s.cx, "item: operand 1 was used after the scope that held it was popped");
+    eg_close(s.cx);
+}
+static eg_tensor *passes_on(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    scene *s = user;
+    eg_tensor *y = scene_loss(user, cx, from, to, count), *old = s->kept;
+    s->kept = y;
+    return old ? eg_add(y, old) : y;
+}
+TEST(a_tensor_of_another_block_is_refused)
+{
+    scene s;
+    eg_tensor *d;
+    scene_open(&s, 99, -1, 1);
+    ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = passes_on, .user = &s, .examples = 4,
+                                  .block = 2, .count = 1, .xs = &s.w, .dxs = &d),
+                     -1);
+    eg_assert_error(s.cx, "block 1 (examples 2 to 3): add: operand 2 was used after the scope");
+    eg_close(s.cx);
+}
+TEST(counts_of_0_are_refused_where_all_are)
+{
+    scene s;
+    eg_tensor *d;
+    scene_open(&s, 17, 6, 2);
+    ck_assert_int_eq(scene_run(&s, &d), 0);
+    s.bad = -1;
+    ck_assert_int_eq(scene_run(&s, &d), -1);
+    eg_assert_error(s.cx, "grad_over: the count of all blocks is 0");
+    eg_close(s.cx);
+}
+TEST(an_x_with_a_hook_and_a_bad_option_are_refused)
+{
+    scene s;
+    eg_tensor *d;
+    scene_open(&s, 99, -1, 2);
+#define REFUSED(message, ...)                                                                 \
+    ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = scene_loss, .user = &s, .examples = 12, \
+                                  .count = 1, .xs = &s.w, .dxs = &d, __VA_ARGS__),            \
+                     -1);                                                                     \
+    eg_assert_error(s.cx, message)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init"
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Winitializer-overrides"
+#endif
+    REFUSED("grad_over: 0 examples in blocks of 0", .examples = 0);
+    REFUSED("grad_over: 12 examples in blocks of -1", .block = -1);
+    REFUSED("grad_over: 5000 leaves; 1 to 4096", .leaves = 5000);
+    REFUSED("grad_over: the loss is NULL", .loss = NULL);
+    REFUSED("grad_over: there are no xs", .count = 0);
+    REFUSED("grad_over: xs is NULL", .xs = NULL);
+    REFUSED("grad_over: dxs is NULL", .dxs = NULL);
+    REFUSED("grad_over: leaves [1, 9) of 2", .from_leaf = 1, .to_leaf = 9);
+    REFUSED("some of the leaves, but nobody to take the sums", .from_leaf = 1);
+#pragma GCC diagnostic pop
+    eg_hook(s.w, (eg_hook_function *)(void (*)(void))strlen, NULL);
+    ck_assert_int_eq(scene_run(&s, &d), -1);
+    eg_assert_error(s.cx, "grad_over: xs[0] has a hook");
+    eg_close(s.cx);
+    ck_assert_int_eq(eg_grad_over(.cx = NULL), -1);
+}
+
+/* A parameter that some blocks reach, and one that none does. */
+static eg_tensor *some_reach(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    scene *s = user;
+    (void)cx, (void)to, (void)count;
+    return from == 3 || from == 4 ? eg_sum(NULL, eg_mul(s->x, s->x)) : eg_sum(NULL, s->w);
+}
+TEST(what_no_block_reaches_is_null)
+{
+    scene s;
+    scene_open(&s, 0, -1, 2);
+    eg_tensor *other = eg_ones(s.cx, 2), *x[] = { s.w, other, s.x }, *d[3];
+    ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = some_reach, .user = &s, .examples = 8,
+                                  .block = 1, .count = 3, .xs = x, .dxs = d),
+                     0);
+    ck_assert_ptr_null(d[1]);
+    ck_assert_double_eq(eg_f64(d[0])[2], 6 / 8.);
+    ck_assert_double_eq(eg_f64(d[2])[5], 2 * 2 * eg_f64(s.x)[5] / 8);
+    eg_close(s.cx);
+}
+
+/* The parts that ranks compute add up along the same tree. */
+typedef struct parts {
+    eg_leaf_sum sum[16];
+    double w[16][3];
+    int n;
+} parts;
+static int take_part(void *user, const eg_leaf_sum *sum)
+{
+    parts *p = user;
+    memcpy(p->w[p->n], eg_f64(sum->gradient[0]), sizeof p->w[0]);
+    p->sum[p->n++] = *sum;
+    return 0;
+}
+TEST(leaves_of_several_calls_make_the_whole_tree)
+{
+    for (int cut = 1; cut < 12; cut++) {
+        scene s;
+        parts p = { .n = 0 };
+        eg_tensor *d;
+        scene_open(&s, 99, -1, 2);
+        ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = scene_loss, .user = &s, .examples = 12,
+                                      .block = 1, .count = 1, .xs = &s.w, .dxs = &d),
+                         0);
+        for (int half = 0; half < 2; half++)
+            ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = scene_loss, .user = &s,
+                                          .examples = 12, .block = 1, .count = 1, .xs = &s.w,
+                                          .take = take_part, .take_user = &p,
+                                          .from_leaf = half ? cut : 0, .to_leaf = half ? 12 : cut),
+                             0);
+        for (int level = 0; p.n > 1 && level < 5; level++)
+            for (int k = 0; k + 1 < p.n; k++) {
+                const eg_leaf_sum *a = &p.sum[k], *b = &p.sum[k + 1];
+                if (a->from >> (level + 1) != b->from >> (level + 1)) continue;
+                if (a->to - a->from > 1 << level || (a->from >> level & 1)) continue;
+                for (int i = 0; i < 3; i++) p.w[k][i] += p.w[k + 1][i];
+                p.sum[k].to = b->to, p.sum[k].count += b->count, p.sum[k].loss += b->loss;
+                memmove(&p.sum[k + 1], &p.sum[k + 2], (size_t)(p.n - k - 2) * sizeof p.sum[0]);
+                memmove(&p.w[k + 1], &p.w[k + 2], (size_t)(p.n - k - 2) * sizeof p.w[0]);
+                p.n--;
+            }
+        ck_assert_int_eq(p.n, 1);
+        ck_assert_int_eq(p.sum[0].count, 12);
+        for (int i = 0; i < 3; i++) ck_assert(p.w[0][i] / 12 == eg_f64(d)[i]);
+        eg_close(s.cx);
+    }
+}
+
+/* -- steps --------------------------------------------------------------------------------------
+ */
+typedef struct ways {
+    eg_params *params;
+    eg_tensor *w, *x;
+    int what;
+} ways;
+static eg_tensor *ways_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const ways *v = user;
+    eg_tensor *x = eg_slice_axis(v->x, 0, from, to, 1), *y = eg_square(eg_mul(x, v->w));
+    switch (v->what) {
+    case 0: return eg_mean(NULL, y);                         /* not a sum */
+    case 1: return eg_sum(NULL, eg_mul(y, eg_sum(NULL, y))); /* couples examples */
+    case 2: *count = 1; return eg_sum(NULL, y);              /* neither is the count */
+    case 3: return eg_sum(NULL, eg_mul(y, eg_uniform(cx, 0.5, 1, to - from, 3))); /* draws */
+    case 4: return eg_sum(NULL, eg_log(eg_scale(y, from < 6 ? 1 : -1)));
+    case 5: return eg_sum(NULL, eg_sqrt(eg_scale(y, from == 6 ? 0 : 1)));
+    }
+    return eg_sum(NULL, y);
+}
+static const char *const refused[] = {
+    "step_over: the loss is not a sum over its examples: of examples 0 to 5 it is ",
+    "step_over: the loss is not a sum over its examples: of examples 0 to 5 it is ",
+    "step_over: the count is not a sum: of examples 0 to 5 it is 1, of 0 to 1 and 2 to 5 together "
+    "2",
+    NULL,
+    "step_over: block 2 (examples 6 to 8): the loss is nan, which comes from log",
+    "adam: the gradient of \"w\" has a nan: step_over: block 2 (examples 6 to 8): trace: ",
+    NULL,
+};
+LOOP_TEST(a_loss_that_is_no_sum_is_refused, sizeof refused / sizeof *refused)
+{
+    for (int threads = 1; threads <= 2; threads++) {
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = threads);
+        eg_params *p = eg_params_open(cx);
+        ways v = { p, eg_init_constant(eg_param(p, "w", "d", 3), 2), NULL, _i };
+        v.x = eg_uniform(cx, 0.5, 1, 12, 3);
+        eg_opt *opt = eg_adam(p);
+        const double before = eg_f64(v.w)[0];
+        const int bad = eg_step_over(opt, ways_loss, &v, 12, .block = 3);
+        ck_assert_msg(bad == (refused[_i] ? -1 : 0), "%s", eg_error(cx) ? eg_error(cx) : "done");
+        if (refused[_i])
+            ck_assert_msg(!strncmp(eg_error(cx), refused[_i], strlen(refused[_i])), "%s",
+                          eg_error(cx));
+        ck_assert((eg_f64(v.w) && eg_f64(v.w)[0] == before) || !refused[_i] || eg_error(cx));
+        eg_clear(cx);
+        ck_assert_int_eq(eg_f64(v.w)[0] == before, refused[_i] != NULL);
+        eg_close(cx);
+    }
+    ck_assert_int_eq(eg_step_over(NULL, ways_loss, NULL, 1), -1);
+}
+
+/* One step over a batch is one step on its mean loss. */
+TEST(a_step_over_blocks_is_the_step_of_the_batch)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 2);
+    eg_params *p[2];
+    ways v[2];
+    for (int k = 0; k < 2; k++) {
+        p[k] = eg_params_open(cx);
+        v[k] = (ways){ p[k], eg_init_constant(eg_param(p[k], "w", "d", 3), 2), NULL, 6 };
+        v[k].x = k ? v[0].x : eg_uniform(cx, 0.5, 1, 12, 3);
+        eg_opt *opt = eg_sgd(p[k], .lr = 0.01);
+        int64_t count;
+        for (int step = 0; step < 3; step++)
+            ck_assert_int_eq(
+                k ? eg_step_over(opt, ways_loss, &v[k], 12, .block = 5)
+                  : eg_step(opt, eg_scale(ways_loss(&v[k], cx, 0, 12, &count), 1 / 12.)),
+                0);
+    }
+    for (int i = 0; i < 3; i++)
+        ck_assert_double_eq_tol(eg_f64(v[0].w)[i], eg_f64(v[1].w)[i], 1e-14);
+    eg_close(cx);
+}
+
+/* Each allocation may fail, in whichever thread: the step says so, and nothing is lost. */
+TEST(each_allocation_may_fail)
+{
+    for (int room = 0;; room++) {
+        int left = room;
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 2, .realloc = failing, .user = &left);
+        if (!cx) continue;
+        eg_params *p = eg_params_open(cx);
+        ways v = { p, eg_param(p, "w", "d", 3), eg_uniform(cx, 0.5, 1, 12, 3), 6 };
+        eg_opt *opt = eg_adam(p);
+        const int bad = opt ? eg_step_over(opt, ways_loss, &v, 12, .block = 1) : -1;
+        if (bad) ck_assert_msg(strstr(eg_error(cx), "memory"), "%s", eg_error(cx));
+        eg_close(cx);
+        if (!bad) break;
+        ck_assert_int_lt(room, 4000);
+    }
+}

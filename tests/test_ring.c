@@ -1,0 +1,245 @@
+/* test_ring.c: attention over a length that ranks have divided (eg_attention with .ranks). */
+#include <eingrad/ranks.h>
+#include <string.h>
+#include "fixtures.h"
+#include "tests.h"
+
+enum { B = 2, H = 2, D = 4, E = 3, RANKS = 8, ROOM = B * H * 64 * D };
+/* A case: what may be seen, scores, dropout; and what all ranks together gave. */
+typedef struct scene {
+    const char *where, *score;
+    double dropout;
+    int64_t length, block;
+    bool zigzag, bias, lengths, alibi, sink, keep;
+    eg_dtype dtype;
+    bool plain; /* without .ranks: the whole length in one call */
+    /* out: whole tensors, each rank writes its places */
+    double y[ROOM], lse[ROOM], dq[ROOM], dk[ROOM], dv[ROOM], extra[ROOM];
+    int64_t extras;
+    uint64_t forward[RANKS], backward[RANKS], draws[RANKS]; /* bytes sent */
+    char said[512];
+} scene;
+
+/* The places of this rank, cut out of a whole tensor along an axis. */
+static eg_tensor *mine(eg_tensor *x, int axis, int runs, const eg_span *run)
+{
+    eg_tensor *part[2];
+    for (int k = 0; k < runs; k++) part[k] = eg_slice_axis(x, axis, run[k].from, run[k].to, 1);
+    return eg_copy(runs == 1 ? part[0] : eg_concat_axis_n(axis, 2, part));
+}
+/* Writes x, the places of this rank along axis 1 of b i h e, to where they lie in the whole. */
+static void put(double *to, int64_t length, eg_tensor *x, int runs, const eg_span *run)
+{
+    const double *v = eg_f64(eg_cast(x, EG_F64));
+    const int64_t n = eg_dim(x, 1), inner = eg_size(x) / (B * (n ? n : 1));
+    int64_t at = 0;
+    for (int k = 0; v && k < runs; k++)
+        for (int64_t p = run[k].from; p < run[k].to; p++, at++)
+            for (int64_t b = 0; b < B; b++)
+                memcpy(to + (b * length + p) * inner, v + (b * n + at) * inner,
+                       (size_t)inner * sizeof *v);
+}
+static int ring_body(void *user, const eg_ranks_table *table)
+{
+    scene *s = user;
+    const int64_t n = s->length;
+    eg_ctx *cx = eg_open(.threads = 1, .dtype = s->dtype, .seed = 3);
+    eg_ranks *r = s->plain ? NULL : eg_ranks_open(.cx = cx, .table = table);
+    eg_span run[2] = { { 0, n } };
+    int runs = s->plain ? 1 : eg_attention_places(r, n, s->block, s->zigzag, run);
+    eg_tensor *q = eg_normal(cx, 0, 1, B, n, H, D), *k = eg_normal(cx, 0, 1, B, n, H, D),
+              *v = eg_normal(cx, 0, 1, B, n, H, E), *g = eg_normal(cx, 0, 1, B, n, H, E),
+              *gl = eg_normal(cx, 0, 1, B, n, H), *bias = eg_normal(cx, 0, 1, H, n, n),
+              *slope = eg_normal(cx, 0, 0.1, H), *rel = eg_normal(cx, 0, 1, H, 8),
+              *sink = eg_normal(cx, 0, 1, H), *keep = eg_randint(cx, 0, 3, B, n);
+    int64_t lengths[] = { n / 2 + 1, n };
+    q = mine(q, 1, runs, run), k = mine(k, 1, runs, run), v = mine(v, 1, runs, run);
+    g = mine(g, 1, runs, run), gl = mine(gl, 1, runs, run);
+    eg_attention_args a = { .size = sizeof a,
+                            .spec = "bihd,bjhd,bjhe->bihe",
+                            .q = q,
+                            .k = k,
+                            .v = v,
+                            .where = s->where,
+                            .score = s->score,
+                            .dropout = s->dropout,
+                            .ranks = r,
+                            .block = s->block,
+                            .zigzag = s->zigzag };
+    eg_tensor *xs[8] = { q, k, v }, *d[8], *lse;
+    int count = 3;
+    if (s->score && strstr(s->score, "r[")) a.with[0] = (eg_given){ "r", xs[count++] = rel };
+    if (s->bias) a.bias = (eg_masked){ "hij", xs[count++] = bias };
+    if (s->alibi) a.alibi = (eg_masked){ "h", xs[count++] = slope };
+    if (s->sink) a.sink = (eg_masked){ "h", xs[count++] = sink };
+    if (s->keep) a.keep = (eg_masked){ "bj", keep };
+    if (s->lengths) a.lengths = (eg_masked){ "b", eg_from(cx, lengths, 2) };
+    a.lse = &lse;
+    eg_tensor *y = eg_attention_with(&a);
+    if (r) s->forward[table->rank] = eg_ranks_traffic(r).sent;
+    s->draws[table->rank] = eg_draws(cx);
+    eg_tensor *finite = eg_maximum(lse, eg_full_n(cx, s->dtype, -100, 0, NULL));
+    eg_grad(eg_add(eg_sum(NULL, eg_mul(y, g)), eg_sum(NULL, eg_mul(finite, gl))), NULL, count, xs,
+            d);
+    if (r) s->backward[table->rank] = eg_ranks_traffic(r).sent - s->forward[table->rank];
+    put(s->y, n, y, runs, run), put(s->lse, n, lse, runs, run);
+    put(s->dq, n, d[0], runs, run), put(s->dk, n, d[1], runs, run), put(s->dv, n, d[2], runs, run);
+    /* tensors of the score: the same on every rank, but for the sink, of which each has a part */
+    int64_t at = 0;
+    for (int e = 3; e < count && !(s->sink && e == count - 1); e++) {
+        const double *from = eg_f64(eg_cast(d[e], EG_F64));
+        for (int64_t p = 0; from && p < eg_size(d[e]); p++) s->extra[at++] = from[p];
+    }
+    s->extras = at;
+    const bool bad = eg_error(cx) != NULL;
+    if (bad) snprintf(s->said, sizeof s->said, "%s", eg_error(cx));
+    eg_ranks_close(r);
+    eg_close(cx);
+    return bad;
+}
+static eg_ctx *cx;
+static void open_cx(void) { cx = eg_open(); }
+static void close_cx(void) { eg_close(cx); }
+static void run(scene *s, int ranks)
+{
+    s->said[0] = 0;
+    eg_ranks_simulate(cx, ranks, ring_body, s);
+    ck_assert_msg(!s->said[0], "%s", s->said);
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+}
+static bool same(const scene *a, const scene *b, double tol)
+{
+    const double *x[] = { a->y, a->lse, a->dq, a->dk, a->dv, a->extra },
+                 *y[] = { b->y, b->lse, b->dq, b->dk, b->dv, b->extra };
+    for (int t = 0; t < 6; t++)
+        for (int k = 0; k < ROOM; k++)
+            if (!(x[t][k] == y[t][k] || fabs(x[t][k] - y[t][k]) <= tol)) return false;
+    return true;
+}
+
+GROUP("ring", .setup = open_cx, .teardown = close_cx)
+
+static const scene scenes[] = {
+    { .length = 24, .block = 3 },
+    { .where = "j <= i", .length = 24, .block = 3, .zigzag = true },
+    { .where = "j <= i & j > i - 6", .length = 23, .block = 4 },
+    { .where = "j <= i",
+      .score = "score + r[h, clip(i - j, 0, 7)]",
+      .length = 32,
+      .block = 2,
+      .zigzag = true },
+    { .where = "i % 3 != 0 | j < |j| / 2",
+      .score = "4 * tanh(score / 4)",
+      .length = 20,
+      .block = 2,
+      .bias = true },
+    { .where = "j <= i", .length = 24, .block = 2, .alibi = true, .lengths = true, .zigzag = true },
+    { .length = 16, .block = 1, .sink = true, .keep = true },
+};
+/* Against attention of the whole length, with its gradients, in f64. */
+LOOP_TEST(a_divided_length_is_the_whole_one, 2 * sizeof scenes / sizeof *scenes)
+{
+    static scene whole, parts;
+    whole = parts = scenes[_i / 2];
+    whole.dtype = parts.dtype = EG_F64;
+    whole.plain = true;
+    run(&whole, 1);
+    run(&parts, _i % 2 ? 3 : 4);
+    ck_assert(same(&whole, &parts, 1e-12));
+    ck_assert(!same(&whole, &parts, 0)); /* the sums have another order */
+}
+/* One rank included; dropout too. */
+LOOP_TEST(the_bits_are_those_of_one_rank, 2 * sizeof scenes / sizeof *scenes)
+{
+    static scene one, parts;
+    static const int ranks[] = { 2, 3, 4, 5, 8 };
+    one = scenes[_i / 2];
+    one.dtype = EG_F32, one.dropout = _i % 2 ? 0.25 : 0;
+    parts = one;
+    run(&one, 1);
+    for (size_t p = 0; p < sizeof ranks / sizeof *ranks; p++) {
+        run(&parts, ranks[p]);
+        ck_assert_msg(same(&one, &parts, 0), "%d ranks", ranks[p]);
+        ck_assert_uint_eq(one.draws[0], parts.draws[0]);
+    }
+}
+
+/* A call says 8 bytes when it is bound, before each turn and at its end whether all is well, and 16
+ * of its lengths; the keys and values of a share go P − 1 times. Backward they go again, and dk and
+ * dv of each share come back, with a byte for each block of keys and each run of queries. */
+LOOP_TEST(bytes_are_those_of_the_formula, 3)
+{
+    static scene s;
+    const uint64_t p = 2u << _i, share = 64 / p * B * H * (D + E) * 4, others = p - 1;
+    s = (scene){
+        .where = "j <= i", .length = 64, .block = (int64_t)(32 / p), .zigzag = true, .dtype = EG_F32
+    };
+    run(&s, (int)p);
+    for (uint64_t k = 0; k < p; k++) {
+        ck_assert_uint_eq(s.forward[k], others * (share + 8 * (p + 3) + 16));
+        ck_assert_uint_eq(s.backward[k], others * (2 * share + 8 * (2 * p + 1) + 4));
+    }
+    s.zigzag = false, s.where = NULL;
+    run(&s, (int)p);
+    for (uint64_t k = 0; k < p; k++)
+        ck_assert_uint_eq(s.backward[k], others * (2 * share + 8 * (2 * p + 1) + 2));
+}
+
+/* -- what is refused --------------------------------------------------------------------------- */
+static eg_tensor *twice(eg_tensor *y, eg_tensor *x)
+{
+    eg_tensor *d, *dd;
+    eg_grad(eg_sum(NULL, eg_square(y)), NULL, 1, &x, &d);
+    eg_grad(eg_sum(NULL, eg_square(d)), NULL, 1, &x, &dd);
+    return dd;
+}
+TEST(what_ranks_cannot_do_is_refused)
+{
+    eg_ranks *r = eg_ranks_open(.cx = cx);
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 6, 2, 4), *w;
+#define REFUSED(text, call)                                                            \
+    do {                                                                               \
+        (void)(call);                                                                  \
+        ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), text), "%s", eg_error(cx)); \
+        eg_clear(cx);                                                                  \
+    } while (0)
+#define RING(spec, ...) eg_attention(spec, x, x, x, .ranks = r, .block = 2, __VA_ARGS__)
+    static const char spec[] = "bihd,bjhd,bjhe->bihe";
+    REFUSED(".weights asks for what no rank has whole", RING(spec, .weights = &w));
+    REFUSED(".no_softmax asks for", RING(spec, .no_softmax = true));
+    REFUSED("neither groups, nor 1, nor an ellipsis",
+            RING("...ihd,...jhd,...jhe->...ihe", .scale = 1));
+    REFUSED("one index of the query alone is divided",
+            RING("bihd,bjkd,bjke->bihe", .where = "j <= i"));
+    REFUSED("a sink has no index that is divided", RING(spec, .sink = { "i", eg_ones(cx, 6) }));
+    REFUSED("index 'd'", eg_attention(spec, x, eg_ones(cx, 1, 6, 2, 3), x, .ranks = r));
+    REFUSED("attention over ranks, its gradient has no gradient",
+            twice(RING(spec, .where = "j <= i"), x));
+    eg_ctx *other = eg_open();
+    eg_ranks *elsewhere = eg_ranks_open(.cx = other);
+    REFUSED("belongs to another context", eg_attention(spec, x, x, x, .ranks = elsewhere));
+    eg_ranks_close(elsewhere);
+    eg_close(other);
+    eg_ranks_close(r);
+}
+static int uneven_body(void *user, const eg_ranks_table *table)
+{
+    char(*said)[256] = user;
+    eg_ctx *own = eg_open(.threads = 1);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_tensor *x = eg_normal(own, 0, 1, table->rank ? 5 : 4, 2);
+    eg_attention("id,jd,je->ie", x, x, x, .ranks = r, .block = 2);
+    if (eg_error(own)) snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+TEST(other_places_than_its_own_are_refused_on_every_rank)
+{
+    char said[3][256] = { "" };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, uneven_body, said), 0);
+    for (int k = 0; k < 3; k++) /* 14 places are 7 blocks: 2, 2 and 3 */
+        ck_assert_msg(strstr(said[k], "rank 1 has 5 places of index 'i', but of 14 in all, in "
+                                      "blocks of 2, 4 are its own"),
+                      "%s", said[k]);
+}
