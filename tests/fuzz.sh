@@ -25,7 +25,7 @@ compile() {
     # shellcheck disable=SC2046      # a list of words
     clang -O1 -g -std=c11 -D_GNU_SOURCE -DHAVE_CONFIG_H -I. -I../include -I../lib "$@" \
         "../tests/fuzz/fuzz_$target.c" \
-        .libs/libeingrad.a $(sed -n 's/^BLIS_LIBS = //p' Makefile) $(pkg-config --libs libpng zlib) -lm \
+        .libs/libeingrad.a $(sed -n 's/^BLIS_LIBS = //p' Makefile) $(pkg-config --libs zlib) -lm \
             -lpthread -o "$program"
 }
 

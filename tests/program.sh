@@ -399,8 +399,9 @@ fresh 'directory' --text "$in"
 fresh 'is longer than what is held out of' --text "$in/good.tsv" --context 2000
 fresh 'only a text has one' reverse --context 8
 fresh 'a text is learnt by a decoder' --text "$in/good.tsv" --model encoder
-fresh 'a batch of 8 cannot be divided into 9 micro-batches' reverse --batch 8 --micro-batches 9
-fresh '--micro-batches must be a whole number from 1' reverse --micro-batches 0
+fresh 'train has no option --micro-batches any more: a batch comes in blocks by itself' \
+    reverse --micro-batches 4
+fresh '--block must be a whole number from 1' reverse --block 0
 fresh '--label-smoothing must be a number from 0 to 0.99, not "1"' reverse --label-smoothing 1
 fresh '--early-stop must be a whole number from 1' reverse --early-stop 0
 fresh 'No such file' reverse --best none/x.safetensors
@@ -646,11 +647,11 @@ only best.safetensors killed.safetensors log.json loss.svg whole.safetensors
 # shellcheck disable=SC2086
 {
     runs train --pairs "$in/good.tsv" $tiny --steps 8 --dropout 0.1 --model seq2seq \
-        --micro-batches 3 --out new/both.safetensors
+        --block 3 --out new/both.safetensors
     if ! grep -q 'gradients checked' out || ! grep -q 'cross attention, layer 0, head' out; then
         bad "train --model seq2seq: $(cat out)"; fi
     runs train --pairs "$in/good.tsv" $tiny --steps 4 --dropout 0.1 --model seq2seq \
-        --micro-batches 3 --out new/early.safetensors
+        --block 3 --out new/early.safetensors
 }
 prints '' predict new/both.safetensors a7
 prints '' generate new/both.safetensors --prompt a7 --beam 3

@@ -156,7 +156,7 @@ TRAINER(width)
 TRAINER(batch)
 TRAINER(steps)
 TRAINER(context)
-TRAINER(micro_batches) TRAINER(evaluate) TRAINER(early_stop) static void trainer_schedule(void)
+TRAINER(block) TRAINER(evaluate) TRAINER(early_stop) static void trainer_schedule(void)
 {
     eg_trainer_new(task(), .layers = 1, .d_model = 8, .heads = 2,
                    .schedule = { .decay = EG_LINEAR, .warmup = e, .steps = e });
@@ -227,7 +227,7 @@ static const struct {
                                     ROW(two_layers) ROW(two_width) ROW(trainer_layers) ROW(
                                         trainer_d_model) ROW(trainer_heads) ROW(trainer_width)
                                         ROW(trainer_batch) ROW(trainer_steps) ROW(trainer_context)
-                                            ROW(trainer_micro_batches) ROW(trainer_evaluate)
+                                            ROW(trainer_block) ROW(trainer_evaluate)
                                                 ROW(trainer_early_stop) ROW(trainer_schedule)
                                                     ROW(trainer_seed) ROW(generate_length)
                                                         ROW(generate_top) ROW(generate_beam)

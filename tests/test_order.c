@@ -150,6 +150,21 @@ TEST(lonely_labels_are_summed_first)
     ck_assert_double_eq(cost.work, 10 * 20 * 30 + 10 * 40);
 }
 
+/* abc,bd,c,d->a: of two orders with as many multiply-adds the one without the outer product of c
+ * and what d leaves */
+TEST(a_tie_makes_no_outer_product)
+{
+    enum { A = 1, B = 2, C = 4, D = 8 };
+    const double size[] = { 32, 32, 32, 32 };
+    const eg_labelset op[] = { { { A | B | C } }, { { B | D } }, { { C } }, { { D } } },
+                      out = { { A } };
+    int pairs[3][2];
+    eg_cost cost;
+    ck_assert(eg__order(4, op, &out, size, 0, pairs, &cost));
+    ck_assert_double_eq_tol(cost.work, 32 * 32 * 32 + 2 * 32 * 32, 1e-3);
+    for (int s = 0; s < 3; s++) ck_assert(!(pairs[s][0] == 2 && pairs[s][1] > 3));
+}
+
 /* -- cotangents: every tree is tried ---------------------------------------------------------- */
 /* What is asked of a tree, and the cheapest of all trees that were seen. */
 typedef struct trial {

@@ -273,7 +273,7 @@ TEST(parts_of_a_batch) /* sources of uneven lengths go with their rows */
     eg_trainer *whole = eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 1,
                                        .d_model = 8, .heads = 2, .batch = 9);
     eg_trainer *parts = eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 1,
-                                       .d_model = 8, .heads = 2, .batch = 9, .micro_batches = 4);
+                                       .d_model = 8, .heads = 2, .batch = 9, .block = 3);
     for (int k = 0; k < 5; k++) {
         ck_assert(!eg_trainer_step(whole, &p) && !eg_trainer_step(parts, &q));
         ck_assert_double_eq_tol(p.loss, q.loss, 1e-11);

@@ -47,7 +47,7 @@ static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
         if (eg_picture_save(o->out, x, .rows = rows, .columns = columns, .title = title,
                             .panels = panel, .low = EG_OFF, .high = 1,
                             .row_axis = apart ? "token written" : "token",
-                            .column_axis = "looks at"))
+                            .column_axis = "looks at", .value_axis = "weight"))
             status = say_error(cx, NULL);
         else
             printf("%s: %lld layers of %lld heads, %lld tokens\n", o->out, (long long)layers,

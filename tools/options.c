@@ -70,6 +70,7 @@ static bool take(const option *o, char *text, void *values)
     bool good = true;
     switch (o->kind) {
     case FLAG: *(bool *)at = true; break;
+    case GONE: break; /* find() refuses it */
     case MAYBE: *(const char **)at = text; break;
     case TEXT:
     case INPUT:
@@ -118,7 +119,7 @@ static const option *options_now;
 static const char *option_name(int k)
 {
     for (const option *o = options_now; o && (o->name || o->letter); o++)
-        if (o->name && k-- == 0) return o->name;
+        if (o->name && o->kind != GONE && k-- == 0) return o->name;
     return NULL;
 }
 
@@ -132,7 +133,9 @@ static const option *find(const command *c, const char *word, char **value)
         if (word[1] == '-' && n && strncmp(word + 2, o->name, n) == 0 &&
             (!word[2 + n] || word[2 + n] == '=')) {
             if (word[2 + n]) *value = (char *)word + 3 + n;
-            return o;
+            if (o->kind != GONE) return o;
+            say("%s has no option --%s any more: %s", c->name, o->name, o->help);
+            return NULL;
         }
         if (word[1] != '-' && o->letter == word[1]) {
             if (word[2]) *value = (char *)word + 2;
@@ -244,11 +247,12 @@ void print_help(FILE *file, const command *c)
     if (c->more) fprintf(file, "\n%s", c->more);
     int width = 0;
     for (const option *o = c->options; o && (o->name || o->letter); o++) {
-        int n = left_side(o, text, sizeof text);
+        int n = o->kind == GONE ? 0 : left_side(o, text, sizeof text);
         width = n > width ? n : width;
     }
     if (width) fputs("\noptions:\n", file);
     for (const option *o = c->options; o && (o->name || o->letter); o++) {
+        if (o->kind == GONE) continue;
         left_side(o, text, sizeof text);
         fprintf(file, "%-*s   %s\n", width, text, o->help);
     }

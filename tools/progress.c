@@ -86,7 +86,7 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
         { "seed", (double)o->seed },
         { "goal", o->goal },
         { "context", (double)o->context },
-        { "micro_batches", (double)o->micro_batches },
+        { "block", (double)o->block },
         { "label_smoothing", o->smoothing },
         { "early_stop", (double)o->early_stop },
         { "parameters", (double)eg_params_size(eg_trainer_params(t)) },
@@ -339,10 +339,12 @@ bool progress_curve(const progress *g, eg_trainer *t)
         x[k] = g->point[3 * k], y[k] = g->point[3 * k + 1] / unit;
         if (!isnan(g->point[3 * k + 2])) u[looks] = x[k], v[looks++] = g->point[3 * k + 2] / unit;
     }
-    const eg_curve curves[] = { { "training", n, x, y }, { "unseen", looks, u, v } };
+    const eg_curve curves[] = { { .name = "training", .count = n, .x = x, .y = y },
+                                { .name = "unseen", .count = looks, .x = u, .y = v } };
     int bad = eg_curves_save(g->curve, cx, looks ? 2 : 1, curves,
                              .title = eg_data_name(eg_trainer_data(t)), .x_name = "step",
-                             .y_name = g->text ? "bits a character" : "loss", .logarithmic = true);
+                             .y_name = g->text ? "loss (bits a character)" : "loss (nats)",
+                             .logarithmic = true);
     free(column);
     if (bad) say_error(cx, NULL);
     return !bad;

@@ -13,6 +13,7 @@ typedef enum option_kind {
     OUTPUT,  /* const char *, a file that is written              */
     OUTPUTS, /* list of files that are written                    */
     MAYBE,   /* const char *, "" where no value follows           */
+    GONE,    /* there is none any more: help says what there is  */
     WHOLE,   /* int64_t                                           */
     REAL,    /* double                                            */
     CHOICE   /* const char *, one of the words of `argument`      */

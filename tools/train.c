@@ -61,10 +61,14 @@ static const option options[] = {
       true },
     { 0, "batch", WHOLE, "N", "sequences in a step (default 64; of a text 32)", MODEL(batch), 1,
       65536, true },
-    { 0, "micro-batches", WHOLE, "N",
-      "parts of a batch, one after the other: less memory, the same numbers to rounding (default "
-      "1)",
-      MODEL(micro_batches), 1, 65536, true },
+    { 0, "block", WHOLE, "N",
+      "sequences that a thread computes at once: fewer, less memory (default: by the sizes of "
+      "model "
+      "and batch)",
+      MODEL(block), 1, 65536, true },
+    { 0, "micro-batches", GONE, NULL,
+      "a batch comes in blocks by itself, on all threads; --block N sets their sequences", 0, 0, 0,
+      false },
     { 0, "steps", WHOLE, "N", "steps at most (default: the task's; pairs: 3000; text: 1500)",
       MODEL(steps), 1, 1e9, false },
     { 0, "goal", REAL, "X",
@@ -250,6 +254,11 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
             (long long)eg_trainer_now(t).step);
         return NULL;
     }
+    eg_safetensors *file = eg_safetensors_open(cx, path);
+    if (file && !eg_safetensors_metadata(file, "block"))
+        printf("%s is from before batches came in blocks: it goes on in blocks of %lld\n", path,
+               (long long)has.model.block);
+    eg_safetensors_close(file);
     return t;
 }
 

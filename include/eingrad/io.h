@@ -14,8 +14,9 @@
 extern "C" {
 #endif
 
-EG_API const char *eg_io_info(
-    void); /* the libraries that read and write: "libpng 1.6.39, zlib 1.2.13" */
+/* The libraries that read, write and draw: "zlib 1.2.13, cairo 1.16.0, fontconfig 2.14.1, FriBidi
+ * 1.0.8"; "no cairo" where pictures are SVG alone. */
+EG_API const char *eg_io_info(void);
 /* Returns the length, 1 to 4 bytes, of the UTF-8 character (RFC 3629: no surrogates, no overlong
  * forms) that the `count` bytes at s begin with; 0 if they begin with none. *code, unless code is
  * NULL, receives the code point. */
@@ -166,34 +167,45 @@ EG_API const eg_json *eg_json_find(const eg_json *, const char *key);
  * Values beyond the ends of the scale have its end's colour; NaN is grey ('?' without colour). */
 typedef struct eg_heatmap_args {
     size_t size;
-    eg_tensor *x;                       /* (rows, columns) or (heads, rows, columns), any dtype */
+    eg_tensor *x; /* (rows, columns) or (heads, rows, columns), any dtype */
+    /* of the same sizes: each map becomes three, x, against and the difference against − x, which
+     * has a scale of its own, even on both sides of 0; NULL: none */
+    eg_tensor *against;
+    const char *name, *against_name;    /* of the two: "x", "against" */
     const char *const *rows;            /* one UTF-8 token for each row; NULL: their numbers */
     const char *const *columns;         /* the same for the columns */
     const char *row_axis, *column_axis; /* names of the axes; NULL: none */
+    const char *value_axis;             /* name and unit of the scale; NULL: none */
     const char *title;                  /* NULL: none */
-    const char *const *panels;          /* a title for each; NULL: "head 0", "head 1" … */
+    const char *const *panels;          /* a title for each head; NULL: "head 0", "head 1" … */
     double low, high;                   /* ends of the scale: 0, or the smallest entry if it is
                                          * below 0; the largest entry */
-    bool colour;                        /* terminal: 24-bit colours, not the shades " .:-=+*#%@" */
+    bool colour;                        /* terminal: 24-bit colours, not the shades " .:-=+*#%@";
+                                         * a difference in ninths of its scale, "+3" */
     int width;                          /* terminal: columns for panels side by side: 80 */
 } eg_heatmap_args;
 EG_API int eg_heatmap_print_with(FILE *, const eg_heatmap_args *); /* as text */
-/* As a picture, PNG or SVG by the end of its name. */
+/* As a picture, PNG or SVG by the end of its name. SVG leaves the choice of fonts to whoever shows
+ * it. PNG has two pixels a point of the SVG (one, if it is very large) and is drawn in the fonts of
+ * this machine by cairo, fontconfig and FriBidi, which are loaded then; refused where they are
+ * missing. */
 EG_API int eg_picture_save_with(const char *path, const eg_heatmap_args *);
 
 /* -- curves: y over x as lines, .png or .svg; a y that is not finite is a gap ----------------- */
 typedef struct eg_curve {
-    const char *name;
-    int64_t count; /* points */
+    const char *name; /* in the legend; NULL or "": not there */
+    int64_t count;    /* points */
     const double *x, *y;
+    int colour; /* 1 … 8; 0: its place in the list, from the ninth on with dashes */
+    int dash;   /* 0: a whole line; 1 … 3: kinds of dashes */
 } eg_curve;
 typedef struct eg_curves_args {
     size_t size;
     eg_ctx *cx;
-    int count; /* of curves: 1 … 8 */
+    int count; /* of curves: 1 … 32 */
     const eg_curve *curve;
     const char *title;           /* NULL: none */
-    const char *x_name, *y_name; /* of the axes; NULL: none */
+    const char *x_name, *y_name; /* names and units of the axes; NULL: none */
     bool logarithmic;            /* the scale of y; values of 0 and below are gaps */
 } eg_curves_args;
 EG_API int eg_curves_save_with(const char *path, const eg_curves_args *);

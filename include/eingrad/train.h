@@ -212,36 +212,39 @@ typedef struct eg_trainer eg_trainer;
 typedef struct eg_trainer_args {
     size_t size;
     eg_data *data;
-    const char *model;     /* "encoder" (input and output of one length), "decoder", "seq2seq" (an
-                            * encoder, and a decoder that attends to it, `layers` each); what the
-                            * data ask for */
-    int64_t layers;        /* 2; of a text 3 */
-    int64_t d_model;       /* 64; of a text 128 */
-    int64_t heads;         /* divides d_model: 4 */
-    int64_t width;         /* of the feed-forward part: 4 d_model */
-    int64_t context;       /* a text only: symbols that the model sees at once; 64, or less where
-                            * the held-out part is shorter */
-    double dropout;        /* probability, in [0, 1]: 0 */
-    double smoothing;      /* label smoothing ε in [0, 1): 0 */
-    int64_t steps;         /* the task's; pairs 3000, a text 1500 */
-    int64_t batch;         /* sequences in a step: 64; of a text 32 */
-    int64_t micro_batches; /* parts of a batch whose gradients are summed: 1. More: the memory of a
-                            * part, the batch's numbers to rounding; dropout draws other masks */
-    double lr;             /* the task's; pairs 1e-3, a text 2e-3 */
-    double clip_norm;      /* limit of the gradient's norm; 0: none */
-    eg_schedule schedule;  /* the task's warm-up, then cosine to 1/20 at `steps`;
-                            * { .decay = EG_CONSTANT, .warmup = 1 }: none. Of one that is given:
-                            * linear, cosine and wsd without .steps end at `steps`, after the task's
-                            * warm-up unless there is one; noam has the task's warm-up, d_model and
-                            * an lr by which its largest rate is the task's */
-    uint64_t seed;         /* of first values, dropout and examples: 0; restarts the context's
-                            * random numbers */
-    double goal;           /* eg_trainer_run stops at this share of exact test sequences: 0.99; of a
-                            * text, and EG_OFF: runs all steps */
-    int64_t evaluate;      /* steps between evaluations on the test set; 0: see eg_trainer_run (a
-                            * text: 250; with early_stop: 100) */
-    int64_t early_stop;    /* stop after so many evaluations without a smaller held-out loss; 0:
-                            * never */
+    const char *model;    /* "encoder" (input and output of one length), "decoder", "seq2seq" (an
+                           * encoder, and a decoder that attends to it, `layers` each); what the
+                           * data ask for */
+    int64_t layers;       /* 2; of a text 3 */
+    int64_t d_model;      /* 64; of a text 128 */
+    int64_t heads;        /* divides d_model: 4 */
+    int64_t width;        /* of the feed-forward part: 4 d_model */
+    int64_t context;      /* a text only: symbols that the model sees at once; 64, or less where
+                           * the held-out part is shorter */
+    double dropout;       /* probability, in [0, 1]: 0 */
+    double smoothing;     /* label smoothing ε in [0, 1): 0 */
+    int64_t steps;        /* the task's; pairs 3000, a text 1500 */
+    int64_t batch;        /* sequences in a step: 64; of a text 32 */
+    int64_t block;        /* sequences of a block (eg_step_over): a step takes the memory of one a
+                           * thread; by the sizes of model and batch, so that activations stay in
+                           * a cache of 1 MB where that moves fewer bytes, at most a quarter of the
+                           * batch; bits depend on it */
+    int64_t leaves;       /* of a step (eg_step_over): 16 */
+    double lr;            /* the task's; pairs 1e-3, a text 2e-3 */
+    double clip_norm;     /* limit of the gradient's norm; 0: none */
+    eg_schedule schedule; /* the task's warm-up, then cosine to 1/20 at `steps`;
+                           * { .decay = EG_CONSTANT, .warmup = 1 }: none. Of one that is given:
+                           * linear, cosine and wsd without .steps end at `steps`, after the task's
+                           * warm-up unless there is one; noam has the task's warm-up, d_model and
+                           * an lr by which its largest rate is the task's */
+    uint64_t seed;        /* of first values, dropout and examples: 0; restarts the context's
+                           * random numbers */
+    double goal;          /* eg_trainer_run stops at this share of exact test sequences: 0.99; of a
+                           * text, and EG_OFF: runs all steps */
+    int64_t evaluate;     /* steps between evaluations on the test set; 0: see eg_trainer_run (a
+                           * text: 250; with early_stop: 100) */
+    int64_t early_stop;   /* stop after so many evaluations without a smaller held-out loss; 0:
+                           * never */
 } eg_trainer_args;
 typedef struct eg_progress {
     int64_t step, steps;  /* done, planned */

@@ -20,6 +20,7 @@
 #include <math.h>
 #include <string.h>
 
+#define SHADE 0x1p-36
 enum { WORDS = EG_LABEL_MAX / 64, NEAR = 8 };
 typedef eg_labelset set;
 
@@ -49,7 +50,8 @@ enum { UP, DOWN, BOTH, MODES };
 typedef struct problem {
     int words; /* of a set that are in use */
     const double *size;
-    double limit;    /* elements that a value or cotangent may have, but the last; 0: any */
+    double limit; /* elements that a value or cotangent may have, but the last; 0: any */
+    double shade; /* part by which products that sum nothing count more; 0: as many as there are */
     uint64_t wanted; /* the operands whose cotangents are wanted; 0: the value is */
     int kept;
     const uint64_t *keep; /* the sets of operands whose value is there already */
@@ -101,10 +103,13 @@ typedef struct tree {
     part node[2 * EG_EINSUM_MAX];
     int mode[2 * EG_EINSUM_MAX]; /* what is made of it; −1: nothing */
 } tree;
-static double product(const problem *p, const part *x, const part *y)
+/* The multiply-adds of a product that leaves `left` elements. Where nothing is summed it counts a
+ * shade more, so that of orders with equally many those come first that make no outer product. */
+static double product(const problem *p, const part *x, const part *y, double left)
 {
     const set all = either(&x->has, &y->has, p->words);
-    return volume(&all, p->size, p->words);
+    const double v = volume(&all, p->size, p->words);
+    return v > left ? v : v * (1 + p->shade);
 }
 /* Counts the costs of all nodes anew, and what is made of each; returns the whole cost. */
 static double settle(const problem *p, tree *tr)
@@ -114,7 +119,7 @@ static double settle(const problem *p, tree *tr)
         part *const s = &tr->node[k], *x = &tr->node[tr->child[k][0]],
                     *y = &tr->node[tr->child[k][1]];
         s->operands = x->operands | y->operands;
-        combine(p, x, y, product(p, x, y), s->cost);
+        combine(p, x, y, product(p, x, y, s->volume), s->cost);
         if (order_kept(p, s->operands)) given_value(s->cost);
         tr->mode[k] = -1;
     }
@@ -171,7 +176,7 @@ static double exact(const problem *p, int n, const part *const *leaf, const set 
             double cost[MODES], least = x->volume > y->volume ? x->volume : y->volume;
             if (least < me->volume) least = me->volume;
             if (!p->wanted && !(x->cost[UP] + y->cost[UP] + least < me->cost[UP])) continue;
-            combine(p, x, y, product(p, x, y), cost);
+            combine(p, x, y, product(p, x, y, me->volume), cost);
             for (int m = 0; m < MODES; m++)
                 if (cost[m] < me->cost[m]) {
                     me->cost[m] = cost[m];
@@ -364,7 +369,7 @@ static double whole(const problem *p, tree *tr, const set *out, table *t)
 bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size,
                double limit, int (*pairs)[2], eg_cost *cost)
 {
-    problem p = { .size = size, .limit = limit };
+    problem p = { .size = size, .limit = limit, .shade = SHADE };
     if (cost) *cost = (eg_cost){ 0, 0 };
     if (n < 2 || n > EG_EINSUM_MAX) return n == 1;
     if (n == 2 && !cost) {
@@ -393,7 +398,8 @@ bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const doub
     order_emit(&best, 2 * n - 2, &next, pairs);
     for (int k = n; cost && k < 2 * n - 2; k++)
         if (best.node[k].volume > cost->largest) cost->largest = best.node[k].volume;
-    if (cost) cost->work = least;
+    p.shade = 0;
+    if (cost) cost->work = settle(&p, &best);
     return true;
 }
 
@@ -420,7 +426,9 @@ double eg__order_cotangents(int n, const eg_labelset *ops, const eg_labelset *ou
                             const double *size, double limit, uint64_t wanted, int kept,
                             const uint64_t *keep, int (*pairs)[2])
 {
-    problem p = { .size = size, .limit = limit, .wanted = wanted, .kept = kept, .keep = keep };
+    problem p = {
+        .size = size, .limit = limit, .shade = SHADE, .wanted = wanted, .kept = kept, .keep = keep
+    };
     tree given, tr;
     order_leaves(&p, &given, n, ops, out);
     order_given(&p, &given, out, (const int(*)[2])pairs);
@@ -428,8 +436,9 @@ double eg__order_cotangents(int n, const eg_labelset *ops, const eg_labelset *ou
     tr = given;
     const double had = settle(&p, &given),
                  found = n <= EG_ORDER_EXACT ? whole(&p, &tr, out, t) : improved(&p, &tr, t);
-    if (!(found < had * (1 - 1e-12))) return had;
+    p.shade = 0;
+    if (!(found < had * (1 - 1e-12))) return settle(&p, &given);
     int next = n;
     order_emit(&tr, 2 * n - 2, &next, pairs);
-    return found;
+    return settle(&p, &tr);
 }

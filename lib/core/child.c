@@ -117,3 +117,9 @@ void eg__children_usage(const eg_ctx *parent, eg_usage *u)
         u->nodes += c.nodes;
     }
 }
+void eg__children_reset(eg_ctx *parent)
+{
+    struct eg__family *f = parent->family;
+    for (int k = 0; f && k < f->children; k++)
+        if (f->child[k]) f->child[k]->use.used_peak = f->child[k]->use.used;
+}

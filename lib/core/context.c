@@ -643,7 +643,9 @@ eg_usage eg_stats(const eg_ctx *cx)
 }
 void eg_stats_reset(eg_ctx *cx)
 {
-    if (cx) cx->use.used_peak = cx->use.used;
+    if (!(cx = eg__here(cx))) return;
+    cx->use.used_peak = cx->use.used;
+    if (!cx->parent) eg__children_reset(cx);
 }
 const char *eg_version(void) { return EG_VERSION; }
 

@@ -93,6 +93,7 @@ void eg__family_unlock(eg_ctx *child);
 void eg__children_close(eg_ctx *parent);
 /* What the children have of the counters that eg_stats gives, to be added to the parent's. */
 void eg__children_usage(const eg_ctx *parent, eg_usage *);
+void eg__children_reset(eg_ctx *parent); /* their used_peak starts again from now */
 /* The tensors of the parent that a child has read (tensor/borrow.c): a hash table. */
 typedef struct eg__loan {
     const eg_tensor *of;

@@ -4,16 +4,20 @@
 #include <string.h>
 
 enum {
-    LEFT = 110,
+    LEFT = 120,
     RIGHT = 30,
-    TOP = 60,
+    TOP = 56,
     BOTTOM = 70,
-    WIDE = 800,
-    HIGH = 420,
+    WIDE = 720,
+    HIGH = 430,
     TICKS = 8,
-    CURVES = 8,
+    CURVES = 32,
     WORD = 60,
-    TICK = 6
+    LEGEND = 40,
+    SAMPLE = 34, /* points of a line in the legend */
+    ENTRY = 22,
+    TICK = 6,
+    PEN = 512
 };
 
 typedef struct axis {
@@ -42,27 +46,58 @@ static void widen(axis *a, double v)
     }
 }
 
-/* Colours of the scale, neighbouring curves far apart. */
-static int curve_colour(int curve) { return (curve * 157 + 30) % (EG_LEVELS - 30); }
+/* -- the pen: points of a curve become lines. Of the points that share a column of the picture four
+ * are drawn, the first, lowest, highest and last, so that a curve of millions is as small. */
+typedef struct pen {
+    eg__canvas *c;
+    int colour, dash;
+    int count, here; /* points of the line; points in the present column */
+    eg__point line[PEN], first, low, high, last;
+} pen;
 
-/* A line from (x0, y0) to (x1, y1), x0 ≤ x1: one vertical stroke for each column of points, so that
- * steep lines have no gaps. */
-static void curve_line(eg__canvas *c, int x0, int y0, int x1, int y1, int shade)
+static void pen_put(pen *p, eg__point to)
 {
-    for (int x = x0; x <= x1; x++) {
-        double from = x1 > x0 ? (x - 0.5 - x0) / (x1 - x0) : 0,
-               to = x1 > x0 ? (x + 0.5 - x0) / (x1 - x0) : 1;
-        int a = y0 + (int)lround((from < 0 ? 0 : from) * (y1 - y0)),
-            b = y0 + (int)lround((to > 1 ? 1 : to) * (y1 - y0));
-        c->rectangle(c, x, a < b ? a : b, 2, (a < b ? b - a : a - b) + 2, shade);
+    if (p->count == PEN) {
+        p->c->line(p->c, PEN, p->line, p->colour, p->dash);
+        p->line[0] = p->line[PEN - 1], p->count = 1;
     }
+    p->line[p->count++] = to;
 }
 
-static void curve_word(eg__canvas *c, int x, int y, int direction, const char *text)
+/* Ends the column. */
+static void pen_column(pen *p)
+{
+    if (p->here > 0) pen_put(p, p->first);
+    if (p->here > 2) pen_put(p, p->low), pen_put(p, p->high);
+    if (p->here > 1) pen_put(p, p->last);
+    p->here = 0;
+}
+
+static void pen_move(pen *p, eg__point to)
+{
+    if (p->here && lround(to.x) != lround(p->first.x)) pen_column(p);
+    if (!p->here++) p->first = p->low = p->high = to;
+    p->low = to.y < p->low.y ? to : p->low;
+    p->high = to.y > p->high.y ? to : p->high;
+    p->last = to;
+}
+
+static void pen_lift(pen *p)
+{
+    pen_column(p);
+    if (p->count == 1) /* a point between gaps */
+        p->c->rectangle(p->c, (int)lround(p->line->x) - 2, (int)lround(p->line->y) - 2, 4, 4,
+                        p->colour);
+    if (p->count > 1) p->c->line(p->c, p->count, p->line, p->colour, p->dash);
+    p->count = 0;
+}
+
+/* -- the picture ------------------------------------------------------------------------------ */
+static void curve_word(eg__canvas *c, int x, int y, eg__anchor anchor, const char *text)
 {
     eg__label label;
     eg__text_label(&label, text ? text : "", WORD);
-    c->text(c, x, y, direction, &label);
+    c->text(c, x, y, anchor, &label);
 }
 
 /* Lines and numbers at round values of y, ticks and numbers at those of x, and the two axes. */
@@ -72,51 +107,96 @@ static void grid(const plot *p, eg__canvas *c)
     double at[EG_TICKS_MOST];
     for (int k = 0, n = eg__ticks(p->y.low, p->y.high, p->y.logarithmic, TICKS, at); k < n; k++) {
         int y = TOP + HIGH - (int)lround(on(&p->y, at[k]) * HIGH);
-        c->rectangle(c, LEFT, y, WIDE, 1, EG_GREY);
+        c->rectangle(c, LEFT, y, WIDE, 1, EG_PALE);
         snprintf(text, sizeof text, "%.6g", at[k]);
-        curve_word(c, LEFT - TICK, y - EG_HEIGHT / 2, EG_FROM_RIGHT, text);
+        curve_word(c, LEFT - TICK - 2, y - EG_HEIGHT / 2, EG_FROM_RIGHT, text);
     }
     for (int k = 0, n = eg__ticks(p->x.low, p->x.high, p->x.logarithmic, TICKS, at); k < n; k++) {
         int x = LEFT + (int)lround(on(&p->x, at[k]) * WIDE);
         c->rectangle(c, x, TOP + HIGH, 1, TICK, EG_INK);
         snprintf(text, sizeof text, "%.6g", at[k]);
-        curve_word(c, x + (int)strlen(text) * EG_ADVANCE / 2, TOP + HIGH + TICK + 4, EG_FROM_RIGHT,
-                   text);
+        curve_word(c, x, TOP + HIGH + TICK + 4, EG_CENTRED, text);
     }
     c->rectangle(c, LEFT, TOP, 1, HIGH, EG_INK);
     c->rectangle(c, LEFT, TOP + HIGH, WIDE, 1, EG_INK);
 }
 
-/* The grid, titles, each curve as strokes from point to point, and the legend. */
+static pen pen_of(eg__canvas *c, const eg_curve *one, int k)
+{
+    return (pen){ .c = c,
+                  .colour = EG_CURVE + (one->colour ? one->colour - 1 : k % EG_CURVE_COLOURS),
+                  .dash = one->colour || one->dash ? one->dash : k / EG_CURVE_COLOURS % EG_DASHES };
+}
+
+/* The grid, titles, each curve, and the legend at the right. */
 static void curve_draw(eg__canvas *c, const void *picture)
 {
     const plot *p = picture;
+    int entries = 0;
     grid(p, c);
-    curve_word(c, LEFT, 14, EG_FROM_LEFT, p->o->title);
-    curve_word(c, LEFT + WIDE, TOP + HIGH + 40, EG_FROM_RIGHT, p->o->x_name);
-    /* above the axis and its highest tick */
-    curve_word(c, 4, TOP - EG_HEIGHT - EG_HEIGHT / 2 - 4, EG_FROM_LEFT, p->o->y_name);
+    curve_word(c, LEFT, 20, EG_FROM_LEFT, p->o->title);
+    curve_word(c, LEFT + WIDE / 2, TOP + HIGH + 42, EG_CENTRED, p->o->x_name);
+    curve_word(c, 16, TOP + HIGH / 2, EG_UPWARD_CENTRED, p->o->y_name);
     for (int k = 0; k < p->o->count; k++) {
         const eg_curve *one = &p->o->curve[k];
-        int before_x = 0, before_y = 0;
-        bool before = false;
+        pen line = pen_of(c, one, k), sample = line;
         for (int64_t i = 0; i < one->count; i++) {
             double u = on(&p->x, one->x[i]), v = on(&p->y, one->y[i]);
-            if (isnan(u) || isnan(v)) {
-                before = false;
-                continue;
-            }
-            int x = LEFT + (int)lround(u * WIDE), y = TOP + HIGH - (int)lround(v * HIGH);
-            if (before && x < before_x)
-                curve_line(c, x, y, before_x, before_y, curve_colour(k));
+            if (isnan(u) || isnan(v))
+                pen_lift(&line);
             else
-                curve_line(c, before ? before_x : x, before ? before_y : y, x, y, curve_colour(k));
-            before = true, before_x = x, before_y = y;
+                pen_move(&line, (eg__point){ LEFT + u * WIDE, TOP + HIGH - v * HIGH });
         }
-        c->rectangle(c, LEFT + WIDE - 280, TOP + 10 + k * (EG_HEIGHT + 8), 30, EG_HEIGHT,
-                     curve_colour(k));
-        curve_word(c, LEFT + WIDE - 240, TOP + 10 + k * (EG_HEIGHT + 8), EG_FROM_LEFT, one->name);
+        pen_lift(&line);
+        if (!one->name || !*one->name) continue;
+        const int x = LEFT + WIDE + RIGHT, y = TOP + entries++ * ENTRY;
+        pen_move(&sample, (eg__point){ x, y + EG_HEIGHT / 2.0 });
+        pen_move(&sample, (eg__point){ x + SAMPLE, y + EG_HEIGHT / 2.0 });
+        pen_lift(&sample);
+        eg__label label;
+        eg__text_label(&label, one->name, LEGEND);
+        c->text(c, x + SAMPLE + 8, y, EG_FROM_LEFT, &label);
     }
+}
+
+/* Room for the axes, and beside them for the legend. */
+static eg__canvas curve_canvas(const eg_curves_args *o)
+{
+    int widest = 0, entries = 0;
+    for (int k = 0; k < o->count; k++) {
+        eg__label label;
+        if (!o->curve[k].name || !*o->curve[k].name) continue;
+        eg__text_label(&label, o->curve[k].name, LEGEND);
+        widest = label.width > widest ? label.width : widest;
+        entries++;
+    }
+    const int legend = entries ? SAMPLE + 8 + widest * EG_ADVANCE + RIGHT : 0,
+              high = entries * ENTRY > HIGH ? entries * ENTRY : HIGH;
+    return (eg__canvas){ .width = LEFT + WIDE + RIGHT + legend, .height = TOP + high + BOTTOM };
+}
+
+static bool curve_refuse(eg_ctx *cx, const char *sentence, int a, int b)
+{
+    eg_fail_as(cx, EG_ERROR_MISUSE, sentence, a, b);
+    return false;
+}
+
+/* True if the options can be drawn; else records why not. */
+static bool curve_check(const eg_curves_args *o)
+{
+    if (o->count < 1 || o->count > CURVES || !o->curve)
+        return curve_refuse(o->cx, "curves: from 1 to %d curves fit in one picture, not %d", CURVES,
+                            o->curve ? o->count : 0);
+    for (int k = 0; k < o->count; k++) {
+        const eg_curve *one = &o->curve[k];
+        if (one->colour < 0 || one->colour > EG_CURVE_COLOURS)
+            return curve_refuse(o->cx, "curves: curve %d has .colour %d, not one of 0 to 8", k,
+                                one->colour);
+        if (one->dash < 0 || one->dash >= EG_DASHES)
+            return curve_refuse(o->cx, "curves: curve %d has .dash %d, not one of 0 to 3", k,
+                                one->dash);
+    }
+    return true;
 }
 
 /* The scales reach over all points that can be drawn. */
@@ -124,13 +204,8 @@ int eg_curves_save_with(const char *path, const eg_curves_args *given)
 {
     eg_curves_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
-    if (!o.cx || eg_error(o.cx)) return -1;
+    if (!o.cx || eg_error(o.cx) || !curve_check(&o)) return -1;
     plot p = { &o, { INFINITY, -INFINITY, false }, { INFINITY, -INFINITY, o.logarithmic } };
-    if (o.count < 1 || o.count > CURVES || !o.curve) {
-        eg_fail_as(o.cx, EG_ERROR_MISUSE, "curves: from 1 to %d curves fit in one picture, not %d",
-                   CURVES, o.curve ? o.count : 0);
-        return -1;
-    }
     for (int k = 0; k < o.count; k++)
         for (int64_t i = 0; i < o.curve[k].count; i++)
             if (!isnan(on(&(axis){ 1, 2, o.logarithmic }, o.curve[k].y[i]))) {
@@ -141,6 +216,6 @@ int eg_curves_save_with(const char *path, const eg_curves_args *given)
         eg_fail_as(o.cx, EG_ERROR_MISUSE, "curves: there is no point to draw");
         return -1;
     }
-    eg__canvas canvas = { .width = LEFT + WIDE + RIGHT, .height = TOP + HIGH + BOTTOM };
+    eg__canvas canvas = curve_canvas(&o);
     return eg__picture_write(o.cx, path, &canvas, curve_draw, &p);
 }

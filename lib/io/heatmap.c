@@ -12,19 +12,22 @@ static bool heatmap_refuse(eg_ctx *cx, const char *who, const char *what, const 
     return false;
 }
 
-/* Checks the tensor, copies it to f64 in a scope of its own, and finds the ends of the scale.
- * False after recording why. */
-bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char *who)
+/* The values of a tensor as f64, in the open scope; *least and *most widen over the finite ones. */
+static const double *heatmap_values(eg_tensor *x, double *least, double *most)
 {
-    *map = (eg__heatmap){ .rows = 0 };
-    eg_options(&map->o, sizeof map->o, given);
-    eg_tensor *x = map->o.x;
-    eg_ctx *cx = map->cx = eg_context(x);
-    int rank = eg_rank(x);
-    if (!eg_ok(x))
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "%s: operand 1 has no values: it failed, or its scope was popped", who);
-    if (!eg_ok(x) || eg_error(cx)) return false;
+    const double *value = eg_f64(eg_cast(x, EG_F64));
+    for (int64_t k = 0, n = value ? eg_size(x) : 0; k < n; k++)
+        if (isfinite(value[k])) {
+            *least = fmin(*least, value[k]);
+            *most = fmax(*most, value[k]);
+        }
+    return value;
+}
+
+/* True if x can be shown; else records why not. */
+static bool heatmap_fits(eg_ctx *cx, const char *who, const eg_tensor *x)
+{
+    const int rank = eg_rank(x);
     if (rank != 2 && rank != 3)
         return heatmap_refuse(cx, who, "a heat map is (rows, columns) or (heads, rows, columns)",
                               x);
@@ -32,35 +35,94 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
         if (eg_dim(x, k) > 4096)
             return heatmap_refuse(cx, who, "a heat map has at most 4096 rows, columns and heads",
                                   x);
-    map->panels = rank == 3 ? (int)eg_dim(x, 0) : 1, map->rows = (int)eg_dim(x, -2),
-    map->columns = (int)eg_dim(x, -1);
-    int64_t n = eg_size(x);
-    if (n == 0) return heatmap_refuse(cx, who, "there is nothing to show", x);
-    if (n > 1 << 26) return heatmap_refuse(cx, who, "a heat map has at most 67108864 entries", x);
+    if (eg_size(x) == 0) return heatmap_refuse(cx, who, "there is nothing to show", x);
+    return eg_size(x) <= 1 << 26 ||
+           heatmap_refuse(cx, who, "a heat map has at most 67108864 entries", x);
+}
+
+/* True if `against` can be compared with x; else records why not. */
+static bool heatmap_matches(eg_ctx *cx, const char *who, const eg_tensor *x,
+                            const eg_tensor *against)
+{
+    char a[EG_RANK_MAX * 22], b[EG_RANK_MAX * 22];
+    if (eg_context(against) != cx || !eg_ok(against)) {
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: .against has no values: it failed, its scope was popped, or it is of "
+                   "another context",
+                   who);
+        return false;
+    }
+    bool same = eg_rank(x) == eg_rank(against);
+    for (int k = 0; same && k < eg_rank(x); k++) same = eg_dim(x, k) == eg_dim(against, k);
+    if (!same)
+        eg_fail_as(cx, EG_ERROR_SHAPE, "%s: .against is %s, but operand 1 is %s", who,
+                   eg__encoding_dims(eg_rank(against), eg_dims(against), a, sizeof a),
+                   eg__encoding_dims(eg_rank(x), eg_dims(x), b, sizeof b));
+    return same;
+}
+
+/* The end of the differences' scale: the largest one, rounded up to 1, 2 or 5 times a power of ten;
+ * where all are 0, the length of the other scale. */
+static double heatmap_most(const eg__heatmap *map, int64_t n)
+{
+    double most = 0;
+    for (int64_t k = 0; k < n; k++) {
+        const double d = fabs(map->against[k] - map->value[k]);
+        if (isfinite(d)) most = fmax(most, d);
+    }
+    if (!(most > 0)) return map->high - map->low;
+    const double power = pow(10, floor(log10(most)));
+    return power * (most <= power ? 1 : most <= 2 * power ? 2 : most <= 5 * power ? 5 : 10);
+}
+
+/* Checks the tensors, copies them to f64 in a scope of their own, and finds the ends of the scales.
+ * False after recording why. */
+bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char *who)
+{
+    *map = (eg__heatmap){ .rows = 0 };
+    eg_options(&map->o, sizeof map->o, given);
+    eg_tensor *x = map->o.x, *against = map->o.against;
+    eg_ctx *cx = map->cx = eg_context(x);
+    if (!eg_ok(x))
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: operand 1 has no values: it failed, or its scope was popped", who);
+    if (!eg_ok(x) || eg_error(cx) || !heatmap_fits(cx, who, x)) return false;
+    if (against && !heatmap_matches(cx, who, x, against)) return false;
+    map->panels = (eg_rank(x) == 3 ? (int)eg_dim(x, 0) : 1) * (against ? 3 : 1);
+    map->rows = (int)eg_dim(x, -2), map->columns = (int)eg_dim(x, -1);
     map->mark = eg_push(cx);
-    map->value = eg_f64(eg_cast(x, EG_F64));
-    if (!map->value) {
+    double least = 0, most = -INFINITY;
+    map->value = heatmap_values(x, &least, &most);
+    if (against) map->against = heatmap_values(against, &least, &most);
+    if (eg_error(cx)) {
         eg_pop(cx, map->mark);
         return false;
     }
-    double least = 0, most = -INFINITY;
-    for (int64_t k = 0; k < n; k++)
-        if (isfinite(map->value[k])) {
-            least = fmin(least, map->value[k]);
-            most = fmax(most, map->value[k]);
-        }
     map->low = eg_option(map->o.low, least);
     map->high = eg_option(map->o.high, most);
     if (!(map->high > map->low)) map->high = map->low + 1; /* all the same, or nothing finite */
+    if (against) map->most = heatmap_most(map, eg_size(x));
     return true;
 }
 
 void eg__heatmap_close(eg__heatmap *map) { eg_pop(map->cx, map->mark); }
 
+bool eg__heatmap_is_difference(const eg__heatmap *map, int panel)
+{
+    return map->against && panel % 3 == 2;
+}
+
 double eg__heatmap_level(const eg__heatmap *map, int panel, int row, int column)
 {
-    double v = map->value[((int64_t)panel * map->rows + row) * map->columns + column];
-    return isnan(v) ? v : fmin(1, fmax(0, (v - map->low) / (map->high - map->low)));
+    const int head = map->against ? panel / 3 : panel;
+    const int64_t k = ((int64_t)head * map->rows + row) * map->columns + column;
+    const bool difference = eg__heatmap_is_difference(map, panel);
+    const double v = difference                       ? map->against[k] - map->value[k]
+                     : map->against && panel % 3 == 1 ? map->against[k]
+                                                      : map->value[k],
+                 low = difference ? -map->most : map->low,
+                 high = difference ? map->most : map->high;
+    return isnan(v) ? v : fmin(1, fmax(0, (v - low) / (high - low)));
 }
 
 void eg__heatmap_label(const char *const *tokens, int k, int columns, eg__label *label)
@@ -70,15 +132,23 @@ void eg__heatmap_label(const char *const *tokens, int k, int columns, eg__label 
     eg__text_label(label, !tokens ? number : tokens[k] ? tokens[k] : "", columns);
 }
 
+/* The head's title, and behind it which of the three maps this is, if there are three. */
 void eg__heatmap_title(const eg__heatmap *map, int panel, int columns, eg__label *label)
 {
-    char text[32] = "";
-    if (eg_rank(map->o.x) == 3) snprintf(text, sizeof text, "head %d", panel);
-    eg__text_label(label,
-                   !map->o.panels         ? text
-                   : map->o.panels[panel] ? map->o.panels[panel]
-                                          : "",
-                   columns);
+    const int head = map->against ? panel / 3 : panel;
+    char number[32] = "", text[EG_LABEL_MAX * 4];
+    if (eg_rank(map->o.x) == 3) snprintf(number, sizeof number, "head %d", head);
+    const char *title = !map->o.panels        ? number
+                        : map->o.panels[head] ? map->o.panels[head]
+                                              : "",
+               *name = map->o.name ? map->o.name : "x",
+               *against = map->o.against_name ? map->o.against_name : "against",
+               *which = !map->against    ? ""
+                        : panel % 3 == 0 ? name
+                        : panel % 3 == 1 ? against
+                                         : "difference";
+    snprintf(text, sizeof text, "%s%s%s", title, *title && *which ? ": " : "", which);
+    eg__text_label(label, text, columns);
 }
 
 /* The multiples of `step` in [low, high], to tick unless it is NULL; their number. */
@@ -123,14 +193,20 @@ int eg__ticks(double low, double high, bool logarithmic, int most, double tick[E
     return 1;
 }
 
-/* Linear between five points of viridis (Smith, van der Walt 2015), whose lightness rises
- * evenly. */
-void eg__heatmap_colour(double level, uint8_t rgb[3])
+/* Linear between five points of viridis (Smith, van der Walt 2015), whose lightness rises evenly,
+ * or of RdBu (Brewer 2003), blue below and red above. */
+void eg__heatmap_colour(double level, bool difference, uint8_t rgb[3])
 {
-    static const uint8_t point[][3] = {
-        { 68, 1, 84 }, { 59, 82, 139 }, { 33, 145, 140 }, { 94, 201, 98 }, { 253, 231, 37 }
+    static const uint8_t points[2][5][3] = {
+        { { 68, 1, 84 }, { 59, 82, 139 }, { 33, 145, 140 }, { 94, 201, 98 }, { 253, 231, 37 } },
+        { { 33, 102, 172 },
+          { 146, 197, 222 },
+          { 247, 247, 247 },
+          { 244, 165, 130 },
+          { 178, 24, 43 } }
     };
-    enum { LAST = sizeof point / sizeof *point - 1 };
+    enum { LAST = 4 };
+    const uint8_t(*point)[3] = points[difference];
     if (isnan(level)) {
         memset(rgb, 170, 3);
         return;
@@ -160,12 +236,15 @@ static void put_label(page *p, const eg__label *label, int first, int count)
 
 static void put_blanks(page *p, int n) { eg__file_print(&p->out, "%*s", n > 0 ? n : 0, ""); }
 
-static void put_cell(page *p, double level)
+static void put_cell(page *p, double level, bool difference)
 {
+    const int ninths = isnan(level) ? 0 : (int)lround(18 * level - 9);
     if (p->map->o.colour) {
         uint8_t c[3];
-        eg__heatmap_colour(level, c);
+        eg__heatmap_colour(level, difference, c);
         eg__file_print(&p->out, "\033[48;2;%d;%d;%dm  ", c[0], c[1], c[2]);
+    } else if (difference && !isnan(level)) {
+        eg__file_print(&p->out, ninths ? "%+d" : "  ", ninths);
     } else {
         char shade = isnan(level) ? '?' : shades[(int)lround(level * (sizeof shades - 2))];
         eg__file_put(&p->out, (char[]){ shade, shade }, 2);
@@ -219,7 +298,8 @@ static void put_band(page *p, int first, int panels)
             } else {
                 for (int j = 0; j < map->columns; j++)
                     if (row >= 0) {
-                        put_cell(p, eg__heatmap_level(map, k, row, j));
+                        put_cell(p, eg__heatmap_level(map, k, row, j),
+                                 eg__heatmap_is_difference(map, k));
                     } else {
                         eg__heatmap_label(map->o.columns, j, LABEL, &label);
                         put_letter(p, &label, -row - 1);
@@ -233,13 +313,41 @@ static void put_band(page *p, int first, int panels)
     }
 }
 
-static void put_scale(page *p)
+/* A scale: its ends, and the shades or colours between them. */
+static void put_scale(page *p, double low, double high, const char *name, bool difference)
 {
+    eg__label label;
     put_blanks(p, p->left + 1);
-    eg__file_print(&p->out, "%.3g ", p->map->low);
-    if (!p->map->o.colour) eg__file_print(&p->out, "[%s]", shades);
-    for (int k = 0; k < 12 && p->map->o.colour; k++) put_cell(p, k / 11.0);
-    eg__file_print(&p->out, "%s %.3g\n", p->map->o.colour ? "\033[0m" : "", p->map->high);
+    eg__file_print(&p->out, "%.3g ", low);
+    if (!p->map->o.colour) eg__file_print(&p->out, "[%s]", difference ? "-9 ... +9" : shades);
+    for (int k = 0; k < 12 && p->map->o.colour; k++) put_cell(p, k / 11.0, difference);
+    eg__file_print(&p->out, "%s %.3g%s", p->map->o.colour ? "\033[0m" : "", high, name ? " " : "");
+    eg__text_label(&label, name ? name : "", EG_LABEL_MAX / 2 - 1);
+    put_label(p, &label, 0, label.count);
+    eg__file_put(&p->out, "\n", 1);
+}
+
+/* The title and the names of the axes. */
+static void put_heading(page *p)
+{
+    const eg_heatmap_args *o = &p->map->o;
+    eg__label label;
+    if (o->title) {
+        eg__text_label(&label, o->title, EG_LABEL_MAX / 2 - 1);
+        put_blanks(p, p->left + 1);
+        put_label(p, &label, 0, label.count);
+        eg__file_put(&p->out, "\n", 1);
+    }
+    if (o->row_axis || o->column_axis) {
+        put_blanks(p, p->left + 1);
+        eg__text_label(&label, o->row_axis ? o->row_axis : "", EG_LABEL_MAX / 2 - 1);
+        eg__file_print(&p->out, "rows: ");
+        put_label(p, &label, 0, label.count);
+        eg__text_label(&label, o->column_axis ? o->column_axis : "", EG_LABEL_MAX / 2 - 1);
+        eg__file_print(&p->out, ", columns: ");
+        put_label(p, &label, 0, label.count);
+        eg__file_put(&p->out, "\n", 1);
+    }
 }
 
 /* Finds the widths of labels and panels, then prints titles, panels in rows that fit, and the
@@ -265,33 +373,19 @@ int eg_heatmap_print_with(FILE *file, const eg_heatmap_args *given)
     }
     p.panel_width = 2 * map.columns + (map.o.colour ? 0 : 2);
     for (int k = 0; k < map.panels; k++) {
-        eg__heatmap_title(&map, k, LABEL, &label);
+        eg__heatmap_title(&map, k, map.against ? 2 * LABEL : LABEL, &label);
         p.panel_width = label.width > p.panel_width ? label.width : p.panel_width;
     }
     int64_t width = map.o.width > 0 ? map.o.width : 80;
     int across = (int)((width - p.left - 1 + GAP) / (p.panel_width + GAP));
-    across = across < 1 ? 1 : across;
-    if (map.o.title) {
-        eg__text_label(&label, map.o.title, EG_LABEL_MAX / 2 - 1);
-        put_blanks(&p, p.left + 1);
-        put_label(&p, &label, 0, label.count);
-        eg__file_put(&p.out, "\n", 1);
-    }
-    if (map.o.row_axis || map.o.column_axis) {
-        put_blanks(&p, p.left + 1);
-        eg__text_label(&label, map.o.row_axis ? map.o.row_axis : "", EG_LABEL_MAX / 2 - 1);
-        eg__file_print(&p.out, "rows: ");
-        put_label(&p, &label, 0, label.count);
-        eg__text_label(&label, map.o.column_axis ? map.o.column_axis : "", EG_LABEL_MAX / 2 - 1);
-        eg__file_print(&p.out, ", columns: ");
-        put_label(&p, &label, 0, label.count);
-        eg__file_put(&p.out, "\n", 1);
-    }
+    across = across < 1 ? 1 : map.against && across > 3 ? across - across % 3 : across;
+    put_heading(&p);
     for (int k = 0; k < map.panels && !p.out.error; k += across) {
         put_band(&p, k, map.panels - k < across ? map.panels - k : across);
         eg__file_put(&p.out, "\n", map.panels > across);
     }
-    put_scale(&p);
+    put_scale(&p, map.low, map.high, map.o.value_axis, false);
+    if (map.against) put_scale(&p, -map.most, map.most, "difference", true);
     int result = eg__file_finish(&p.out);
     eg__heatmap_close(&map);
     return result;

@@ -9,15 +9,19 @@
 typedef struct eg__heatmap {
     eg_heatmap_args o;
     eg_ctx *cx;
-    eg_mark mark;        /* the scope of its values */
-    const double *value; /* panels × rows × columns */
-    int panels, rows, columns;
+    eg_mark mark;          /* the scope of its values */
+    const double *value;   /* heads × rows × columns */
+    const double *against; /* the same; NULL: one map a head */
+    int panels;            /* heads, or three of each: x, against, difference */
+    int rows, columns;
     double low, high;
+    double most; /* the differences' scale is from −most to most */
 } eg__heatmap;
+bool eg__heatmap_is_difference(const eg__heatmap *, int panel);
 /* false after recording why */
 bool eg__heatmap_open(eg__heatmap *, const eg_heatmap_args *, const char *who);
 void eg__heatmap_close(eg__heatmap *);
-/* in [0, 1]; NaN for NaN */
+/* in [0, 1], of a difference 0.5 is none; NaN for NaN */
 double eg__heatmap_level(const eg__heatmap *, int panel, int row, int column);
 /* tokens[k], or the number k */
 void eg__heatmap_label(const char *const *tokens, int k, int columns, eg__label *);
@@ -26,21 +30,46 @@ void eg__heatmap_title(const eg__heatmap *, int panel, int columns, eg__label *)
  * logarithmic over a wide range: such numbers themselves. The number of them, at least 1. */
 enum { EG_TICKS_MOST = 16 };
 int eg__ticks(double low, double high, bool logarithmic, int most, double tick[EG_TICKS_MOST]);
-/* of a level in [0, 1], grey for NaN */
-void eg__heatmap_colour(double level, uint8_t rgb[3]);
+/* Of a level in [0, 1], grey for NaN: viridis, or of a difference blue, white, red. */
+void eg__heatmap_colour(double level, bool difference, uint8_t rgb[3]);
 
-/* -- the canvas: picture.c draws on it, png.c and svg.c make it a file ------------------------ */
-/* a palette: levels of the scale, then these */
-enum { EG_LEVELS = 250, EG_GREY = EG_LEVELS, EG_WHITE, EG_INK, EG_COLOURS };
-enum { EG_ADVANCE = 12, EG_HEIGHT = 14 }; /* of a letter, in points: the font doubled */
-/* text begins at x, ends at x, or stands on y and is read upwards */
-enum { EG_FROM_LEFT, EG_FROM_RIGHT, EG_UPWARD };
+/* -- the canvas: picture.c and curve.c draw on it, png.c and svg.c make it a file ------------- */
+/* A palette: the levels (an odd number, so that no difference is white) of both scales, then greys,
+ * white, ink and the colours of curves. */
+enum { EG_LEVELS = 251, EG_CURVE_COLOURS = 8, EG_DASHES = 4 };
+enum {
+    EG_DIFFERENCES = EG_LEVELS,
+    EG_GREY = 2 * EG_LEVELS,
+    EG_PALE,
+    EG_WHITE,
+    EG_INK,
+    EG_CURVE,
+    EG_COLOURS = EG_CURVE + EG_CURVE_COLOURS
+};
+/* In points: the size of letters, the height of capitals, and the most that a column of text
+ * takes. */
+enum { EG_FONT = 16, EG_HEIGHT = 12, EG_ADVANCE = 10 };
+#define EG_LINE_WIDTH 1.75
+/* Where text lies about its x, or, read upwards, about its y. */
+typedef enum eg__anchor {
+    EG_FROM_LEFT,
+    EG_FROM_RIGHT,
+    EG_CENTRED,
+    EG_UPWARD,
+    EG_UPWARD_CENTRED
+} eg__anchor;
+typedef struct eg__point {
+    double x, y;
+} eg__point;
+extern const double eg__dashes[EG_DASHES][2]; /* points drawn, points left out; 0: a whole line */
 typedef struct eg__canvas eg__canvas;
 struct eg__canvas {
     int width, height;
     void (*rectangle)(eg__canvas *, int x, int y, int width, int height, int colour);
-    /* (x, y): its upper corner */
-    void (*text)(eg__canvas *, int x, int y, int direction, const eg__label *);
+    /* through count ≥ 2 points */
+    void (*line)(eg__canvas *, int count, const eg__point *, int colour, int dash);
+    /* (x, y): the upper edge of the letters, or, read upwards, their left one */
+    void (*text)(eg__canvas *, int x, int y, eg__anchor, const eg__label *);
     void *state;
 };
 void eg__picture_palette(uint8_t rgb[EG_COLOURS][3]);

@@ -1,6 +1,16 @@
-/* info.c: the libraries that read and write. */
+/* info.c: the libraries that read, write and draw. */
+#include <config.h>
 #include <eingrad/io.h>
-#include <png.h>
 #include <zlib.h>
+#if HAVE_CAIRO
+#include "fonts.h"
+#define TEXT_OF(n)    #n
+#define NUMBER(n)     TEXT_OF(n)
+#define FONTS_VERSION NUMBER(FC_MAJOR) "." NUMBER(FC_MINOR) "." NUMBER(FC_REVISION)
+#define DRAWING \
+    "cairo " CAIRO_VERSION_STRING ", fontconfig " FONTS_VERSION ", FriBidi " FRIBIDI_VERSION
+#else
+#define DRAWING "no cairo: pictures are SVG"
+#endif
 
-const char *eg_io_info(void) { return "libpng " PNG_LIBPNG_VER_STRING ", zlib " ZLIB_VERSION; }
+const char *eg_io_info(void) { return "zlib " ZLIB_VERSION ", " DRAWING; }

@@ -9,7 +9,7 @@ enum {
     MARGIN = 20,
     SPACE = 24,
     PAD = 8,
-    LINE = EG_HEIGHT + 4,
+    LINE = EG_HEIGHT + 6,
     BAR = 18,
     BAR_LEAST = 120,
     BAR_MOST = 400,
@@ -18,7 +18,7 @@ enum {
     TOKEN = 24,
     TITLE = 60,
     SIDE_MOST = 30000,
-    POINTS_MOST = 1 << 27
+    POINTS_MOST = 1 << 26
 };
 
 typedef struct layout {
@@ -28,15 +28,13 @@ typedef struct layout {
     int left, above, title; /* room for row labels, column labels, panel titles */
     int panel_width, panel_height, across, down;
     int top, bar_height;
+    int bar_width[2]; /* of the scales of values and of differences, with their numbers and names */
     /* room for the axes' names: of the rows at the left, of the columns at the bottom */
     int side, below;
     eg__canvas canvas;
 } layout;
 
-static int points(const eg__label *label)
-{
-    return label->width ? label->width * EG_ADVANCE - 2 : 0;
-}
+static int points(const eg__label *label) { return label->width * EG_ADVANCE; }
 static int picture_most(int a, int b) { return a > b ? a : b; }
 
 /* Points of a cell: enough for a line of text where there are at most 64 rows and columns. */
@@ -77,7 +75,8 @@ static void arrange(layout *l)
     l->panel_width = l->left + picture_most(map->columns * l->cell, title_width);
     l->panel_height = l->title + l->above + map->rows * l->cell;
     double best = INFINITY; /* the grid whose shape is nearest to 3 : 2, with few gaps */
-    for (int across = 1; across <= map->panels; across++) {
+    const int step = map->against ? 3 : 1; /* three that belong together stand side by side */
+    for (int across = step; across <= map->panels; across += step) {
         int down = (map->panels + across - 1) / across;
         double shape =
             (double)across * (l->panel_width + SPACE) / ((double)down * (l->panel_height + SPACE));
@@ -93,24 +92,35 @@ static void tick(double value, eg__label *label)
     eg__text_label(label, text, TITLE);
 }
 
-/* The canvas around the panels, the scale and the titles. False if it would be too large. */
+/* Room for a scale: the bar, its numbers and its name. */
+static int scale_width(double low, double high, const char *name)
+{
+    eg__label label;
+    double at[EG_TICKS_MOST];
+    int ticks = 0;
+    for (int k = 0, n = eg__ticks(low, high, false, TICKS, at); k < n; k++) {
+        tick(at[k], &label);
+        ticks = picture_most(ticks, points(&label));
+    }
+    return BAR + TICK + ticks + (name ? LINE + PAD : 0);
+}
+
+/* The canvas around the panels, the scales and the titles. False if it would be too large. */
 static bool size(layout *l)
 {
     const eg__heatmap *map = l->map;
     eg__label label;
-    int ticks = 0, title = 0;
-    double at[EG_TICKS_MOST];
-    for (int k = 0, n = eg__ticks(map->low, map->high, false, TICKS, at); k < n; k++) {
-        tick(at[k], &label);
-        ticks = picture_most(ticks, points(&label));
-    }
+    int title = 0;
+    l->bar_width[0] = scale_width(map->low, map->high, map->o.value_axis);
+    if (map->against) l->bar_width[1] = SPACE + scale_width(-map->most, map->most, "difference");
     if (map->o.title) {
         eg__text_label(&label, map->o.title, TITLE);
         title = points(&label);
         l->top = title ? LINE + SPACE / 2 : 0;
     }
     l->side = map->o.row_axis ? LINE + PAD : 0, l->below = map->o.column_axis ? LINE + PAD : 0;
-    double width = l->side + (double)l->across * (l->panel_width + SPACE) + BAR + TICK + ticks;
+    double width =
+        l->side + (double)l->across * (l->panel_width + SPACE) + l->bar_width[0] + l->bar_width[1];
     double height = (double)l->down * (l->panel_height + SPACE) - SPACE;
     double grid = height - l->title - l->above;
     l->bar_height = grid < BAR_LEAST ? BAR_LEAST : grid > BAR_MOST ? BAR_MOST : (int)grid;
@@ -128,9 +138,11 @@ static bool size(layout *l)
     return true;
 }
 
-static int picture_colour(double level)
+static int picture_colour(const eg__heatmap *map, int panel, int row, int column)
 {
-    return isnan(level) ? EG_GREY : (int)lround(level * (EG_LEVELS - 1));
+    const double level = eg__heatmap_level(map, panel, row, column);
+    const int first = eg__heatmap_is_difference(map, panel) ? EG_DIFFERENCES : 0;
+    return isnan(level) ? EG_GREY : first + (int)lround(level * (EG_LEVELS - 1));
 }
 
 /* Draws the cells from the corner (x0, y0) on. Neighbours of one colour in a row are one rectangle;
@@ -141,10 +153,9 @@ static void draw_cells(const layout *l, eg__canvas *c, int panel, int x0, int y0
     int seam = l->cell >= LINE;
     for (int i = 0; i < map->rows; i++)
         for (int j = 0, next; j < map->columns; j = next) {
-            int shade = picture_colour(eg__heatmap_level(map, panel, i, j));
+            int shade = picture_colour(map, panel, i, j);
             next = j + 1;
-            while (!seam && next < map->columns &&
-                   picture_colour(eg__heatmap_level(map, panel, i, next)) == shade)
+            while (!seam && next < map->columns && picture_colour(map, panel, i, next) == shade)
                 next++;
             c->rectangle(c, x0 + j * l->cell, y0 + i * l->cell, (next - j) * l->cell - seam,
                          l->cell - seam, shade);
@@ -173,29 +184,31 @@ static void draw_panel(const layout *l, eg__canvas *c, int panel)
         if (l->upward)
             c->text(c, at + (room - EG_HEIGHT) / 2, y - PAD, EG_UPWARD, &label);
         else
-            c->text(c, at + (l->every > 1 ? 0 : (l->cell - points(&label)) / 2),
-                    y - PAD - EG_HEIGHT, EG_FROM_LEFT, &label);
+            c->text(c, at + (l->every > 1 ? 0 : l->cell / 2), y - PAD - EG_HEIGHT,
+                    l->every > 1 ? EG_FROM_LEFT : EG_CENTRED, &label);
     }
 }
 
-/* The bar of colours with numbers at round values. */
-static void draw_scale(const layout *l, eg__canvas *c)
+/* A bar of colours, from `first` on, with numbers at round values and its name; x is its left
+ * edge. */
+static void draw_scale(const layout *l, eg__canvas *c, int x, double low, double high, int first,
+                       const char *name)
 {
     eg__label label;
-    int x = MARGIN + l->side + l->across * (l->panel_width + SPACE),
-        y = MARGIN + l->top + l->title + l->above, n = l->bar_height;
+    int y = MARGIN + l->top + l->title + l->above, n = l->bar_height, widest = 0;
     for (int k = 0; k < n; k++)
         c->rectangle(c, x, y + n - 1 - k, BAR, 1,
-                     (int)lround((double)k / (n - 1) * (EG_LEVELS - 1)));
+                     first + (int)lround((double)k / (n - 1) * (EG_LEVELS - 1)));
     double value[EG_TICKS_MOST];
-    for (int k = 0, ticks = eg__ticks(l->map->low, l->map->high, false, TICKS, value); k < ticks;
-         k++) {
-        int at =
-            y + (int)lround((n - 1) * (l->map->high - value[k]) / (l->map->high - l->map->low));
+    for (int k = 0, ticks = eg__ticks(low, high, false, TICKS, value); k < ticks; k++) {
+        int at = y + (int)lround((n - 1) * (high - value[k]) / (high - low));
         tick(value[k], &label);
+        widest = picture_most(widest, points(&label));
         c->rectangle(c, x + BAR, at, 4, 1, EG_INK);
         c->text(c, x + BAR + TICK, at - EG_HEIGHT / 2, EG_FROM_LEFT, &label);
     }
+    eg__text_label(&label, name ? name : "", TITLE);
+    c->text(c, x + BAR + TICK + widest + PAD, y + n / 2, EG_UPWARD_CENTRED, &label);
 }
 
 /* The names of both axes, once for all panels: at the left of the first one, and below the last row
@@ -204,15 +217,16 @@ static void draw_axes(const layout *l, eg__canvas *c)
 {
     const eg_heatmap_args *o = &l->map->o;
     eg__label label;
-    int top = MARGIN + l->top + l->title + l->above, cells = l->map->rows * l->cell;
+    const int top = MARGIN + l->top + l->title + l->above, left = MARGIN + l->side + l->left;
     if (o->row_axis) {
         eg__text_label(&label, o->row_axis, TITLE);
-        c->text(c, MARGIN, top + picture_most(cells, points(&label)), EG_UPWARD, &label);
+        c->text(c, MARGIN, top + picture_most(l->map->rows * l->cell, points(&label)) / 2,
+                EG_UPWARD_CENTRED, &label);
     }
     if (o->column_axis) {
         eg__text_label(&label, o->column_axis, TITLE);
-        c->text(c, MARGIN + l->side + l->left, l->canvas.height - MARGIN - EG_HEIGHT, EG_FROM_LEFT,
-                &label);
+        c->text(c, left + picture_most(l->map->columns * l->cell, points(&label)) / 2,
+                l->canvas.height - MARGIN - EG_HEIGHT, EG_CENTRED, &label);
     }
 }
 
@@ -226,16 +240,33 @@ static void picture_draw(eg__canvas *c, const void *picture)
     }
     draw_axes(l, c);
     for (int k = 0; k < l->map->panels; k++) draw_panel(l, c, k);
-    draw_scale(l, c);
+    const int x = MARGIN + l->side + l->across * (l->panel_width + SPACE);
+    draw_scale(l, c, x, l->map->low, l->map->high, 0, l->map->o.value_axis);
+    if (l->map->against)
+        draw_scale(l, c, x + l->bar_width[0] + SPACE, -l->map->most, l->map->most, EG_DIFFERENCES,
+                   "difference");
 }
 
+/* The colours of curves are those of Okabe and Ito 2008, which colour-blind readers tell apart, in
+ * the order of their contrast with white; grey in place of yellow. */
 void eg__picture_palette(uint8_t rgb[EG_COLOURS][3])
 {
-    for (int k = 0; k < EG_LEVELS; k++) eg__heatmap_colour((double)k / (EG_LEVELS - 1), rgb[k]);
-    eg__heatmap_colour(NAN, rgb[EG_GREY]);
+    static const uint8_t curve[EG_CURVE_COLOURS][3] = {
+        { 0, 114, 178 }, { 213, 94, 0 },   { 0, 158, 115 }, { 204, 121, 167 },
+        { 230, 159, 0 }, { 86, 180, 233 }, { 0, 0, 0 },     { 136, 136, 136 },
+    };
+    for (int k = 0; k < EG_LEVELS; k++) {
+        eg__heatmap_colour((double)k / (EG_LEVELS - 1), false, rgb[k]);
+        eg__heatmap_colour((double)k / (EG_LEVELS - 1), true, rgb[EG_DIFFERENCES + k]);
+    }
+    eg__heatmap_colour(NAN, false, rgb[EG_GREY]);
+    memset(rgb[EG_PALE], 221, 3);
     memset(rgb[EG_WHITE], 255, 3);
     memset(rgb[EG_INK], 34, 3);
+    memcpy(rgb[EG_CURVE], curve, sizeof curve);
 }
+
+const double eg__dashes[EG_DASHES][2] = { { 0, 0 }, { 7, 4 }, { 2, 3 }, { 12, 4 } };
 
 static const struct {
     const char *end;

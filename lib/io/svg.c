@@ -1,4 +1,4 @@
-/* svg.c: the same canvas as a text of rectangles and words (SVG 1.1). */
+/* svg.c: the same canvas as a text of rectangles, lines and words (SVG 1.1). */
 #include "heatmap.h"
 #include <string.h>
 
@@ -33,35 +33,56 @@ static void svg_put(eg__output *out, uint32_t code)
     eg__file_put(out, bytes, (size_t)eg__text_utf8(code, bytes));
 }
 
-/* y is the upper edge of the letters; SVG wants their base line, which is EG_HEIGHT below. */
-static void svg_text(eg__canvas *c, int x, int y, int direction, const eg__label *label)
+/* Coordinates in tenths of a point. */
+static void svg_line(eg__canvas *c, int count, const eg__point *point, int colour, int dash)
 {
     svg *s = c->state;
+    const uint8_t *rgb = s->palette[colour];
+    eg__file_print(s->out,
+                   "<polyline fill=\"none\" stroke=\"#%02x%02x%02x\" stroke-width=\"%g\" "
+                   "stroke-linejoin=\"round\" stroke-linecap=\"%s\"",
+                   rgb[0], rgb[1], rgb[2], EG_LINE_WIDTH, dash ? "butt" : "round");
+    if (dash)
+        eg__file_print(s->out, " stroke-dasharray=\"%g %g\"", eg__dashes[dash][0],
+                       eg__dashes[dash][1]);
+    eg__file_print(s->out, " shape-rendering=\"geometricPrecision\" points=\"");
+    for (int k = 0; k < count; k++)
+        eg__file_print(s->out, "%s%.1f,%.1f", k ? " " : "", point[k].x, point[k].y);
+    eg__file_print(s->out, "\"/>\n");
+}
+
+/* y is the upper edge of the letters; SVG wants their base line, which is EG_HEIGHT below. */
+static void svg_text(eg__canvas *c, int x, int y, eg__anchor anchor, const eg__label *label)
+{
+    static const char *const anchors[] = { [EG_FROM_LEFT] = "",
+                                           [EG_FROM_RIGHT] = " text-anchor=\"end\"",
+                                           [EG_CENTRED] = " text-anchor=\"middle\"",
+                                           [EG_UPWARD] = "",
+                                           [EG_UPWARD_CENTRED] = " text-anchor=\"middle\"" };
+    svg *s = c->state;
     if (!label->count) return;
-    if (direction == EG_UPWARD)
-        eg__file_print(s->out, "<text transform=\"translate(%d %d) rotate(-90)\">",
-                       x + EG_HEIGHT - 1, y);
+    if (anchor == EG_UPWARD || anchor == EG_UPWARD_CENTRED)
+        eg__file_print(s->out, "<text transform=\"translate(%d %d) rotate(-90)\"%s>", x + EG_HEIGHT,
+                       y, anchors[anchor]);
     else
-        eg__file_print(s->out, "<text x=\"%d\" y=\"%d\"%s>", x, y + EG_HEIGHT - 1,
-                       direction == EG_FROM_RIGHT ? " text-anchor=\"end\"" : "");
+        eg__file_print(s->out, "<text x=\"%d\" y=\"%d\"%s>", x, y + EG_HEIGHT, anchors[anchor]);
     for (int k = 0; k < label->count; k++) svg_put(s->out, label->code[k]);
     eg__file_print(s->out, "</text>\n");
 }
 
-/* The canvas as rectangles and text elements, in points. */
+/* The canvas as rectangles, lines and text elements, in points. */
 int eg__svg_write(eg__output *out, eg__canvas *c, eg__draw *draw, const void *picture)
 {
     svg s = { .out = out };
     eg__picture_palette(s.palette);
-    c->state = &s, c->rectangle = svg_rectangle, c->text = svg_text;
+    c->state = &s, c->rectangle = svg_rectangle, c->line = svg_line, c->text = svg_text;
     eg__file_print(out,
                    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                   "viewBox=\"0 0 %d %d\" "
-                   "shape-rendering=\"crispEdges\" font-family=\"'DejaVu Sans Mono', Menlo, "
-                   "Consolas, monospace\" font-size=\"%d\" "
-                   "fill=\"#222222\" xml:space=\"preserve\">\n",
-                   c->width, c->height, c->width, c->height, EG_ADVANCE * 10 / 6);
+                   "viewBox=\"0 0 %d %d\" shape-rendering=\"crispEdges\" "
+                   "font-family=\"Helvetica, Arial, 'Liberation Sans', 'DejaVu Sans', "
+                   "sans-serif\" font-size=\"%d\" fill=\"#222222\" xml:space=\"preserve\">\n",
+                   c->width, c->height, c->width, c->height, EG_FONT);
     svg_rectangle(c, 0, 0, c->width, c->height, EG_WHITE);
     draw(c, picture);
     eg__file_print(out, "</svg>\n");

@@ -1,4 +1,4 @@
-/* text.h: UTF-8 in labels, and the bitmap font. */
+/* text.h: UTF-8 in labels. */
 #ifndef EG_IO_TEXT_H
 #define EG_IO_TEXT_H
 #include <stdbool.h>
@@ -17,10 +17,4 @@ typedef struct eg__label {
 void eg__text_label(eg__label *, const char *text, int columns);
 int eg__text_width(uint32_t code);             /* 0 combining, 2 wide (East Asian, emoji), else 1 */
 int eg__text_utf8(uint32_t code, char out[5]); /* its bytes, ended by 0; their number */
-
-/* font.c: 5 × 7 points; bit 4 − x of row[y]. What the font lacks is a box. */
-typedef struct eg__glyph {
-    uint8_t row[7];
-} eg__glyph;
-eg__glyph eg__font_glyph(uint32_t code);
 #endif

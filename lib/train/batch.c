@@ -223,11 +223,11 @@ int64_t eg__batch_counted(const eg__batch *b)
     return n;
 }
 
-eg_tensor *eg__batch_loss(const eg_trainer *t, const eg__batch *b, eg_tensor *logits,
-                          double smoothing)
+eg_tensor *eg__batch_loss(eg_ctx *cx, const eg__batch *b, eg_tensor *logits, double smoothing)
 {
-    eg_tensor *target = eg_from_n(t->cx, EG_I32, b->target, 2, (int64_t[]){ b->rows, b->length });
-    return eg_cross_entropy("b l [v]", logits, target, .ignore = EG_OFF, .smoothing = smoothing);
+    eg_tensor *target = eg_from_n(cx, EG_I32, b->target, 2, (int64_t[]){ b->rows, b->length });
+    return eg_sum(NULL, eg_cross_entropy("b l [v]", logits, target, .ignore = EG_OFF,
+                                         .smoothing = smoothing, .each = true));
 }
 
 /* Greedy decoding of an autoregressive model gives the whole right answer if and only if the model

@@ -14,8 +14,10 @@ typedef struct probe {
 
 static eg_tensor *loss_of(const probe *p)
 {
-    return eg__batch_loss(p->t, &p->batch, p->net.kind->logits(&p->net, p->t->cx, &p->batch, NULL),
-                          p->t->o.smoothing);
+    eg_ctx *cx = p->t->cx;
+    return eg_scale(eg__batch_loss(cx, &p->batch, p->net.kind->logits(&p->net, cx, &p->batch, NULL),
+                                   p->t->o.smoothing),
+                    1 / (double)eg__batch_counted(&p->batch));
 }
 
 /* Sets θ ← θ₀ + step · sign; returns the loss there. sign has entries ±1/√n. */

@@ -2,6 +2,7 @@
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -66,7 +67,8 @@ static bool trainer_in_range(const eg_trainer_args *o)
         { "width", o->width, 1, SIZE_MOST },
         { "batch", o->batch, 1, SIZE_MOST },
         { "context", o->context, o->data->free_text, SIZE_MOST },
-        { "micro_batches", o->micro_batches, 1, SIZE_MOST },
+        { "block", o->block, 0, SIZE_MOST },
+        { "leaves", o->leaves, 1, LEAVES_MOST },
         { "steps", o->steps, 1, STEP_MOST },
         { "evaluate", o->evaluate, 0, STEP_MOST },
         { "early_stop", o->early_stop, 0, STEP_MOST },
@@ -87,6 +89,7 @@ static bool trainer_in_range(const eg_trainer_args *o)
             const char *low = sizes[k].least ? "must be positive" : "must not be negative";
             const char *what = sizes[k].value <= sizes[k].most ? low
                                : sizes[k].most == SIZE_MOST    ? "is at most 2^20"
+                               : sizes[k].most == LEAVES_MOST  ? "is at most 4096"
                                                                : "is at most 2^53";
             eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: %s %s, not %lld", sizes[k].name, what,
                        (long long)sizes[k].value);
@@ -96,10 +99,6 @@ static bool trainer_in_range(const eg_trainer_args *o)
             eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: %s must be %s, not %g", shares[k].name,
                        shares[k].range, shares[k].value);
     int64_t span = o->data->free_text ? o->data->count - 1 - o->data->held : 0;
-    if (o->micro_batches > o->batch)
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "trainer: a batch of %lld cannot be divided into %lld micro-batches",
-                   (long long)o->batch, (long long)o->micro_batches);
     if (!o->data->free_text && o->context)
         eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: context %lld, but only a text has one",
                    (long long)o->context);
@@ -149,8 +148,7 @@ static bool defaults(eg_trainer_args *o)
     o->batch = trainer_integer(o->batch, text ? 32 : 64);
     o->steps = trainer_integer(o->steps, text ? 1500 : task && task->steps ? task->steps : 3000);
     o->context = trainer_integer(o->context, !text ? 0 : span < 64 ? span : 64);
-    o->micro_batches = trainer_integer(o->micro_batches, 1),
-    o->smoothing = eg_option(o->smoothing, 0);
+    o->leaves = trainer_integer(o->leaves, 16), o->smoothing = eg_option(o->smoothing, 0);
     o->evaluate = trainer_integer(o->evaluate, text ? 250 : o->early_stop ? 100 : 0);
     bool given = o->lr != 0;
     o->dropout = eg_option(o->dropout, 0),
@@ -174,19 +172,32 @@ static bool trainer_room(eg_trainer *t)
     return t->weights && t->asked && t->label[0] && eg__attention_names(t);
 }
 
-/* Tensors for sums of gradients, where a batch comes in micro-batches. */
-static bool trainer_sums(eg_trainer *t)
+/* How many sequences a block has: of 1, 2, 4 … and a quarter of the batch, so that four threads or
+ * ranks have work, the number whose step moves the fewest bytes between memory and a cache of CACHE
+ * bytes. Each block walks WEIGHTS times over the parameters: twice to read them, and to write and
+ * to read its gradient and the sum's. Of its activations, which the reverse sweep reads again, what
+ * does not fit the cache is passed PASSES times. Sizes alone decide, never the machine, since the
+ * cut decides the bits. */
+static int64_t trainer_block(const eg_trainer *t)
 {
-    int count = eg_params_count(t->params);
-    if (t->o.micro_batches == 1) return true;
-    t->sum = eg_owner_alloc(t->owner, 3 * (size_t)count * sizeof *t->sum);
-    t->part = t->sum ? t->sum + count : NULL; /* gradients of a part, then the parameters */
-    for (int k = 0; t->sum && k < count; k++) {
-        eg_tensor *x = eg_params_at(t->params, k)->x;
-        t->sum[k] = eg_owner_tensor(t->owner, eg_type(x), eg_rank(x), eg_dims(x));
-        t->part[count + k] = x;
+    enum { CACHE = 1 << 20, WEIGHTS = 6, PASSES = 4 };
+    const eg_trainer_args *o = &t->o;
+    const double width = eg_params_type(t->params) == EG_F64 ? 8 : 4,
+                 places = (double)(t->longest + t->source_longest), d = (double)o->d_model,
+                 batch = (double)o->batch, parameters = width * (double)eg_params_size(t->params),
+                 layer = 10 * d + 2 * (double)o->width + 2 * (double)o->heads * places,
+                 sequence =
+                     width * places * ((double)o->layers * layer + 3 * (double)t->vocabulary);
+    const int64_t most = (o->batch + 3) / 4;
+    int64_t best = most;
+    double least = INFINITY;
+    for (int64_t b = 1;; b = 2 * b < most ? 2 * b : most) {
+        const double fits = fmin(1, CACHE / ((double)b * sequence)),
+                     bytes = ceil(batch / (double)b) * WEIGHTS * parameters +
+                             batch * PASSES * sequence * (1 - fits);
+        if (bytes <= least) least = bytes, best = b;
+        if (b == most) return best;
     }
-    return t->sum && !eg_error(t->cx);
 }
 
 /* True if a model of such lengths has places for the data's longest example; else recorded. */
@@ -239,62 +250,58 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     bool made = eg__network_make(&t->net, kind, t->params, t, o.dropout);
     if (!made || !trainer_room(t) || !eg__batch_tests(t)) return NULL;
     t->opt = eg_adam(t->params, .lr = o.lr, .clip_norm = o.clip_norm, .schedule = o.schedule);
-    return trainer_sums(t) && !eg_error(cx) ? t : NULL;
+    if (!t->o.block) t->o.block = trainer_block(t);
+    return eg_error(cx) ? NULL : t;
 }
 
 eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, NULL); }
 
 /* -- a step ----------------------------------------------------------------------------------- */
-static bool is_finite(eg_trainer *t, eg_tensor *loss)
+/* A batch, as its blocks see it. */
+typedef struct trainer_batch {
+    const eg_trainer *t;
+    const eg__batch *all;
+} trainer_batch;
+/* The loss of some rows; what the model got right of them is kept under the number of the block. */
+static eg_tensor *trainer_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
-    double value = eg_item(loss);
-    if (!eg_error(t->cx) && !isfinite(value))
-        eg_fail_as(t->cx, EG_ERROR_MISUSE,
-                   "trainer: the loss of step %lld is %g, which comes from %s; a smaller lr or "
-                   "clip_norm may help",
-                   (long long)t->now.step + 1, isnan(value) ? (double)NAN : value,
-                   eg_origin(eg_first_nonfinite(loss)));
-    return !eg_error(t->cx);
+    const trainer_batch *u = user;
+    const eg_trainer *t = u->t;
+    const eg__batch b = eg__batch_rows(u->all, from, to);
+    eg_tensor *logits = t->kind->logits(&t->net, cx, &b, NULL);
+    const bool was = eg_nograd(cx, true);
+    t->score[from / t->o.block] = eg__batch_score(t, &b, logits);
+    eg_nograd(cx, was);
+    *count = eg__batch_counted(&b);
+    return eg__batch_loss(cx, &b, logits, t->o.smoothing);
 }
-
-static bool step_whole(eg_trainer *t, const eg__batch *b, double *mean, eg_score *s)
+/* A step on a batch: its mean loss a target and what was right. False after an error. */
+static bool trainer_step_over(eg_trainer *t, const eg__batch *all, double *mean, eg_score *s)
 {
-    eg_tensor *logits = t->kind->logits(&t->net, t->cx, b, NULL),
-              *loss = eg__batch_loss(t, b, logits, t->o.smoothing);
-    *mean = eg_item(loss);
-    if (!is_finite(t, loss) || eg_step(t->opt, loss)) return false;
-    *s = eg__batch_score(t, b, logits);
-    return true;
-}
-
-/* The mean over a batch is Σ over its parts of (targets in the part/targets in all) · the part's
- * mean; so are the gradients. */
-static bool step_in_parts(eg_trainer *t, const eg__batch *all, double *mean, eg_score *s)
-{
-    int count = eg_params_count(t->params);
-    double targets = (double)eg__batch_counted(all);
-    int64_t from = 0, parts = t->o.micro_batches;
-    for (int64_t k = 0; k < parts; k++) {
-        int64_t to = (k + 1) * all->rows / parts;
-        eg__batch b = eg__batch_rows(all, from, to);
-        eg_mark m = eg_push(t->cx);
-        eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
-        eg_tensor *loss = eg_scale(eg__batch_loss(t, &b, logits, t->o.smoothing),
-                                   (double)eg__batch_counted(&b) / targets);
-        *mean += eg_item(loss);
-        bool was = eg_nograd(t->cx, true),
-             bad = !is_finite(t, loss) || eg_grad(loss, NULL, count, t->part + count, t->part);
-        for (int p = 0; !bad && p < count; p++)
-            bad = eg_assign(t->sum[p], k ? eg_add(t->sum[p], t->part[p]) : t->part[p]);
-        eg_nograd(t->cx, was);
-        eg_score one = bad ? (eg_score){ 0 } : eg__batch_score(t, &b, logits);
-        *s = (eg_score){ s->sequences + one.sequences, s->exact + one.exact, s->tokens + one.tokens,
-                         s->right + one.right, 0 };
-        eg_pop(t->cx, m);
-        if (bad) return false;
-        from = to;
+    char who[64];
+    trainer_batch u = { t, all };
+    if (!t->score) /* a model that only predicts needs none */
+        t->score = eg_owner_alloc(t->owner, (size_t)((t->o.batch + t->o.block - 1) / t->o.block) *
+                                                sizeof *t->score);
+    if (!t->score) return false;
+    snprintf(who, sizeof who, "trainer, step %lld", (long long)t->now.step + 1);
+    if (eg_step_over(t->opt, trainer_loss, &u, all->rows, .block = t->o.block,
+                     .leaves = (int)t->o.leaves, .mean = mean, .who = who)) {
+        const char *said = eg_error(t->cx);
+        const eg_code code = eg_error_code(t->cx);
+        char sentence[900];
+        if (!strstr(said, ": the loss is ")) return false;
+        snprintf(sentence, sizeof sentence, "%s; a smaller lr or clip_norm may help", said);
+        eg_clear(t->cx);
+        eg_fail_as(t->cx, code, "%s", sentence);
+        return false;
     }
-    return !eg_step_by(t->opt, t->sum);
+    for (int64_t k = 0; k * t->o.block < all->rows; k++) {
+        const eg_score *one = &t->score[k];
+        s->sequences += one->sequences, s->exact += one->exact;
+        s->tokens += one->tokens, s->right += one->right;
+    }
+    return true;
 }
 
 /* The batch's own time is measured; the progress changes only if the step was done. */
@@ -310,13 +317,11 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
     eg_score s = { 0 };
     eg__batch b = eg__batch_next(t);
     if (!b.rows) return -1;
-    bool training_before = eg_training(t->cx),
-         was = eg_nograd(t->cx, false); /* a step needs its history */
+    bool training_before = eg_training(t->cx);
     eg_train(t->cx);
     eg_mark m = eg_push(t->cx);
-    bool good = (t->o.micro_batches > 1 ? step_in_parts : step_whole)(t, &b, &mean, &s);
+    bool good = trainer_step_over(t, &b, &mean, &s);
     eg_pop(t->cx, m);
-    eg_nograd(t->cx, was);
     if (!training_before) eg_eval(t->cx);
     if (!good || eg_error(t->cx)) return -1;
     double took = now() - start;
@@ -367,7 +372,7 @@ int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
         if (b.rows) {
             eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
             eg_score s = eg__batch_score(t, &b, logits);
-            double sum = eg_item(eg__batch_loss(t, &b, logits, 0)) * (double)s.tokens;
+            double sum = eg_item(eg__batch_loss(t->cx, &b, logits, 0));
             all = (eg_score){ all.sequences + s.sequences, all.exact + s.exact,
                               all.tokens + s.tokens, all.right + s.right, all.loss + sum };
         }

@@ -6,7 +6,7 @@
 #include <eingrad/model.h>
 
 /* The largest layers, widths and batch: products of two fit, and what is saved can be loaded. */
-enum { SIZE_MOST = 1 << 20 };
+enum { SIZE_MOST = 1 << 20, LEAVES_MOST = 4096 };
 /* The largest step: a double holds each of them, and sums of two fit. */
 static const int64_t STEP_MOST = (int64_t)1 << 53;
 
@@ -75,11 +75,11 @@ struct eg_trainer {
     char (*attention)[24];           /* names of the attentions */
     /* training */
     eg_opt *opt;
-    eg_tensor **sum, **part; /* gradients summed over micro-batches, and of one; NULL: one batch */
-    uint64_t cursor;         /* number of the next training example */
-    eg_progress now;         /* of the last step */
-    int64_t waited;          /* evaluations without a smaller held-out loss */
-    const char *best_path;   /* of eg_trainer_keep_best; NULL: none */
+    eg_score *score;       /* of each block of the last step */
+    uint64_t cursor;       /* number of the next training example */
+    eg_progress now;       /* of the last step */
+    int64_t waited;        /* evaluations without a smaller held-out loss */
+    const char *best_path; /* of eg_trainer_keep_best; NULL: none */
     /* the test set */
     int64_t tests;
     uint64_t *test; /* numbers of the test examples; of a text, places */
@@ -121,6 +121,6 @@ eg__batch eg__batch_next(eg_trainer *); /* rows 0: an error */
 eg__batch eg__batch_test(eg_trainer *, int64_t first, int64_t rows);
 int64_t eg__batch_counted(const eg__batch *); /* targets that count */
 eg_score eg__batch_score(const eg_trainer *, const eg__batch *, eg_tensor *logits);
-eg_tensor *eg__batch_loss(const eg_trainer *, const eg__batch *, eg_tensor *logits,
-                          double smoothing);
+/* Σ of −ln p over the targets that count, in cx */
+eg_tensor *eg__batch_loss(eg_ctx *, const eg__batch *, eg_tensor *logits, double smoothing);
 #endif

@@ -142,7 +142,7 @@ static bool make_seed(int k, const char *path)
     eg_trainer *t =
         eg_trainer_new(d, .model = model[k], .layers = 1, .d_model = 8, .heads = 2, .width = 8,
                        .batch = 4, .steps = 20, .context = k == SEEDS - 1 ? 4 : 0,
-                       .micro_batches = k == 2 ? 2 : 1, .dropout = k == 1 ? 0.1 : 0);
+                       .block = k == 2 ? 2 : 0, .dropout = k == 1 ? 0.1 : 0);
     bool good = t && !eg_trainer_step(t, NULL) && !eg_trainer_save(t, path);
     if (!good) fprintf(stderr, "%s\n", eg_error(cx));
     eg_close(cx);

@@ -1,6 +1,6 @@
 /* libFuzzer target for .npy:
  *   clang -g -O1 -fsanitize=fuzzer,address,undefined -Iinclude -Ilib -D_GNU_SOURCE
- * tests/fuzz/fuzz_npy.c (all sources of lib/) -lblis -lpng -lm
+ * tests/fuzz/fuzz_npy.c (all sources of lib/) -lblis -lm
  *   ./fuzz_npy -max_len=512 corpus tests/data          What is read must survive being written and
  * read again. */
 #include <eingrad/io.h>
