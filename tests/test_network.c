@@ -112,13 +112,13 @@ static eg_tensor *as_pairs(const net *q, eg_tensor *const *x)
     eg_tensor *y = x[0];
     strcpy(have, q->term[0]);
     for (int k = 1; k < q->n; k++) {
-        char left[64] = "", spec[256];
+        char left[64] = "", *end = left, spec[256];
         for (int from = 0; from < 2; from++)
             for (const char *c = from ? q->term[k] : have; *c; c++) {
                 bool needed = strchr(q->out, *c) != NULL;
                 for (int later = k + 1; later < q->n; later++)
                     needed |= strchr(q->term[later], *c) != NULL;
-                if (needed && !strchr(left, *c)) strncat(left, c, 1);
+                if (needed && !strchr(left, *c)) *end++ = *c, *end = 0;
             }
         sprintf(spec, "%s,%s->%s", have, q->term[k], k == q->n - 1 ? q->out : left);
         y = eg_einsum(spec, y, x[k]);

@@ -110,6 +110,16 @@ static int sum_body(void *user, const eg_ranks_table *table)
         s->of[me].subtrees = eg_ranks_tree_subtrees(t);
         for (int64_t c = own.from; c < own.to; c++)
             s->of[me].owned += eg_ranks_tree_chunk(t, c).to - eg_ranks_tree_chunk(t, c).from;
+        int64_t chunk = 0; /* the chunks of a part hold its numbers, and follow those before it */
+        for (int part = 0; part < PARTS; part++) {
+            const eg_span of = eg_ranks_tree_part(t, part);
+            int64_t n = 0;
+            bad |= of.from != chunk;
+            for (; chunk < of.to; chunk++)
+                n += eg_ranks_tree_chunk(t, chunk).to - eg_ranks_tree_chunk(t, chunk).from;
+            bad |= n != s->counts[part];
+        }
+        bad |= chunk != all.to;
         bad |= s->want && memcmp(sum, s->want, (size_t)s->n * width) != 0;
         for (int k = 0; k < eg_ranks_tree_subtrees(t); k++) free(subtree[k]);
         free(sum), free(square);

@@ -414,3 +414,55 @@ TEST(names_stay_with_their_tensor)
     ck_assert_ptr_null(eg_name(NULL, "x"));
     eg_close(cx);
 }
+
+/* A row of one's own whose rule needs what forward found out: the place of the largest element. */
+typedef struct place {
+    int64_t of_largest;
+} place;
+static bool largest_shape(eg_tensor *y)
+{
+    return eg_result(y, EG_F64, 0, NULL) && eg_node_save(y, sizeof(place));
+}
+static bool largest_forward(eg_tensor *y)
+{
+    const double *x = eg_f64(eg_operand(y, 0));
+    double *to = eg_mut_f64(y);
+    place *found = eg_node_saved(y);
+    if (!x || !to) return false;
+    for (int64_t k = 1; k < eg_size(eg_operand(y, 0)); k++)
+        if (x[k] > x[found->of_largest]) found->of_largest = k;
+    *to = x[found->of_largest];
+    return true;
+}
+static eg_tensor *largest_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const place *found = eg_node_saved(y);
+    eg_tensor *x = eg_operand(y, i), *one = eg_zeros_like(x);
+    eg_mut_f64(one)[found->of_largest] = 1;
+    return eg_mul(one, g);
+}
+static const eg_op largest = {
+    .name = "largest",
+    .arity = 1,
+    .shape = largest_shape,
+    .forward = largest_forward,
+    .rule = largest_rule,
+    .uses = EG_USES_NOTHING,
+};
+TEST(a_node_saves_what_forward_found)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *a = eg_from(cx, ((double[]){ 1, 5, 2 }), 3),
+              *b = eg_from(cx, ((double[]){ 7, 5, 2 }), 3), *dx[2];
+    ck_assert_ptr_null(eg_node_saved(a));
+    ck_assert_ptr_null(eg_node_saved(NULL));
+    eg_tensor *y = eg_apply(&largest, NULL, 0, 1, &a), *z = eg_apply(&largest, NULL, 0, 1, &b);
+    ck_assert_ptr_ne(eg_node_saved(y), eg_node_saved(z));
+    ck_assert_int_eq(eg_grad(eg_add(y, eg_scale(z, 3)), NULL, 2, (eg_tensor *[]){ a, b }, dx), 0);
+    for (int k = 0; k < 3; k++) {
+        ck_assert_double_eq(eg_f64(dx[0])[k], k == 1);
+        ck_assert_double_eq(eg_f64(dx[1])[k], k == 0 ? 3 : 0);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}

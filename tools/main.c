@@ -5,10 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const command *const commands[] = { &train_command,    &predict_command,   &evaluate_command,
-                                           &generate_command, &attend_command,    &einsum_command,
-                                           &explain_command,  &gradcheck_command, &mask_command,
-                                           &ops_command,      &info_command,      NULL };
+static const command *const commands[] = { &train_command,
+                                           &predict_command,
+                                           &evaluate_command,
+                                           &generate_command,
+                                           &attend_command,
+                                           &einsum_command,
+                                           &explain_command,
+                                           &gradcheck_command,
+                                           &mask_command,
+                                           &ops_command,
+                                           &info_command,
+                                           &help_command,
+                                           NULL };
 static const char *command_name(int k) { return commands[k] ? commands[k]->name : NULL; }
 
 static void help(FILE *file)
@@ -25,7 +34,8 @@ static void help(FILE *file)
 static int run(int argc, char **argv)
 {
     const char *word = argc > 1 ? argv[1] : "--help";
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
+        (strcmp(word, "help") == 0 && argc == 2)) {
         help(argc > 1 ? stdout : stderr);
         return argc > 1 ? EXIT_SUCCESS : EXIT_FAILURE;
     }

@@ -96,8 +96,8 @@ typedef struct eg_attention_args {
      * last */
     const char *weights_axes;
 } eg_attention_args;
-/* Asking for weights, scores or lse changes no bit of y; they are differentiable too, and weights
- * and scores need memory for themselves. */
+/* Returns y, with the letters of the string. Asking for weights, scores or lse changes no bit of
+ * it; they are differentiable too, and weights and scores need memory for themselves. */
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- a length divided among ranks (docs/distributed.md) ----------------------------------------

@@ -34,8 +34,23 @@ extern "C" {
 typedef struct eg_ctx eg_ctx;
 typedef struct eg_tensor eg_tensor;
 typedef struct eg_owner eg_owner;
-/* EG_DEFAULT: the context's */
-typedef enum eg_dtype { EG_DEFAULT, EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL, EG_C128 } eg_dtype;
+/* EG_DEFAULT: the context's. The last four are to hold numbers in, not to compute with: they are
+ * made, viewed, copied, cast, printed, saved and exchanged; what computes names eg_cast, and no
+ * gradient passes through them. EG_F16 is IEEE 754's half precision, EG_BF16 the upper half of an
+ * f32, both as uint16_t in C. */
+typedef enum eg_dtype {
+    EG_DEFAULT,
+    EG_F32,
+    EG_F64,
+    EG_I32,
+    EG_I64,
+    EG_BOOL,
+    EG_C128,
+    EG_F16,
+    EG_BF16,
+    EG_I8,
+    EG_U8
+} eg_dtype;
 typedef struct eg_mark {
     void *scope;
     uint64_t serial;
@@ -99,8 +114,8 @@ EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...)
 #endif
     ;
 EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
-EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw … */
-/* … and setting it: a resumed run draws the same */
+EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw */
+/* sets that number: a resumed run draws the same */
 EG_API void eg_set_draws(eg_ctx *, uint64_t);
 /* set (0: leave); returns the number in force; same bits for any number */
 EG_API int eg_threads(eg_ctx *, int threads);
@@ -150,9 +165,9 @@ EG_API void eg_options(void *own, size_t size, const void *given);
 EG_API double eg_option(double given, double otherwise);
 
 /* -- scopes and owners ------------------------------------------------------------------------ */
-EG_API eg_mark eg_push(eg_ctx *); /* tensors made from here on … */
-/* … are gone here; using one later is an error that names the operation, until at least 2048 other
- * tensors have died after it */
+EG_API eg_mark eg_push(eg_ctx *); /* opens a scope: tensors made from here on live in it */
+/* closes it: its tensors are gone; using one later is an error that names the operation, until at
+ * least 2048 other tensors have died after it */
 EG_API void eg_pop(eg_ctx *, eg_mark);
 /* a copy of x (no history) in the scope around the open one */
 EG_API eg_tensor *eg_keep(eg_tensor *x);
@@ -171,8 +186,9 @@ EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t 
 /* -- leaves: the only calls that name a context (copies; row-major; dims may be 0) ------------ */
 EG_API eg_tensor *eg_from_n(eg_ctx *, eg_dtype, const void *data, int rank, const int64_t *dims);
 /* What eg_from(cx, data, d, …) calls: sizes d up to EG_END. `data` is an array of float, double,
- * double _Complex, int32_t, int64_t or bool, a compound literal too: eg_from(cx, (int64_t[]){ 0,
- * -100 }, 2). In C parentheses at its beginning enclose a pointer, an array or a type. */
+ * double _Complex, int32_t, int64_t, int8_t, uint8_t or bool, a compound literal too: eg_from(cx,
+ * (int64_t[]){ 0, -100 }, 2). In C parentheses at its beginning enclose a pointer, an array or a
+ * type. */
 typedef struct eg_from_args {
     size_t size;
     eg_ctx *cx;
@@ -233,7 +249,9 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);
              : EG_C128, int            \
              : EG_I32, long            \
              : EG_I64, long long       \
-             : EG_I64, _Bool           \
+             : EG_I64, signed char     \
+             : EG_I8, unsigned char    \
+             : EG_U8, _Bool            \
              : EG_BOOL)
 /* The dtype is that of the C type. Commas in a compound literal's braces part the macro's
  * arguments, so `data` is only its beginning: if that is (X)…, the type is that of X or of what X
@@ -265,9 +283,11 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);
       EG_F32), EG_ARRAY_OF_(double, EG_F64),                                                      \
                                          EG_ARRAY_OF_(double _Complex, EG_C128),                  \
                                            EG_ARRAY_OF_(int, EG_I32), EG_ARRAY_OF_(long, EG_I64), \
-                                         EG_ARRAY_OF_(long long, EG_I64), EG_ARRAY_OF_(_Bool,     \
-                                           EG_BOOL))
+                                         EG_ARRAY_OF_(long long, EG_I64), EG_ARRAY_OF_(signed     \
+                                           char, EG_I8), EG_ARRAY_OF_(unsigned char, EG_U8),      \
+                                         EG_ARRAY_OF_(_Bool, EG_BOOL))
 /* clang-format on */
+/* of the context's dtype, with sizes as arguments: eg_zeros(cx, 2, 3) */
 #define eg_zeros(cx, ...)       eg_full_n((cx), EG_DEFAULT, 0, EG_DIMS_(__VA_ARGS__))
 #define eg_ones(cx, ...)        eg_full_n((cx), EG_DEFAULT, 1, EG_DIMS_(__VA_ARGS__))
 #define eg_full(cx, value, ...) eg_full_n((cx), EG_DEFAULT, (value), EG_DIMS_(__VA_ARGS__))
@@ -279,10 +299,10 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);
 #endif
 
 /* -- asking ----------------------------------------------------------------------------------- */
-EG_API eg_ctx *eg_context(const eg_tensor *);
-EG_API eg_dtype eg_type(const eg_tensor *);
-EG_API const char *eg_type_name(eg_dtype); /* "f32" */
-EG_API int eg_rank(const eg_tensor *);     /* 0 of poison */
+EG_API eg_ctx *eg_context(const eg_tensor *); /* the context that x belongs to */
+EG_API eg_dtype eg_type(const eg_tensor *);   /* the dtype of its elements */
+EG_API const char *eg_type_name(eg_dtype);    /* "f32" */
+EG_API int eg_rank(const eg_tensor *);        /* 0 of poison */
 /* axis −1 is the last; 0 after an error; by letters eg_axes("b l d", x, &b, &l, &d) */
 EG_API int64_t eg_dim(const eg_tensor *, int axis);
 EG_API const int64_t *eg_dims(const eg_tensor *);
@@ -298,6 +318,10 @@ EG_API const int64_t *eg_i64(eg_tensor *);
 EG_API const bool *eg_bool(eg_tensor *);
 /* real and imaginary part in turn, as C's double complex has them */
 EG_API const double *eg_c128(eg_tensor *);
+EG_API const uint16_t *eg_f16(eg_tensor *); /* the bits of each number */
+EG_API const uint16_t *eg_bf16(eg_tensor *);
+EG_API const int8_t *eg_i8(eg_tensor *);
+EG_API const uint8_t *eg_u8(eg_tensor *);
 /* the storage itself; strides (rank of them, in elements) may be NULL */
 EG_API const void *eg_raw(eg_tensor *, int64_t *strides);
 /* of one element, any dtype but c128; NaN after an error */
@@ -319,6 +343,10 @@ EG_API int32_t *eg_mut_i32(eg_tensor *);
 EG_API int64_t *eg_mut_i64(eg_tensor *);
 EG_API bool *eg_mut_bool(eg_tensor *);
 EG_API double *eg_mut_c128(eg_tensor *);
+EG_API uint16_t *eg_mut_f16(eg_tensor *);
+EG_API uint16_t *eg_mut_bf16(eg_tensor *);
+EG_API int8_t *eg_mut_i8(eg_tensor *);
+EG_API uint8_t *eg_mut_u8(eg_tensor *);
 /* target[…] = value (same shape and dtype, any strides); 0, or −1 */
 EG_API int eg_assign(eg_tensor *target, eg_tensor *value);
 EG_API int eg_fill(eg_tensor *target, double value);
@@ -381,7 +409,9 @@ EG_API bool eg_is_row_major(const eg_tensor *x);
 /* x itself if row-major, else a row-major copy */
 EG_API eg_tensor *eg_contiguous(eg_tensor *x);
 EG_API eg_tensor *eg_copy(eg_tensor *x); /* a row-major copy, with gradient */
-/* as C converts; gradient between float types; to bool: x ≠ 0 */
+/* as C converts; gradient between f32 and f64; to bool: x ≠ 0; to f16 and bf16 the nearest number,
+ * of two the even one, beyond the largest infinity. Where C leaves open what a float becomes, NaN
+ * is 0 and what is too large the nearest integer there is. */
 EG_API eg_tensor *eg_cast(eg_tensor *x, eg_dtype);
 EG_API eg_tensor *eg_detach(eg_tensor *x); /* the same values without history */
 EG_API eg_tensor *eg_real(eg_tensor *z);   /* the parts of c128: f64, views without history; */

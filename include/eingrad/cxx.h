@@ -52,6 +52,8 @@ inline eg_dtype eg_type_of_(const int *) { return EG_I32; }
 inline eg_dtype eg_type_of_(const long *) { return EG_I64; }
 inline eg_dtype eg_type_of_(const long long *) { return EG_I64; }
 inline eg_dtype eg_type_of_(const bool *) { return EG_BOOL; }
+inline eg_dtype eg_type_of_(const signed char *) { return EG_I8; }
+inline eg_dtype eg_type_of_(const unsigned char *) { return EG_U8; }
 template <class Z_, class = decltype(Z_().imag())> inline eg_dtype eg_type_of_(const Z_ *)
 {
     static_assert(sizeof(Z_) == 2 * sizeof(double), "c128 is std::complex<double>");

@@ -185,8 +185,8 @@ EG_API bool eg_result(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);
 EG_API eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i);
 /* the jvp of rows linear in all their float operands together: the row itself on the tangents */
 EG_API eg_tensor *eg_jvp_linear(eg_tensor *y, eg_tensor *const *dx);
-/* … of rows whose Jacobians are their own transposes (pointwise rows, softmax): the rule on the
- * tangents */
+/* the jvp of rows whose Jacobians are their own transposes (pointwise rows, softmax): the rule on
+ * the tangents */
 EG_API eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx);
 EG_API const eg_op *eg_op_of(const eg_tensor *y); /* the row that made y; NULL for a leaf */
 EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; NULL past its end */

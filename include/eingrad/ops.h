@@ -358,6 +358,7 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
     }
 #define eg_einsum(spec, ...) \
     eg_einsum_n((spec), EG_XS_(__VA_ARGS__)) /* operands counted and type-checked               */
+/* writes the result into out_ and returns it */
 #define eg_einsum_to(out_, spec, ...) \
     eg_einsum_with(                   \
         &(eg_einsum_args){ sizeof(eg_einsum_args), (spec), EG_XS_(__VA_ARGS__), .out = (out_) })

@@ -212,7 +212,7 @@ const char *eg__origin_once(const eg_tensor *t, char *out, size_t room)
 const char *eg_origin(eg_tensor *t)
 {
     char text[256];
-    if (!eg__check("origin", t)) return "";
+    if (!eg__check_held("origin", t)) return "";
     eg__origin_once(t, text, sizeof text);
     char *kept = eg__alloc(t->cx, strlen(text) + 1);
     return kept ? strcpy(kept, text) : "";
@@ -234,7 +234,7 @@ static eg__tag *tag_of(const char *who, eg_tensor *x)
 }
 eg_tensor *eg_name(eg_tensor *x, const char *name)
 {
-    if (!eg__check("name", x)) return eg__poison_of(x);
+    if (!eg__check_held("name", x)) return eg__poison_of(x);
     eg__tag *tag = tag_of("name", x);
     char *kept = tag && name ? eg__alloc_in(x->home, strlen(name) + 1) : NULL;
     if (!tag || (name && !kept)) return eg__poison(x->cx);
@@ -245,7 +245,7 @@ const char *eg_name_of(const eg_tensor *x) { return eg_ok(x) && x->tag ? x->tag-
 
 int eg_hook(eg_tensor *x, eg_hook_function *f, void *user)
 {
-    if (!x || !x->cx || !eg__check("hook", x) ||
+    if (!x || !x->cx || !eg__check_held("hook", x) ||
         !eg__check_differentiable(x->cx, "hook", "x", -1, x))
         return -1;
     eg__tag *tag = tag_of("hook", x);

@@ -294,7 +294,8 @@ void *eg__plan_cache_room(eg_ctx *cx, size_t bytes)
 /* -- context ---------------------------------------------------------------------------------- */
 const char *eg_type_name(eg_dtype t)
 {
-    static const char *const name[] = { "default", "f32", "f64", "i32", "i64", "bool", "c128" };
+    static const char *const name[] = { "default", "f32", "f64",  "i32", "i64", "bool",
+                                        "c128",    "f16", "bf16", "i8",  "u8" };
     return (unsigned)t < EG_DTYPES ? name[t] : "unknown";
 }
 

@@ -41,7 +41,7 @@ typedef struct eg_storage {
     bool lent;             /* of a tensor of the parent context: nothing is written to it */
     struct eg__hold *hold; /* of foreign memory; NULL: memory of the context */
 } eg_storage;
-enum { EG_DTYPES = EG_C128 + 1 }; /* tables by dtype have as many entries */
+enum { EG_DTYPES = EG_U8 + 1 }; /* tables by dtype have as many entries */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
 
 struct eg_tensor {

@@ -304,7 +304,7 @@ static int index_noted(eg_ctx *cx, indices *l, int number, int k, int64_t size)
         eg_fail_as(cx, EG_ERROR_SHAPE,
                    "einsum: index %d is %lld in operand %d but %lld in operand %d", number,
                    (long long)l->size[at], l->first[at] + 1, (long long)size, k + 1);
-    if (cx->failed) return -1;
+    if (at < 0 || cx->failed) return -1;
     l->times[at]++;
     return at;
 }

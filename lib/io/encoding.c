@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* IEEE 754 half precision: 1 sign, 5 exponent (bias 15), 10 fraction bits. */
-static float from_half(uint16_t h)
+static float widened_half(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h >> 15) << 31, exponent = h >> 10 & 31, fraction = h & 1023, bits;
     float value;
@@ -18,7 +18,7 @@ static float from_half(uint16_t h)
 }
 
 /* bfloat16: the upper half of a float. */
-static float from_bfloat(uint16_t h)
+static float widened_bfloat(uint16_t h)
 {
     uint32_t bits = (uint32_t)h << 16;
     float value;
@@ -68,22 +68,33 @@ static void widen_u16(const uint8_t *in, void *out, size_t n)
 static void widen_half(const uint8_t *in, void *out, size_t n)
 {
     float *y = out;
-    for (size_t k = 0; k < n; k++) y[k] = from_half(load16(in + 2 * k));
+    for (size_t k = 0; k < n; k++) y[k] = widened_half(load16(in + 2 * k));
 }
 
 static void widen_bfloat(const uint8_t *in, void *out, size_t n)
 {
     float *y = out;
-    for (size_t k = 0; k < n; k++) y[k] = from_bfloat(load16(in + 2 * k));
+    for (size_t k = 0; k < n; k++) y[k] = widened_bfloat(load16(in + 2 * k));
 }
 
 const eg__encoding eg__encodings[] = {
-    { "f4", "F32", EG_F32, 4, NULL },         { "f8", "F64", EG_F64, 8, NULL },
-    { "i4", "I32", EG_I32, 4, NULL },         { "i8", "I64", EG_I64, 8, NULL },
-    { "b1", "BOOL", EG_BOOL, 1, widen_bool }, { "i1", "I8", EG_I32, 1, widen_i8 },
-    { "u1", "U8", EG_I32, 1, widen_u8 },      { "i2", "I16", EG_I32, 2, widen_i16 },
-    { "u2", "U16", EG_I32, 2, widen_u16 },    { "f2", "F16", EG_F32, 2, widen_half },
-    { "", "BF16", EG_F32, 2, widen_bfloat },  { NULL, NULL, EG_DEFAULT, 0, NULL },
+    { "f4", "F32", EG_F32, 4, NULL },
+    { "f8", "F64", EG_F64, 8, NULL },
+    { "i4", "I32", EG_I32, 4, NULL },
+    { "i8", "I64", EG_I64, 8, NULL },
+    { "b1", "BOOL", EG_BOOL, 1, widen_bool },
+    { "i1", "I8", EG_I32, 1, widen_i8 },
+    { "u1", "U8", EG_I32, 1, widen_u8 },
+    { "i2", "I16", EG_I32, 2, widen_i16 },
+    { "u2", "U16", EG_I32, 2, widen_u16 },
+    { "f2", "F16", EG_F32, 2, widen_half },
+    { "", "BF16", EG_F32, 2, widen_bfloat },
+    /* as they are stored, where that is asked for */
+    { "i1", "I8", EG_I8, 1, NULL },
+    { "u1", "U8", EG_U8, 1, NULL },
+    { "f2", "F16", EG_F16, 2, NULL },
+    { "", "BF16", EG_BF16, 2, NULL },
+    { NULL, NULL, EG_DEFAULT, 0, NULL },
 };
 
 const eg__encoding *eg__encoding_of(eg_dtype dtype)
@@ -91,6 +102,15 @@ const eg__encoding *eg__encoding_of(eg_dtype dtype)
     const eg__encoding *e = eg__encodings;
     while (e->dtype && e->dtype != dtype) e++;
     return e;
+}
+
+const eg__encoding *eg__encoding_wanted(const eg__input *in, const eg__encoding *e)
+{
+    const eg__encoding *stored = e;
+    while (in->as_stored && stored->dtype &&
+           (stored->widen || strcmp(stored->safetensors, e->safetensors)))
+        stored++;
+    return stored->dtype ? stored : e;
 }
 
 bool eg__encoding_little(void)
@@ -110,7 +130,8 @@ static void reverse_bytes(uint8_t *bytes, size_t width, size_t n)
 
 /* clang-format off */
 #define EG_TYPES(X) X(EG_F32, f32, 4) X(EG_F64, f64, 8) X(EG_I32, i32, 4) X(EG_I64, i64, 8) \
-    X(EG_BOOL, bool, sizeof(bool))
+    X(EG_BOOL, bool, sizeof(bool)) X(EG_F16, f16, 2) X(EG_BF16, bf16, 2) X(EG_I8, i8, 1)        \
+    X(EG_U8, u8, 1)
 /* clang-format on */
 
 static uint8_t *encoding_writable(eg_tensor *x, size_t *size)

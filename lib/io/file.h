@@ -17,7 +17,8 @@ typedef struct eg__input {
     uint8_t *owned;      /* of a pipe: all that came out of it */
     struct eg__map *map; /* of a mapped file: what `bytes` lies in */
     size_t left;
-    bool in_place; /* a tensor uses bytes of the map */
+    bool as_stored; /* f16, bf16, i8 and u8 are not widened */
+    bool in_place;  /* a tensor uses bytes of the map */
     /* of what has to be unpacked: gives the next bytes; `bytes` are then not its own */
     bool (*pull)(struct eg__input *, void *out, size_t count);
 } eg__input;
@@ -80,6 +81,8 @@ typedef struct eg__encoding {
 /* ended by a row without dtype; a dtype's own row comes first */
 extern const eg__encoding eg__encodings[];
 const eg__encoding *eg__encoding_of(eg_dtype);
+/* e, or the encoding of the same name that changes nothing if the input is to be as_stored */
+const eg__encoding *eg__encoding_wanted(const eg__input *, const eg__encoding *e);
 bool eg__encoding_little(void); /* this machine's byte order */
 /* Returns the next elements as a tensor: in place where the file is mapped and they are what a
  * tensor has, else read. In the owner, or the open scope if that is NULL. NULL after an error. */

@@ -207,7 +207,7 @@ static const eg__encoding *encoding(const eg__input *in, const char *descr, bool
                 eg__file_refuse(in, "dtype '%s' has no byte order", descr);
                 return NULL;
             }
-            return e;
+            return eg__encoding_wanted(in, e);
         }
     int k = 0;
     while (kinds[k].kind && kinds[k].kind != *name) k++;
@@ -267,6 +267,7 @@ eg_tensor *eg_npy_load_with(const eg_load_args *given)
     eg_options(&o, sizeof o, given);
     eg__input in;
     bool open = eg__file_open(&in, o.cx, "npy", o.path);
+    in.as_stored = o.as_stored;
     if (open && !o.copy) eg__file_map(&in);
     return npy_finish(&in, open);
 }
@@ -320,6 +321,11 @@ static bool npy_usable(eg_tensor *x)
     else if (!eg__encoding_of(eg_type(x))->dtype)
         eg_fail_as(eg_context(x), EG_ERROR_DTYPE,
                    "npy: operand 1 is %s, which is not written; save its eg_real and eg_imag",
+                   eg_type_name(eg_type(x)));
+    else if (!*eg__encoding_of(eg_type(x))->npy)
+        eg_fail_as(eg_context(x), EG_ERROR_DTYPE,
+                   "npy: operand 1 is %s, which .npy has no type for; eg_cast it, or write "
+                   "safetensors",
                    eg_type_name(eg_type(x)));
     return eg_ok(x) && !eg_error(eg_context(x));
 }

@@ -89,6 +89,7 @@ eg_npz *eg_npz_open_with(const eg_load_args *given)
     eg_options(&o, sizeof o, given);
     eg__input in = { .cx = o.cx, .format = "npz", .path = o.path };
     bool open = eg__file_open(&in, o.cx, "npz", o.path);
+    in.as_stored = o.as_stored;
     return npz_read(&in, open, o.copy);
 }
 eg_npz *eg_npz_read(eg_ctx *cx, const void *bytes, size_t count)
@@ -164,6 +165,10 @@ static bool npz_check(const eg_npz_save_args *o)
         if (!eg__encoding_of(eg_type(x))->dtype)
             return npz_refuse(o, EG_ERROR_DTYPE,
                               "c128 is not written; save eg_real and eg_imag of array", name);
+        if (!*eg__encoding_of(eg_type(x))->npy)
+            return npz_refuse(o, EG_ERROR_DTYPE,
+                              "bf16 is no type of .npy; eg_cast it, or write safetensors: array",
+                              name);
     }
     return true;
 }

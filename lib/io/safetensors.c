@@ -33,7 +33,8 @@ char *eg__st_json(eg__st_reader *r, size_t length)
 bool eg__st_file(eg__st_reader *r)
 {
     size_t first = r->entries.count;
-    if (!r->copy) eg__file_map(r->in);
+    r->in->as_stored = r->how->as_stored;
+    if (!r->how->copy) eg__file_map(r->in);
     bool good = eg__st_header(r);
     for (size_t k = first; k < r->entries.count && good; k++) {
         eg__st_entry *e = (eg__st_entry *)r->entries.item + k;
@@ -103,7 +104,7 @@ static bool st_is_index(const char *path)
 
 /* Reads the open input, an index or a file of tensors, and closes it. NULL after an error, of which
  * nothing is left. open: false if the input could not be opened, which was recorded. */
-static eg_safetensors *st_read(eg__input *in, bool open, bool copy)
+static eg_safetensors *st_read(eg__input *in, bool open, const eg_load_args *how)
 {
     eg_owner *owner = open ? eg_owner_open(in->cx) : NULL;
     eg_safetensors *st = owner ? eg_owner_alloc(owner, sizeof *st) : NULL;
@@ -114,7 +115,7 @@ static eg_safetensors *st_read(eg__input *in, bool open, bool copy)
     if (file) {
         eg__st_reader r = { .st = st,
                             .in = in,
-                            .copy = copy,
+                            .how = how,
                             .entries.width = sizeof(eg__st_entry),
                             .dims.width = sizeof(int64_t),
                             .pairs.width = sizeof(char *),
@@ -157,7 +158,7 @@ eg_safetensors *eg_safetensors_open_with(const eg_load_args *given)
     char *found = path ? st_found(path) : NULL;
     bool open =
         path && !found ? eg__file_no_memory(&in) : eg__file_open(&in, cx, "safetensors", found);
-    eg_safetensors *st = st_read(&in, open, o.copy);
+    eg_safetensors *st = st_read(&in, open, &o);
     free(found);
     return st;
 }
@@ -166,7 +167,7 @@ eg_safetensors *eg_safetensors_read(eg_ctx *cx, const void *bytes, size_t count)
 {
     eg__input in;
     bool open = eg__file_open_bytes(&in, cx, "safetensors", bytes, count);
-    return st_read(&in, open, true);
+    return st_read(&in, open, &(eg_load_args){ .copy = true });
 }
 
 void eg_safetensors_close(eg_safetensors *st)

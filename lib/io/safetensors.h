@@ -61,8 +61,8 @@ typedef struct eg__st_row {
  * data. */
 typedef struct eg__st_reader {
     eg_safetensors *st;
-    eg__input *in;       /* the file that is being read */
-    bool copy;           /* files are read, not mapped */
+    eg__input *in; /* the file that is being read */
+    const eg_load_args *how;
     size_t room;         /* bytes of its data */
     bool has_metadata;   /* its header has had "__metadata__" */
     eg__st_list entries; /* eg__st_entry */

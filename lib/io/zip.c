@@ -246,6 +246,7 @@ bool eg__zip_begin(eg__zip_input *m, const eg__input *archive, const eg__zip_mem
                                   .format = archive->format,
                                   .path = path,
                                   .bytes = data,
+                                  .as_stored = archive->as_stored,
                                   .map = member->deflated ? NULL : archive->map,
                                   .left = member->size },
                           .member = member,

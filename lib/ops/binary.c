@@ -185,7 +185,7 @@ static bool where_shape(eg_tensor *y)
 static bool where_forward(eg_tensor *y)
 {
     static eg_lanes_fn *const of_width[] = {
-        [1] = where_8, [4] = where_32, [8] = where_64, [16] = where_128
+        [1] = where_8, [2] = where_16, [4] = where_32, [8] = where_64, [16] = where_128
     };
     return eg__lanes_run(y, of_width[eg__width[y->dtype]], true);
 }

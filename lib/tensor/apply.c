@@ -21,6 +21,13 @@ static bool apply_belongs(const eg_ctx *cx, const eg_tensor *x)
 {
     return x->cx == cx || (x->cx && x->cx == cx->parent);
 }
+static bool refuse_held(eg_ctx *cx, const char *who, int k, int dtype)
+{
+    eg_fail_as(cx, EG_ERROR_DTYPE,
+               "%s: operand %d is %s, which only holds numbers; eg_cast it to %s first", who, k + 1,
+               eg_type_name((eg_dtype)dtype), eg__is_half(dtype) ? "f32" : "i32");
+    return false;
+}
 /* True if operand k, counted from 0, can be used in cx; else records why not. A failed context
  * refuses everything and records nothing more. */
 static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
@@ -43,27 +50,38 @@ static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
 }
 static bool fine(const eg_ctx *cx, const eg_tensor *x)
 {
-    return x && x->live == EG_LIVE && apply_belongs(cx, x) && !x->poison;
+    return x && x->live == EG_LIVE && apply_belongs(cx, x) && !x->poison && !eg__is_held(x->dtype);
 }
-static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x)
+/* computes: with the operand's numbers, so that its dtype has to be one for that */
+static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x, bool computes)
 {
     if (!apply_usable(cx, who, k, x)) return false;
+    if (computes && eg__is_held(x->dtype)) return refuse_held(cx, who, k, x->dtype);
     if (cx->hooks.operand && x->cx == cx) cx->hooks.operand(cx, x);
     return !cx->failed;
+}
+bool eg__check_held(const char *who, eg_tensor *x)
+{
+    eg_ctx *cx = eg__context_of(who, 1, &x);
+    return cx && read_by(cx, who, 0, x, false);
 }
 bool eg__check(const char *who, eg_tensor *x)
 {
     eg_ctx *cx = eg__context_of(who, 1, &x);
-    return cx && read_by(cx, who, 0, x);
+    return cx && read_by(cx, who, 0, x, true);
 }
-bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
+static bool check_each(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs, bool computes)
 {
     int k = cx->failed || cx->hooks.operand ? count : 0;
     while (k < count && fine(cx, xs[k])) k++; /* the usual case, without a call */
     if (k == count && !cx->failed && !cx->hooks.operand) return true;
     for (k = 0; k < count; k++)
-        if (!read_by(cx, who, k, xs[k])) return false;
+        if (!read_by(cx, who, k, xs[k], computes)) return false;
     return true;
+}
+bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
+{
+    return check_each(cx, who, count, xs, true);
 }
 
 /* A row's shape() says what the result is, and forward() what is in it, unless it is a view; of
@@ -94,7 +112,7 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
     eg_ctx *cx = eg__context_of(op ? op->name : "apply", count, xs);
     if (!cx) return NULL;
     if (!op) return eg_fail_as(cx, EG_ERROR_MISUSE, "apply: the row is NULL");
-    if (!eg__check_all(cx, op->name, count, xs)) return &cx->poison;
+    if (!check_each(cx, op->name, count, xs, false)) return &cx->poison;
     if (op->arity >= 0 && op->arity != count)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: takes %d operands, was given %d", op->name,
                           op->arity, count);
@@ -106,6 +124,9 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
 eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, void *saved,
                      int count, eg_tensor *const *xs)
 {
+    for (int k = 0; k < count; k++)
+        if (eg__is_held(xs[k]->dtype) && !eg__only_moves(op))
+            return refuse_held(cx, op->name, k, xs[k]->dtype), &cx->poison;
     eg__arena *a = eg__top(cx);
     if (cx->parent && !(xs = eg__own_all(cx, count, xs))) return &cx->poison;
     eg_tensor *y = eg__tensor_in(a);

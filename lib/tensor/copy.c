@@ -15,14 +15,96 @@ static inline int64_t clamp64(double v)
 }
 static inline int32_t wrap32(int64_t v) { return (int32_t)v; }
 static inline int64_t same64(int64_t v) { return v; }
-#define AS_F32(v)  ((float)(v))
-#define AS_F64(v)  ((double)(v))
-#define AS_I32(v)  (_Generic((v), float : clamp32, double : clamp32, default : wrap32)(v))
-#define AS_I64(v)  (_Generic((v), float : clamp64, double : clamp64, default : same64)(v))
-#define AS_BOOL(v) ((v) != 0)
-#define AS_C128(v) ((double complex)(v))
+static inline int8_t clamp8(double v)
+{
+    return v != v ? 0 : v <= INT8_MIN ? INT8_MIN : v >= INT8_MAX ? INT8_MAX : (int8_t)v;
+}
+static inline uint8_t clamp_byte(double v) { return !(v > 0) ? 0 : v >= 255 ? 255 : (uint8_t)v; }
+static inline int8_t wrap8(int64_t v) { return (int8_t)v; }
+static inline uint8_t wrap_byte(int64_t v) { return (uint8_t)v; }
 
-/* a pair of different dtypes: X(to, C type, from, C type) */
+/* f16 and bf16 as sign, exponent and fraction of `digits` bits. From float they are exact. */
+static inline float from_half(eg_f16bits h)
+{
+    const uint32_t sign = (uint32_t)(h.bits >> 15) << 31, exponent = h.bits >> 10 & 31,
+                   fraction = h.bits & 1023;
+    const uint32_t bits =
+        sign | (exponent == 31 ? 255u << 23 : (exponent + 112) << 23) | fraction << 13;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    const float small = (float)fraction * 0x1p-24f; /* 0 and subnormal numbers */
+    return exponent ? value : sign ? -small : small;
+}
+static inline float from_bfloat(eg_bf16bits h)
+{
+    const uint32_t bits = (uint32_t)h.bits << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+/* The bits of the number of 1 + `digits` significant bits and exponents from `least` on that is
+ * nearest to v, of two the even one: v is rounded once. NaN stays NaN, and keeps its sign. */
+static inline uint16_t to_narrow(double v, int digits, int least, int bias)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    const uint16_t sign = (uint16_t)(bits >> 48 & 0x8000),
+                   infinite = (uint16_t)((2 * bias + 1) << digits);
+    const int exponent = (int)(bits >> 52 & 2047) - 1023;
+    if (v != v) return sign | infinite | (uint16_t)(1 << (digits - 1));
+    if (exponent > bias) return sign | infinite;
+    if (exponent < least - digits - 1) return sign; /* less than half of the smallest number */
+    /* the significand, and how many of its bits are dropped: more of subnormal numbers */
+    const int drop = 52 - digits + (exponent < least ? least - exponent : 0);
+    const uint64_t all = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1 << 52;
+    uint64_t kept = all >> drop;
+    const uint64_t rest = all & (((uint64_t)1 << drop) - 1), half = (uint64_t)1 << (drop - 1);
+    kept += rest > half || (rest == half && (kept & 1));
+    /* a carry goes on into the exponent, as it should */
+    if (exponent >= least) kept += (uint64_t)(exponent + bias - 1) << digits;
+    return sign | (uint16_t)kept;
+}
+static inline eg_f16bits to_half(double v) { return (eg_f16bits){ to_narrow(v, 10, -14, 15) }; }
+static inline eg_bf16bits to_bfloat(double v)
+{
+    return (eg_bf16bits){ to_narrow(v, 7, -126, 127) };
+}
+double eg__nearest_f16(double v) { return (double)from_half(to_half(v)); }
+double eg__nearest_bf16(double v) { return (double)from_bfloat(to_bfloat(v)); }
+/* A whole number as a double that rounds to fewer bits as the number does: bits beyond the 53 of a
+ * double become one that says whether there were any. */
+static inline double sticky(int64_t v)
+{
+    const uint64_t u = v < 0 ? -(uint64_t)v : (uint64_t)v;
+    const uint64_t w = u >> 53 ? (u & ~(uint64_t)2047) | (u & 2047 ? 2048 : 0) : u;
+    return v < 0 ? -(double)w : (double)w;
+}
+static inline double as_it_is(double v) { return v; }
+#define NUMBER(v)  (_Generic((v), float : as_it_is, double : as_it_is, default : sticky)(v))
+#define AS_F16(v)  to_half(NUMBER(v))
+#define AS_BF16(v) to_bfloat(NUMBER(v))
+#define AS_I8(v)   (_Generic((v), float : clamp8, double : clamp8, default : wrap8)(v))
+#define AS_U8(v)   (_Generic((v), float : clamp_byte, double : clamp_byte, default : wrap_byte)(v))
+/* what is converted, by the name of its type: of a complex number the real part */
+#define REAL_F32(v)  (v)
+#define REAL_F64(v)  (v)
+#define REAL_I32(v)  (v)
+#define REAL_I64(v)  (v)
+#define REAL_BOOL(v) (v)
+#define REAL_C128(v) creal(v)
+#define REAL_F16(v)  from_half(v)
+#define REAL_BF16(v) from_bfloat(v)
+#define REAL_I8(v)   (v)
+#define REAL_U8(v)   (v)
+#define AS_F32(v)    ((float)(v))
+#define AS_F64(v)    ((double)(v))
+#define AS_I32(v)    (_Generic((v), float : clamp32, double : clamp32, default : wrap32)(v))
+#define AS_I64(v)    (_Generic((v), float : clamp64, double : clamp64, default : same64)(v))
+#define AS_BOOL(v)   ((v) != 0)
+#define AS_C128(v)   ((double complex)(v))
+
+/* a pair of different dtypes: X(to, C type, from, C type). Those that are not here go through the
+ * dtype `middle`, which holds every number of theirs. */
 /* clang-format off */
 #define EG_PAIRS(X)                                                                           \
     X(F32, float, F64, double)    X(F32, float, I32, int32_t)   X(F32, float, I64, int64_t)   \
@@ -41,7 +123,17 @@ static inline int64_t same64(int64_t v) { return v; }
     X(C128, double complex, F32, float)                                                       \
     X(C128, double complex, F64, double)  X(C128, double complex, I32, int32_t)               \
     X(C128, double complex, I64, int64_t)                                                     \
-    X(C128, double complex, BOOL, bool)
+    X(C128, double complex, BOOL, bool)                                                       \
+    X(F32, float, F16, eg_f16bits)       X(F32, float, BF16, eg_bf16bits)                     \
+    X(I32, int32_t, I8, int8_t)          X(I32, int32_t, U8, uint8_t)                         \
+    X(F16, eg_f16bits, F32, float)       X(F16, eg_f16bits, F64, double)                      \
+    X(F16, eg_f16bits, I32, int32_t)     X(F16, eg_f16bits, I64, int64_t)                     \
+    X(BF16, eg_bf16bits, F32, float)     X(BF16, eg_bf16bits, F64, double)                    \
+    X(BF16, eg_bf16bits, I32, int32_t)   X(BF16, eg_bf16bits, I64, int64_t)                   \
+    X(I8, int8_t, F32, float)            X(I8, int8_t, F64, double)                           \
+    X(I8, int8_t, I32, int32_t)          X(I8, int8_t, I64, int64_t)                          \
+    X(U8, uint8_t, F32, float)           X(U8, uint8_t, F64, double)                          \
+    X(U8, uint8_t, I32, int32_t)         X(U8, uint8_t, I64, int64_t)
 /* clang-format on */
 
 /* Elements that lie next to each other have a loop of their own, which becomes vectors. */
@@ -52,7 +144,7 @@ static inline int64_t same64(int64_t v) { return v; }
     static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step, const void *user) \
     {                                                                                         \
         (void)user;                                                                           \
-        CASES(to, from, AS_##TO(EG_RE(v)))                                                    \
+        CASES(to, from, AS_##TO(REAL_##FROM(v))) \
     }
 #define CASES(to, from, VALUE)                                                                  \
     if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from))                     \
@@ -63,6 +155,25 @@ static inline int64_t same64(int64_t v) { return v; }
 EG_PAIRS(CONVERT)
 #define ENTRY(TO, to, FROM, from) [EG_##TO][EG_##FROM] = TO##_##FROM,
 static eg_inner *const convert[EG_DTYPES][EG_DTYPES] = { EG_PAIRS(ENTRY) };
+static const uint8_t middle[EG_DTYPES] = {
+    [EG_F16] = EG_F32, [EG_BF16] = EG_F32, [EG_I8] = EG_I32,
+    [EG_U8] = EG_I32,  [EG_BOOL] = EG_I32, [EG_C128] = EG_F64
+};
+/* Two conversions, block by block; user: the tensors that are copied. */
+static void in_two_steps(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const eg_tensor *const *both = user;
+    const int to = both[0]->dtype, from = both[1]->dtype, between = middle[from];
+    const int64_t width = eg__width[between];
+    double part[EG_BLOCK];
+    for (int64_t k = 0, m; k < n; k += m) {
+        m = eg__min64(n - k, EG_BLOCK);
+        convert[between][from](m, (char *[]){ (char *)part, p[1] + k * step[1] },
+                               (int64_t[]){ width, step[1] }, NULL);
+        convert[to][between](m, (char *[]){ p[0] + k * step[0], (char *)part },
+                             (int64_t[]){ step[0], width }, NULL);
+    }
+}
 
 /* -- the same dtype: bytes of one width ------------------------------------------------------- */
 /* elements; SHORT: bytes */
@@ -119,9 +230,8 @@ EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step,
 static const struct {
     eg_inner *move, *tiles, *transposes;
 } same[] = {
-    [1] = { move_8, tiles_8, NULL },
-    [4] = { move_32, tiles_32, transposes },
-    [8] = { move_64, tiles_64, transposes },
+    [1] = { move_8, tiles_8, NULL },         [2] = { move_16, tiles_16, NULL },
+    [4] = { move_32, tiles_32, transposes }, [8] = { move_64, tiles_64, transposes },
     [16] = { move_128, tiles_128, NULL },
 };
 void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from, int64_t from_step)
@@ -192,7 +302,8 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
 {
     const eg_tensor *both[2] = { target, source };
     if (target->dtype != source->dtype) {
-        eg__loop(target->cx, 2, both, convert[target->dtype][source->dtype], NULL);
+        eg_inner *direct = convert[target->dtype][source->dtype];
+        eg__loop(target->cx, 2, both, direct ? direct : in_two_steps, both);
         return;
     }
     const int w = eg__width[target->dtype];
@@ -240,9 +351,26 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
 #define NAME(x) x##_bool
 #define AS      AS_BOOL
 #include "tensor/fill_of.h"
+#define T       eg_f16bits
+#define NAME(x) x##_f16
+#define AS      AS_F16
+#include "tensor/fill_of.h"
+#define T       eg_bf16bits
+#define NAME(x) x##_bf16
+#define AS      AS_BF16
+#include "tensor/fill_of.h"
+#define T       int8_t
+#define NAME(x) x##_i8
+#define AS      AS_I8
+#include "tensor/fill_of.h"
+#define T       uint8_t
+#define NAME(x) x##_u8
+#define AS      AS_U8
+#include "tensor/fill_of.h"
 static eg_inner *const fill[EG_DTYPES] = {
-    [EG_F32] = fill_f32, [EG_F64] = fill_f64, [EG_C128] = fill_c128,
-    [EG_I32] = fill_i32, [EG_I64] = fill_i64, [EG_BOOL] = fill_bool
+    [EG_F32] = fill_f32, [EG_F64] = fill_f64,   [EG_C128] = fill_c128, [EG_I32] = fill_i32,
+    [EG_I64] = fill_i64, [EG_BOOL] = fill_bool, [EG_F16] = fill_f16,   [EG_BF16] = fill_bf16,
+    [EG_I8] = fill_i8,   [EG_U8] = fill_u8
 };
 
 void eg__fill(eg_tensor *target, double value)

@@ -9,9 +9,10 @@ static const struct {
     uint8_t code, bits;
     eg_dtype dtype;
 } types[] = {
-    { kDLFloat, 32, EG_F32 },  { kDLFloat, 64, EG_F64 }, { kDLInt, 32, EG_I32 },
-    { kDLInt, 64, EG_I64 },    { kDLBool, 8, EG_BOOL },  { kDLComplex, 128, EG_C128 },
-    { kDLInt, 0, EG_DEFAULT },
+    { kDLFloat, 32, EG_F32 }, { kDLFloat, 64, EG_F64 },   { kDLInt, 32, EG_I32 },
+    { kDLInt, 64, EG_I64 },   { kDLBool, 8, EG_BOOL },    { kDLComplex, 128, EG_C128 },
+    { kDLFloat, 16, EG_F16 }, { kDLBfloat, 16, EG_BF16 }, { kDLInt, 8, EG_I8 },
+    { kDLUInt, 8, EG_U8 },    { kDLInt, 0, EG_DEFAULT },
 };
 /* names of codes, by number */
 static const char *const codes[] = {
@@ -217,7 +218,7 @@ static DLTensor export_tensor(const eg_tensor *x, dlpack_export *e)
 
 DLManagedTensorVersioned *eg_to_dlpack(eg_tensor *x)
 {
-    dlpack_export *e = eg__check("to_dlpack", x) ? export_new(x) : NULL;
+    dlpack_export *e = eg__check_held("to_dlpack", x) ? export_new(x) : NULL;
     if (!e) return NULL;
     e->m.versioned = (DLManagedTensorVersioned){
         .version = { DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION },
@@ -230,7 +231,7 @@ DLManagedTensorVersioned *eg_to_dlpack(eg_tensor *x)
 }
 DLManagedTensor *eg_to_dlpack_unversioned(eg_tensor *x)
 {
-    if (!eg__check("to_dlpack", x)) return NULL;
+    if (!eg__check_held("to_dlpack", x)) return NULL;
     if (x->st->hold && !x->st->hold->writable)
         return eg_fail_as(x->cx, EG_ERROR_UNSUPPORTED,
                           "to_dlpack: operand 1 lies in foreign memory that is read-only, which "

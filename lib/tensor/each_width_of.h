@@ -1,8 +1,14 @@
-/* each_width_of.h: includes the template TEMPLATE, a name in quotes, for elements of 1, 4, 8 and 16
- * bytes, which it moves without reading them as numbers. There T is a type of that width, and
+/* each_width_of.h: includes the template TEMPLATE, a name in quotes, for elements of 1, 2, 4, 8 and
+ * 16 bytes, which it moves without reading them as numbers. There T is a type of that width, and
  * NAME(x) is x with the number of its bits. */
 #define T       uint8_t
 #define NAME(x) x##_8
+#include TEMPLATE
+#undef T
+#undef NAME
+
+#define T       uint16_t
+#define NAME(x) x##_16
 #include TEMPLATE
 #undef T
 #undef NAME

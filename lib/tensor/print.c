@@ -33,6 +33,10 @@ typedef struct value {
     double f, im;
     int64_t i;
 } value;
+static bool is_real(const eg_tensor *x)
+{
+    return eg__is_inexact(x->dtype) || eg__is_half(x->dtype);
+}
 static value value_at(const eg_tensor *x, char *p)
 {
     value v = { 0, 0, 0 };
@@ -42,10 +46,15 @@ static value value_at(const eg_tensor *x, char *p)
     from.rank = 0;
     from.data = p;
     to = from;
-    to.dtype = eg__is_float(x->dtype) ? EG_F64 : EG_I64;
-    to.data = eg__is_float(x->dtype) ? (char *)&v.f : (char *)&v.i;
+    to.dtype = is_real(x) ? EG_F64 : EG_I64;
+    to.data = is_real(x) ? (char *)&v.f : (char *)&v.i;
     eg__copy(&to, &from);
     return v;
+}
+
+static int narrow_of(const eg_tensor *x)
+{
+    return x->dtype == EG_F32 || eg__is_half(x->dtype) ? x->dtype : 0;
 }
 
 /* sign d0.d1d2… 10^exponent; sign: 0 for none */
@@ -63,15 +72,17 @@ static void print_parse(const char *text, digits *t)
         if (*text >= '0' && *text <= '9') t->d[t->n++] = *text;
     t->exponent = (int)strtol(text + 1, NULL, 10);
 }
-static bool reads_back(const digits *t, double v, bool narrow)
+static bool reads_back(const digits *t, double v, int narrow)
 {
     char text[48];
     snprintf(text, sizeof text, "%.*se%d", t->n, t->d, t->exponent - (t->n - 1));
+    if (narrow == EG_F16) return eg__nearest_f16(strtod(text, NULL)) == v;
+    if (narrow == EG_BF16) return eg__nearest_bf16(strtod(text, NULL)) == v;
     return narrow ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v;
 }
 static char sign_of(double v, bool plus) { return signbit(v) ? '-' : plus ? '+' : 0; }
 /* The fewest digits that read back as v; among them the nearest to v (Steele, White 1990). */
-static digits shortest(double v, bool narrow, bool plus)
+static digits shortest(double v, int narrow, bool plus)
 {
     digits t = { .sign = sign_of(v, plus) };
     char text[48];
@@ -100,7 +111,7 @@ static digits rounded(double v, bool plus, int after)
     while (t.n > 1 && t.d[t.n - 1] == '0') t.n--;
     return t;
 }
-static digits to_digits(double v, bool narrow, bool plus, int after, bool scientific)
+static digits to_digits(double v, int narrow, bool plus, int after, bool scientific)
 {
     digits t = shortest(v, narrow, plus);
     int places = scientific ? t.n - 1 : t.n - 1 - t.exponent;
@@ -136,8 +147,9 @@ static char *scientific(char *out, const digits *t, int places, int exponent)
 /* -- one format for all elements, of complex numbers one for their real and one for their imaginary
  * parts */
 typedef struct format {
-    bool cut;                           /* edges only */
-    bool narrow, scientific, imaginary; /* imaginary parts have a + where there is no − */
+    bool cut;                   /* edges only */
+    int narrow;                 /* the dtype if it is narrower than f64; else 0 */
+    bool scientific, imaginary; /* imaginary parts have a + where there is no − */
     /* characters before the point, digits after it, digits of the exponent */
     int left, right, exponent;
     bool odd, signed_inf; /* not everything is finite */
@@ -161,7 +173,7 @@ static void survey(format *f, const eg_tensor *x, value v)
 static void print_measure(format *f, const eg_tensor *x, value v)
 {
     char text[WORD];
-    if (!eg__is_inexact(x->dtype)) {
+    if (!is_real(x)) {
         int n = snprintf(text, sizeof text, "%lld", (long long)v.i);
         if (n > f->left) f->left = n;
         return;
@@ -193,8 +205,8 @@ static void print_each(format *f, const eg_tensor *x, int axis, char *p,
  * parts are. */
 static format fit(const eg_tensor *x, bool imaginary)
 {
-    format f = { .cut = eg_size(x) > MANY, .narrow = x->dtype == EG_F32, .imaginary = imaginary };
-    if (eg__is_inexact(x->dtype)) {
+    format f = { .cut = eg_size(x) > MANY, .narrow = narrow_of(x), .imaginary = imaginary };
+    if (is_real(x)) {
         print_each(&f, x, 0, x->data, survey);
         double ratio = f.least ? f.most / f.least : 0, tiny = 1e-4;
         if (f.narrow) {
@@ -232,7 +244,7 @@ static int print_number(const format *f, double v, char *out)
 static int print_word(const format *f, const eg_tensor *x, value v, char *out)
 {
     if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? " True" : "False");
-    if (!eg__is_inexact(x->dtype)) return sprintf(out, "%*lld", f->left, (long long)v.i);
+    if (!is_real(x)) return sprintf(out, "%*lld", f->left, (long long)v.i);
     int n = print_number(f, v.f, out), blanks = 0;
     if (x->dtype != EG_C128) return n;
     n += print_number(f + 1, v.im, out + n);
@@ -242,7 +254,7 @@ static int print_word(const format *f, const eg_tensor *x, value v, char *out)
     return n + 1;
 }
 /* An array without axes prints as the number itself does. */
-static char *digits_of(double v, bool narrow, bool plus, char *out)
+static char *digits_of(double v, int narrow, bool plus, char *out)
 {
     if (!isfinite(v)) return out + sprintf(out, "%s", odd(v, plus));
     digits t = shortest(v, narrow, plus);
@@ -255,7 +267,7 @@ static char *dotless(char *end) { return end[-1] == '.' ? end - 1 : end; }
 static int lone(const eg_tensor *x, value v, char *out)
 {
     if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? "True" : "False");
-    if (!eg__is_inexact(x->dtype)) return sprintf(out, "%lld", (long long)v.i);
+    if (!is_real(x)) return sprintf(out, "%lld", (long long)v.i);
     if (x->dtype == EG_C128) {
         const bool both = v.f != 0 || signbit(v.f);
         char *at = out;
@@ -266,7 +278,7 @@ static int lone(const eg_tensor *x, value v, char *out)
         at = dotless(digits_of(v.im, false, both, at));
         return (int)(at + sprintf(at, both ? "j)" : "j") - out);
     }
-    char *end = digits_of(v.f, x->dtype == EG_F32, false, out);
+    char *end = digits_of(v.f, narrow_of(x), false, out);
     if (end[-1] == '.') *end++ = '0';
     return (int)(end - out);
 }
@@ -343,7 +355,7 @@ static void brackets(page *g, int axis, char *p)
 static bool print(const char *who, sink *s, eg_tensor *x)
 {
     char text[WORD];
-    if (!eg__check(who, x)) return false;
+    if (!eg__check_held(who, x)) return false;
     if (eg_size(x) == 0)
         print_put(s, "[]", 2);
     else if (x->rank == 0)
@@ -359,7 +371,7 @@ static bool print(const char *who, sink *s, eg_tensor *x)
 int eg_print(FILE *file, eg_tensor *x)
 {
     sink s = { .file = file };
-    if (!eg__check("print", x)) return -1;
+    if (!eg__check_held("print", x)) return -1;
     if (!file)
         eg_fail_as(x->cx, EG_ERROR_MISUSE, "print: the file is NULL");
     else if (print("print", &s, x)) {

@@ -48,7 +48,7 @@ static eg_tensor *copied(eg_tensor *x)
 }
 static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
 {
-    if (!eg__check(who, x)) return NULL;
+    if (!eg__check_held(who, x)) return NULL;
     if (x->dtype != dtype) {
         eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
                    eg_type_name(x->dtype), eg_type_name(dtype));
@@ -63,10 +63,14 @@ const int32_t *eg_i32(eg_tensor *x) { return values("i32", x, EG_I32); }
 const int64_t *eg_i64(eg_tensor *x) { return values("i64", x, EG_I64); }
 const bool *eg_bool(eg_tensor *x) { return values("bool", x, EG_BOOL); }
 const double *eg_c128(eg_tensor *x) { return values("c128", x, EG_C128); }
+const uint16_t *eg_f16(eg_tensor *x) { return values("f16", x, EG_F16); }
+const uint16_t *eg_bf16(eg_tensor *x) { return values("bf16", x, EG_BF16); }
+const int8_t *eg_i8(eg_tensor *x) { return values("i8", x, EG_I8); }
+const uint8_t *eg_u8(eg_tensor *x) { return values("u8", x, EG_U8); }
 
 const void *eg_raw(eg_tensor *x, int64_t *strides)
 {
-    if (!eg__check("raw", x)) return NULL;
+    if (!eg__check_held("raw", x)) return NULL;
     if (strides && x->rank) memcpy(strides, x->stride, x->rank * sizeof *strides);
     return x->data;
 }
@@ -91,7 +95,7 @@ static double element(const char *who, const eg_tensor *x, char *p)
 double eg_item(eg_tensor *x)
 {
     char text[256];
-    if (!eg__check("item", x)) return NAN;
+    if (!eg__check_held("item", x)) return NAN;
     if (eg_size(x) == 1) return element("item", x, x->data);
     eg_fail_as(x->cx, EG_ERROR_SHAPE, "item: %s has %lld elements, not one",
                eg__dims_text(x, text, sizeof text), (long long)eg_size(x));
@@ -101,7 +105,7 @@ double eg_item(eg_tensor *x)
 double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 {
     char text[256];
-    if (!eg__check("get", x)) return NAN;
+    if (!eg__check_held("get", x)) return NAN;
     if (rank != x->rank) {
         eg_fail_as(x->cx, EG_ERROR_SHAPE, "get: %d indices for %s, which has %d axes", rank,
                    eg__dims_text(x, text, sizeof text), x->rank);
@@ -144,7 +148,7 @@ bool eg__writable(const char *who, const eg_tensor *x)
 static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
-    if (!eg__check(who, x)) return NULL;
+    if (!eg__check_held(who, x)) return NULL;
     if (x->dtype != dtype) {
         eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
                    eg_type_name(x->dtype), eg_type_name(dtype));
@@ -167,6 +171,10 @@ int32_t *eg_mut_i32(eg_tensor *x) { return read_writable("mut_i32", x, EG_I32); 
 int64_t *eg_mut_i64(eg_tensor *x) { return read_writable("mut_i64", x, EG_I64); }
 bool *eg_mut_bool(eg_tensor *x) { return read_writable("mut_bool", x, EG_BOOL); }
 double *eg_mut_c128(eg_tensor *x) { return read_writable("mut_c128", x, EG_C128); }
+uint16_t *eg_mut_f16(eg_tensor *x) { return read_writable("mut_f16", x, EG_F16); }
+uint16_t *eg_mut_bf16(eg_tensor *x) { return read_writable("mut_bf16", x, EG_BF16); }
+int8_t *eg_mut_i8(eg_tensor *x) { return read_writable("mut_i8", x, EG_I8); }
+uint8_t *eg_mut_u8(eg_tensor *x) { return read_writable("mut_u8", x, EG_U8); }
 
 /* Elements share no place if each stride is larger than what the axes with smaller ones reach. */
 bool eg__target(const char *who, eg_tensor *x)
@@ -174,7 +182,7 @@ bool eg__target(const char *who, eg_tensor *x)
     char dims[256];
     int order[EG_RANK_MAX], n = 0;
     int64_t far = 0;
-    if (!eg__check(who, x) || !eg__writable(who, x)) return false;
+    if (!eg__check_held(who, x) || !eg__writable(who, x)) return false;
     for (int k = 0; k < x->rank; k++)
         if (x->dim[k] > 1 && x->stride[k] == 0) {
             eg_fail_as(x->cx, EG_ERROR_MISUSE,
@@ -243,7 +251,7 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
         eg_fail_as(cx, EG_ERROR_MISUSE, "assign: target and value belong to different contexts");
         return -1;
     }
-    if (!eg__check("assign: value", value)) return -1;
+    if (!eg__check_held("assign: value", value)) return -1;
     if (target->dtype != value->dtype) {
         eg_fail_as(cx, EG_ERROR_DTYPE, "assign: the target is %s, the value %s",
                    eg_type_name(target->dtype), eg_type_name(value->dtype));
@@ -289,7 +297,7 @@ eg_tensor *eg_detach(eg_tensor *x) { return eg_apply(&detach_op, NULL, 0, 1, &x)
 /* -- the parts of a complex number: views without history ------------------------------------- */
 static eg_tensor *read_part_of(const char *who, eg_tensor *z, int part)
 {
-    if (!eg__check(who, z)) return eg__poison_of(z);
+    if (!eg__check_held(who, z)) return eg__poison_of(z);
     if (z->dtype != EG_C128)
         return eg_fail_as(z->cx, EG_ERROR_DTYPE, "%s: operand 1 is %s, not c128", who,
                           eg_type_name(z->dtype));
@@ -308,6 +316,10 @@ static bool copy_forward(eg_tensor *y)
 {
     eg__copy(y, y->in[0]);
     return true;
+}
+bool eg__only_moves(const eg_op *op)
+{
+    return !op->forward || op->forward == copy_forward || op->forward == eg__reshape_forward;
 }
 static eg_tensor *copy_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -375,7 +387,7 @@ static const eg_op cast_op = { "cast",
 eg_tensor *eg_cast(eg_tensor *x, eg_dtype dtype)
 {
     if (dtype == EG_DEFAULT && x) dtype = eg_default_type(x->cx);
-    if (x && x->dtype == EG_C128 && dtype != EG_C128 && eg__check("cast", x))
+    if (x && x->dtype == EG_C128 && dtype != EG_C128 && eg__check_held("cast", x))
         return eg_fail_as(
             x->cx, EG_ERROR_DTYPE,
             "cast: c128 to %s would drop the imaginary parts; eg_real and eg_imag take the parts",

@@ -62,7 +62,7 @@ bool eg__view_exists(const eg_tensor *x, int rank, const int64_t *dims)
 static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, shape *s)
 {
     char from[256], to[256];
-    if (!eg__check(who, x)) return false;
+    if (!eg__check_held(who, x)) return false;
     if (rank < 0 || rank > EG_RANK_MAX) {
         eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX);
         return false;
@@ -119,7 +119,7 @@ static bool refit_shape(eg_tensor *y)
     return refit(x, &s, &left, &right) ? eg__shape_view(y, x, s.rank, s.v, s.v + s.rank, 0)
                                        : eg__shape(y, x->dtype, s.rank, s.v);
 }
-static bool reshape_forward(eg_tensor *y)
+bool eg__reshape_forward(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
     int64_t stride[EG_RANK_MAX];
@@ -151,7 +151,7 @@ static const eg_op view_op = { "view",
                                EG_USES_NOTHING,
                                view_samples,
                                .jvp = reshape_jvp,
-                               .forward_c128 = reshape_forward };
+                               .forward_c128 = eg__reshape_forward };
 eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;
@@ -179,12 +179,12 @@ static const eg_op reshape_op = { "reshape",
                                   "g reshaped back",
                                   1,
                                   refit_shape,
-                                  reshape_forward,
+                                  eg__reshape_forward,
                                   reshape_rule,
                                   EG_USES_NOTHING,
                                   reshape_samples,
                                   .jvp = reshape_jvp,
-                                  .forward_c128 = reshape_forward };
+                                  .forward_c128 = eg__reshape_forward };
 eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;

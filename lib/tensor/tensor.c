@@ -2,8 +2,10 @@
 #include "tensor/tensor.h"
 #include <string.h>
 
-const uint8_t eg__width[] = { [EG_DEFAULT] = 0, [EG_F32] = 4,  [EG_F64] = 8,  [EG_I32] = 4,
-                              [EG_I64] = 8,     [EG_BOOL] = 1, [EG_C128] = 16 };
+const uint8_t eg__width[] = {
+    [EG_DEFAULT] = 0, [EG_F32] = 4, [EG_F64] = 8,  [EG_I32] = 4, [EG_I64] = 8, [EG_BOOL] = 1,
+    [EG_C128] = 16,   [EG_F16] = 2, [EG_BF16] = 2, [EG_I8] = 1,  [EG_U8] = 1
+};
 _Static_assert(sizeof(bool) == 1, "bool tensors are arrays of C's bool");
 _Static_assert(sizeof(double complex) == 16, "c128 tensors are arrays of pairs of doubles");
 
@@ -193,7 +195,7 @@ eg_tensor *eg__part(eg_tensor *z, int part)
 
 eg_tensor *eg_keep(eg_tensor *x)
 {
-    if (!eg__check("keep", x)) return eg__poison_of(x);
+    if (!eg__check_held("keep", x)) return eg__poison_of(x);
     eg__arena *a = eg__top(x->cx);
     if (a->outer && a->outer == a->cx->loans.home)
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: nothing that a block makes outlives it");
@@ -205,7 +207,7 @@ eg_tensor *eg_keep(eg_tensor *x)
 
 eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
 {
-    if (!eg__check("keep_in", x)) return eg__poison_of(x);
+    if (!eg__check_held("keep_in", x)) return eg__poison_of(x);
     if (!o) return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: the owner is NULL");
     if (eg_owner_context(o) != x->cx)
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: operand 1 belongs to another context");

@@ -10,6 +10,8 @@
  * keeps. */
 eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs);
 /* True if x can be used; else records that it is NULL, dead, poison or of another context. */
+bool eg__check_held(const char *who, eg_tensor *x);
+/* … and computed with: its dtype is none that only holds numbers. */
 bool eg__check(const char *who, eg_tensor *x);
 bool eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
 /* eg_apply of operands that eg__check_all has seen. `saved` is y->saved while the row's shape() and
@@ -45,6 +47,9 @@ static inline bool eg__is_float(int dtype) { return dtype == EG_F32 || dtype == 
 /* floats and complex numbers */
 static inline bool eg__is_inexact(int dtype) { return eg__is_float(dtype) || dtype == EG_C128; }
 static inline bool eg__is_int(int dtype) { return dtype == EG_I32 || dtype == EG_I64; }
+static inline bool eg__is_half(int dtype) { return dtype == EG_F16 || dtype == EG_BF16; }
+/* numbers are held in it and not computed with: f16, bf16, i8, u8 */
+static inline bool eg__is_held(int dtype) { return dtype > EG_C128; }
 /* Returns a leaf with storage, not filled; NULL after an error. */
 eg_tensor *eg__new(eg_ctx *, eg_dtype, int rank, const int64_t *dims);
 eg_tensor *eg__zeros(eg_ctx *, eg_dtype, int rank, const int64_t *dims); /* … filled with 0 */
@@ -75,6 +80,16 @@ bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes);
  * buffer. */
 const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t room);
 const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room); /* of x's sizes */
+/* The numbers of f16 and bf16 by their bits, and the bits of the nearest number, of two the even
+ * one. (copy.c) */
+typedef struct eg_f16bits {
+    uint16_t bits;
+} eg_f16bits;
+typedef struct eg_bf16bits {
+    uint16_t bits;
+} eg_bf16bits;
+double eg__nearest_f16(double);
+double eg__nearest_bf16(double);
 /* Copies n elements of `width` bytes; steps in bytes. */
 void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from, int64_t from_step);
 /* equal shapes, any strides, any dtypes (converted as C does) */
@@ -90,6 +105,9 @@ bool eg__writable(const char *who, const eg_tensor *x);
 /* True if x can be written element by element; else records which of its elements share a place.
  * (read.c) */
 bool eg__target(const char *who, eg_tensor *x);
+/* True if the row has its operands' numbers as they are: views and copies. (read.c) */
+bool eg__only_moves(const eg_op *);
+bool eg__reshape_forward(eg_tensor *y); /* (reshape.c) */
 /* True if a and b may share elements: the stretches of memory that they reach overlap. (read.c) */
 bool eg__overlap(const eg_tensor *a, const eg_tensor *b);
 /* Gives y memory for its elements, not filled, if it has none yet. False after an error. */

@@ -1,0 +1,39 @@
+#!/bin/sh
+# The reference from the headers: every function has a sentence and an example that is compiled, every
+# page is clean troff, no link of the HTML leads nowhere; `eingrad help` finds the pages.
+die() { echo "$*"; exit 1; }
+out=$(mktemp -d) || exit 1
+trap 'rm -rf "$out"' EXIT
+case $PYTHON in no | '') echo 'skipped: no Python 3 here'; exit 0 ;; esac
+make="$PYTHON -B $EG_SRCDIR/docs/reference/make.py"
+of="--top $EG_SRCDIR --program $BUILDDIR/eingrad"
+# shellcheck disable=SC2086  # lists of words
+{
+    $make check $of || die 'functions without a sentence or an example'
+    $make man "$out/man" $of || die 'no man pages'
+    if "$PYTHON" -c 'import markdown' 2>/dev/null; then
+        $make html "$out/html" $of || die 'links that lead nowhere'
+        [ -f "$out/html/index.html" ] || die 'no index.html'
+        html=$(find "$out/html" -name '*.html' | wc -l)
+    else
+        html='without markdown no'
+    fi
+}
+count=$(find "$out/man" -name '*.[137]' | wc -l)
+[ "$count" -gt 500 ] || die "$count man pages"
+if command -v groff >/dev/null; then
+    grep -rL '^\.so' "$out/man" | while read -r page; do
+        groff -K utf8 -T utf8 -man -ww -z "$page"
+    done 2>"$out/warnings"
+    [ ! -s "$out/warnings" ] || { head -n 20 "$out/warnings"; exit 1; }
+fi
+EINGRAD_MAN=$out/man
+export EINGRAD_MAN
+if command -v man >/dev/null; then
+    for topic in train eg_einsum softmax ops; do
+        "$BUILDDIR/eingrad" help $topic | grep -q '^NAME' || die "eingrad help $topic shows no page"
+    done
+fi
+"$BUILDDIR/eingrad" help softmaxx 2>"$out/refusal" && die 'a page that is not there'
+grep -q 'is it eg_softmax?' "$out/refusal" || die "no hint: $(cat "$out/refusal")"
+echo "$count man pages, $html pages of HTML"

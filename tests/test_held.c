@@ -1,0 +1,256 @@
+/* test_held.c: f16, bf16, i8, u8: dtypes that hold numbers. */
+#include <eingrad/check.h>
+#include <eingrad/dlpack.h>
+#include <float.h>
+#include <string.h>
+#include "fixtures.h"
+#include "folder.h"
+#include "tests.h"
+
+static eg_ctx *cx;
+static void held_setup(void)
+{
+    make_folder();
+    cx = eg_open(.threads = 1);
+}
+static void held_teardown(void)
+{
+    eg_close(cx);
+    remove_folder();
+}
+static const eg_dtype held[] = { EG_F16, EG_BF16, EG_I8, EG_U8 };
+enum { HELD = sizeof held / sizeof *held };
+
+GROUP("held", .setup = held_setup, .teardown = held_teardown)
+
+/* The value of the bits of a number with so many bits of exponent and fraction, from the
+ * definition; NaN: NAN. */
+static double meaning(unsigned bits, int exponent, int fraction)
+{
+    const int e = bits >> fraction & ((1 << exponent) - 1), bias = (1 << (exponent - 1)) - 1;
+    const unsigned f = bits & ((1u << fraction) - 1);
+    const double sign = bits >> 15 ? -1 : 1;
+    if (e == (1 << exponent) - 1) return f ? (double)NAN : sign * (double)INFINITY;
+    return e ? sign * ldexp(1 + ldexp(f, -fraction), e - bias)
+             : sign * ldexp(f, 1 - bias - fraction);
+}
+/* Every number of the type is what its bits say, comes back from f32 and f64 as it was, and is the
+ * nearest to what lies within half a step of it: of two the even one. */
+LOOP_TEST(every_half_is_rounded_once, 2)
+{
+    enum { ALL = 1 << 16 };
+    const int exponent = _i ? 8 : 5, fraction = _i ? 7 : 10;
+    const eg_dtype type = held[_i];
+    eg_tensor *x = eg_full_n(cx, type, 0, 1, (int64_t[]){ ALL });
+    uint16_t *bits = _i ? eg_mut_bf16(x) : eg_mut_f16(x);
+    for (unsigned k = 0; k < ALL; k++) bits[k] = (uint16_t)k;
+    const double *v = eg_f64(eg_cast(x, EG_F64));
+    for (unsigned k = 0; k < ALL; k++) {
+        const double want = meaning(k, exponent, fraction);
+        ck_assert_msg(same_number(v[k], want) && (isnan(want) || !signbit(v[k]) == !signbit(want)),
+                      "%04x is %g, not %g", k, v[k], want);
+    }
+    for (int wide = 0; wide < 2; wide++) {
+        eg_tensor *y = eg_cast(eg_cast(x, wide ? EG_F64 : EG_F32), type);
+        const uint16_t *back = _i ? eg_bf16(y) : eg_f16(y);
+        for (unsigned k = 0; k < ALL; k++)
+            ck_assert_msg(back[k] == k ||
+                              (isnan(v[k]) && isnan(meaning(back[k], exponent, fraction))),
+                          "%04x comes back as %04x", k, back[k]);
+    }
+    /* between neighbours: just below, at, and just above the middle; the infinite one counts as if
+     * the exponents went on */
+    const unsigned infinite = (unsigned)((1 << exponent) - 1) << fraction;
+    eg_tensor *z = eg_full_n(cx, EG_F64, 0, 2, (int64_t[]){ infinite, 6 });
+    double *middle = eg_mut_f64(z);
+    for (unsigned k = 0; k < infinite; k++) {
+        const double a = v[k], b = k + 1 < infinite ? v[k + 1] : 2 * v[k] - v[k - 1],
+                     m = a + (b - a) / 2;
+        for (int s = 0; s < 2; s++) {
+            middle[6 * k + 3 * s] = (s ? -1 : 1) * nextafter(m, 0);
+            middle[6 * k + 3 * s + 1] = (s ? -1 : 1) * m;
+            middle[6 * k + 3 * s + 2] = (s ? -1 : 1) * nextafter(m, INFINITY);
+        }
+    }
+    eg_tensor *r = eg_cast(z, type);
+    const uint16_t *near = _i ? eg_bf16(r) : eg_f16(r);
+    for (unsigned k = 0; k < infinite; k++)
+        for (unsigned s = 0; s < 2; s++) {
+            const uint16_t *n = near + 6 * k + 3 * s;
+            ck_assert_uint_eq(n[0], s << 15 | k);
+            ck_assert_uint_eq(n[1], s << 15 | (k + (k & 1)));
+            ck_assert_uint_eq(n[2], s << 15 | (k + 1));
+        }
+}
+
+/* Whole numbers of 64 bits are rounded once, too; floats to bytes as to wider integers: NaN 0, what
+ * is too large the nearest; integers wrap, as C's do. */
+TEST(integers_to_and_from_what_holds)
+{
+    const int64_t whole[] = {
+        ((int64_t)0x81 << 55) + 1, -(((int64_t)0x81 << 55) + 1), 257, -129, 65519, 65520, INT64_MAX
+    };
+    eg_tensor *x = eg_from_n(cx, EG_I64, whole, 1, (int64_t[]){ 7 });
+    const uint16_t *b = eg_bf16(eg_cast(x, EG_BF16)), *h = eg_f16(eg_cast(x, EG_F16));
+    /* 129 2^55 + 1 lies above the middle of 128 2^55 and 130 2^55, which no double near it shows */
+    ck_assert_uint_eq(b[0], 0x5e81);
+    ck_assert_uint_eq(b[1], 0xde81);
+    ck_assert_uint_eq(h[4], 0x7bff);
+    ck_assert_uint_eq(h[5], 0x7c00);
+    SHOWS(eg_cast(x, EG_I8), 1, -1, 1, 127, -17, -16, -1);
+    SHOWS(eg_cast(x, EG_U8), 1, 255, 1, 127, 239, 240, 255);
+    eg_tensor *y = eg_from(cx, ((double[]){ -1.5, 300, -300, NAN, INFINITY, 127.9, 255.5 }), 7);
+    SHOWS(eg_cast(y, EG_I8), -1, 127, -128, 0, 127, 127, 127);
+    SHOWS(eg_cast(y, EG_U8), 0, 255, 0, 0, 255, 127, 255);
+    SHOWS(eg_cast(eg_cast(y, EG_I8), EG_F16), -1, 127, -128, 0, 127, 127, 127);
+    SHOWS(eg_cast(eg_cast(y, EG_F16), EG_BF16), -1.5, 300, -300, NAN, INFINITY, 128, 255.5 + .5);
+    SHOWS(eg_cast(eg_cast(y, EG_F16), EG_BOOL), 1, 1, 1, 1, 1, 1, 1);
+    SHOWS(eg_cast(eg_cast(y, EG_BOOL), EG_U8), 1, 1, 1, 1, 1, 1, 1);
+    ck_assert_double_eq(eg_get(eg_real(eg_cast(eg_cast(y, EG_F16), EG_C128)), 1), 300);
+}
+
+/* Every pair of dtypes is the same by any strides, and as through f64. */
+TEST(every_pair_of_dtypes_converts)
+{
+    eg_tensor *numbers = eg_reshape(eg_arange(cx, EG_F64, -60, 60, 1), 10, 12);
+    for (int from = EG_F32; from <= EG_U8; from++)
+        for (int to = EG_F32; to <= EG_U8; to++) {
+            if (from == EG_C128) continue; /* would drop imaginary parts */
+            eg_tensor *x = eg_cast(eg_clip(numbers, to == EG_U8 || from == EG_U8 ? 0 : -60, 60),
+                                   (eg_dtype)from);
+            eg_tensor *y = eg_cast(x, (eg_dtype)to),
+                      *strided = eg_cast(eg_flip_axis(eg_transpose(x, 0, 1), 0), (eg_dtype)to),
+                      *again = eg_transpose(eg_flip_axis(strided, 0), 0, 1);
+            eg_assert_ok(cx);
+            if (to == EG_C128) y = eg_real(y), again = eg_real(again);
+            const double *a = eg_f64(eg_cast(y, EG_F64)), *b = eg_f64(eg_cast(again, EG_F64)),
+                         *v = eg_f64(eg_cast(x, EG_F64));
+            for (int k = 0; k < 120; k++) {
+                ck_assert_double_eq(a[k], to == EG_BOOL ? (double)(v[k] != 0) : v[k]);
+                ck_assert_double_eq(a[k], b[k]);
+            }
+        }
+}
+
+/* Held, viewed, copied, filled, assigned, read, printed, kept, exported. */
+LOOP_TEST(what_holds_is_a_tensor, HELD)
+{
+    const eg_dtype type = held[_i];
+    eg_tensor *x = eg_cast(eg_reshape(eg_arange(cx, EG_F32, 0, 24, 1), 2, 3, 4), type), *y;
+    ck_assert_int_eq(eg_type(x), type);
+    SHOWS(eg_select("b [i] j", x, 1), 4, 5, 6, 7, 16, 17, 18, 19);
+    SHOWS(eg_rearrange("b i j -> j (i b)", eg_slice_axis(x, 2, 0, 2, 1)), 0, 12, 4, 16, 8, 20, 1,
+          13, 5, 17, 9, 21);
+    SHOWS(eg_copy(eg_permute(eg_slice_axis(x, 0, 1, 2, 1), 2, 1, 0)), 12, 16, 20, 13, 17, 21, 14,
+          18, 22, 15, 19, 23);
+    SHOWS(eg_reshape(
+              eg_transpose(eg_slice_axis(eg_squeeze(eg_slice_axis(x, 0, 0, 1, 1), 0), 1, 0, 2, 1),
+                           0, 1),
+              6),
+          0, 4, 8, 1, 5, 9);
+    SHOWS(eg_expand(eg_slice_axis(eg_slice_axis(x, 0, 0, 1, 1), 2, 0, 1, 1), 2, 3, 1), 0, 4, 8, 0,
+          4, 8);
+    y = eg_zeros_like(x);
+    ck_assert_int_eq(eg_assign(eg_slice_axis(y, 2, 0, 4, 2), eg_slice_axis(x, 2, 1, 4, 2)), 0);
+    ck_assert_int_eq(eg_fill(eg_slice_axis(y, 0, 0, 1, 1), 3), 0);
+    ck_assert_double_eq(eg_get(y, 1, 0, 2), 15);
+    ck_assert_double_eq(eg_get(y, 0, 2, 3), 3);
+    ck_assert_double_eq(eg_item(eg_full_n(cx, type, 7, 0, NULL)), 7);
+    eg_owner *o = eg_owner_open(cx);
+    SHOWS(eg_keep_in(o, eg_slice_axis(x, 0, 1, 2, 2)), 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22,
+          23);
+    char text[300];
+    eg_format(eg_select_axis(eg_select_axis(x, 0, 0), 0, 1), text, sizeof text);
+    ck_assert_str_eq(text, _i < 2 ? "[4. 5. 6. 7.]" : "[4 5 6 7]");
+    eg_tensor *back = eg_from_dlpack(cx, eg_to_dlpack(x), NULL);
+    ck_assert_int_eq(eg_type(back), type);
+    ck_assert_ptr_eq(eg_raw(back, NULL), eg_raw(x, NULL));
+    ck_assert_ptr_null(eg_f32(x));
+    eg_assert_error(cx, "f32: the tensor is ");
+    eg_format(eg_cast(eg_full_n(cx, EG_F64, 0.1, 1, (int64_t[]){ 1 }), type), text, sizeof text);
+    ck_assert_str_eq(text, _i < 2 ? "[0.1]" : "[0]"); /* the fewest digits that read back */
+}
+
+/* Every operation of the table, of every sample: with operands that only hold numbers it is done,
+ * if it moves them alone, or refused with a sentence that names eg_cast. Nothing crashes. */
+LOOP_TEST(what_computes_names_eg_cast, HELD)
+{
+    int refused = 0, moved = 0;
+    for (const eg_op *op; (op = eg_op_at(refused + moved));) {
+        bool any = false;
+        for (const eg_sample *s = op->samples; s && s->call && !any; s++) {
+            eg_mark m = eg_push(cx);
+            eg_tensor *x[8];
+            int n = 0;
+            const char *at = s->shapes;
+            for (; *at && n < 8; n++) { /* "3x4, 4:i9" */
+                int64_t dim[8];
+                int rank = 0;
+                for (; *at >= '0' && *at <= '9'; at += *at == 'x') {
+                    char *end;
+                    dim[rank++] = strtoll(at, &end, 10);
+                    at = end;
+                }
+                at += strcspn(at, ",");
+                at += strspn(at, ", ");
+                x[n] = eg_full_n(cx, held[_i], 1, rank, dim);
+            }
+            eg_tensor *y = s->call(x);
+            if (!eg_error(cx))
+                ck_assert_msg(eg_type(y) == held[_i] || !strcmp(op->name, "cast") ||
+                                  /* casts by itself */ eg_type(y) == EG_BOOL,
+                              "%s", op->name);
+            else
+                any = true;
+            if (any)
+                ck_assert_msg(strstr(eg_error(cx), "eg_cast") ||
+                                  strstr(eg_error(cx), "only holds") ||
+                                  eg_error_code(cx) == EG_ERROR_DTYPE,
+                              "%s: %s", op->name, eg_error(cx));
+            eg_clear(cx);
+            eg_pop(cx, m);
+        }
+        *(any ? &refused : &moved) += 1;
+    }
+    ck_assert_int_gt(moved, 8);
+    ck_assert_int_gt(refused, 60);
+    eg_tensor *x = eg_full_n(cx, held[_i], 1, 2, (int64_t[]){ 2, 2 });
+    ck_assert(!eg_ok(eg_einsum("i j, j k -> i k", x, x)));
+    eg_assert_error(cx, _i < 2 ? "which only holds numbers; eg_cast it to f32 first"
+                               : "which only holds numbers; eg_cast it to i32 first");
+    ck_assert(!eg_ok(eg_softmax("i [j]", x)));
+    eg_assert_error(cx, "softmax: operand 1 is ");
+}
+
+/* Files: as they are stored if that is asked for, else as they were always read. */
+LOOP_TEST(held_in_files, 3) /* .npy, .npz, safetensors */
+{
+    for (int k = 0; k < HELD; k++) {
+        eg_tensor *x = eg_cast(eg_arange(cx, EG_F32, 0, 100, 1), held[k]), *y = NULL, *wide = NULL;
+        const char *name = "x";
+        char path[300];
+        snprintf(path, sizeof path, "%s", in_folder("x"));
+        if (_i < 2 && held[k] == EG_BF16) {
+            ck_assert_int_eq(_i ? eg_npz_save(cx, path, 1, &name, &x) : eg_npy_save(path, x), -1);
+            eg_assert_error(cx, "eg_cast it");
+            continue;
+        }
+        ck_assert_int_eq(_i == 0   ? eg_npy_save(path, x)
+                         : _i == 1 ? eg_npz_save(cx, path, 1, &name, &x)
+                                   : eg_safetensors_save(cx, path, 1, &name, &x, NULL),
+                         0);
+        for (int stored = 0; stored < 2; stored++)
+            *(stored ? &y : &wide) =
+                _i == 0 ? eg_npy_load(cx, path, .as_stored = stored)
+                : _i == 1
+                    ? eg_npz_at(eg_npz_open(cx, path, .as_stored = stored), 0)
+                    : eg_safetensors_at(eg_safetensors_open(cx, path, .as_stored = stored), 0);
+        eg_assert_ok(cx);
+        ck_assert_int_eq(eg_type(y), held[k]);
+        ck_assert_int_eq(eg_type(wide), k < 2 ? EG_F32 : EG_I32);
+        for (int n = 0; n < 100; n++) {
+            ck_assert_double_eq(eg_get(y, n), n);
+            ck_assert_double_eq(eg_get(wide, n), n);
+        }
+    }
+}
