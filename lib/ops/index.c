@@ -117,10 +117,8 @@ typedef struct pick {
 #include "tensor/each_width_of.h"
 /* by bytes of an element; [1]: i64 indices */
 static eg_inner *const gather[17][2] = {
-    [1] = { gather_i32_8, gather_i64_8 },
-    [2] = { gather_i32_16, gather_i64_16 },
-    [4] = { gather_i32_32, gather_i64_32 },
-    [8] = { gather_i32_64, gather_i64_64 },
+    [1] = { gather_i32_8, gather_i64_8 },      [2] = { gather_i32_16, gather_i64_16 },
+    [4] = { gather_i32_32, gather_i64_32 },    [8] = { gather_i32_64, gather_i64_64 },
     [16] = { gather_i32_128, gather_i64_128 },
 };
 
