@@ -42,7 +42,8 @@ mkdir new
 # -- what there is ---------------------------------------------------------------------------------
 prints "eingrad " --version
 prints "COMMAND --help" --help
-for command in train predict evaluate generate attend einsum explain gradcheck mask ops info; do
+for command in train predict evaluate generate attend compare curve einsum explain gradcheck mask \
+    ops info; do
     prints "usage: $eingrad $command" "$command" --help; done
 for word in kernel threads types libraries; do prints "$word" info; done
 prints "da = g b" ops mul
@@ -267,8 +268,13 @@ prints 'layer 0, head 1' attend copy.safetensors hello
 prints 'mean of two different heads: 0.' attend copy.safetensors hello
 runs attend copy.safetensors hello -o map.svg
 grep -q '</svg>' map.svg || bad 'attend: map.svg is no SVG'
-runs attend copy.safetensors hello -o map.png
-[ "$(head -c 4 map.png | od -An -tx1 | tr -d ' ')" = 89504e47 ] || bad 'attend: map.png is no PNG'
+if "$eingrad" info | grep -q 'no cairo'; then
+    refuses 'built without cairo' attend copy.safetensors hello -o map.png; : >map.png
+else
+    runs attend copy.safetensors hello -o map.png
+    [ "$(head -c 4 map.png | od -An -tx1 | tr -d ' ')" = 89504e47 ] ||
+        bad 'attend: map.png is no PNG'
+fi
 refuses '"!" is not in the vocabulary' predict copy.safetensors 'he!'
 refuses 'input 1: copy: the symbol "!" is not in the vocabulary' predict copy.safetensors 'he!' \
     hello
@@ -277,7 +283,8 @@ refuses 'an encoder answers all places at once, it does not go on with a text; p
 refuses '"!" is not in the vocabulary' attend copy.safetensors 'he!' -o no.svg
 refuses 'more than 16 symbols' predict copy.safetensors abcdefghijklmnopq
 refuses 'the input is empty' predict copy.safetensors ''
-refuses '-o must end in .png or .svg' attend copy.safetensors hello -o no.jpg
+refuses '-o must end in .png or .svg, or in .npz, not "no.jpg"' attend copy.safetensors hello \
+    -o no.jpg
 refuses 'No such file' attend copy.safetensors hello -o none/no.svg
 refuses 'attend needs a model and one input' attend copy.safetensors
 refuses 'No such file' predict none.safetensors a
@@ -291,6 +298,56 @@ printf 'hello\n\n' | "$eingrad" predict copy.safetensors >out2 2>err2 &&
 grep -q '^eingrad: line 2: ' err2 || bad "predict: an empty line: $(cat err2)"
 rm -f out err out2 err2; cd ..
 only copy.safetensors log.json map.png map.svg
+
+# -- two models: maps side by side, what differs, curves of two logs -------------------------------
+cd new || exit 1
+for seed in 1 2; do
+    # shellcheck disable=SC2086
+    runs train copy $tiny --steps 4 --seed $seed --out $seed.st --log $seed.json
+done
+# shellcheck disable=SC2086
+runs train reverse --layers 2 --d-model 16 --heads 2 --batch 8 --goal 0 --steps 1 --out other.st
+prints 'layer 0, head 1: difference' attend 1.st hello --against 2.st
+prints ' difference' attend 1.st hello --against 2.st
+runs attend 1.st hello --against 2.st -o d.svg
+for text in 'layer 0, head 0: 1.st' 'layer 0, head 0: 2.st' 'layer 0, head 0: difference' weight \
+    'encoder attention: hello'; do
+    grep -qF ">$text</text>" d.svg || bad "attend --against: '$text' is not in the picture"
+done
+prints 'weights (layer head row column) of 1 layers of 2 heads, 5 x 5 tokens' \
+    attend 1.st hello --against 2.st -o d.npz
+for name in weights against difference; do
+    grep -q "$name.npy" d.npz || bad "attend -o d.npz: no $name"
+done
+refuses '1.st has 1 layers of 2 heads, other.st has 2 of 2' attend 1.st hello --against other.st
+refuses 'No such file' attend 1.st hello --against none.st
+refuses 'the symbol "!" is not in the vocabulary' attend 1.st 'he!' --against 2.st
+prints 'the same: ' compare 1.st 1.st --input hello
+count=$((count + 1))
+"$eingrad" compare 1.st 2.st --input hello >out 2>err && bad 'compare: exit status 0, but they differ'
+for text in 'seed: 1, 2' 'the first difference is ' 'tokens.E: ' 'looks: layer 0, head 1 differs' \
+    ' tensors differ, and so do looks'; do
+    grep -qF "$text" out || bad "compare: '$text' is not in $(cat out err)"
+done
+refuses 'No such file' compare 1.st none.st
+refuses 'compare needs two files' compare 1.st
+refuses 'is not in the vocabulary' compare 1.st 1.st --input 'he!'
+prints 'c.svg: 2 curves of 2 logs' curve 1.json 2.json --columns loss -o c.svg --log-axis
+for text in 1 2 step 'loss (nats a token)'; do
+    grep -qF ">$text</text>" c.svg || bad "curve: '$text' is not in the picture"
+done
+[ "$(grep -c '<polyline' c.svg)" = 4 ] || bad "curve: $(grep -c '<polyline' c.svg) lines, not 4"
+prints '2 curves of 1 logs' curve 1.json --columns tokens,lr -o c.svg
+grep -qF '>tokens, lr</text>' c.svg || bad 'curve: no names of the columns'
+refuses 'none.json: No such file' curve 1.json none.json -o c.svg
+refuses 'd.svg: line 1 is no line of a log' curve d.svg -o c.svg
+refuses '1.json: no line has a step and "bananas"' curve 1.json --columns bananas -o c.svg
+refuses '--columns must be from 1 to 8 names' curve 1.json --columns loss,,lr -o c.svg
+refuses '-o must end in .png or .svg, not "c.jpg"' curve 1.json -o c.jpg
+refuses 'curve needs a log and -o FILE' curve 1.json
+refuses 'are one file; nothing was done' curve 1.json -o ./1.json
+rm -f out err; cd ..
+only 1.json 1.st 2.json 2.st c.svg d.npz d.svg other.st
 
 # -- train: a checkpoint at any moment, resumed to the same bits, for any number of threads --------
 run="--layers 1 --d-model 16 --heads 2 --batch 8 --goal 0 --steps 60 --dropout 0.1 --seed 3"

@@ -4,33 +4,132 @@
 #include <string.h>
 
 typedef struct attend {
-    const char *out, *part;
+    const char *out, *part, *against;
     int64_t threads;
 } attend;
 #define AT(member) offsetof(attend, member), 0, 0, false
 static const option options[] = {
-    { 'o', "out", OUTPUT, "FILE", "a picture, .png or .svg (default: heat maps in the terminal)",
+    { 'o', "out", OUTPUT, "FILE",
+      "a picture, .png or .svg, or the weights, .npz (default: heat maps in the terminal)",
       AT(out) },
+    { 0, "against", INPUT, "MODEL",
+      "another model, or another step of this one: its maps beside, and the difference",
+      AT(against) },
     { 0, "part", CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
     { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(attend, threads), 1, 1024,
       false },
     { 0 }
 };
 
-/* Draws every head's weights on the input, to a file or the terminal; the exit status. */
-static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
+/* The maps of a model, and of another one. */
+typedef struct maps {
+    eg_trainer *t;
+    const char *input, *path;
+    const char *const *rows, *const *columns;
+    eg_tensor *w, *against; /* layer h i j; against NULL: one model alone */
+    bool apart;             /* the queries are places of another sequence than the keys */
+    char title[512];
+} maps;
+
+static bool is_npz(const char *path)
+{
+    const size_t n = path ? strlen(path) : 0;
+    return n > 4 && strcmp(path + n - 4, ".npz") == 0;
+}
+
+/* How many labels two axes begin with alike. */
+static int64_t alike(const char *const *a, int64_t n, const char *const *b, int64_t m)
+{
+    int64_t k = 0;
+    while (k < n && k < m && strcmp(a[k], b[k]) == 0) k++;
+    return k;
+}
+
+/* Adds the maps of the other model. Where answers differ, both are cut to the tokens that they
+ * begin with alike: what a token looks at depends on those before it. False after saying why they
+ * cannot stand side by side. */
+static bool add_against(eg_ctx *cx, maps *m, const attend *o)
 {
     const char *const *rows, *const *columns;
-    eg_tensor *w = eg_trainer_look(t, input, o->part, &rows, &columns); /* layer h i j */
-    if (!w) return say_error(cx, NULL);
-    if (!all_finite(w)) return say("attend: a weight of the model is NaN on this input");
-    const char *model = eg_trainer_config(t)->model, *part = o->part                    ? o->part
-                                                             : strcmp(model, "seq2seq") ? model
-                                                                                        : "cross";
-    const bool apart = !strcmp(part, "cross");
-    char title[512];
-    snprintf(title, sizeof title, "%s: %s", apart ? "cross attention" : part, input);
-    int64_t layers = eg_dim(w, 0), heads = eg_dim(w, 1), n = layers * heads;
+    eg_trainer *t =
+        load_model(cx, &(eg_trainer_load_args){ .path = o->against, .inference_only = true });
+    eg_tensor *b = t ? eg_trainer_look(t, m->input, o->part, &rows, &columns) : NULL, *a = m->w;
+    if (!b && t) say_error(cx, o->against);
+    if (!b) return false;
+    if (!all_finite(b))
+        return say("attend: a weight of %s is NaN on this input", o->against), false;
+    if (eg_dim(a, 0) != eg_dim(b, 0) || eg_dim(a, 1) != eg_dim(b, 1))
+        return say("attend: %s has %lld layers of %lld heads, %s has %lld of %lld", m->path,
+                   (long long)eg_dim(a, 0), (long long)eg_dim(a, 1), o->against,
+                   (long long)eg_dim(b, 0), (long long)eg_dim(b, 1)),
+               false;
+    const int64_t i = alike(m->rows, eg_dim(a, 2), rows, eg_dim(b, 2)),
+                  j = alike(m->columns, eg_dim(a, 3), columns, eg_dim(b, 3));
+    if (!i || !j)
+        return say("attend: %s and %s begin with no token alike, so that no map can be compared",
+                   m->path, o->against),
+               false;
+    m->w = eg_slice_axis(eg_slice_axis(a, 2, 0, i, 1), 3, 0, j, 1);
+    m->against = eg_slice_axis(eg_slice_axis(b, 2, 0, i, 1), 3, 0, j, 1);
+    if (!eg_ok(m->w) || !eg_ok(m->against)) return say_error(cx, NULL), false;
+    return true;
+}
+
+/* weights, and with another model against and difference. */
+static int save_npz(eg_ctx *cx, const maps *m, const attend *o)
+{
+    static const char *const names[] = { "weights", "against", "difference" };
+    eg_tensor *xs[] = { m->w, m->against, m->against ? eg_sub(m->against, m->w) : NULL };
+    if (eg_npz_save(.cx = cx, .path = o->out, .count = m->against ? 3 : 1, .names = names,
+                    .xs = xs))
+        return say_error(cx, NULL);
+    printf("%s: weights (layer head row column) of %lld layers of %lld heads, %lld x %lld tokens\n",
+           o->out, (long long)eg_dim(m->w, 0), (long long)eg_dim(m->w, 1),
+           (long long)eg_dim(m->w, 2), (long long)eg_dim(m->w, 3));
+    return EXIT_SUCCESS;
+}
+
+/* The maps as a picture. */
+static int save_picture(eg_ctx *cx, const maps *m, const attend *o, eg_heatmap_args *a)
+{
+    a->title = m->title;
+    a->row_axis = m->apart ? "token written" : "token", a->column_axis = "looks at";
+    if (eg_picture_save_with(o->out, a)) return say_error(cx, NULL);
+    printf("%s: %lld layers of %lld heads, %lld tokens\n", o->out, (long long)eg_dim(m->w, 0),
+           (long long)eg_dim(m->w, 1), (long long)eg_dim(m->w, -1));
+    return EXIT_SUCCESS;
+}
+
+/* The maps in the terminal, and below them what each head does. */
+static int print(eg_ctx *cx, const maps *m, eg_heatmap_args *a)
+{
+    bool text = eg_data_is_text(eg_trainer_data(m->t));
+    const char *answer = text ? "" : eg_trainer_predict(m->t, m->input),
+               *colon = strchr(m->title, ':');
+    if (!answer) return say_error(cx, NULL);
+    printf("%s%s%s\n%.*s: rows look at columns\n\n", m->input, text ? "" : " -> ", answer,
+           (int)(colon - m->title), m->title);
+    a->colour = in_colour(stdout), a->width = terminal_width();
+    if (eg_heatmap_print_with(stdout, a)) return say_error(cx, NULL);
+    if (!m->against) print_heads(m->w, m->apart);
+    return eg_error(cx) ? say_error(cx, NULL) : EXIT_SUCCESS;
+}
+
+/* Every head's weights on the input, to a file or the terminal; the exit status. */
+static int draw(eg_ctx *cx, maps *m, const attend *o)
+{
+    m->w = eg_trainer_look(m->t, m->input, o->part, &m->rows, &m->columns);
+    if (!m->w) return say_error(cx, NULL);
+    if (!all_finite(m->w)) return say("attend: a weight of the model is NaN on this input");
+    if (o->against && !add_against(cx, m, o)) return EXIT_FAILURE;
+    if (is_npz(o->out)) return save_npz(cx, m, o);
+    const char *model = eg_trainer_config(m->t)->model, *part = o->part ? o->part
+                                                                : strcmp(model, "seq2seq")
+                                                                    ? model
+                                                                    : "cross";
+    m->apart = !strcmp(part, "cross");
+    snprintf(m->title, sizeof m->title, "%s attention: %s", part, m->input);
+    int64_t heads = eg_dim(m->w, 1), n = eg_dim(m->w, 0) * heads;
     enum { ROOM = 64 };
     char(*name)[ROOM] = calloc((size_t)n, sizeof *name);
     const char **panel = calloc((size_t)n, sizeof *panel);
@@ -40,32 +139,19 @@ static int draw(eg_ctx *cx, eg_trainer *t, const attend *o, const char *input)
                  (long long)(k % heads));
         panel[k] = name[k];
     }
-    eg_tensor *x = eg_reshape(w, n, eg_dim(w, 2), eg_dim(w, 3));
-    if (status)
-        ;
-    else if (o->out) {
-        if (eg_picture_save(o->out, x, .rows = rows, .columns = columns, .title = title,
-                            .panels = panel, .low = EG_OFF, .high = 1,
-                            .row_axis = apart ? "token written" : "token",
-                            .column_axis = "looks at", .value_axis = "weight"))
-            status = say_error(cx, NULL);
-        else
-            printf("%s: %lld layers of %lld heads, %lld tokens\n", o->out, (long long)layers,
-                   (long long)heads, (long long)eg_dim(w, -1));
-    } else {
-        bool text = eg_data_is_text(eg_trainer_data(t));
-        const char *answer = text ? "" : eg_trainer_predict(t, input);
-        if (answer)
-            printf("%s%s%s\n%s: rows look at columns\n\n", input, text ? "" : " -> ", answer,
-                   apart ? "cross attention" : part);
-        if (!answer || eg_heatmap_print(stdout, x, .rows = rows, .columns = columns,
-                                        .panels = panel, .low = EG_OFF, .high = 1,
-                                        .colour = in_colour(stdout), .width = terminal_width()))
-            status = say_error(cx, NULL);
-        else
-            print_heads(w, apart);
-        if (!status && eg_error(cx)) status = say_error(cx, NULL);
+    eg_heatmap_args a = { .size = sizeof a,
+                          .x = eg_reshape(m->w, n, eg_dim(m->w, 2), eg_dim(m->w, 3)),
+                          .rows = m->rows,
+                          .columns = m->columns,
+                          .panels = panel,
+                          .low = EG_OFF,
+                          .high = 1,
+                          .value_axis = "weight" };
+    if (m->against) {
+        a.against = eg_reshape(m->against, n, eg_dim(m->w, 2), eg_dim(m->w, 3));
+        a.name = m->path, a.against_name = o->against;
     }
+    if (!status) status = o->out ? save_picture(cx, m, o, &a) : print(cx, m, &a);
     free(name);
     free(panel);
     return status;
@@ -81,18 +167,20 @@ static int run(const command *c, int count, char **word)
         return say("attend needs a model and one input, in quotes if it has blanks: %s attend "
                    "copy.safetensors hello",
                    program());
-    if (o.out && !is_picture(o.out)) return say("-o must end in .png or .svg, not \"%s\"", o.out);
+    if (o.out && !is_picture(o.out) && !is_npz(o.out))
+        return say("-o must end in .png or .svg, or in .npz, not \"%s\"", o.out);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_trainer *t =
         load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });
-    int status = t ? draw(cx, t, &o, w.word[1]) : EXIT_FAILURE;
+    maps m = { .t = t, .input = w.word[1], .path = w.word[0] };
+    int status = t ? draw(cx, &m, &o) : EXIT_FAILURE;
     eg_close(cx);
     return status;
 }
 
 const command attend_command = {
     .name = "attend",
-    .usage = "MODEL INPUT [-o FILE.png|.svg]",
+    .usage = "MODEL INPUT [--against MODEL] [-o FILE.png|.svg|.npz]",
     .about = "every head of a trained model as a heat map, tokens on the axes, and in numbers",
     .more = "A decoder's tokens are the input, a separator and its own answer; of a seq2seq "
             "model's cross attention,\n"

@@ -145,6 +145,6 @@ int check_values(int count, char **word);
 void print_heads(eg_tensor *weights, bool apart);
 
 extern const command train_command, predict_command, evaluate_command, generate_command,
-    attend_command, einsum_command, explain_command, gradcheck_command, mask_command, ops_command,
-    info_command, help_command;
+    attend_command, compare_command, curve_command, einsum_command, explain_command,
+    gradcheck_command, mask_command, ops_command, info_command, help_command;
 #endif

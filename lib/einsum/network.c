@@ -158,8 +158,11 @@ static const eg_tree *planned(const eg_tensor *y, const network *w, uint64_t wan
     eg_planning p;
     for (int turn = had ? 1 : 0; turn < 2; turn++) {
         if (turn)
-            order =
-                (eg_order_args){ order.limit, EG_OFF, y->count - 1, (const int(*)[2])pair, true };
+            order = (eg_order_args){ .limit = order.limit,
+                                     .keep_limit = EG_OFF,
+                                     .steps = y->count - 1,
+                                     .path = (const int(*)[2])pair,
+                                     .numbered = true };
         if (!eg__einsum_drafted(cx, &p, y->count, y->in, label, &out, &order)) return NULL;
         memcpy(pair, p.draft.pair, sizeof pair);
     }

@@ -378,7 +378,9 @@ int eg_heatmap_print_with(FILE *file, const eg_heatmap_args *given)
     }
     int64_t width = map.o.width > 0 ? map.o.width : 80;
     int across = (int)((width - p.left - 1 + GAP) / (p.panel_width + GAP));
-    across = across < 1 ? 1 : map.against && across > 3 ? across - across % 3 : across;
+    /* three that belong together stand side by side, or each below the other */
+    if (map.against) across = across < 3 ? 1 : across - across % 3;
+    across = across < 1 ? 1 : across;
     put_heading(&p);
     for (int k = 0; k < map.panels && !p.out.error; k += across) {
         put_band(&p, k, map.panels - k < across ? map.panels - k : across);

@@ -1,0 +1,183 @@
+/* eingrad compare: two checkpoints, or any two safetensors files: options, parameters, looks. */
+#include "tools.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct compare {
+    const char *input, *part;
+} compare;
+#define AT(member) offsetof(compare, member), 0, 0, false
+static const option options[] = {
+    { 0, "input", TEXT, "TEXT", "compare where the heads look on this input, too", AT(input) },
+    { 0, "part", CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
+    { 0 }
+};
+enum { LINES_MOST = 20, SHOWN = 40 };
+
+/* Prints the options that differ; their number. */
+static int compare_options(const eg_safetensors *a, const eg_safetensors *b)
+{
+    int differ = 0;
+    for (int side = 0; side < 2; side++) {
+        const eg_safetensors *one = side ? b : a, *other = side ? a : b;
+        for (int k = 0; eg_safetensors_key(one, k); k++) {
+            const char *key = eg_safetensors_key(one, k), *x = eg_safetensors_metadata(one, key),
+                       *y = eg_safetensors_metadata(other, key);
+            if (y && (side || !strcmp(x, y))) continue; /* the same, or told already */
+            if (differ++ >= LINES_MOST) continue;
+            if (y)
+                printf("%s: %.*s, %.*s\n", key, SHOWN, x, SHOWN, y);
+            else
+                printf("%s: only the %s has it\n", key, side ? "second" : "first");
+        }
+    }
+    return differ;
+}
+
+/* What one tensor differs by. */
+typedef struct difference {
+    int64_t count, first; /* numbers that differ; the place of the first of them */
+    double largest;
+} difference;
+
+/* NaN is equal to NaN: what is asked is whether files hold the same. */
+static difference difference_of(eg_tensor *x, eg_tensor *y)
+{
+    difference d = { .first = -1 };
+    const double *a = eg_f64(eg_cast(x, EG_F64)), *b = eg_f64(eg_cast(y, EG_F64));
+    for (int64_t k = 0; a && b && k < eg_size(x); k++) {
+        if ((a[k] >= b[k] && a[k] <= b[k]) || (isnan(a[k]) && isnan(b[k]))) continue;
+        d.first = d.count++ ? d.first : k;
+        d.largest = fmax(d.largest, fabs(a[k] - b[k]));
+    }
+    return d;
+}
+
+static bool same_shape(eg_tensor *x, eg_tensor *y)
+{
+    bool same = eg_rank(x) == eg_rank(y) && eg_type(x) == eg_type(y);
+    for (int k = 0; same && k < eg_rank(x); k++) same = eg_dim(x, k) == eg_dim(y, k);
+    return same;
+}
+
+/* "name[3, 4]: 0.5, 0.25" */
+static void print_first(const char *name, eg_tensor *x, eg_tensor *y, int64_t place)
+{
+    int64_t at[EG_RANK_MAX] = { 0 }, rest = place;
+    for (int k = eg_rank(x) - 1; k >= 0; k--) at[k] = rest % eg_dim(x, k), rest /= eg_dim(x, k);
+    printf("the first difference is %s[", name);
+    for (int k = 0; k < eg_rank(x); k++) printf("%s%lld", k ? ", " : "", (long long)at[k]);
+    const double *a = eg_f64(eg_cast(x, EG_F64)), *b = eg_f64(eg_cast(y, EG_F64));
+    if (a && b) printf("]: %.9g, %.9g\n", a[place], b[place]);
+}
+
+/* Prints the tensors that differ, the first number that does, and the sum of it all; the number of
+ * tensors that differ. */
+static int compare_tensors(eg_ctx *cx, const eg_safetensors *a, const eg_safetensors *b)
+{
+    int differ = 0, tensors = eg_safetensors_count(a);
+    for (int k = 0; k < tensors; k++) {
+        const char *name = eg_safetensors_name(a, k);
+        const int other = eg_safetensors_find(b, name);
+        eg_tensor *x = eg_safetensors_at(a, k), *y = other < 0 ? NULL : eg_safetensors_at(b, other);
+        eg_mark m = eg_push(cx);
+        const bool alike = y && same_shape(x, y);
+        const difference d = alike ? difference_of(x, y) : (difference){ .count = 1, .first = -1 };
+        differ += d.count > 0;
+        if (d.count && differ <= LINES_MOST) {
+            if (!y)
+                printf("%s: only the first has it\n", name);
+            else if (!alike)
+                printf("%s: sizes or types differ\n", name);
+            else
+                printf("%s: %lld of %lld numbers differ, by at most %.3g\n", name,
+                       (long long)d.count, (long long)eg_size(x), d.largest);
+            if (differ == 1 && d.first >= 0) print_first(name, x, y, d.first);
+        }
+        eg_pop(cx, m);
+    }
+    for (int k = 0; k < eg_safetensors_count(b); k++) {
+        if (eg_safetensors_find(a, eg_safetensors_name(b, k)) >= 0) continue;
+        if (differ++ < LINES_MOST)
+            printf("%s: only the second has it\n", eg_safetensors_name(b, k));
+    }
+    if (differ > LINES_MOST) printf("... and %d tensors more\n", differ - LINES_MOST);
+    return differ;
+}
+
+/* Prints by how much each head's weights on the input differ; the number of heads that do, −1 after
+ * saying why they cannot be compared. */
+static int compare_looks(eg_ctx *cx, const compare *o, char **path)
+{
+    eg_tensor *w[2];
+    for (int k = 0; k < 2; k++) {
+        eg_trainer *t =
+            load_model(cx, &(eg_trainer_load_args){ .path = path[k], .inference_only = true });
+        const char *const *rows, *const *columns;
+        if (!t) return -1;
+        w[k] = eg_trainer_look(t, o->input, o->part, &rows, &columns);
+        if (!w[k]) return say_error(cx, path[k]), -1;
+    }
+    if (!same_shape(w[0], w[1])) {
+        printf("looks: the maps differ in layers, heads or tokens\n");
+        return 1;
+    }
+    int differ = 0;
+    for (int64_t l = 0; l < eg_dim(w[0], 0); l++)
+        for (int64_t h = 0; h < eg_dim(w[0], 1); h++) {
+            eg_mark m = eg_push(cx);
+            const difference d = difference_of(eg_select_axis(eg_select_axis(w[0], 0, l), 0, h),
+                                               eg_select_axis(eg_select_axis(w[1], 0, l), 0, h));
+            eg_pop(cx, m);
+            if (!d.count) continue;
+            differ++;
+            printf("looks: layer %lld, head %lld differs by at most %.3g\n", (long long)l,
+                   (long long)h, d.largest);
+        }
+    return differ;
+}
+
+static int run(const command *c, int count, char **word)
+{
+    compare o = { 0 };
+    words w;
+    parsed p = read_options(c, count, word, &o, &w);
+    if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (w.count != 2)
+        return say("compare needs two files: %s compare a.safetensors b.safetensors", program());
+    eg_ctx *cx = eg_open();
+    eg_safetensors *a = eg_safetensors_open(cx, w.word[0]),
+                   *b = a ? eg_safetensors_open(cx, w.word[1]) : NULL;
+    int status = b ? EXIT_SUCCESS : say_error(cx, NULL);
+    if (b) {
+        const int tensors = eg_safetensors_count(a), settings = compare_options(a, b),
+                  values = compare_tensors(cx, a, b),
+                  looks = o.input ? compare_looks(cx, &o, w.word) : 0;
+        if (eg_error(cx) || looks < 0) {
+            status = eg_error(cx) ? say_error(cx, NULL) : EXIT_FAILURE;
+        } else if (settings + values + looks) {
+            printf("%d options and %d tensors differ%s\n", settings, values,
+                   looks ? ", and so do looks" : "");
+            status = EXIT_FAILURE;
+        } else {
+            printf("the same: %d tensors and all options\n", tensors);
+        }
+    }
+    eg_close(cx);
+    return status;
+}
+
+const command compare_command = {
+    .name = "compare",
+    .usage = "A B [--input TEXT]",
+    .about = "two checkpoints, or any safetensors: what differs, and the first number that does",
+    .more =
+        "Exit status 0 if they hold the same, 1 if they differ or cannot be read. An optimiser's "
+        "state counts\n"
+        "with the parameters. --input compares the heads' weights on an input, too.\n",
+    .options = options,
+    .run = run,
+    .input = "a model",
+    .input_count = 2,
+};

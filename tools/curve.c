@@ -1,0 +1,186 @@
+/* eingrad curve: the logs of runs as curves in one picture. */
+#include "tools.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct curve {
+    const char *out, *columns, *title;
+    bool logarithmic;
+} curve;
+#define AT(member) offsetof(curve, member), 0, 0, false
+static const option options[] = {
+    { 'o', "out", OUTPUT, "FILE", "the picture, .svg or .png (needed)", AT(out) },
+    { 0, "columns", TEXT, "NAME,...", "what is drawn over the step (default: loss,unseen_loss)",
+      AT(columns) },
+    { 0, "log-axis", FLAG, NULL, "a logarithmic axis; values of 0 and below are gaps",
+      AT(logarithmic) },
+    { 0, "title", TEXT, "TEXT", "above the picture (default: none)", AT(title) },
+    { 0 }
+};
+enum { CURVES_MOST = 32, COLUMNS_MOST = 8, COLOURS = 8, DASHES = 4, NAME_ROOM = 96 };
+
+/* What is drawn: a curve for each log and column, log by log. */
+typedef struct curves {
+    int logs, columns, count;
+    char column[COLUMNS_MOST][NAME_ROOM];
+    struct points {
+        double *x, *y;
+        int64_t count, room;
+    } points[CURVES_MOST];
+    char name[CURVES_MOST][2 * NAME_ROOM];
+} curves;
+
+static bool read_columns(curves *c, const char *text) /* false after saying why */
+{
+    for (; text; text = strchr(text, ',') ? strchr(text, ',') + 1 : NULL) {
+        const size_t n = strcspn(text, ",");
+        if (c->columns == COLUMNS_MOST || n == 0 || n >= NAME_ROOM)
+            return say("--columns must be from 1 to %d names, as loss,unseen_loss", COLUMNS_MOST),
+                   false;
+        snprintf(c->column[c->columns++], NAME_ROOM, "%.*s", (int)n, text);
+    }
+    return true;
+}
+
+static bool add_point(struct points *p, double x, double y) /* false: no memory */
+{
+    if (p->count == p->room) {
+        const int64_t room = p->room ? 2 * p->room : 1024;
+        double *more = realloc(p->x, (size_t)room * sizeof *more);
+        p->x = more ? more : p->x;
+        double *also = more ? realloc(p->y, (size_t)room * sizeof *also) : NULL;
+        if (!also) return false;
+        p->y = also, p->room = room;
+    }
+    p->x[p->count] = x, p->y[p->count++] = y;
+    return true;
+}
+
+/* Adds the points of one line of a log. False after saying why. */
+static bool read_line(eg_ctx *cx, curves *c, int log, const char *path, int64_t number,
+                      const char *text, size_t length)
+{
+    eg_mark m = eg_push(cx);
+    const eg_json *line = eg_json_read(cx, text, length);
+    bool good = line && line->kind == EG_JSON_OBJECT;
+    if (!good)
+        say("%s: line %lld is no line of a log: a JSON object is expected", path,
+            (long long)number);
+    const eg_json *step = good ? eg_json_find(line, "step") : NULL;
+    /* the line of options, which has the data, is about no step */
+    for (int k = 0; good && step && !eg_json_find(line, "data") && k < c->columns; k++) {
+        const eg_json *y = eg_json_find(line, c->column[k]);
+        if (step->kind == EG_JSON_NUMBER && y && y->kind == EG_JSON_NUMBER)
+            good = add_point(&c->points[log * c->columns + k], step->number, y->number) ||
+                   (say("out of memory"), false);
+    }
+    eg_pop(cx, m);
+    return good;
+}
+
+/* Reads a log. False after saying why, also where it has no point of any column. */
+static bool read_log(eg_ctx *cx, curves *c, int log, const char *path)
+{
+    FILE *f = fopen(path, "r");
+    if (!f) return say("%s: %s", path, strerror(errno)), false;
+    char *text = NULL;
+    size_t room = 0;
+    int64_t number = 0, points = 0;
+    bool good = true;
+    errno = 0;
+    for (ssize_t n; good && (n = getline(&text, &room, f)) >= 0; errno = 0)
+        good = read_line(cx, c, log, path, ++number, text, (size_t)n);
+    if (good && errno) good = (say("%s: %s", path, strerror(errno)), false);
+    free(text);
+    fclose(f);
+    for (int k = 0; k < c->columns; k++) points += c->points[log * c->columns + k].count;
+    if (good && !points)
+        good = (say("%s: no line has a step and \"%s\"%s", path, c->column[0],
+                    c->columns > 1 ? " or another of --columns" : ""),
+                false);
+    return good;
+}
+
+/* The file's name without folders and without what follows its last dot. */
+static void name_of(const char *path, char *out, size_t room)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
+               *dot = strrchr(name, '.');
+    snprintf(out, room, "%.*s", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
+}
+
+/* Curves of a log share their colour, those of a column their dashes. */
+static int save(eg_ctx *cx, curves *c, const curve *o, char **path)
+{
+    eg_curve all[CURVES_MOST];
+    char y_name[COLUMNS_MOST * NAME_ROOM] = "";
+    bool losses = true;
+    int n = 0;
+    for (int k = 0; k < c->columns; k++) {
+        losses = losses && strstr(c->column[k], "loss");
+        snprintf(y_name + strlen(y_name), sizeof y_name - strlen(y_name), "%s%s", k ? ", " : "",
+                 c->column[k]);
+    }
+    for (int log = 0; log < c->logs; log++)
+        for (int k = 0; k < c->columns; k++) {
+            const struct points *p = &c->points[log * c->columns + k];
+            char run[NAME_ROOM];
+            if (!p->count) continue;
+            name_of(path[log], run, sizeof run);
+            snprintf(c->name[n], sizeof c->name[n], "%s%s%s", c->logs > 1 ? run : "",
+                     c->logs > 1 && c->columns > 1 ? ": " : "",
+                     c->columns > 1 || c->logs == 1 ? c->column[k] : "");
+            const bool one = c->logs == 1; /* then colours tell columns apart */
+            all[n] = (eg_curve){ .name = c->name[n],
+                                 .count = p->count,
+                                 .x = p->x,
+                                 .y = p->y,
+                                 .colour = (one ? k : log) % COLOURS + 1,
+                                 .dash = one ? 0 : (k + log / COLOURS) % DASHES };
+            n++;
+        }
+    if (eg_curves_save(o->out, cx, n, all, .title = o->title, .x_name = "step",
+                       .y_name = losses ? "loss (nats a token)" : y_name,
+                       .logarithmic = o->logarithmic))
+        return say_error(cx, NULL);
+    printf("%s: %d curves of %d logs\n", o->out, n, c->logs);
+    return EXIT_SUCCESS;
+}
+
+static int run(const command *row, int count, char **word)
+{
+    static curves c;
+    curve o = { 0 };
+    words w;
+    parsed p = read_options(row, count, word, &o, &w);
+    if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
+    if (w.count < 1 || !o.out)
+        return say("curve needs a log and -o FILE: %s curve a.json b.json -o loss.svg", program());
+    if (!is_picture(o.out)) return say("-o must end in .png or .svg, not \"%s\"", o.out);
+    if (!read_columns(&c, o.columns ? o.columns : "loss,unseen_loss")) return EXIT_FAILURE;
+    c.logs = w.count;
+    if (c.logs * c.columns > CURVES_MOST)
+        return say("curve: %d logs of %d columns are more than %d curves", c.logs, c.columns,
+                   CURVES_MOST);
+    eg_ctx *cx = eg_open(.threads = 1);
+    bool good = true;
+    for (int k = 0; good && k < c.logs; k++) good = read_log(cx, &c, k, w.word[k]);
+    const int status = good ? save(cx, &c, &o, w.word) : EXIT_FAILURE;
+    for (int k = 0; k < CURVES_MOST; k++) free(c.points[k].x), free(c.points[k].y);
+    eg_close(cx);
+    return status;
+}
+
+const command curve_command = {
+    .name = "curve",
+    .usage = "LOG... -o FILE.png|.svg",
+    .about = "logs of train --log as curves in one picture: losses, accuracies, any column",
+    .more = "Columns: loss, unseen_loss, tokens, sequences, unseen, lr, norm, tokens_per_second, "
+            "seconds. Each log has\n"
+            "a colour, each column its dashes.\n",
+    .options = options,
+    .run = run,
+    .input = "a log",
+    .input_count = CURVES_MOST,
+};
