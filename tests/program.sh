@@ -514,7 +514,7 @@ cp "$in/good.tsv" p.tsv; ln -s p.tsv soft.tsv; ln p.tsv hard.tsv; mkdir sub
     fresh 'p.tsv is no checkpoint of eingrad; --force replaces it' copy $tiny --steps 2 --out p.tsv
     runs train copy $tiny --steps 4; cp copy.safetensors 4
     runs train copy $tiny --steps 4; same copy.safetensors 4
-    fresh 'holds another run (decay_steps 4, not 3): --resume copy.safetensors goes on with it' \
+    fresh 'holds another run (steps 4, not 3): --resume copy.safetensors goes on with it' \
         copy $tiny --steps 3
     fresh '(seed 0, not 1)' copy $tiny --steps 4 --seed 1
     fresh '(task copy, not sort)' sort $tiny --steps 4 --out copy.safetensors

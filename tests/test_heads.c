@@ -266,6 +266,15 @@ TEST(probes_refuse)
     eg_assert_error(cx, "");
     ck_assert(!eg_ok(eg_attention_mass(NULL, CALL)));
     eg_assert_error(cx, "attention_mass: the region is NULL");
+    /* a tensor that the region alone reads; one that nobody reads */
+    eg_tensor *doc = eg_full_n(cx, EG_I64, 1, 1, (int64_t[]){ 6 });
+    eg_tensor *all = eg_attention_mass("doc[i] == doc[j]", CALL, .with = { { "doc", doc } });
+    eg_assert_close(all, eg_attention_mass("j >= 0", CALL), 1e-13);
+    ck_assert(!eg_ok(eg_attention_mass("j == 0", CALL, .with = { { "doc", doc } })));
+    eg_assert_error(
+        cx, "attention_mass: 'doc' of .with does not stand in .where, .score or the region");
+    ck_assert(!eg_ok(eg_attention_entropy(CALL, .with = { { "doc", doc } })));
+    eg_assert_error(cx, "'doc' of .with does not stand in .where or .score");
     ck_assert(!eg_ok(eg_attention_similarity("z", CALL)));
     eg_assert_error(cx, "attention_similarity: query, key and output have no common index 'z'");
     ck_assert(!eg_ok(eg_attention_entropy(CALL, .bias = { "ij", eg_ones(cx, 6, 6) })));

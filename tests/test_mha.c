@@ -854,7 +854,7 @@ TEST(errors_name_module_and_option)
     eg_assert_error(cx, "mha \"enc.0.attn\": .fill changes scores in memory, which the form "
                         "EG_FUSED does not have");
     eg_mha_run(m, eg_cast(x, EG_F32));
-    eg_assert_error(cx, "mha \"enc.0.attn\": the key times W_k: affine: x is f32 but W is f64; "
+    eg_assert_error(cx, "mha \"enc.0.attn\": the query is f32 but the module's parameters are f64; "
                         "eg_cast one of them");
     eg_linear_run(up, eg_cast(x, EG_F32));
     eg_assert_error(cx, "linear \"up\": affine: x is f32 but W is f64; eg_cast one of them");

@@ -571,6 +571,102 @@ TEST(a_sink_is_a_key_without_a_value)
     }
     eg_close(cx);
 }
+/* more letters than a pass over the scores has: each operation of the score is one of tensors */
+LOOP_TEST(scores_of_many_letters, 2)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 3, 2, 3), *g[2][4],
+              *k = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 4, 2, 3),
+              *v = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 4, 2, 3), *u = eg_normal(cx, 0, 1, 2),
+              *few[3], *xs[] = { q, k, v, u }, *w;
+    eg_tensor *y =
+        eg_attention("abcdefgihx,abcdefgjhx,abcdefgjhy->abcdefgihy", q, k, v, .where = "j <= i + h",
+                     .score = "tanh(score + u[g] * (i - j))", .with = { { "u", u } }, .weights = &w,
+                     .form = _i ? EG_FUSED : EG_FORM_BY_SIZE);
+    eg_assert_ok(cx);
+    for (int x = 0; x < 3; x++) few[x] = eg_reshape(xs[x], 8, 2, x ? 4 : 3, 2, 3);
+    eg_tensor *same =
+        eg_attention("bgihx,bgjhx,bgjhy->bgihy", few[0], few[1], few[2], .where = "j <= i + h",
+                     .score = "tanh(score + u[g] * (i - j))", .with = { { "u", u } });
+    eg_tensor *seed = eg_normal(cx, 0, 1, 8, 2, 3, 2, 3);
+    eg_assert_close(eg_reshape(y, 8, 2, 3, 2, 3), same, 1e-13);
+    ck_assert(!eg_grad(eg_reshape(y, 8, 2, 3, 2, 3), seed, 4, xs, g[0]));
+    ck_assert(!eg_grad(same, seed, 4, xs, g[1]));
+    for (int x = 0; x < 4; x++) eg_assert_close(g[0][x], g[1][x], 1e-12);
+    eg_close(cx);
+}
+/* lengths that are read by name as well keep their own bounds */
+TEST(lengths_that_a_text_reads)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 5, 3), *n = eg_from(cx, ((int[]){ 2, 3 }), 2),
+              *r = eg_normal(cx, 0, 1, 4);
+    for (int late = 0; late < 2; late++) {
+        eg_tensor *y = eg_attention("bid,bjd,bje->bie", q, q, q, .lengths = { "b", n },
+                                    .score = "score + r[n[b]] * j",
+                                    .with = { { "n", n }, { "r", r } }),
+                  *z = eg_attention("bid,bjd,bje->bie", q, q, q, .where = "j < n[b]",
+                                    .score = "score + r[n[b]] * j",
+                                    .with = { { "n", n }, { "r", r } });
+        eg_assert_ok(cx);
+        eg_assert_close(y, z, 1e-14);
+        eg_fill(n, 3); /* found among the calls before */
+    }
+    eg_fill(n, 4);
+    eg_attention("bid,bjd,bje->bie", q, q, q, .lengths = { "b", n }, .score = "score + r[n[b]] * j",
+                 .with = { { "n", n }, { "r", r } });
+    eg_assert_error(cx, "the index of axis 0 of 'r' goes from 4 to 4, but that axis is 4");
+    eg_close(cx);
+}
+/* a sink of −∞ is none, of ∞ takes all the weight, of NaN makes the row NaN; a bias of ∞ shares it
+ * among its pairs; both forms alike, gradients too */
+LOOP_TEST(sinks_and_biases_that_are_infinite, 6)
+{
+    const double values[] = { -INFINITY, INFINITY, NAN }, value = values[_i % 3];
+    const bool is_sink = _i < 3;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    operands o;
+    draw_operands(&o, cx, EG_F64, 40, 40);
+    eg_tensor *t = is_sink ? eg_normal(cx, 0, 1, H) : eg_normal(cx, 0, 1, 40), *y[2], *d[2][4],
+              *xs[] = { o.q, o.k, o.v, t }, *plain, *seed = eg_normal(cx, 0, 1, B, 40, H, E), *lse;
+    eg_fill(eg_slice_axis(t, 0, 0, 1, 1), value);
+    for (int form = 0; form < 2; form++) {
+        eg_attention_args a = { .size = sizeof a,
+                                .spec = "bihd,bjhd,bjhe->bihe",
+                                .q = o.q,
+                                .k = o.k,
+                                .v = o.v,
+                                .lse = &lse,
+                                .form = form ? EG_UNFUSED : EG_FUSED };
+        *(is_sink ? &a.sink : &a.bias) = (eg_masked){ is_sink ? "h" : "j", t };
+        y[form] = eg_attention_with(&a);
+        eg_assert_ok(cx);
+        ck_assert(!eg_grad(y[form], seed, 4, xs, d[form]));
+    }
+    const double *a = eg_f64(y[0]), *b = eg_f64(y[1]);
+    for (int64_t k = 0; k < eg_size(y[0]); k++)
+        ck_assert(isnan(a[k]) == isnan(b[k]) && !(fabs(a[k] - b[k]) > 1e-12));
+    for (int x = 0; x < 4; x++) {
+        a = eg_f64(d[0][x]), b = eg_f64(d[1][x]);
+        for (int64_t k = 0; k < eg_size(xs[x]); k++)
+            ck_assert_msg(isnan(a[k]) == isnan(b[k]) && !(fabs(a[k] - b[k]) > 1e-11),
+                          "cotangent %d at %d: %g and %g", x, (int)k, a[k], b[k]);
+    }
+    eg_tensor *first = eg_select_axis(y[0], is_sink ? 2 : 1, 0);
+    if (isnan(value)) {
+        ck_assert(isnan(eg_get(first, 0, 0, 0)));
+        ck_assert(isnan(eg_get(y[0], 0, 1, is_sink ? 1 : 0, 0)) == !is_sink);
+    } else if (is_sink) {
+        plain = value < 0
+                    ? eg_select_axis(eg_attention("bihd,bjhd,bjhe->bihe", o.q, o.k, o.v), 2, 0)
+                    : eg_zeros_like(first);
+        eg_assert_close(eg_contiguous(first), eg_contiguous(plain), 1e-13);
+        ck_assert(!any_nan(d[0][0]) && !any_nan(d[0][3]));
+    } else if (value > 0) {
+        eg_assert_close(eg_contiguous(first), eg_contiguous(eg_select_axis(o.v, 1, 0)), 1e-13);
+    }
+    eg_close(cx);
+}
 static eg_tensor *mixed(void *m, eg_tensor *s) { return eg_einsum("bihj,hg->bigj", s, m); }
 typedef struct heads_mixed {
     eg_tensor *before, *after;
@@ -638,6 +734,23 @@ TEST(texts_refuse)
             .sink = { "b", eg_cast(eg_ones(cx, 2), EG_F64) });
     REFUSED("goes from 2 to 5, but that axis is 4", .score = "score + r[i]", .with = { { "r", r } },
             .offset = 2);
+    REFUSED("attention: the score is empty", .score = "");
+    REFUSED("attention: the score is empty", .score = " \t");
+    /* a table of places may be longer than the call, a batch that is never read is a mistake */
+    REFUSED("attention: axis 0 of 'r' is 4, but index 'b' is 2\n  score + r[b]\n          ^^^^",
+            .score = "score + r[b]", .with = { { "r", r } });
+    REFUSED("attention: axis 0 of 'n' is 5, but index 'b' is 2", .where = "n[b] < j",
+            .with = { { "n", n } });
+    ck_assert(eg_ok(eg_attention("bid,bjd,bje->bie", q, k, v, .where = "n[i] >= j",
+                                 .score = "score + r[b + 1]", .with = { { "n", n }, { "r", r } })));
+    eg_tensor *none = eg_ones(cx, 2, 4, 0);
+    for (int form = EG_FORM_BY_SIZE; form <= EG_UNFUSED; form++) {
+        ck_assert(!eg_ok(eg_attention("bid,bjd,bje->bie", none, none, q, .form = (eg_form)form)));
+        eg_assert_error(cx, "attention: 'd' is 0, so that 1/√0 is no scale; give .scale");
+        eg_assert_close(eg_attention("bid,bjd,bje->bie", none, none, q, .scale = 1), q, 1e-6);
+    }
+    q = eg_cast(q, EG_I32);
+    REFUSED("attention: the query is i32; cast it to f32 or f64 first", .no_softmax = true);
     eg_close(cx);
 }
 

@@ -136,7 +136,7 @@ const char *nearest(const char *word, const char *(*name)(int))
     int least = 1 + (int)(length > 3 ? 2 : length / 2);
     for (int k = 0; (one = name(k)); k++) {
         int d = length > 2 && strncmp(one, word, length) == 0 ? 0 : distance(word, one);
-        if (d < least) {
+        if (d < least || (d == 0 && strlen(one) < strlen(best))) { /* --step: --steps */
             least = d;
             best = one;
         }

@@ -22,7 +22,10 @@ extern "C" {
  * - operands of different types; masks with letters that the scores lack
  * - several key letters where the query has as many of its own ("bihd,bjgd,bjge": is g meant to be
  *   the head h?), unless they are merged: (j k)
- * - expressions that cannot be read, an index in them that can leave its axis in an allowed pair,
+ * - a width of 0 without .scale
+ * - expressions that cannot be read, an index in them that can leave its axis in an allowed pair, a
+ *   tensor that is longer than the batch or head letter which alone indexes its axis (tables of
+ *   queries' and keys' positions may be longer),
  *   tensors of .with that neither of them reads, an offset that moves nothing
  * - functions of scores or weights with EG_FUSED */
 /* EG_FUSED: weights exist a tile at a time, in memory O(length); EG_UNFUSED: einsum, softmax,
@@ -55,12 +58,14 @@ typedef struct eg_attention_args {
      * NULL: the scores stay as they are */
     const char *score;
     eg_given with[8]; /* the tensors that where and score read; ends at a NULL name */
-    eg_masked bias;   /* { "hij", t }: t is added to the scores; −inf forbids */
+    eg_masked bias;   /* { "hij", t }: t is added to the scores; −inf forbids, the weight of a row
+                       * is shared by its scores of ∞, a NaN makes its row NaN */
     /* { "h", m }: − m |i + offset − j|, differentiable; one query and one key letter. Press et al.
      * 2022 */
     eg_masked alibi;
-    /* { "h", z }: e^z is added to the sum that the weights are divided by, z finite; any letters of
-     * the scores but the keys'. A row with nothing to attend to is 0, as without a sink */
+    /* { "h", z }: e^z is added to the sum that the weights are divided by; any letters of the
+     * scores but the keys'. −∞ adds nothing, ∞ takes all the weight, a NaN makes its rows NaN. A
+     * row with nothing to attend to is 0, as without a sink */
     eg_masked sink;
     /* the scores are the weights, 0 where the masks forbid; lse, empty and sink are refused */
     bool no_softmax;

@@ -229,6 +229,13 @@ static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, const eg_att
     eg_attention_texts t;
     bool query[EG_RANK_MAX];
     for (int s = 0; s < r->rank; s++) query[s] = part_of(r->in[r->score[s]]) == EG_PART_QUERY;
+    if (!o->scale && r->width == 0) {
+        char dots[256];
+        return eg_fail_as(b->cx, EG_ERROR_SHAPE,
+                          "attention:%s is 0, so that 1/√0 is no scale; give .scale",
+                          letters(r, IN_Q | IN_K, dots, sizeof dots)),
+               NULL;
+    }
     if (!eg__attention_texts(&t, mask, o, term, query)) return NULL;
     const size_t where = t.where ? eg__up16(eg__expression_bytes(t.where)) : 0,
                  score = t.score ? eg__up16(eg__expression_bytes(t.score)) : 0;
@@ -576,7 +583,10 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: the spec is NULL");
     if (!options_go(cx, &o)) return eg__poison(cx);
     for (int k = 0; k < 3; k++) {
-        if (!eg__floats("attention", xs[k], k + 1)) return eg__poison(cx);
+        if (!eg__is_inexact(xs[k]->dtype))
+            return eg_fail_as(cx, EG_ERROR_DTYPE,
+                              "attention: %s is %s; cast it to f32 or f64 first", called[k],
+                              eg_type_name(xs[k]->dtype));
         if (xs[k]->dtype != o.q->dtype)
             return eg_fail_as(cx, EG_ERROR_DTYPE,
                               "attention: the query is %s but %s is %s; eg_cast one of them",

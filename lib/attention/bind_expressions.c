@@ -207,6 +207,9 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
 static void readables_of(eg_attention_texts *t, const eg_given_tensors *given, const eg_masking *m,
                          const int *term, eg_readable *r)
 {
+    const int lengths = term[EG_MASK_LENGTHS] < 0
+                            ? -1
+                            : given->count + (term[EG_MASK_KEEP] >= 0) + (term[EG_MASK_BIAS] >= 0);
     for (int k = 0; k < t->tensors; k++) {
         const eg_tensor *x = t->x[k];
         r[k] = (eg_readable){
@@ -216,7 +219,7 @@ static void readables_of(eg_attention_texts *t, const eg_given_tensors *given, c
             r[k] = given->readable[k];
         else if (eg__is_int(x->dtype))
             eg__extremes(x, &r[k].least, &r[k].most);
-        if (term[EG_MASK_LENGTHS] >= 0 && x == m->bound->term[term[EG_MASK_LENGTHS]].x)
+        if (k == lengths) /* any that fit serve the same plan */
             r[k].least = 0, r[k].most = m->bound->axis[m->axis[m->rank - 1]].size;
         t->least[k] = r[k].least, t->most[k] = r[k].most;
     }
@@ -254,6 +257,30 @@ static bool parsed_text(eg_ctx *cx, const eg_expression_source *s, const char *w
     if (!joined || !inside_where(cx, s, where, &box))
         return !eg__failed(cx) && eg__expression_fits(cx, s, *e, &box);
     eg__expression_settle(s, *e, &box);
+    return true;
+}
+/* True if no tensor is longer than a batch letter that alone indexes an axis of it: tables of
+ * positions may be longer than a call, but a batch or a head that is never read is a mistake. Else
+ * records it. */
+static bool batches_fit(eg_ctx *cx, const eg_expression_source *s, const eg_expression *e,
+                        const eg_masking *m, const bool *query)
+{
+    for (int k = 0; e && k <= e->root; k++) {
+        const eg_node *n = &e->node[k];
+        for (int r = 0; n->code == EG_X_READ && n->tensor < s->given && r < n->count; r++) {
+            const eg_node *i = &e->node[n->in[r]];
+            const eg_readable *x = &s->readable[n->tensor];
+            const int letter = i->in[0];
+            if (i->code != EG_X_LETTER || query[letter] || letter >= m->rank - m->inner ||
+                x->dim[r] <= s->letter[letter]->size)
+                continue;
+            eg__caret(cx, s->who, s->text, 1, &(eg_caret){ n->at, n->length }, NULL, NULL,
+                      "axis %d of '%.40s' is %lld, but index '%.*s' is %lld", r, x->name,
+                      (long long)x->dim[r], s->letter[letter]->length, s->letter[letter]->text,
+                      (long long)s->letter[letter]->size);
+            return false;
+        }
+    }
     return true;
 }
 bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_attention_args *o,
@@ -295,7 +322,9 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
     if (!letter_moved(cx, &where, &score, m, &f, query, &moved)) return false;
     if (moved >= 0) where.moved = score.moved = moved, where.offset = score.offset = m->offset;
     if (!parsed_text(cx, &where, NULL, size, t, &t->where) ||
-        !parsed_text(cx, &score, o->where, size, t, &t->score))
+        !parsed_text(cx, &score, o->where, size, t, &t->score) ||
+        !batches_fit(cx, &where, t->where, m, query) ||
+        !batches_fit(cx, &score, t->score, m, query))
         return false;
     return eg__given_used(cx, "attention", &given, t->where, t->score, ".where or .score");
 }

@@ -412,6 +412,8 @@ bool eg__flash_possible(const eg_attention_plan *a, eg_dtype dtype)
     eg__flash_open(&f, a, dtype);
     for (int x = 0; x < a->axes; x++)
         if (!a->size[x]) return false;
+    /* beyond that the formula of the scores has no pass of its own for second derivatives */
+    if (a->score_bytes && a->scores > EG_READ_MAX) return false;
     return f.ops != NULL;
 }
 bool eg__flash_suits(const eg_attention_plan *a, eg_dtype dtype)

@@ -328,12 +328,12 @@ static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
         const int64_t stat = b->number * queries + i,
                       z = b->at[EG_SLOT_SINK] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SINK, i);
         const double part = eg__real_at(f, w->saved->inv_sum, stat),
-                     top = eg__real_at(f, w->saved->row_max, stat);
+                     top = eg__real_at(f, w->saved->row_max, stat),
+                     own = EG_LOG2_E * eg__real_at(f, f->data[EG_SLOT_SINK], z);
         if (part == 0) continue;
         w->sums.sums[r->dz + b->at[EG_SLOT_DSINK] +
                      eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DSINK, i)] -=
-            exp2(EG_LOG2_E * eg__real_at(f, f->data[EG_SLOT_SINK], z) - top) * part *
-            eg__real_at(f, r->mean, i);
+            (own == top ? 1 : exp2(own - top)) * part * eg__real_at(f, r->mean, i); /* both ∞ */
     }
 }
 /* Computes one batch, or one split of its keys; the sinks of r are set. */

@@ -22,11 +22,18 @@ static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_t
         eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
 }
 
+/* True if an operand has the axes, the type and the width of the layout; else records an error. */
 static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_tensor *x,
                             int64_t width)
 {
     if (!eg_ok(x)) return false;
+    const eg_dtype type = eg_type(m->W_o ? m->W_o : m->W_each[EG_O][0]);
     if (eg_rank(x) != m->specs->axes) return at_least(m, which, letter, x), false;
+    if (eg_type(x) != type)
+        return eg_fail_as(eg_context(x), EG_ERROR_DTYPE,
+                          "the %s is %s but the module's parameters are %s; eg_cast one of them",
+                          which, eg_type_name(eg_type(x)), eg_type_name(type)),
+               false;
     for (int k = 0; k < m->specs->axes; k++)
         if (m->specs->letter[k] == 'm' && eg_dim(x, k) != width) {
             eg_fail_as(eg_context(x), EG_ERROR_SHAPE,

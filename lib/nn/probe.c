@@ -22,6 +22,7 @@ typedef struct probed {
     const eg_spec *spec;
     const eg_spec *rows;    /* q's indices without those that are summed with k's */
     int dots, dot_q, dot_k; /* how many of these; the axis of the last one in q and in k */
+    bool region;            /* a region reads tensors of .with, too */
 } probed;
 
 static bool probe_has(const probed *p, int term, const char *name)
@@ -117,7 +118,8 @@ static eg_tensor *probe_log_sum(probed *p, const char *where, eg_tensor *q, eg_t
                      *score = o.score ? eg_formula_score(p->cx, p->who, o.score) : NULL;
     memset(o.with, 0, sizeof o.with);
     for (int x = 0, n = 0; x < 8 && p->o.with[x].name; x++) /* a region may read more than .where */
-        if (eg_formula_reads(mask, p->o.with[x].name) || eg_formula_reads(score, p->o.with[x].name))
+        if (!p->region || eg_formula_reads(mask, p->o.with[x].name) ||
+            eg_formula_reads(score, p->o.with[x].name))
             o.with[n++] = p->o.with[x];
     o.q = q;
     o.k = k;
@@ -144,9 +146,17 @@ eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *re
     if (!probe_begin(&p, "attention_mass", given))
         return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_mass: the query is NULL");
     if (!region) return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_mass: the region is NULL");
+    p.region = true;
     const eg_formula *r = eg_formula_parse(p.cx, p.who, region),
                      *mask = p.o.where ? eg_formula_parse(p.cx, p.who, p.o.where) : NULL,
                      *both = eg_formula_and(mask, r);
+    const eg_formula *score = p.o.score ? eg_formula_score(p.cx, p.who, p.o.score) : NULL;
+    for (int x = 0; x < 8 && p.o.with[x].name; x++)
+        if (!eg_formula_reads(both, p.o.with[x].name) && !eg_formula_reads(score, p.o.with[x].name))
+            eg_fail_as(p.cx, EG_ERROR_NOTATION,
+                       "attention_mass: '%.40s' of .with does not stand in .where, .score or the "
+                       "region",
+                       p.o.with[x].name);
     if (!both || eg_error(p.cx))
         return eg_fail_as(p.cx, EG_ERROR_NOTATION, "attention_mass: the region cannot be read");
     eg_tensor *all = probe_log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale);

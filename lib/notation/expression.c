@@ -434,7 +434,7 @@ static int operand(eg_parser *p)
         p->at++;
         return k;
     }
-    if (c == 0 && at)
+    if (c == 0 && strspn(p->text, " \t\n\v\f\r") < (size_t)at)
         return eg__expression_refuse(
             p, at, 1, NULL, "the %s ends where a number or an index is expected", p->s->noun);
     if (c == 0) return eg__expression_refuse(p, at, 1, NULL, "the %s is empty", p->s->noun);

@@ -100,6 +100,17 @@ static const field fields[] = {
 #undef MARK
 enum { FIELDS = sizeof fields / sizeof *fields, TEXT = 40 };
 
+/* What the user calls a field whose key in the file is another, since a schedule has both. */
+static const char *checkpoint_option(const char *key)
+{
+    static const char *const other[][2] = { { "decay_steps", "steps" },
+                                            { "wsd_steps", "decay_steps" },
+                                            { "noam_d_model", "d_model" } };
+    for (size_t k = 0; k < sizeof other / sizeof *other; k++)
+        if (!strcmp(key, other[k][0])) return other[k][1];
+    return key;
+}
+
 /* The number as text; "%.17g" reads back as the same double. */
 static void field_print(const field *f, const saved *s, char out[TEXT])
 {
@@ -212,7 +223,7 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
     char text[TEXT];
     field_print(f, own, text);
     if (!*out->differs && !f->moves && (!has || strcmp(has, text)))
-        snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", f->key,
+        snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", checkpoint_option(f->key),
                  has ? has : "unknown", text);
 }
 
