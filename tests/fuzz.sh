@@ -7,7 +7,8 @@
 set -eu
 seconds=${1:?seconds for each target}
 shift
-[ $# -gt 0 ] || set -- notation predicate expression npy npz dlpack safetensors checkpoint pairs alias config
+[ $# -gt 0 ] || set -- notation predicate expression npy npz dlpack safetensors checkpoint pairs \
+    alias config
 cd "$(dirname "$0")/.."
 checks=address,undefined
 [ -x configure ] || ./bootstrap

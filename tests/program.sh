@@ -324,7 +324,8 @@ refuses 'No such file' attend 1.st hello --against none.st
 refuses 'the symbol "!" is not in the vocabulary' attend 1.st 'he!' --against 2.st
 prints 'the same: ' compare 1.st 1.st --input hello
 count=$((count + 1))
-"$eingrad" compare 1.st 2.st --input hello >out 2>err && bad 'compare: exit status 0, but they differ'
+"$eingrad" compare 1.st 2.st --input hello >out 2>err &&
+    bad 'compare: exit status 0, but they differ'
 for text in 'seed: 1, 2' 'the first difference is ' 'tokens.E: ' 'looks: layer 0, head 1 differs' \
     ' tensors differ, and so do looks'; do
     grep -qF "$text" out || bad "compare: '$text' is not in $(cat out err)"

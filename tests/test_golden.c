@@ -343,6 +343,7 @@ static const char *const without_case[][2] = {
     { "mask_ignore", "makes a mask" },
     { "mask_additive", "makes a mask" },
     { "from", "makes a leaf" },
+    { "keep_in", "copies: test_foreign.c" },
 };
 static bool has_case(const char *name)
 {
