@@ -342,7 +342,9 @@ static const char *const without_case[][2] = {
     { "where_mask", "makes a mask" },
     { "mask_ignore", "makes a mask" },
     { "mask_additive", "makes a mask" },
+    { "einsum_labels", "the bits of its string: test_einsum.c" },
     { "from", "makes a leaf" },
+    { "from_memory", "makes a leaf" },
     { "keep_in", "copies: test_foreign.c" },
 };
 static bool has_case(const char *name)

@@ -110,6 +110,20 @@ TEST(integers_to_and_from_what_holds)
 }
 
 /* Every pair of dtypes is the same by any strides, and as through f64. */
+TEST(bytes_are_read_and_written_in_place)
+{
+    eg_tensor *i = eg_from(cx, ((int8_t[]){ -128, 0, 127 }), 3),
+              *u = eg_from(cx, ((uint8_t[]){ 0, 128, 255 }), 3);
+    eg_mut_i8(i)[1] = -7;
+    eg_mut_u8(u)[0] = 9;
+    SHOWS(i, -128, -7, 127);
+    SHOWS(u, 9, 128, 255);
+    ck_assert_int_eq(eg_i8(i)[0], -128);
+    ck_assert_int_eq(eg_u8(u)[2], 255);
+    eg_assert_ok(cx);
+    ck_assert(!eg_i8(u) && !eg_u8(i));
+    eg_assert_error(cx, "i8");
+}
 TEST(every_pair_of_dtypes_converts)
 {
     eg_tensor *numbers = eg_reshape(eg_arange(cx, EG_F64, -60, 60, 1), 10, 12);
