@@ -1,5 +1,5 @@
 /* numbers_of.h: the loops of numbers.c for one type: REAL, NAME(x) for names. */
-EG_CLONES static void NAME(add)(int64_t n, REAL *restrict x, const REAL *restrict y)
+EG_CLONES static void NAME(ranks_sum)(int64_t n, REAL *restrict x, const REAL *restrict y)
 {
     for (int64_t k = 0; k < n; k++) x[k] += y[k];
 }
@@ -16,7 +16,7 @@ EG_CLONES static double NAME(squares)(int64_t n, const REAL *x)
     return sum[0];
 }
 /* clang 14 finds a cloned function only in its own file */
-void NAME(eg__ranks_add)(int64_t n, REAL *x, const REAL *y) { NAME(add)(n, x, y); }
+void NAME(eg__ranks_add)(int64_t n, REAL *x, const REAL *y) { NAME(ranks_sum)(n, x, y); }
 double NAME(eg__ranks_squares)(int64_t n, const REAL *x) { return NAME(squares)(n, x); }
 #undef REAL
 #undef NAME
