@@ -56,8 +56,8 @@ floor() {
         predicate) echo 500 ;;
         expression) echo 4000 ;;
         npy) echo 500 ;;
-        npz) echo 900 ;;
-        dlpack) echo 300 ;;
+        npz) echo 2000 ;;
+        dlpack) echo 1800 ;;
         safetensors) echo 700 ;;
         checkpoint) echo 4000 ;;
         pairs) echo 400 ;;
