@@ -1,6 +1,6 @@
 /* ring.c: eg_attention(.ranks): queries and keys of one length that is divided among ranks. The
- * call is bound here; ring_walk.c computes it. Two rows: attention, whose result is y and the
- * log-sum-exp behind each other, and its gradient, of all operands at once. */
+ * call is bound here; ring_forward.c and ring_backward.c compute it. Two rows: attention, whose
+ * result is y and the log-sum-exp behind each other, and its gradient, of all operands at once. */
 #include "attention/ring.h"
 #include <string.h>
 

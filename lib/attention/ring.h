@@ -1,4 +1,5 @@
-/* ring.h: what ring.c and ring_walk.c share: attention over a length that ranks have divided. */
+/* ring.h: a call of attention over a length that ranks have divided: bound in ring.c, computed by
+ * the files of ring_walk.h. */
 #ifndef EG_RING_H
 #define EG_RING_H
 #include "attention/attention.h"

@@ -1,0 +1,289 @@
+/* ring_backward.c: attention over a divided length, its gradients.
+ *
+ * Each pair of blocks is computed again, and differentiated with the cotangents
+ *   of o_k:    c g,   c = e^(lse_k − lse)
+ *   of lse_k:  c (⟨g, o_k − o⟩ + g_lse)
+ * and dq is summed along the tree of the blocks of keys, dk, dv and those of the tensors that the
+ * score reads along the tree of the blocks of queries. A rank sends the sums of dk and dv over
+ * whole nodes of that tree to the rank whose keys they are. */
+#include "attention/ring_walk.h"
+
+typedef struct slopes {
+    eg_ring_walk w;
+    eg_tensor *y, *lse, *gy, *gl; /* of this rank's queries */
+    int extras;                   /* float operands beside q, k and v … */
+    int extra[EG_RING_OPERANDS];  /* … by EG_RING_… */
+    eg_ring_block *own;
+    int mine;
+    eg_partials *dq;  /* by own block of queries: dq and those of extras, over blocks of keys */
+    eg_partials *dkv; /* by own block of keys: dk, dv, over blocks of queries */
+    eg_ring_block *keys;
+    int key_count;
+    size_t each[2]; /* bytes of dk and of dv for one place */
+} slopes;
+
+/* Σ ⟨o, c g⟩ + Σ ⟨lse, c (⟨g, o − y⟩ + gl)⟩: its gradient is what this pair adds. */
+static eg_tensor *pair_objective(slopes *s, const eg_ring_block *q, eg_tensor *o, eg_tensor *l)
+{
+    eg_ring_walk *w = &s->w;
+    const eg_ring *r = w->r;
+    const bool was = eg_nograd(w->cx, true);
+    eg_tensor *y = eg__ring_slice(s->y, r->y_axis, q), *g = eg__ring_slice(s->gy, r->y_axis, q),
+              *all = eg__ring_slice(s->lse, r->l_axis, q),
+              *gl = eg__ring_slice(s->gl, r->l_axis, q),
+              *c = eg_exp(eg_sub(l, eg_maximum(all, eg__ring_number(w, -1e38)))),
+              *to_o = eg_einsum(r->stretch, g, c),
+              *to_l = eg_mul(c, eg_add(eg_einsum(r->inner, g, eg_sub(o, y)), gl));
+    eg_nograd(w->cx, was);
+    return eg_add(eg_sum(NULL, eg_mul(o, to_o)), eg_sum(NULL, eg_mul(l, to_l)));
+}
+/* The gradients by q, k, v and the extras; false after an error. */
+static bool pair_slopes(slopes *s, eg_tensor *const *kv, const eg_ring_block *key,
+                        const eg_ring_block *q, eg_tensor **d, bool *empty)
+{
+    eg_ring_walk *w = &s->w;
+    const eg_ring *r = w->r;
+    eg_tensor *xs[EG_RING_OPERANDS], *from[EG_PARTIAL_TENSORS], *o, *l;
+    from[0] = eg_copy(eg__ring_slice(w->x[EG_RING_Q], r->axis[0], q));
+    from[1] = eg_copy(eg__ring_slice(kv[0], r->axis[1], key));
+    from[2] = eg_copy(eg__ring_slice(kv[1], r->axis[2], key));
+    for (int k = 0; k < s->extras; k++) from[3 + k] = w->x[s->extra[k]];
+    w->cx->recording = true;
+    eg__ring_cut(w, q->block, key->block, xs);
+    xs[EG_RING_Q] = from[0], xs[EG_RING_K] = from[1], xs[EG_RING_V] = from[2];
+    bool good = eg__ring_pair(w, xs, q->block, key->block, &o, &l, empty);
+    eg_tensor *f = good && !*empty ? pair_objective(s, q, o, l) : NULL;
+    w->cx->recording = false;
+    return good && (*empty || !eg__grad(f, NULL, 3 + s->extras, from, d));
+}
+/* One block of keys with the own blocks of queries: adds to s->dq, and to the tree of that block's
+ * dk and dv. */
+static bool backward_block(slopes *s, eg_tensor *const *kv, const eg_ring_block *key,
+                           eg_partials *dkv)
+{
+    eg_ring_walk *w = &s->w;
+    for (int q = 0; q < s->mine; q++) {
+        eg_owner *owner[2] = { eg_owner_open(w->cx), eg_owner_open(w->cx) };
+        const eg_mark m = eg_push(w->cx);
+        eg_partial of_q = { .of = { key->block, key->block + 1 } },
+                   of_k = { .of = { s->own[q].block, s->own[q].block + 1 } };
+        eg_tensor *d[EG_PARTIAL_TENSORS] = { NULL }, *first[EG_PARTIAL_TENSORS];
+        bool empty = false;
+        bool good = owner[0] && owner[1] && pair_slopes(s, kv, key, &s->own[q], d, &empty);
+        if (good && !empty) {
+            first[0] = d[0];
+            for (int k = 0; k < s->extras; k++) first[1 + k] = d[3 + k];
+            good = eg__partial_set(w, &of_q, owner[0], 1 + s->extras, first) &&
+                   eg__partial_set(w, &of_k, owner[1], 2, d + 1);
+        }
+        eg_pop(w->cx, m);
+        if (empty) eg_owner_close(owner[0]), eg_owner_close(owner[1]);
+        if (!good || !eg__partial_insert(w, &s->dq[q], of_q) || !eg__partial_insert(w, dkv, of_k))
+            return false;
+    }
+    return true;
+}
+
+/* -- sums over whole nodes are sent to the rank whose keys they are -----------------------------
+ */
+/* The nodes of the tree of blocks of queries that a rank has whole, from left to right. */
+static int nodes_of(const eg_ring *r, int rank, eg_span *node)
+{
+    eg_span run[2];
+    int runs = eg__ring_runs(r->query.blocks, rank, eg_ranks_count(r->ranks), r->zigzag, run),
+        n = 0;
+    if (runs == 2 && run[0].to == run[1].from) run[0].to = run[1].to, runs = 1;
+    for (int k = 0; k < runs; k++)
+        for (int64_t a = run[k].from; a < run[k].to; a = node[n++].to) {
+            eg_span p = { 0, r->query.blocks };
+            while (p.from != a || p.to > run[k].to) {
+                const int64_t middle = eg_ranks_tree_middle(p);
+                if (a < middle)
+                    p.to = middle;
+                else
+                    p.from = middle;
+            }
+            node[n] = p;
+        }
+    return n;
+}
+static size_t slope_bytes(const slopes *s, int64_t places)
+{
+    return (s->each[0] + s->each[1]) * (size_t)places;
+}
+/* Writes flags, and dk and dv of what is there, of the keys of another rank. Returns the bytes. */
+static size_t pack_slopes(slopes *s, const eg_ring_block *keys, int n, const eg_partials *dkv,
+                          const eg_span *node, int nodes, uint8_t *flag, char *to)
+{
+    size_t at = 0;
+    for (int b = 0; b < n; b++)
+        for (int k = 0; k < nodes; k++) {
+            const eg_partial *p = eg__partial_at(&dkv[b], node[k]);
+            if (!(*flag++ = p && p->there)) continue;
+            if (to) {
+                eg__ring_copy(&s->w, to + at, p->x[0]);
+                eg__ring_copy(&s->w, to + at + s->each[0] * (size_t)keys[b].count, p->x[1]);
+            }
+            at += slope_bytes(s, keys[b].count);
+        }
+    return at;
+}
+/* Puts what another rank has made into the trees of the own keys. */
+static bool unpack_slopes(slopes *s, const eg_span *node, int nodes, const uint8_t *flag,
+                          const char *from)
+{
+    eg_ring_walk *w = &s->w;
+    const eg_ring *r = w->r;
+    for (int b = 0; b < s->key_count; b++)
+        for (int k = 0; k < nodes; k++) {
+            eg_partial p = { .of = node[k] };
+            if (*flag++) {
+                eg_tensor *x[2];
+                eg_owner *owner = eg_owner_open(w->cx);
+                const eg_mark m = eg_push(w->cx);
+                for (int t = 0; t < 2; t++) {
+                    int64_t dims[EG_RANK_MAX];
+                    memcpy(dims, r->dims[1 + t], sizeof dims);
+                    dims[r->axis[1 + t]] = s->keys[b].count;
+                    x[t] = eg_from_n(w->cx, r->dtype, from, r->rank[1 + t], dims);
+                    from += s->each[t] * (size_t)s->keys[b].count;
+                }
+                const bool good = owner && eg__partial_set(w, &p, owner, 2, x);
+                eg_pop(w->cx, m);
+                if (!good) return false;
+            }
+            if (!eg__partial_insert(w, &s->dkv[b], p)) return false;
+        }
+    return true;
+}
+/* After turn d: sends to the rank whose keys were here, and gets from the one that had the own. */
+static bool slopes_exchange(slopes *s, int d, const eg_ring_block *keys, int n, eg_partials *dkv)
+{
+    eg_ring_walk *w = &s->w;
+    const eg_ring *r = w->r;
+    const int ranks = eg_ranks_count(r->ranks), me = eg_ranks_rank(r->ranks),
+              to = (me - d + ranks) % ranks, from = (me + d) % ranks;
+    eg_span mine[EG_PARTIALS_MAX], theirs[EG_PARTIALS_MAX];
+    const int out = nodes_of(r, me, mine), in = nodes_of(r, from, theirs);
+    eg_owner *owner = eg_owner_open(w->cx);
+    const size_t flags = (size_t)(n * out), wants = (size_t)(s->key_count * in);
+    uint8_t *flag = owner ? eg_owner_alloc(owner, flags + wants + 2) : NULL, *got = flag + flags;
+    size_t sends = flag ? pack_slopes(s, keys, n, dkv, mine, out, flag, NULL) : 0, takes = 0;
+    bool good = flag && !eg_ranks_exchange(r->ranks, to, flag, flags, from, got, wants);
+    for (size_t k = 0; good && k < wants; k++)
+        if (got[k]) takes += slope_bytes(s, s->keys[k / (size_t)in].count);
+    char *room = good ? eg_owner_alloc(owner, sends + takes + 1) : NULL;
+    if (room) pack_slopes(s, keys, n, dkv, mine, out, flag, room);
+    good = room && !eg_ranks_exchange(r->ranks, to, room, sends, from, room + sends, takes) &&
+           unpack_slopes(s, theirs, in, got, room + sends);
+    eg_owner_close(owner);
+    for (int b = 0; b < n; b++)
+        for (int k = 0; k < dkv[b].n; k++) eg_owner_close(dkv[b].part[k].owner);
+    return good;
+}
+/* The blocks of keys of one rank with the own blocks of queries; then their gradients are sent. */
+static bool backward_turn(void *user, int turn, eg_tensor *const *kv, const eg_ring_block *keys,
+                          int n)
+{
+    slopes *s = user;
+    eg_ring_walk *w = &s->w;
+    eg_partials *dkv = turn ? eg__partials_new(w, n, w->r->query.blocks) : s->dkv;
+    bool good = dkv != NULL;
+    for (int b = 0; good && b < n; b++) good = backward_block(s, kv, &keys[b], &dkv[b]);
+    if (eg_ranks_meet(w->r->ranks)) return false;
+    return good && (!turn || slopes_exchange(s, turn, keys, n, dkv));
+}
+
+/* Adds up the gradients of the extras over the blocks of queries of all ranks, and writes them. */
+static bool backward_extras(slopes *s, void *const *dx)
+{
+    eg_ring_walk *w = &s->w;
+    const eg_ring *r = w->r;
+    const int ranks = eg_ranks_count(r->ranks), me = eg_ranks_rank(r->ranks);
+    if (!s->extras) return true;
+    eg_span node[EG_PARTIALS_MAX];
+    int most = 0;
+    size_t size = 0;
+    for (int k = 0; k < ranks; k++) {
+        const int n = nodes_of(r, k, node);
+        most = n > most ? n : most;
+    }
+    for (int k = 0; k < s->extras; k++) size += (size_t)eg_size(w->x[s->extra[k]]) * w->width;
+    const size_t row = (size_t)most * (size + 1);
+    eg_partials *own = eg__partials_new(w, 1, r->query.blocks),
+                *all = eg__partials_new(w, 1, r->query.blocks);
+    char *mine = eg__alloc(w->cx, row + 1), *rows = eg__alloc(w->cx, row * (size_t)ranks + 1);
+    bool good = own && all && mine && rows;
+    for (int q = 0; good && q < s->mine; q++) {
+        eg_partial p = s->dq[q].part[0];
+        p.of = (eg_span){ s->own[q].block, s->own[q].block + 1 };
+        if (p.there) memmove(p.x, p.x + 1, (size_t)s->extras * sizeof *p.x), p.n = s->extras;
+        good = eg__partial_insert(w, own, p);
+    }
+    for (int k = 0, n = nodes_of(r, me, node); good && k < n; k++) {
+        const eg_partial *p = eg__partial_at(own, node[k]);
+        char *to = mine + most + (size_t)k * size;
+        mine[k] = (char)(p && p->there);
+        for (int e = 0; mine[k] && e < s->extras; e++) {
+            eg__ring_copy(w, to, p->x[e]);
+            to += (size_t)eg_size(p->x[e]) * w->width;
+        }
+    }
+    if (eg_ranks_meet(r->ranks) || !good || eg_ranks_gather(r->ranks, mine, row, rows))
+        return false;
+    for (int rank = 0; rank < ranks && good; rank++)
+        for (int k = 0, n = nodes_of(r, rank, node); good && k < n; k++) {
+            const char *from = rows + (size_t)rank * row, *x = from + most + (size_t)k * size;
+            eg_partial p = { .of = node[k] };
+            eg_tensor *d[EG_PARTIAL_TENSORS];
+            for (int e = 0; from[k] && e < s->extras; e++) {
+                const eg_tensor *like = w->x[s->extra[e]];
+                d[e] = eg_from_n(w->cx, r->dtype, x, eg_rank(like), eg_dims(like));
+                x += (size_t)eg_size(like) * w->width;
+            }
+            good = (!from[k] || eg__partial_set(w, &p, eg_owner_open(w->cx), s->extras, d)) &&
+                   eg__partial_insert(w, all, p);
+        }
+    for (int e = 0; good && e < s->extras; e++)
+        if (all->part[0].there && dx[s->extra[e]])
+            eg__ring_copy(w, dx[s->extra[e]], all->part[0].x[e]);
+    return good;
+}
+bool eg__ring_backward(const eg_ring *r, eg_tensor *const *x, eg_tensor *y, eg_tensor *lse,
+                       eg_tensor *gy, eg_tensor *gl, void *const *dx)
+{
+    slopes s = {
+        .w = { .r = r, .cx = x[0]->cx, .x = x, .add = true }, .y = y, .lse = lse, .gy = gy, .gl = gl
+    };
+    eg_ring_walk *w = &s.w;
+    w->width = r->dtype == EG_F64 ? 8 : 4;
+    const int me = eg_ranks_rank(r->ranks);
+    const eg_mark m = eg_push(w->cx);
+    const bool was = eg_nograd(w->cx, true);
+    for (int k = EG_RING_BIAS; k < EG_RING_OPERANDS; k++)
+        if (x[k] && eg_type(x[k]) == r->dtype) s.extra[s.extras++] = k;
+    for (int t = 0; t < 2; t++) {
+        s.each[t] = w->width;
+        for (int a = 0; a < r->rank[1 + t]; a++)
+            if (a != r->axis[1 + t]) s.each[t] *= (size_t)r->dims[1 + t][a];
+    }
+    s.own = eg__ring_blocks(w, &r->query, me, &s.mine);
+    s.keys = eg__ring_blocks(w, &r->key, me, &s.key_count);
+    s.dq = eg__partials_new(w, s.mine, r->key.blocks),
+    s.dkv = eg__partials_new(w, s.key_count, r->query.blocks);
+    bool good = s.own && s.keys && s.dq && s.dkv;
+    if (!good) s.mine = 0;
+    good = eg__ring_turns(w, backward_turn, &s) && good;
+    for (int q = 0; good && q < s.mine; q++)
+        if (s.dq[q].part[0].there)
+            eg__ring_put(w, dx[EG_RING_Q], r->rank[0], r->dims[0], r->axis[0], &s.own[q],
+                         s.dq[q].part[0].x[0]);
+    for (int b = 0; good && b < s.key_count; b++)
+        for (int t = 0; t < 2 && s.dkv[b].part[0].there; t++)
+            eg__ring_put(w, dx[EG_RING_K + t], r->rank[1 + t], r->dims[1 + t], r->axis[1 + t],
+                         &s.keys[b], s.dkv[b].part[0].x[t]);
+    good = good && backward_extras(&s, dx);
+    eg_nograd(w->cx, was);
+    eg_pop(w->cx, m);
+    return good && !eg_error(w->cx);
+}

@@ -1,0 +1,66 @@
+/* ring_forward.c: attention over a divided length, forward. */
+#include "attention/ring_walk.h"
+
+typedef struct forward {
+    eg_ring_walk w;
+    eg_ring_block *own; /* this rank's blocks of queries */
+    int mine;
+    eg_partials *tree; /* of each of them, over the blocks of keys */
+} forward;
+/* Block j of the keys with all blocks of queries of this rank. */
+static bool forward_block(forward *s, eg_tensor *const *kv, const eg_ring_block *key)
+{
+    eg_ring_walk *w = &s->w;
+    const int64_t j = key->block;
+    for (int q = 0; q < s->mine; q++) {
+        eg_owner *owner = eg_owner_open(w->cx);
+        const eg_mark m = eg_push(w->cx);
+        eg_tensor *xs[EG_RING_OPERANDS], *y[2];
+        bool empty = false;
+        eg_partial p = { .of = { j, j + 1 } };
+        eg__ring_cut(w, s->own[q].block, j, xs);
+        xs[EG_RING_Q] = eg__ring_slice(w->x[EG_RING_Q], w->r->axis[0], &s->own[q]);
+        xs[EG_RING_K] = eg__ring_slice(kv[0], w->r->axis[1], key);
+        xs[EG_RING_V] = eg__ring_slice(kv[1], w->r->axis[2], key);
+        bool good = owner && eg__ring_pair(w, xs, s->own[q].block, j, &y[0], &y[1], &empty);
+        if (good && !empty) good = eg__partial_set(w, &p, owner, 2, y);
+        eg_pop(w->cx, m);
+        if (empty) eg_owner_close(owner);
+        if (!good || !eg__partial_insert(w, &s->tree[q], p)) return false;
+    }
+    return true;
+}
+static bool forward_turn(void *user, int turn, eg_tensor *const *kv, const eg_ring_block *keys,
+                         int n)
+{
+    bool good = true;
+    (void)turn;
+    for (int b = 0; good && b < n; b++) good = forward_block(user, kv, &keys[b]);
+    return good;
+}
+bool eg__ring_forward(const eg_ring *r, eg_tensor *const *x, void *y, void *lse)
+{
+    forward s = { .w = { .r = r, .cx = x[0]->cx, .x = x, .width = r->dtype == EG_F64 ? 8 : 4 } };
+    eg_ring_walk *w = &s.w;
+    const eg_mark m = eg_push(w->cx);
+    const bool was = eg_nograd(w->cx, true);
+    s.own = eg__ring_blocks(w, &r->query, eg_ranks_rank(r->ranks), &s.mine);
+    s.tree = s.own ? eg__partials_new(w, s.mine, r->key.blocks) : NULL;
+    if (!s.tree) s.mine = 0;
+    const bool good = eg__ring_turns(w, forward_turn, &s);
+    memset(y, 0, (size_t)r->y_count * w->width);
+    for (int64_t k = 0; k < r->l_count; k++)
+        if (w->width == 8)
+            ((double *)lse)[k] = -INFINITY;
+        else
+            ((float *)lse)[k] = -INFINITY;
+    for (int q = 0; good && q < s.mine; q++) {
+        const eg_partial *p = &s.tree[q].part[0];
+        if (!s.tree[q].n || !p->there) continue;
+        eg__ring_put(w, y, r->y_rank, r->y_dims, r->y_axis, &s.own[q], p->x[0]);
+        eg__ring_put(w, lse, r->l_rank, r->l_dims, r->l_axis, &s.own[q], p->x[1]);
+    }
+    eg_nograd(w->cx, was);
+    eg_pop(w->cx, m);
+    return good && !eg_error(w->cx);
+}

@@ -1,0 +1,90 @@
+/* ring_walk.h: what the files of attention over a divided length share.
+ *
+ * Queries and keys are cut into blocks of a fixed length. The result of one block of queries is
+ * made of (o, lse) of each block of keys, merged along the binary tree of the blocks of keys:
+ * o = Σ e^(lse_k − lse) o_k. Keys and values go round the ranks, so their blocks come to a rank in
+ * an order of its own; a partial result waits until its sibling in the tree is there. So bits
+ * depend on the length and the block alone, and a rank holds at most 4 log2(blocks) partial results
+ * for each of its blocks.
+ *
+ *   ring_partials.c  partial results, merged along the tree
+ *   ring_blocks.c    the blocks of a rank, and attention of a pair of blocks
+ *   ring_turns.c     keys and values, handed from rank to rank
+ *   ring_forward.c, ring_backward.c */
+#ifndef EG_RING_WALK_H
+#define EG_RING_WALK_H
+#include "attention/ring.h"
+#include "autograd/autograd.h"
+#include <math.h>
+#include <string.h>
+
+enum { EG_PARTIAL_TENSORS = 2 + EG_RING_OPERANDS, EG_PARTIALS_MAX = 128 };
+/* The result of a node of the tree. !there: none, since all that it stands for is forbidden. */
+typedef struct eg_partial {
+    eg_span of;
+    bool there;
+    eg_owner *owner; /* of the tensors: they end when the part is merged */
+    int n;
+    eg_tensor *x[EG_PARTIAL_TENSORS];
+} eg_partial;
+/* The partial results of one block that wait for their siblings. */
+typedef struct eg_partials {
+    int64_t leaves;
+    int n;
+    eg_partial part[EG_PARTIALS_MAX];
+} eg_partials;
+/* One call, forward or backward, on this rank. */
+typedef struct eg_ring_walk {
+    const eg_ring *r;
+    eg_ctx *cx;
+    eg_tensor *const *x;
+    size_t width;
+    bool add; /* parts are added; else merged as (o, lse) */
+} eg_ring_walk;
+
+/* A block of a rank: its number, where it lies in that rank's tensors, and how many places it has.
+ */
+typedef struct eg_ring_block {
+    int64_t block, at, count;
+} eg_ring_block;
+
+/* -- ring_partials.c -------------------------------------------------------------------------- */
+/* *p becomes a partial result whose tensors are copies of x in the owner. */
+bool eg__partial_set(eg_ring_walk *w, eg_partial *p, eg_owner *owner, int n, eg_tensor *const *x);
+/* Puts a partial result into the tree, and merges it with its siblings as far up as they are there.
+ */
+bool eg__partial_insert(eg_ring_walk *w, eg_partials *tree, eg_partial p);
+/* Returns n empty trees over `leaves` blocks, in the open scope; NULL after an error. */
+eg_partials *eg__partials_new(eg_ring_walk *w, int64_t n, int64_t leaves);
+/* Returns the result that waits at a node; NULL: none does. */
+const eg_partial *eg__partial_at(const eg_partials *t, eg_span node);
+/* Returns a scalar of the call's dtype. */
+eg_tensor *eg__ring_number(eg_ring_walk *w, double value);
+
+/* -- ring_blocks.c ---------------------------------------------------------------------------- */
+/* Returns the blocks of a rank, in the open scope; NULL after an error. */
+eg_ring_block *eg__ring_blocks(eg_ring_walk *w, const eg_ring_side *s, int rank, int *n);
+/* Returns how many places the blocks of a rank have. */
+int64_t eg__ring_places(const eg_ring_walk *w, int rank);
+/* Returns block b of x along an axis: a view. */
+eg_tensor *eg__ring_slice(eg_tensor *x, int axis, const eg_ring_block *b);
+/* Cuts the operands other than q, k and v to block i of queries and block j of keys. */
+void eg__ring_cut(eg_ring_walk *w, int64_t i, int64_t j, eg_tensor **xs);
+/* Attention of one block of queries to one of keys: (o, lse), recorded or not, of operands xs by
+ * EG_RING_…. *empty: nothing may be seen in it. */
+bool eg__ring_pair(eg_ring_walk *w, eg_tensor *const *xs, int64_t i, int64_t j, eg_tensor **o,
+                   eg_tensor **lse, bool *empty);
+/* Copies the numbers of x, row-major. */
+void eg__ring_copy(eg_ring_walk *w, void *to, eg_tensor *x);
+/* Writes x as block b along an axis of a row-major array. */
+void eg__ring_put(eg_ring_walk *w, char *to, int rank, const int64_t *dims, int axis,
+                  const eg_ring_block *b, eg_tensor *x);
+
+/* -- ring_turns.c ----------------------------------------------------------------------------- */
+/* What a rank does with the keys and values kv of the rank `turn` places before it, which has these
+ * n blocks; n is 0 if they could not be read. */
+typedef bool eg_ring_turn(void *user, int turn, eg_tensor *const *kv, const eg_ring_block *keys,
+                          int n);
+/* Calls f for the keys and values of every rank, this one's first. False after an error of any. */
+bool eg__ring_turns(eg_ring_walk *w, eg_ring_turn *f, void *user);
+#endif
