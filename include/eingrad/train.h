@@ -209,16 +209,19 @@ EG_API size_t eg_data_decode(const eg_data *, int count, const int32_t *tokens, 
 /* -- training --------------------------------------------------------------------------------- */
 /* A trainer is a model, its optimiser (eg_adam) and a place in the stream of examples. */
 typedef struct eg_trainer eg_trainer;
+typedef struct eg_network eg_network; /* network.h */
 typedef struct eg_trainer_args {
     size_t size;
     eg_data *data;
-    const char *model;    /* "encoder" (input and output of one length), "decoder", "seq2seq" (an
-                           * encoder, and a decoder that attends to it, `layers` each); what the
-                           * data ask for */
-    int64_t layers;       /* 2; of a text 3 */
-    int64_t d_model;      /* 64; of a text 128 */
-    int64_t heads;        /* divides d_model: 4 */
-    int64_t width;        /* of the feed-forward part: 4 d_model */
+    const char *model; /* "encoder" (input and output of one length), "decoder", "seq2seq" (an
+                        * encoder, and a decoder that attends to it, `layers` each); what the
+                        * data ask for */
+    const eg_network *network; /* one's own in its place (network.h), copied; NULL: none */
+    void *user;                /* read by that network */
+    int64_t layers;            /* 2; of a text 3 */
+    int64_t d_model;           /* 64; of a text 128 */
+    int64_t heads;             /* divides d_model: 4 */
+    int64_t width;             /* of the feed-forward part: 4 d_model */
     int64_t context;      /* a text only: symbols that the model sees at once; 64, or less where
                            * the held-out part is shorter */
     double dropout;       /* probability, in [0, 1]: 0 */
@@ -370,13 +373,15 @@ typedef struct eg_trainer_load_args {
     size_t size;
     eg_ctx *cx;
     const char *path;
-    int64_t steps;       /* planned in all; as saved */
-    eg_data *data;       /* the user's own task, or the text from elsewhere; what the file names */
-    bool inference_only; /* a text is not read: the model generates, but neither trains nor is
-                          * evaluated */
+    int64_t steps; /* planned in all; as saved */
+    eg_data *data; /* the user's own task, or the text from elsewhere; what the file names */
+    const eg_network *network; /* the user's own network, and … */
+    void *user;                /* … what it reads */
+    bool inference_only;       /* a text is not read: the model generates, but neither trains nor is
+                                * evaluated */
 } eg_trainer_load_args;
-/* Refused: data of another name, vocabulary or text; a number out of its range; sizes that its
- * tensors do not have, before any memory is taken for them. */
+/* Refused: data of another name, vocabulary or text; another network or configuration; a number out
+ * of its range; sizes that its tensors do not have, before any memory is taken for them. */
 EG_API eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *);
 
 #ifndef __cplusplus

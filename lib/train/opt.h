@@ -5,6 +5,9 @@
 #include <eingrad/train.h>
 #include "update.h"
 
+/* The largest step: a double holds each of them, and sums of two fit. */
+static const int64_t STEP_MOST = (int64_t)1 << 53;
+
 struct eg_opt {
     const struct eg__opt_kind *kind;
     eg_opt_args o; /* with the defaults filled in */
@@ -26,4 +29,12 @@ struct eg_opt {
 };
 /* Computes the gradients of the step that is at work once more, with the same draws. */
 void eg__step_over_again(eg_opt *);
+
+/* -- opt_file.c ------------------------------------------------------------------------------- */
+/* Parameters and state as one file. */
+int eg__opt_write(const eg_opt *, const char *path, const char *const *metadata);
+/* True if the file has a sound state of this optimiser's sizes; else recorded. */
+bool eg__opt_fits(const eg_opt *, const eg_safetensors *, const char *path);
+/* Reads it, after that check. */
+bool eg__opt_read(eg_opt *, const eg_safetensors *, const char *path);
 #endif
