@@ -93,11 +93,12 @@ EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_s
 /* -- the rest of a loop of one's own ---------------------------------------------------------- */
 /* Parameters, the optimiser's state and how many random numbers the context has drawn, as one
  * safetensors file. A run that goes on with it in a context of the same seed has the bits of one
- * that was not interrupted. */
-EG_API int eg_opt_save(const eg_opt *, const char *path);
-/* Reads such a file. Returns the steps that are done: 0 without an error if there is no file; −1
- * after an error. Refused, before a value changes: a file that lacks one of these tensors, or has
- * it in other sizes. */
+ * that was not interrupted. Of a divided optimiser (eg_opt_divide) called by all ranks, of which
+ * rank 0 writes. */
+EG_API int eg_opt_save(eg_opt *, const char *path);
+/* Reads such a file, before the optimiser is divided. Returns the steps that are done: 0 without an
+ * error if there is no file; −1 after an error. Refused, before a value changes: a file that lacks
+ * one of these tensors, or has it in other sizes. */
 EG_API int64_t eg_opt_resume(eg_opt *, const char *path);
 
 /* -- a network of one's own: eg_trainer_new(data, .network = &row, .user = &mine)

@@ -8,24 +8,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-int eg__opt_write(const eg_opt *op, const char *path, const char *const *metadata)
+/* The state of a divided optimiser comes from all ranks, and rank 0 holds it whole until it is
+ * written. */
+int eg__opt_write(eg_opt *op, const char *path, const char *const *metadata, bool good)
 {
     eg_ctx *cx = op->cx;
-    const eg_params *p = op->o.params;
-    int count = op->count, states = 0;
-    while (eg_opt_state(op, states)) states++;
+    const int count = op->count, all = count + op->states;
+    const eg_mark m = eg_push(cx);
     eg_owner *owner = eg_owner_open(cx);
-    const char **names =
-        owner ? eg_owner_alloc(owner, (size_t)(count + states) * sizeof *names) : NULL;
-    eg_tensor **xs = names ? eg_owner_alloc(owner, (size_t)(count + states) * sizeof *xs) : NULL;
-    for (int k = 0; xs && k < count + states; k++) {
-        const eg_named *one = k < count ? eg_params_at(p, k) : eg_opt_state(op, k - count);
-        names[k] = one->name;
-        xs[k] = one->x;
+    const char **names = owner ? eg_owner_alloc(owner, (size_t)all * sizeof *names) : NULL;
+    eg_tensor **xs = names ? eg_owner_alloc(owner, (size_t)all * sizeof *xs) : NULL;
+    good = good && xs;
+    bool bad = op->ranks ? eg_ranks_meet(op->ranks) : !good;
+    for (int k = 0; k < all && !bad; k++) {
+        names[k] = k < count ? op->name[k] : op->state[k - count].name;
+        xs[k] = k < count ? op->x[k] : eg_opt_whole(op, k - count);
+        bad = !xs[k];
     }
-    const int bad = xs ? eg_safetensors_save(cx, path, count + states, names, xs, metadata) : -1;
-    eg_owner_close(owner);
-    return bad;
+    if (!bad && eg_ranks_rank(op->ranks) == 0)
+        bad = eg_safetensors_save(cx, path, all, names, xs, metadata);
+    eg_pop(cx, m);
+    return bad ? -1 : 0;
 }
 
 static bool state_fits(const eg_named *one, const eg_tensor *x)
@@ -97,13 +100,13 @@ bool eg__opt_read(eg_opt *op, const eg_safetensors *file, const char *path)
     return true;
 }
 
-int eg_opt_save(const eg_opt *op, const char *path)
+int eg_opt_save(eg_opt *op, const char *path)
 {
     char draws[24];
-    if (!op || eg_error(op->cx)) return -1;
+    if (!op || (eg_error(op->cx) && !op->ranks)) return -1;
     snprintf(draws, sizeof draws, "%llu", (unsigned long long)eg_draws(op->cx));
-    return eg__opt_write(op, path,
-                         (const char *const[]){ "format", "eingrad run 1", "draws", draws, NULL });
+    return eg__opt_write(
+        op, path, (const char *const[]){ "format", "eingrad run 1", "draws", draws, NULL }, true);
 }
 
 /* Parameters are compared with the file as a whole before a value changes, and so is the state. */
@@ -111,6 +114,11 @@ int64_t eg_opt_resume(eg_opt *op, const char *path)
 {
     if (!op || eg_error(op->cx)) return -1;
     eg_ctx *cx = op->cx;
+    if (op->ranks)
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "opt_resume: the optimiser is divided among ranks; resume it before "
+                          "eg_opt_divide"),
+               -1;
     FILE *there = path ? fopen(path, "rbe") : NULL;
     if (path && !there && errno == ENOENT) return 0;
     if (there) fclose(there);

@@ -41,6 +41,7 @@ struct eg_trainer {
     eg_opt *opt;
     eg_score *score;       /* of each block of the last step */
     eg_ranks *ranks;       /* that divide steps and looks; NULL: this process alone */
+    bool watching;         /* inside `watch`, where rank 0 alone saves, and asks the others */
     eg_score *looks;       /* of each test batch, then of every rank's; NULL: alone */
     eg_progress now;       /* of the last step */
     int64_t waited;        /* evaluations without a smaller held-out loss */
@@ -61,4 +62,10 @@ typedef struct eg__restored {
 } eg__restored;
 /* eg__restored NULL: a new model. NULL after an error. */
 eg_trainer *eg__trainer_make(const eg_trainer_args *, const eg__restored *);
+
+/* -- trainer.c, checkpoint.c: what rank 0 says to the others at a step's border ---------------- */
+enum { EG__TOLD_GO, EG__TOLD_STOP, EG__TOLD_SAVE };
+int eg__trainer_tell(eg_trainer *, char what); /* what rank 0 said; −1 after an error */
+/* The other ranks' part of a save, and rank 0's with a path; all have rank 0's error. */
+int eg__trainer_collect(eg_trainer *, const char *path);
 #endif
