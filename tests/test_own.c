@@ -1,6 +1,7 @@
 /* test_own.c: networks of one's own in a trainer, batches by number, and loops of one's own. */
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -323,10 +324,8 @@ LOOP_TEST(networks_refused, sizeof refused / sizeof *refused)
 {
     mine u = { 0 };
     eg_data *d = eg_data_task(cx, eg_task_find("addition"));
-    const uint64_t draws = eg_draws(cx);
     ck_assert_ptr_null(eg_trainer_new(d, .network = &refused[_i].row, .user = &u, .layers = 1,
                                       .d_model = 8, .heads = 2));
-    (void)draws;
     eg_assert_error(cx, refused[_i].error);
 }
 
@@ -505,6 +504,209 @@ TEST(a_run_is_saved_and_resumed_in_one_call_each)
     ck_assert_int_eq(eg_opt_resume(sgd, whole), -1);
     eg_assert_error(cx, "not a run that eg_opt_save wrote");
     unlink(whole), unlink(parts);
+}
+
+/* -- options of the built-in models ----------------------------------------------------------- */
+GROUP("options", .setup = open_f32, .teardown = close_cx, .timeout = 600)
+
+static const eg_linear_attention_args squared = { .phi = "x * x + 1" };
+static const struct {
+    const char *model;
+    eg_mha_args attention;
+    const char *norm, *ffn, *optimiser;
+    double weight_decay, momentum, diversity;
+    const char *text; /* of the checkpoint */
+    int positions;    /* tables of learned positions */
+} recipes[] = {
+    { "decoder", { .rotary = 1e4 }, .text = "rotary 10000" },
+    { "decoder", { .alibi = true, .kv_heads = 2 }, .text = "kv_heads 2\nalibi yes" },
+    { "encoder", { .where = "abs(i - j) < 3" }, .text = "where abs(i - j) < 3", .positions = 1 },
+    { "encoder",
+      { .score = "30 *\ntanh(score / 30)" },
+      .text = "score 30 * tanh(score / 30)",
+      .positions = 1 },
+    { "decoder",
+      { .linear = &squared },
+      .text = "linear yes\nlinear.phi x * x + 1",
+      .positions = 1 },
+    { "seq2seq", { .kv_heads = 1, .sink = true }, .text = "kv_heads 1\nsink yes", .positions = 2 },
+    { "encoder", { .qk_norm = EG_QK_RMS }, .text = "qk_norm 1", .positions = 1 },
+    { "decoder", { 0 }, .norm = "post", .text = "norm post", .positions = 1 },
+    { "seq2seq",
+      { 0 },
+      .norm = "rms",
+      .ffn = "swiglu",
+      .text = "norm rms\nffn swiglu",
+      .positions = 2 },
+    { "encoder",
+      { 0 },
+      .ffn = "relu",
+      .optimiser = "adamw",
+      .weight_decay = 0.1,
+      .text = "ffn relu",
+      .positions = 1 },
+    { "decoder", { 0 }, .optimiser = "sgd", .momentum = 0.9, .text = "", .positions = 1 },
+    { "encoder", { 0 }, .diversity = 0.5, .text = "", .positions = 1 },
+    { "seq2seq", { .alibi = true }, .diversity = 0.5, .text = "alibi yes" },
+};
+
+/* Each is trained, saved, loaded, trained on to the same bits, and says itself in the checkpoint;
+ * its gradients are right. */
+LOOP_TEST(options_of_the_models_are_stored, sizeof recipes / sizeof *recipes)
+{
+    char path[2][32] = { "/tmp/eg_own_XXXXXX", "/tmp/eg_own_XXXXXX" };
+    for (int k = 0; k < 2; k++) {
+        eg_mha_args attention = recipes[_i].attention; /* gone before it is loaded */
+        close(mkstemp(path[k]));
+        eg_ctx *own = eg_open(.threads = 1 + k);
+        eg_trainer *t = eg_trainer_new(
+            eg_data_task(own, eg_task_find("reverse")), .model = recipes[_i].model,
+            .attention = &attention, .norm = recipes[_i].norm, .ffn = recipes[_i].ffn,
+            .optimiser = recipes[_i].optimiser, .weight_decay = recipes[_i].weight_decay,
+            .momentum = recipes[_i].momentum, .diversity = recipes[_i].diversity, .layers = 1,
+            .d_model = 16, .batch = 8, .seed = 3);
+        ck_assert_msg(t != NULL, "%s", eg_error(own));
+        memset(&attention, 0, sizeof attention);
+        ck_assert_str_eq(eg_trainer_config_text(t), recipes[_i].text);
+        int positions = 0;
+        for (int n = 0; n < eg_params_count(eg_trainer_params(t)); n++)
+            positions += strstr(eg_params_at(eg_trainer_params(t), n)->name, "positions.P") != NULL;
+        ck_assert_int_eq(positions, recipes[_i].positions);
+        for (int n = 0; n < (k ? 2 : 4); n++)
+            ck_assert_msg(!eg_trainer_step(t, NULL), "%s", eg_error(own));
+        if (k) {
+            ck_assert_int_eq(eg_trainer_save(t, path[1]), 0);
+            eg_close(own);
+            own = eg_open();
+            t = eg_trainer_load(own, path[1], 0);
+            ck_assert_msg(t != NULL, "%s", eg_error(own));
+            ck_assert_str_eq(eg_trainer_config_text(t), recipes[_i].text);
+            ck_assert(eg_trainer_saved(t, path[1]).same);
+            for (int n = 0; n < 2; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+            ck_assert_ptr_nonnull(eg_trainer_predict(t, "abcde"));
+            eg_trainer_check_report r;
+            ck_assert_int_eq(eg_trainer_check(t, &r), 0);
+            const bool kinks = recipes[_i].ffn && !strcmp(recipes[_i].ffn, "relu");
+            ck_assert_msg(kinks || r.right == r.entries, "%s: %g", r.worst_name, r.worst);
+        }
+        ck_assert_int_eq(eg_trainer_save(t, path[k]), 0);
+        eg_close(own);
+    }
+    same_files(path[0], path[1]);
+    unlink(path[0]), unlink(path[1]);
+}
+
+TEST(options_refused)
+{
+    eg_data *d = eg_data_task(cx, eg_task_find("copy"));
+    ck_assert_ptr_null(eg_trainer_new(d, .norm = "before"));
+    eg_assert_error(cx, "trainer: norm \"before\" is none of pre, post, rms");
+    ck_assert_ptr_null(eg_trainer_new(d, .ffn = "silu"));
+    eg_assert_error(cx, "trainer: ffn \"silu\" is none of gelu, relu, swiglu, geglu");
+    ck_assert_ptr_null(eg_trainer_new(d, .optimiser = "lion"));
+    eg_assert_error(cx,
+                    "trainer: optimiser \"lion\" is none of adam, adamw, sgd, rmsprop, adagrad");
+    ck_assert_ptr_null(eg_trainer_new(d, .diversity = -1));
+    eg_assert_error(cx, "trainer: diversity must be not negative, not -1");
+    ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .core = eg_attention_with }));
+    eg_assert_error(cx, "trainer: .attention has .core, which a checkpoint cannot say");
+    ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .heads = 2 }));
+    eg_assert_error(cx, "trainer: .attention has .heads");
+    ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .kv_heads = 3 }));
+    eg_assert_error(cx, "kv_heads");
+    ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .where = "j <" }));
+    eg_assert_error(cx, "j <");
+    mine u = { .kv_heads = 2, .cap = 30 };
+    ck_assert_ptr_null(eg_trainer_new(d, .network = &gqa, .user = &u, .norm = "rms"));
+    eg_assert_error(cx, "trainer: .norm belongs to the built-in models; network \"gqa\" reads "
+                        ".user");
+    ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("addition")),
+                                      .network = &plain[2], .diversity = 0.1));
+    eg_assert_error(cx, "diversity is about heads, but network \"my seq2seq\" names no part");
+}
+
+/* The norm of all gradients is that of the parameters' together; heads are what eg_heads says. */
+TEST(norms_and_heads_are_told)
+{
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 2,
+                                   .d_model = 16, .heads = 2, .batch = 8);
+    eg_opt *opt = eg_trainer_opt(t);
+    ck_assert(eg_opt_norm_of(opt, 0) <= 0 && eg_opt_norm_of(opt, 0) >= 0);
+    eg_progress p;
+    ck_assert_int_eq(eg_trainer_step(t, &p), 0);
+    double squares = 0;
+    const int count = eg_params_count(eg_trainer_params(t));
+    for (int k = 0; k < count; k++) squares += eg_opt_norm_of(opt, k) * eg_opt_norm_of(opt, k);
+    ck_assert_double_eq_tol(squares, p.norm * p.norm, 1e-9 * squares);
+    ck_assert(isnan(eg_opt_norm_of(opt, count)) && isnan(eg_opt_norm_of(opt, -1)));
+    eg_head head[4];
+    double largest[4];
+    ck_assert_int_eq(eg_trainer_heads(t, head), 0);
+    ck_assert_int_eq(eg_trainer_saturation(t, largest), 0);
+    for (int k = 0; k < 4; k++) {
+        ck_assert(head[k].top >= largest[k] && head[k].top <= largest[k] && head[k].rows > 0);
+        ck_assert(head[k].entropy > 0 && head[k].self + head[k].previous <= 1);
+    }
+    ck_assert_int_eq(eg_trainer_heads(t, NULL), -1);
+    eg_assert_error(cx, "trainer_heads: the result is NULL");
+}
+
+/* Diversity in the loss makes the heads less alike than they are without it. */
+TEST(diversity_drives_heads_apart)
+{
+    double alike[2];
+    for (int k = 0; k < 2; k++) {
+        eg_trainer *t =
+            eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 1, .d_model = 16,
+                           .heads = 4, .batch = 16, .seed = 2, .diversity = k ? 3 : 0);
+        for (int n = 0; n < 40; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+        alike[k] = eg_item(eg_head_diversity(
+            "[h] i j", eg_select_axis(eg_trainer_attend(t, "abcdefgh", NULL), 0, 0)));
+    }
+    ck_assert_msg(alike[1] < 0.8 * alike[0], "%g and %g", alike[0], alike[1]);
+}
+
+/* -- token files ------------------------------------------------------------------------------ */
+TEST(token_files_are_texts)
+{
+    char path[] = "/tmp/eg_tokens_XXXXXX", saved[] = "/tmp/eg_own_XXXXXX";
+    close(mkstemp(path)), close(mkstemp(saved));
+    int32_t number[600];
+    for (int k = 0; k < 600; k++) number[k] = k % 7 * 3;
+    ck_assert_int_eq(eg_npy_save(path, eg_from(cx, number, 600)), 0);
+    eg_data *d = eg_data_tokens(cx, path);
+    ck_assert_msg(d != NULL, "%s", eg_error(cx));
+    ck_assert(eg_data_is_text(d) && eg_data_size(d) == 600 && eg_data_symbols(d) == 19 + EG_FIRST);
+    ck_assert_str_eq(eg_data_unit(d), "token");
+    ck_assert_str_eq(eg_data_symbol(d, 18 + EG_FIRST), "18");
+    eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 16, .heads = 2, .context = 8,
+                                   .batch = 8, .steps = 150, .lr = 5e-3);
+    ck_assert_msg(!eg_trainer_run(t, NULL, NULL, NULL), "%s", eg_error(cx));
+    ck_assert_int_eq(eg_trainer_save(t, saved), 0);
+    for (int k = 0; k < 2; k++) {
+        t = eg_trainer_load(cx, saved, .inference_only = k);
+        ck_assert_msg(t != NULL, "%s", eg_error(cx));
+        ck_assert_str_eq(
+            eg_trainer_generate(t, .prompt = "3 6 9", .length = 4, .temperature = 1e-3),
+            "12 15 18 0");
+    }
+    static const struct {
+        const char *error;
+        int64_t number[3];
+        int64_t count;
+    } bad[] = { { "token 1 is -1, not within 0 and 1048575", { 0, -1, 2 }, 3 },
+                { "token 2 is 1048576, not", { 0, 1, 1 << 20 }, 3 },
+                { "a text of 3 tokens; 20 are needed", { 0, 1, 2 }, 3 } };
+    for (int k = 0; k < 3; k++) {
+        ck_assert_int_eq(eg_npy_save(path, eg_from(cx, bad[k].number, bad[k].count)), 0);
+        ck_assert_ptr_null(eg_data_tokens(cx, path));
+        eg_assert_error(cx, bad[k].error);
+    }
+    ck_assert_int_eq(eg_npy_save(path, eg_ones(cx, 30)), 0);
+    ck_assert_ptr_null(eg_data_tokens(cx, path));
+    eg_assert_error(cx, "tokens are integers in one row, not f32 with 1 axes");
+    ck_assert_ptr_null(eg_trainer_load(cx, saved, 0));
+    unlink(path), unlink(saved);
 }
 
 /* -- memory ----------------------------------------------------------------------------------- */

@@ -385,12 +385,6 @@ inline eg_trainer *eg_trainer_load(eg_ctx *cx, const char *path, int64_t steps =
 }
 #endif
 
-/* -- network.h -------------------------------------------------------------------------------- */
-#ifdef EG_CXX_NETWORK_
-#undef EG_CXX_NETWORK_
-EG_CXX_OF_(eg_batches *, eg_batches_new, eg_data *, data, eg_batches_args)
-#endif
-
 /* -- decode.h --------------------------------------------------------------------------------- */
 #ifdef EG_CXX_DECODE_
 #undef EG_CXX_DECODE_

@@ -2,6 +2,7 @@
  * trainer. Lives and fails as train.h says. */
 #ifndef EINGRAD_NETWORK_H
 #define EINGRAD_NETWORK_H
+#include <eingrad/heads.h>
 #include <eingrad/mha.h>
 #include <eingrad/train.h>
 #ifdef __cplusplus
@@ -138,13 +139,17 @@ struct eg_network {
  * parameters); logits of an example that depend on others of its batch; but for .encoder, logits
  * that depend on later tokens. */
 
+/* -- what heads do ---------------------------------------------------------------------------- */
+/* out[attention · heads + head] receives what that head does on the first test batch, without
+ * padding (heads.h; .top is the mean of the largest weight). */
+EG_API int eg_trainer_heads(eg_trainer *, eg_head *out);
+
 #ifndef __cplusplus
 #define eg_batches_new(...) eg_batches_new_with(EG_ARGS_(eg_batches_args, __VA_ARGS__))
 #endif
 
 #ifdef __cplusplus
 } /* extern "C" */
-#define EG_CXX_NETWORK_
-#include <eingrad/cxx.h>
+EG_CXX_OF_(eg_batches *, eg_batches_new, eg_data *, data, eg_batches_args)
 #endif
 #endif

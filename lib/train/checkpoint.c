@@ -86,6 +86,9 @@ static const field fields[] = {
     { "held",          AT(now.held),               REAL,   0, 0,         true,  false },
     { "best",          AT(now.best),               REAL,   0, 0,         true,  false },
     { "longest_norm",  AT(now.longest),            REAL,   0, 0,         true,  false },
+    { "weight_decay",  AT(o.weight_decay),         REAL,   0, 0,         false, true },
+    { "momentum",      AT(o.momentum),             REAL,   0, 0,         false, true },
+    { "diversity",     AT(o.diversity),            REAL,   0, 0,         false, true },
     { "gamma",         AT(o.schedule.gamma),       REAL,   0, 0,         false, true },
     { "step_size",     AT(o.schedule.step_size),   WHOLE,  STEPS,        false, true },
     { "noam_d_model",  AT(o.schedule.d_model),     WHOLE,  STEPS,        false, true },
@@ -172,13 +175,13 @@ static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
     char(*text)[TEXT] = eg_owner_alloc(owner, FIELDS * sizeof *text),
     *vocabulary = eg__data_symbols_text(t->data, owner);
     const char *config = eg__network_config(t, owner);
-    const char *pairs = eg_data_pairs_text(t->data), *metadata[2 * (FIELDS + 7) + 1];
+    const char *pairs = eg_data_pairs_text(t->data), *metadata[2 * (FIELDS + 8) + 1];
     if (!text || !vocabulary || !config) return eg__opt_write(t->opt, path, NULL, false);
     saved s = checkpoint_of(t);
     const char *const texts[] = { "format",
                                   "eingrad trainer 2",
                                   pairs                      ? "name"
-                                  : eg_data_is_text(t->data) ? "corpus"
+                                  : eg_data_is_text(t->data) ? t->data->words ? "tokens" : "corpus"
                                                              : "task",
                                   eg_data_name(t->data),
                                   "model",
@@ -187,6 +190,8 @@ static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
                                   vocabulary,
                                   *config ? "config" : NULL,
                                   config,
+                                  strcmp(t->o.optimiser, "adam") ? "optimiser" : NULL,
+                                  t->o.optimiser,
                                   pairs ? "pairs" : NULL,
                                   pairs };
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k += 2)
@@ -225,7 +230,8 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
     const char *has = eg_safetensors_metadata(file, f->key);
     char text[TEXT];
     field_print(f, own, text);
-    if (!*out->differs && !f->moves && (!has || strcmp(has, text)))
+    const bool same = has ? !strcmp(has, text) : f->late && !strcmp(text, "0");
+    if (!*out->differs && !f->moves && !same)
         snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", checkpoint_option(f->key),
                  has ? has : "unknown", text);
 }
@@ -242,6 +248,7 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
     } texts[] = {
         { "model", t->o.model, true },
         { "config", config && *config ? config : NULL, true },
+        { "optimiser", strcmp(t->o.optimiser, "adam") ? t->o.optimiser : NULL, true },
         { "task", t->data->task ? eg_data_name(t->data) : NULL, true },
         { "pairs", eg_data_pairs_text(t->data), false },
         { "symbols", eg__data_symbols_text(t->data, owner), false },
@@ -323,7 +330,8 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     const char *task = eg_safetensors_metadata(file, "task"),
                *pairs = eg_safetensors_metadata(file, "pairs");
     const char *name = eg_safetensors_metadata(file, "name"),
-               *corpus = eg_safetensors_metadata(file, "corpus");
+               *tokens = eg_safetensors_metadata(file, "tokens"),
+               *corpus = tokens ? tokens : eg_safetensors_metadata(file, "corpus");
     const char *symbols = eg_safetensors_metadata(file, "symbols"), *called = corpus  ? corpus
                                                                               : pairs ? name
                                                                                       : task;
@@ -332,9 +340,12 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     if (d) return d;
     if (pairs) return eg_data_parse(o->cx, pairs, name ? name : o->path);
     if (corpus && o->inference_only)
-        return eg__corpus_closed(o->cx, corpus, symbols ? symbols : "", s->sum, s->characters);
+        return eg__corpus_closed(o->cx, corpus, symbols ? symbols : "", tokens, s->sum,
+                                 s->characters);
     if (corpus) {
-        d = is_text_of(o->cx, corpus, s, o->path) ? eg_data_corpus(o->cx, corpus) : NULL;
+        d = tokens                                  ? eg_data_tokens(o->cx, corpus)
+            : is_text_of(o->cx, corpus, s, o->path) ? eg_data_corpus(o->cx, corpus)
+                                                    : NULL;
         return d && same_data(d, corpus, true, s, o->path) ? d : NULL;
     }
     if (!task || !eg_task_find(task)) {
@@ -394,6 +405,12 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
     o.steps = l->steps ? l->steps : o.steps;
     o.lr = given_or_off(o.lr), o.goal = given_or_off(o.goal);
     o.network = l->network, o.user = l->user;
+    o.optimiser = eg_safetensors_metadata(file, "optimiser");
+    eg_owner *owner = eg_owner_open(l->cx);
+    if (!owner ||
+        (o.model && eg__network_find(o.model) &&
+         !eg__recipe_read(l->cx, owner, eg_safetensors_metadata(file, "config"), &o, l->path)))
+        return NULL;
     if (!o.model)
         eg_fail_as(l->cx, EG_ERROR_FILE, "%s: the metadata names no model", l->path);
     else if (o.network && o.network->name && strcmp(o.network->name, o.model))

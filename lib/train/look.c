@@ -361,25 +361,40 @@ static eg_tensor *look_at_places(const eg_trainer *t, const eg_batch *b, int k)
     return eg_mul(t->weights[k], eg_cast(keep, eg_params_type(t->params)));
 }
 
-/* Means of the largest weight, as eg_heads gives them for each attention. */
-int eg_trainer_saturation(eg_trainer *t, double *largest)
+/* What eg_heads says of each attention. */
+static int look_heads(eg_trainer *t, const char *who, eg_head *out)
 {
-    if (!t || eg_error(t->cx)) return -1;
-    if (!largest) {
-        eg_fail_as(t->cx, EG_ERROR_MISUSE, "saturation: the result is NULL");
-        return -1;
-    }
+    const int64_t tests = t->batches->tests;
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_mark m = eg_push(t->cx);
-    eg_batch b = eg__batches_tested(
-        t->batches, 0, t->batches->tests < t->o.batch ? t->batches->tests : t->o.batch);
-    const bool shown = b.rows && look_weights(t, "saturation", &b);
+    eg_batch b = eg__batches_tested(t->batches, 0, tests < t->o.batch ? tests : t->o.batch);
+    const bool shown = b.rows && look_weights(t, who, &b);
     for (int k = 0; shown && k < eg_trainer_attentions(t); k++) {
         const eg_head *head = eg_heads(look_at_places(t, &b, k), .spec = "b [h] i j", .top = 1);
-        for (int64_t h = 0; head && h < t->o.heads; h++)
-            largest[k * t->o.heads + h] = head[h].rows ? head[h].top : 0;
+        if (head) memcpy(out + k * t->o.heads, head, (size_t)t->o.heads * sizeof *out);
     }
     eg_pop(t->cx, m);
     eg__evaluation_end(t->cx, e);
     return eg_error(t->cx) ? -1 : 0;
+}
+
+int eg_trainer_heads(eg_trainer *t, eg_head *out)
+{
+    if (!t || eg_error(t->cx)) return -1;
+    if (!out) return eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer_heads: the result is NULL"), -1;
+    return look_heads(t, "trainer_heads", out);
+}
+
+int eg_trainer_saturation(eg_trainer *t, double *largest)
+{
+    if (!t || eg_error(t->cx)) return -1;
+    const size_t count = (size_t)(eg_trainer_attentions(t) * t->o.heads);
+    if (!largest) return eg_fail_as(t->cx, EG_ERROR_MISUSE, "saturation: the result is NULL"), -1;
+    eg_mark m = eg_push(t->cx);
+    eg_owner *owner = eg_owner_open(t->cx);
+    eg_head *head = owner ? eg_owner_alloc(owner, (count + 1) * sizeof *head) : NULL;
+    const int bad = head ? look_heads(t, "saturation", head) : -1;
+    for (size_t k = 0; !bad && k < count; k++) largest[k] = head[k].rows ? head[k].top : 0;
+    eg_pop(t->cx, m);
+    return bad;
 }

@@ -10,9 +10,18 @@
 /* -- encoder and decoder: an eg_transformer --------------------------------------------------- */
 static void *network_transformer(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
 {
-    return eg_transformer_new(p, "", .vocabulary = n->vocabulary, .length = n->length,
-                              .d_model = o->d_model, .heads = o->heads, .layers = o->layers,
-                              .width = o->width, .dropout = o->dropout);
+    eg_transformer_args a = { .size = sizeof a,
+                              .params = p,
+                              .name = "",
+                              .vocabulary = n->vocabulary,
+                              .length = n->length,
+                              .d_model = o->d_model,
+                              .heads = o->heads,
+                              .layers = o->layers,
+                              .width = o->width,
+                              .dropout = o->dropout };
+    eg__recipe_block(eg_params_context(p), o, &a);
+    return eg_transformer_new_with(&a);
 }
 
 static eg_tensor *network_encode(const void *net, eg_ctx *cx, const eg_batch *b)
@@ -30,10 +39,13 @@ static eg_tensor *network_decode(const void *net, eg_ctx *cx, const eg_batch *b)
 /* -- encoder beside a decoder: an eg_seq2seq -------------------------------------------------- */
 static void *network_seq2seq(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
 {
+    eg_transformer_args a = { .size = sizeof a };
+    eg__recipe_block(eg_params_context(p), o, &a);
     return eg_seq2seq_new(p, "", .vocabulary = n->vocabulary, .source_length = n->source_length,
                           .length = n->length, .d_model = o->d_model, .heads = o->heads,
                           .layers = o->layers, .width = o->width, .dropout = o->dropout,
-                          .shared = true);
+                          .shared = true, .no_positions = a.no_positions, .post_norm = a.post_norm,
+                          .rms = a.rms, .activation = a.activation, .gated = a.gated, .mha = a.mha);
 }
 
 /* The module's gain has self and cross attention of each decoder layer side by side; that of a
@@ -72,19 +84,22 @@ static const eg_network networks[] = {
       .encoder = true,
       .make = network_transformer,
       .logits = network_encode,
-      .part = { "encoder" } },
+      .part = { "encoder" },
+      .config = eg__recipe_print },
     { .name = "decoder",
       .cached = true,
       .make = network_transformer,
       .logits = network_decode,
-      .part = { "decoder" } },
+      .part = { "decoder" },
+      .config = eg__recipe_print },
     { .name = "seq2seq",
       .source = true,
       .cached = true,
       .make = network_seq2seq,
       .logits = network_translate,
       .memory = network_memory,
-      .part = { "encoder", "decoder", "cross" } },
+      .part = { "encoder", "decoder", "cross" },
+      .config = eg__recipe_print },
 };
 
 const eg_network *eg__network_find(const char *name)

@@ -30,6 +30,7 @@ struct eg_opt {
     eg_tensor *lr;
     eg_tensor *skipped; /* for each parameter the steps that did not reach it */
     double norm;        /* of the last step's gradient */
+    double *norms;      /* of each parameter's */
     /* during a step, for messages; else NULL */
     eg_tensor *loss;               /* of eg_step */
     const eg_grad_over_args *over; /* of eg_step_over */

@@ -1,6 +1,7 @@
 /* trainer.c: making a trainer, steps, evaluation and the loop. */
 #include "trainer.h"
 #include <eingrad/grad.h>
+#include <eingrad/heads.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,6 +45,24 @@ static bool trainer_network(eg_trainer_args *o)
     return true;
 }
 
+/* True if a network of one's own is given no options of the built-in models; else recorded. */
+static bool trainer_own(const eg_trainer_args *o)
+{
+    if (!eg__network_find(o->model) && (o->attention || o->norm || o->ffn))
+        eg_fail_as(o->data->cx, EG_ERROR_MISUSE,
+                   "trainer: .%s belongs to the built-in models; network \"%s\" reads .user",
+                   o->attention ? "attention"
+                   : o->norm    ? "norm"
+                                : "ffn",
+                   o->model);
+    if (o->diversity > 0 && !eg__network_parts(o->network))
+        eg_fail_as(o->data->cx, EG_ERROR_MISUSE,
+                   "trainer: diversity is about heads, but network \"%s\" names no part that "
+                   "attends",
+                   o->model);
+    return !eg_error(o->data->cx);
+}
+
 /* True if every option is within its range; else records the first that is not. */
 static bool trainer_in_range(const eg_trainer_args *o)
 {
@@ -73,6 +92,7 @@ static bool trainer_in_range(const eg_trainer_args *o)
     } shares[] = {
         { "dropout", o->dropout, nextafter(1, 2), "in [0, 1]" },
         { "smoothing", o->smoothing, 1, "in [0, 1)" },
+        { "diversity", o->diversity, INFINITY, "not negative" },
         { "goal", o->goal, INFINITY, "a share of exact sequences" },
     };
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
@@ -148,7 +168,8 @@ static bool defaults(eg_trainer_args *o)
     o->clip_norm = eg_option(o->clip_norm, 0), o->goal = eg_option(o->goal, text ? 0 : 0.99);
     schedule_defaults(o, task ? task->warmup : 50);
     o->lr *= given ? 1 : noam_scale(o);
-    return trainer_in_range(o) && trainer_network(o);
+    return trainer_in_range(o) && trainer_network(o) && trainer_own(o) &&
+           eg__recipe_sound(o->data->cx, o);
 }
 
 /* Memory for answers and attention weights. */
@@ -237,7 +258,7 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
                                                              .source = o.network->source,
                                                              .context = o.context,
                                                              .seed = o.seed });
-    if (!t->network || !t->batches) return NULL;
+    if (!t->network || !t->batches || !eg__recipe_copy(owner, cx, &t->o)) return NULL;
     t->o.network = t->network, t->o.model = t->network->name;
     const int64_t needed = t->batches->longest;
     if (r) t->batches->longest = r->longest, t->batches->vocabulary = r->vocabulary;
@@ -248,7 +269,7 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
      * are compared with its tensors here, before memory is taken for them. */
     t->net = eg__network_make(t, t->params, o.dropout);
     if (!t->net || !trainer_room(t) || !eg__batches_tests(t->batches)) return NULL;
-    t->opt = eg_adam(t->params, .lr = o.lr, .clip_norm = o.clip_norm, .schedule = o.schedule);
+    t->opt = eg__recipe_optimiser(t->params, &t->o);
     if (!t->o.block) t->o.block = trainer_block(t);
     return !eg_error(cx) && eg__network_probe(t) ? t : NULL;
 }
@@ -261,19 +282,39 @@ typedef struct trainer_batch {
     const eg_trainer *t;
     const eg_batch *all;
 } trainer_batch;
+/* The loss of heads that look alike, as a sum over examples: with the mean loss a target, the step
+ * adds diversity · mean over attentions of eg_head_diversity. */
+static eg_tensor *trainer_diversity(const trainer_batch *u, const eg_batch *b, eg_tensor **weights)
+{
+    const eg_trainer *t = u->t;
+    const int count = eg_trainer_attentions(t);
+    const double each = t->o.diversity / count * (double)b->rows *
+                        (double)eg_batch_counted(u->all) / (double)u->all->rows;
+    eg_tensor *sum = NULL;
+    for (int k = 0; k < count; k++) {
+        eg_tensor *one = eg_head_diversity("b [h] i j", weights[k]);
+        sum = sum ? eg_add(sum, one) : one;
+    }
+    return eg_scale(sum, each);
+}
+
 /* The loss of some rows; what the model got right of them is kept under the number of the block. */
 static eg_tensor *trainer_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
     const trainer_batch *u = user;
     const eg_trainer *t = u->t;
     const eg_batch b = eg_batch_part(u->all, from, to);
-    eg_tensor *logits = eg__network_logits(t, cx, &b, NULL);
+    const int shown = t->o.diversity > 0 ? eg_trainer_attentions(t) : 0;
+    eg_owner *owner = shown ? eg_owner_open(cx) : NULL;
+    eg_tensor **weights = shown ? eg_owner_alloc(owner, (size_t)shown * sizeof *weights) : NULL;
+    eg_tensor *logits = eg__network_logits(t, cx, &b, weights);
     const bool was = eg_nograd(cx, true);
     /* not of the look whether the loss is a sum, which is no block */
     if (eg_training(cx)) t->score[from / t->o.block] = eg__batch_right(t->batches, &b, logits);
     eg_nograd(cx, was);
     *count = eg_batch_counted(&b);
-    return eg_batch_loss(cx, &b, logits, t->o.smoothing);
+    eg_tensor *loss = eg_batch_loss(cx, &b, logits, t->o.smoothing);
+    return weights ? eg_add(loss, trainer_diversity(u, &b, weights)) : loss;
 }
 /* What the ranks have counted, each in its own blocks. False after an error. */
 static bool score_of_all(eg_trainer *t, eg_score *s)
@@ -550,3 +591,8 @@ eg_params *eg_trainer_params(eg_trainer *t) { return t ? t->params : NULL; }
 eg_opt *eg_trainer_opt(eg_trainer *t) { return t ? t->opt : NULL; }
 eg_data *eg_trainer_data(eg_trainer *t) { return t ? t->data : NULL; }
 const eg_trainer_args *eg_trainer_config(const eg_trainer *t) { return t ? &t->o : NULL; }
+const char *eg_trainer_config_text(eg_trainer *t)
+{
+    eg_owner *owner = t && !eg_error(t->cx) ? eg_owner_open(t->cx) : NULL;
+    return owner ? eg__network_config(t, owner) : NULL;
+}

@@ -21,6 +21,17 @@ bool eg__attention_names(eg_trainer *);
 /* The text of the row's configuration, "" if there is none; NULL after an error. */
 const char *eg__network_config(const eg_trainer *, eg_owner *);
 
+/* -- recipe.c: options of the built-in models and the optimiser ------------------------------- */
+bool eg__recipe_sound(eg_ctx *, const eg_trainer_args *); /* false after refusing one */
+/* *o has defaults, and its texts are in memory of the owner; false: no memory. */
+bool eg__recipe_copy(eg_owner *, eg_ctx *, eg_trainer_args *o);
+/* Sets what is made of attention, norm and ffn. */
+void eg__recipe_block(eg_ctx *, const eg_trainer_args *, eg_transformer_args *);
+eg_opt *eg__recipe_optimiser(eg_params *, const eg_trainer_args *);
+/* As eg_network.config; and back, in memory of the owner, false after refusing a line. */
+int eg__recipe_print(const eg_trainer_args *, char *out, size_t room);
+bool eg__recipe_read(eg_ctx *, eg_owner *, const char *text, eg_trainer_args *, const char *path);
+
 /* -- probe.c: false after recording why a network of one's own cannot be trained -------------- */
 bool eg__network_probe(eg_trainer *);
 
