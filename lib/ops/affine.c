@@ -117,6 +117,7 @@ static bool affine_regular(const eg_tensor *y)
     return eg__is_float(y->dtype) && eg_is_row_major(y) && (!b || eg_is_row_major(b)) &&
            (!r || eg_is_row_major(r));
 }
+/* The product, and what follows it: in its tiles, in one pass behind it, or step by step. */
 static bool affine_forward(eg_tensor *y)
 {
     const affine *a = y->attr;
@@ -201,6 +202,7 @@ static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
                             (const uint16_t *[]){ out_of(y), affine_letters(y, i ? 0 : 1) },
                             y->in[i]->rank, affine_letters(y, i));
 }
+/* Σ of the einsum with each tangent in its operand's place, through f'(z), + dr. */
 static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     const affine *a = y->attr;
