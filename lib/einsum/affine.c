@@ -73,6 +73,14 @@ static bool affine_forward(eg_tensor *y)
                            (const uint16_t *[]){ affine_letters(y, 0), affine_letters(y, 1) },
                            out_of(y));
 }
+static void *affine_settle(eg_tensor *y)
+{
+    const uint16_t *const label[] = { affine_letters(y, 0), affine_letters(y, 1) };
+    const eg_labelled to = { y->rank, y->dim, y->stride, out_of(y) };
+    return eg__call_settle(
+        y,
+        eg__call_saved(y) ? NULL : eg__einsum_program(y->cx, 2, y->in, label, &to, &eg__any_order));
+}
 /* The cotangents of x and W are those of the einsum, and remembered under the same keys. */
 static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -129,6 +137,7 @@ static const eg_op affine_op = {
     .jvp = affine_jvp,
     .forward_c128 = affine_forward,
     .cost = affine_cost,
+    .settle = affine_settle,
 };
 
 /* True if the row can do it: floats, no groups, no letter that one operand alone has, none that the
