@@ -489,12 +489,18 @@ static int update_parameters(eg_opt *op, eg_tensor *const *g)
 }
 
 /* The same in the context's floating-point mode (eg_flush), as operations run. */
-static int update(eg_opt *op, eg_tensor *const *g)
+static int opt_host(void *args, int count, eg_tensor *const *g)
 {
+    eg_opt *op = *(eg_opt **)args;
+    (void)count;
     const uint64_t begun = eg_flush_begin(op->cx);
     const int bad = update_parameters(op, g);
     eg_flush_end(begun);
     return bad;
+}
+static int update(eg_opt *op, eg_tensor *const *g)
+{
+    return eg_host_call(op->cx, opt_host, &op, sizeof op, op->count, g);
 }
 
 int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
@@ -514,17 +520,31 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
     return bad;
 }
 
+/* Refuses a loss that is not finite; in the run of a captured step nobody knows where it comes from.
+ */
+static int loss_host(void *args, int count, eg_tensor *const *x)
+{
+    eg_opt *op = *(eg_opt **)args;
+    (void)count;
+    const double value = eg_item(x[0]), shown = isnan(value) ? (double)NAN : value; /* no "-nan" */
+    if (isfinite(value) || eg_error(op->cx)) return eg_error(op->cx) != NULL;
+    if (op->loss)
+        eg_fail_as(op->cx, EG_ERROR_MISUSE,
+                   "%s: the loss is %g, which comes from %s; the step is not done", op->kind->name,
+                   shown, eg_origin(eg_first_nonfinite(op->loss)));
+    else
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the loss is %g; the step is not done",
+                   op->kind->name, shown);
+    return -1;
+}
 /* True if the loss is finite, or is no number at all, which eg_grad refuses; else recorded. */
 static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
 {
     if (eg_size(loss) != 1 || (eg_type(loss) != EG_F32 && eg_type(loss) != EG_F64)) return true;
-    double value = eg_item(loss);
-    if (!isfinite(value) && !eg_error(op->cx))
-        eg_fail_as(op->cx, EG_ERROR_MISUSE,
-                   "%s: the loss is %g, which comes from %s; the step is not done", op->kind->name,
-                   isnan(value) ? (double)NAN : value,
-                   eg_origin(eg_first_nonfinite(loss))); /* no "-nan" */
-    return !eg_error(op->cx);
+    op->loss = loss;
+    const int bad = eg_host_call(op->cx, loss_host, &op, sizeof op, 1, &loss);
+    op->loss = NULL;
+    return !bad;
 }
 
 /* Gradients and update in one scope, so that all temporaries are freed with it. */
