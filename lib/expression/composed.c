@@ -48,8 +48,8 @@ static eg_tensor *plain_values(eg_composed *c, int k)
         if (!eg_ok(x[t])) return x[t];
     const bool truth = c->e->node[k].kind == EG_IS_TRUTH;
     eg_tensor *y = eg__new(c->cx, truth ? EG_BOOL : EG_I64, c->letters, dim);
-    if (!y ||
-        !eg__expression_into(y, c->e, k, c->letters, dim, c->first, x, c->count, c->floats != EG_F32))
+    if (!y || !eg__expression_into(y, c->e, k, c->letters, dim, c->first, x, c->count,
+                                   c->floats != EG_F32))
         return eg__poison(c->cx);
     return c->value[k] = y;
 }

@@ -371,6 +371,6 @@ bool eg__extremes_act(const char *who, eg_tensor *x, int64_t least, int64_t most
 /* Computes node `root` for all places of the letters, of `size` each, into y, as an act. False
  * after an error. */
 bool eg__expression_into(eg_tensor *y, const eg_expression *e, int root, int letters,
-                      const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
-                      bool f64);
+                         const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
+                         bool f64);
 #endif

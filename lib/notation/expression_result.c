@@ -240,8 +240,8 @@ static bool act_values(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *x,
     return eg__block_loop_run(&o);
 }
 bool eg__expression_into(eg_tensor *y, const eg_expression *e, int root, int letters,
-                      const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
-                      bool f64)
+                         const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
+                         bool f64)
 {
     const size_t bytes = eg__expression_bytes(e);
     values_act *a = eg__alloc(y->cx, sizeof *a + bytes);

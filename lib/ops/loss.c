@@ -118,8 +118,7 @@ static bool act_targets(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
     (void)cx, (void)count;
     const xent *a = arg;
     const eg_tensor *classes = x[0];
-    const int64_t rows = eg__count(classes->rank, classes->dim),
-                  n = rows ? eg_size(to) / rows : 0,
+    const int64_t rows = eg__count(classes->rank, classes->dim), n = rows ? eg_size(to) / rows : 0,
                   *target = (const int64_t *)(void *)classes->data;
     const double even = a->smoothing / (double)n;
     const int width = eg__width[to->dtype];
@@ -289,12 +288,12 @@ static eg_tensor *checked(const eg_focus *f, eg_tensor *target)
     target = eg_contiguous(target);
     return eg_ok(target) ? target : NULL;
 }
-/* Checks that targets are classes, and sets `to` to 1/the number of those that are not ignored; 0
- * if all are. */
 typedef struct classes_act {
     xent of;
     int64_t classes;
 } classes_act;
+/* Checks that targets are classes, and sets `to` to 1/the number of those that are not ignored; 0
+ * if all are. */
 static bool act_classes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
 {
     (void)count;

@@ -122,7 +122,7 @@ eg_tensor *eg__where_bools(const eg_where_call *w, bool whole)
     }
     eg_tensor *y = eg__new(w->cx, EG_BOOL, n, dim);
     if (!y || !eg__expression_into(y, w->e, w->e->root, w->rank, loop, w->first, w->given.x,
-                                w->given.count, false))
+                                   w->given.count, false))
         return NULL;
     if (n == w->rank) return y;
     for (int r = 0, k = 0; r < w->rank; r++)

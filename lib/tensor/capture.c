@@ -228,9 +228,9 @@ typedef struct host_call {
 static bool act_host(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
 {
     (void)to;
-    const host_call *h = arg;
+    host_call *h = arg;
     const eg_mark m = eg_push(cx);
-    const bool good = m.scope && !h->f((void *)(uintptr_t)h->args, count, x);
+    const bool good = m.scope && !h->f(h->args, count, x);
     eg_pop(cx, m);
     if (!good && !cx->failed)
         eg_fail_as(cx, EG_ERROR_USER, "host_call: the function failed without saying why");
@@ -271,6 +271,7 @@ static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)
     eg_captured *c = p->c;
     for (int k = 0; k < count; k++) {
         eg_tensor *x = out[k];
+        if (!x) return eg_fail_as(c->cx, EG_ERROR_MISUSE, "capture: output %d is NULL", k), false;
         if (!eg__check_held("capture: output", x)) return false;
         if (!capture_reads(p, "capture", x)) return false;
         c->output[k] = x->seq > p->born ? capture_header(x) : x;

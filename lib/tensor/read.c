@@ -46,8 +46,7 @@ static eg_tensor *copied(eg_tensor *x)
     if (y) eg__copy(y, x);
     return y;
 }
-/* True if the program can have numbers of x now; else recorded. */
-static bool read_out(const char *who, eg_tensor *x)
+bool eg__check_read(const char *who, eg_tensor *x)
 {
     static const char why[] = "no number is read or written by the program: a run does not do what "
                               "depends on it again. Read outputs after a run, or use eg_host_call";
@@ -55,7 +54,7 @@ static bool read_out(const char *who, eg_tensor *x)
 }
 static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
 {
-    if (!read_out(who, x)) return NULL;
+    if (!eg__check_read(who, x)) return NULL;
     if (x->dtype != dtype) {
         eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
                    eg_type_name(x->dtype), eg_type_name(dtype));
@@ -77,7 +76,7 @@ const uint8_t *eg_u8(eg_tensor *x) { return values("u8", x, EG_U8); }
 
 const void *eg_raw(eg_tensor *x, int64_t *strides)
 {
-    if (!read_out("raw", x)) return NULL;
+    if (!eg__check_read("raw", x)) return NULL;
     if (strides && x->rank) memcpy(strides, x->stride, x->rank * sizeof *strides);
     return x->data;
 }
@@ -102,7 +101,7 @@ static double element(const char *who, const eg_tensor *x, char *p)
 double eg_item(eg_tensor *x)
 {
     char text[256];
-    if (!read_out("item", x)) return NAN;
+    if (!eg__check_read("item", x)) return NAN;
     if (eg_size(x) == 1) return element("item", x, x->data);
     eg_fail_as(x->cx, EG_ERROR_SHAPE, "item: %s has %lld elements, not one",
                eg__dims_text(x, text, sizeof text), (long long)eg_size(x));
@@ -112,7 +111,7 @@ double eg_item(eg_tensor *x)
 double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 {
     char text[256];
-    if (!read_out("get", x)) return NAN;
+    if (!eg__check_read("get", x)) return NAN;
     if (rank != x->rank) {
         eg_fail_as(x->cx, EG_ERROR_SHAPE, "get: %d indices for %s, which has %d axes", rank,
                    eg__dims_text(x, text, sizeof text), x->rank);
@@ -155,7 +154,7 @@ bool eg__writable(const char *who, const eg_tensor *x)
 static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
-    if (!read_out(who, x)) return NULL;
+    if (!eg__check_read(who, x)) return NULL;
     if (x->dtype != dtype) {
         eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
                    eg_type_name(x->dtype), eg_type_name(dtype));

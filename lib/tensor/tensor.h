@@ -11,6 +11,8 @@
 eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs);
 /* True if x can be used; else records that it is NULL, dead, poison or of another context. */
 bool eg__check_held(const char *who, eg_tensor *x);
+/* … and its numbers can be had by the program now: no step is being captured. (read.c) */
+bool eg__check_read(const char *who, eg_tensor *x);
 /* … and computed with: its dtype is none that only holds numbers. */
 bool eg__check(const char *who, eg_tensor *x);
 bool eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);

@@ -520,7 +520,8 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
     return bad;
 }
 
-/* Refuses a loss that is not finite; in the run of a captured step nobody knows where it comes from.
+/* Refuses a loss that is not finite; in the run of a captured step nobody knows where it comes
+ * from.
  */
 static int loss_host(void *args, int count, eg_tensor *const *x)
 {
