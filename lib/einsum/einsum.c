@@ -131,7 +131,7 @@ static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *co
 {
     const void *data[EG_EINSUM_MAX];
     for (int k = 0; k < count; k++) data[k] = x[k]->data;
-    return eg__program_run(cx, p, data, out, add);
+    return eg__program_run(cx, p, data, out, add, NULL);
 }
 
 bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
@@ -392,7 +392,7 @@ void *eg__call_settle(eg_tensor *y, const eg_program *p)
     if (c) p = c->program;
     if (!p) return NULL;
     const size_t head = eg__up16(sizeof(settled) + (size_t)count * sizeof *c->x);
-    char *room = eg__alloc_in(y->home, head + p->bytes);
+    char *room = eg__alloc(y->cx, head + p->bytes);
     if (!room) return NULL;
     settled *s = (settled *)(void *)room;
     *s = (settled){ .made = &s->call, .call = { .count = count } };
