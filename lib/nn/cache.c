@@ -1,5 +1,6 @@
 /* cache.c: keys and values of the places so far. A slot's tensors have room for all places from the
  * start, so that appending copies the new ones only. */
+#include <eingrad/grad.h>
 #include "nn.h"
 
 /* Keys and values of one attention. */
