@@ -5,11 +5,16 @@ fails=0
 bad() { echo "$*"; fails=$((fails + 1)); }
 out=$BUILDDIR/tests/stage/reproduce
 rm -rf "$out" && mkdir -p "$out" || exit 1
+# shellcheck disable=SC2086      # a list of words
+printf '%s\n' $REPRODUCE | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I PROGRAM sh -c "
+    name=\$(basename PROGRAM)
+    '$BUILDDIR/PROGRAM' --small --pictures '$out' >'$out'/\$name.log 2>&1 </dev/null
+    echo \$? >'$out'/\$name.status"
 for program in $REPRODUCE; do
     name=${program##*/}
     log=$out/$name.log
-    "$BUILDDIR/$program" --small --pictures "$out" >"$log" 2>&1 </dev/null ||
-        { bad "$name --small: exit status $?"; tail -n 5 "$log"; }
+    [ "$(cat "$out/$name.status")" = 0 ] ||
+        { bad "$name --small: exit status $(cat "$out/$name.status")"; tail -n 5 "$log"; }
     grep -q "^row | $name |.*| reproduced |" "$log" || bad "$name: no row of the table"
     [ "$(wc -l <"$EG_SRCDIR/$program.c")" -le 150 ] || bad "$name: more than 150 lines"
     grep -q "^## .*\`$name\`" "$EG_SRCDIR/docs/reproduce.md" || bad "docs/reproduce.md: no $name"
