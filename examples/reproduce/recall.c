@@ -111,7 +111,7 @@ int main(int argc, char **argv)
                       .source = "Arora et al. 2024, Fig. 2",
                       .measure = "share of questions right",
                       .bound = 0.99,
-                      .small_bound = 0.9,
+                      .small_bound = 0.6,
                       .at_least = true,
                       .run = run };
     return reproduce(&y, argc, argv);
