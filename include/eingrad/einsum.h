@@ -25,8 +25,9 @@ typedef struct eg_plan_args {
     size_t size;
     const char *spec;
     int count;
-    const eg_shape *operands; /* count of them: f32, f64 or i64, all alike */
-    const eg_shape *out;      /* NULL: row-major */
+    const eg_shape
+        *operands;       /* count of them: f32, f64 or i64, all alike; f16, bf16 beside floats */
+    const eg_shape *out; /* NULL: row-major */
     /* the next six as in eg_einsum_args */
     bool broadcast;
     double alpha;

@@ -147,6 +147,13 @@ typedef enum eg_uses {
     EG_USES_RESULT,
     EG_USES_INTEGERS /* the operands that are no floats: indices, masks */
 } eg_uses;
+/* Operands beside those of the dtypes to compute with: what forward() reads as well. Others of them
+ * are refused before shape() is called. */
+typedef enum eg_takes {
+    EG_TAKES_NUMBERS, /* none */
+    EG_TAKES_HALVES,  /* f16 and bf16 */
+    EG_TAKES_ALL      /* f16, bf16, i8 and u8: numbers that are only moved */
+} eg_takes;
 typedef struct eg_op_cost {
     double multiply_adds; /* as eg_usage counts them */
     double bytes;         /* kept beside the result, for the gradient */
@@ -167,6 +174,7 @@ typedef struct eg_op {
     bool (*forward_c128)(eg_tensor *y);
     /* adds to *cost what y has cost, for eg_explain_graph; NULL: nothing */
     void (*cost)(const eg_tensor *y, eg_op_cost *cost);
+    eg_takes takes;
 } eg_op;
 /* attr is copied */
 EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count,

@@ -42,18 +42,24 @@ typedef struct eg_einsum_args {
  * without out; a path of other length or with a place that does not exist; a limit that no order
  * found keeps (the message has both numbers).
  *
+ * Operands have one dtype, but f16 and bf16 may stand beside f32 or f64, or among themselves: they
+ * are widened where they are read, never as a whole, and the result is f32, or f64 beside f64, with
+ * sums in that type. A product of matrices has the bits of operands that were cast before. They are
+ * constants for gradients, which reach the other operands.
+ *
  * The gradients of three operands and more are made along one tree of pairs: all together cost at
  * most twice the forward's multiply-adds, if its results are kept. */
 EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
-/* sum over the letters that are not in the output, integers and bool in i64; a change of order
- * alone is a view */
+/* sum over the letters that are not in the output, integers and bool in i64, f16 and bf16 in f32; a
+ * change of order alone is a view, but of f16 and bf16 */
 EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands);
 /* The same of indices that are numbers instead of letters, any that are not negative: axis r of
  * xs[k] is labels[k][r]. out_labels NULL: those that stand once, rising, as without an arrow; rank
  * is then not read. The same bits as the string that has a letter for each number. */
 EG_API eg_tensor *eg_einsum_labels(int count, eg_tensor *const *xs, const int *const *labels,
                                    int rank, const int *out_labels);
-/* y = einsum(spec, x, W) + b, as one node: "bi,io->bo", b (o), the last letters of y; NULL: none */
+/* y = einsum(spec, x, W) + b, as one node: "bi,io->bo", b (o), the last letters of y; NULL: none.
+ * Each may be f16 or bf16 */
 EG_API eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b);
 /* the micro-kernel under einsum, and why it was chosen: one line */
 EG_API const char *eg_kernel_info(void);

@@ -34,7 +34,7 @@ static bool affine_shape(eg_tensor *y)
     const eg_call *c = eg__call_saved(y);
     const int rank = ((const affine *)y->attr)->rank;
     const uint16_t *const label[] = { affine_letters(y, 0), affine_letters(y, 1) };
-    if (c) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, rank, c->dim, c->stride);
+    if (c) return eg__shape_known(y, eg__einsum_type(2, y->in), rank, c->dim, c->stride);
     return eg__einsum_shape(y, 2, label, rank, out_of(y));
 }
 enum { FEW = 1 << 13 };
@@ -43,7 +43,7 @@ enum { FEW = 1 << 13 };
 static void affine_spread(eg_tensor *y, const eg_tensor *b)
 {
     int64_t size = 1, row = 1;
-    bool plain = true;
+    bool plain = b->dtype == y->dtype;
     for (int r = 1; r <= y->rank; size *= y->dim[y->rank - r++]) {
         plain &= y->stride[y->rank - r] == size;
         if (r > b->rank) continue;
@@ -81,7 +81,7 @@ static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
     eg_tensor *const in[] = { g, y->in[i ? 0 : 1] };
     const eg_plan_key w = { EG_KEY_COTANGENT + i + (i < 2 ? 0 : y->in[2]->rank), n,
                             y->attr_size - sizeof *a, a->label, in };
-    if (!eg__check_all(y->cx, "affine", n, in)) return eg__poison(y->cx);
+    if (!eg__check_taken(y->cx, "affine", EG_TAKES_HALVES, n, in)) return eg__poison(y->cx);
     eg_tensor *again = eg__einsum_lookup(y->cx, &w);
     if (again) return again;
     return eg__einsum_keyed(&w, &eg__any_order, n, in,
@@ -129,15 +129,16 @@ static const eg_op affine_op = {
     .jvp = affine_jvp,
     .forward_c128 = affine_forward,
     .cost = affine_cost,
+    .takes = EG_TAKES_HALVES,
 };
 
 /* True if the row can do it: floats, no groups, no letter that one operand alone has, none that the
  * output repeats. */
-static bool affine_plain(const eg_spec_labels *r, const eg_tensor *x)
+static bool affine_plain(const eg_spec_labels *r, eg_dtype dtype)
 {
     const eg_term_labels *const part[] = { &r->operand[0], &r->operand[1], &r->out };
     uint8_t in[EG_LABEL_MAX] = { 0 };
-    bool plain = eg__is_inexact(x->dtype);
+    bool plain = eg__is_inexact(dtype);
     for (int k = 0; k < 3; k++) plain &= !part[k]->changed;
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < part[k]->items; i++) {
@@ -184,19 +185,25 @@ eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b)
     eg_tensor *given[] = { x, W, b }, *in[] = { NULL, NULL, b };
     if (!b) return eg_einsum(spec, x, W);
     eg_ctx *cx = eg__context_of("affine", 3, given);
-    if (!cx || !eg__check_all(cx, "affine", 3, given)) return eg__poison(cx);
+    if (!cx || !eg__check_taken(cx, "affine", EG_TAKES_HALVES, 3, given)) return eg__poison(cx);
     if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "affine: the spec is NULL");
     const eg_plan_key what = { EG_KEY_AFFINE, 3, strlen(spec), spec, given };
     const eg_call *c = eg__plans_find(cx, &what);
     if (c) return affine_made(cx, c, given);
-    for (int k = 1; k < 3; k++)
-        if (given[k]->dtype != x->dtype)
-            return eg_fail_as(
-                cx, EG_ERROR_DTYPE, "affine: x is %s but %s is %s; eg_cast one of them",
-                eg_type_name(x->dtype), k == 1 ? "W" : "b", eg_type_name(given[k]->dtype));
+    const eg_dtype dtype = eg__einsum_reads(2, given); /* f16 and bf16 are read as it */
+    const int first = x->dtype != dtype && W->dtype == dtype;
+    for (int k = 0; k < 3; k++) {
+        static const char *const name[] = { "x", "W", "b" };
+        const bool half = eg__is_half(given[k]->dtype) && eg__is_float(dtype);
+        if (given[k]->dtype != dtype && !half)
+            return eg_fail_as(cx, EG_ERROR_DTYPE,
+                              "affine: %s is %s but %s is %s; eg_cast one of them", name[first],
+                              eg_type_name(given[first]->dtype), name[k],
+                              eg_type_name(given[k]->dtype));
+    }
     const eg_spec_labels *r = eg__labels_of_spec(cx, spec, false, 2, given, in);
     if (!r) return eg__poison(cx);
-    if (affine_plain(r, x)) return affine_planned(cx, &what, r, in);
+    if (affine_plain(r, dtype)) return affine_planned(cx, &what, r, in);
     eg_tensor *y = eg_einsum(spec, x, W); /* two nodes; integers are summed in i64 */
     if (!eg_ok(y)) return y;
     if (y->dtype != b->dtype) b = eg_cast(b, (eg_dtype)y->dtype);
