@@ -25,6 +25,9 @@ typedef struct eg_einsum_args {
     /* written in place and returned: any view of the result's shape and dtype */
     eg_tensor *out;
     double beta; /* … + beta out, what out had before; 0. Of integers: a whole number */
+    /* … + beta add (absent: 1 add): of the result's dtype, and its shape or one that broadcasts to
+     * it; NULL: nothing */
+    eg_tensor *add;
     /* count − 1 pairs as numpy.einsum_path gives them: places among the operands left, results are
      * appended; NULL: the order with the fewest multiply-adds that was found */
     const int (*path)[2];
@@ -38,9 +41,10 @@ typedef struct eg_einsum_args {
 /* Σ over the indices that are not in the output of the products of the operands, times alpha. out:
  * an operand in the same memory is read as it was (the result then goes through a copy); bumps the
  * version, as eg_assign does. Refused: out while the context records (it would have no history:
- * alpha has one, and eg_add), with elements that share their place, of another shape or dtype; beta
- * without out; a path of other length or with a place that does not exist; a limit that no order
- * found keeps (the message has both numbers).
+ * alpha and add have one), with elements that share their place, of another shape or dtype; beta
+ * without out or add; both of these; an add of another dtype or that does not broadcast; a path of
+ * other length or with a place that does not exist; a limit that no order found keeps (the message
+ * has both numbers).
  *
  * Operands have one dtype, but f16 and bf16 may stand beside f32 or f64, or among themselves: they
  * are widened where they are read, never as a whole, and the result is f32, or f64 beside f64, with

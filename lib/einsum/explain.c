@@ -548,20 +548,25 @@ const eg_explained *eg_explain_with(const eg_einsum_args *given)
     eg_nograd(cx, old);
     return e;
 }
-const eg_explained *eg_explain_shapes(eg_ctx *cx, const char *spec, bool broadcast, int count,
-                                      const eg_shape *shape)
+const eg_explained *eg_explain_shapes_with(eg_ctx *cx, const eg_explain_args *given)
 {
     eg_tensor *x[EG_EINSUM_MAX];
+    eg_explain_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, given);
     if (!cx) return NULL;
-    if (count < 1 || count > EG_EINSUM_MAX)
+    if (o.count < 1 || o.count > EG_EINSUM_MAX)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; 1 to %d can be explained",
-                          count, EG_EINSUM_MAX),
+                          o.count, EG_EINSUM_MAX),
                NULL;
-    if (!shape) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the shapes are NULL"), NULL;
-    for (int k = 0; k < count; k++) x[k] = eg__shape_only(cx, &shape[k]);
+    if (!o.shapes) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the shapes are NULL"), NULL;
+    for (int k = 0; k < o.count; k++) x[k] = eg__shape_only(cx, &o.shapes[k]);
     return eg_explain_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
-                                              .spec = spec,
-                                              .count = count,
+                                              .spec = o.spec,
+                                              .count = o.count,
                                               .operands = x,
-                                              .broadcast = broadcast });
+                                              .broadcast = o.broadcast,
+                                              .path = o.path,
+                                              .steps = o.steps,
+                                              .limit = o.limit,
+                                              .keep_limit = o.keep_limit });
 }

@@ -191,12 +191,16 @@ int eg__path_with_alpha(int count, const int (*path)[2], int steps, int (*out)[2
 static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
 {
     const double beta = eg_option(o->beta, 0);
-    if (beta != 0 && !o->out)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .beta is the factor of .out, which is not given");
+    if (beta != 0 && !o->out && !o->add)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "einsum: .beta is the factor of .out or .add, and neither is given");
+    else if (o->out && o->add)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "einsum: .out and .add are given, and .beta has one factor");
     else if (o->out && eg__recording(cx))
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "einsum: what is written to .out has no history, and no gradient would pass: "
-                   "eg_nograd(cx, true) first, or leave .out away");
+                   "eg_nograd(cx, true) first, or give it as .add, or leave it away");
     else if (o->out && eg__here(o->out->cx) != cx)
         eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out belongs to another context");
     else if (beta != (double)(int64_t)beta &&
@@ -205,6 +209,59 @@ static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
     else if (o->out)
         return eg__target("einsum", o->out);
     return !cx->failed;
+}
+/* -- add: y + beta c, where c broadcasts to y ------------------------------------------------- */
+/* True if c can be added to a result of that type and shape; else records why not. */
+static bool add_fits(eg_ctx *cx, eg_tensor *c, eg_dtype dtype, int rank, const int64_t *dim)
+{
+    char a[256], b[256];
+    if (!eg__check_all(cx, "einsum: .add", 1, &c)) return false;
+    bool fits = c->rank <= rank;
+    for (int r = 1; fits && r <= c->rank; r++) {
+        const int64_t n = c->dim[c->rank - r];
+        fits = n == 1 || n == dim[rank - r];
+    }
+    if (c->dtype != dtype)
+        eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .add is %s, the result %s",
+                   eg_type_name((eg_dtype)c->dtype), eg_type_name(dtype));
+    else if (!fits)
+        eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: .add is %s and does not broadcast to the result %s",
+                   eg__dims_text(c, a, sizeof a), eg__sizes_text(rank, dim, b, sizeof b));
+    return !eg__failed(cx);
+}
+/* Returns beta c, recorded: an einsum with a factor without axes. */
+static eg_tensor *add_scaled(eg_tensor *c, double beta)
+{
+    uint16_t label[EG_RANK_MAX];
+    eg_tensor *factor = eg__alpha_of(1, &c, "beta", beta);
+    if (!factor) return c;
+    for (int r = 0; r < c->rank; r++) label[r] = (uint16_t)r;
+    return eg__einsum(2, (eg_tensor *[]){ factor, c }, (const uint16_t *[]){ label, label },
+                      c->rank, label);
+}
+/* The call without .add, and then the sum: of two operands in one node, if affine can. */
+static eg_tensor *einsum_and_add(eg_ctx *cx, const eg_einsum_args *o)
+{
+    eg_einsum_args plain = *o;
+    plain.add = NULL;
+    plain.beta = 0;
+    const eg_dtype dtype = eg__einsum_type(o->count, o->operands);
+    const bool pair = o->count == 2 && eg__is_inexact(dtype) && !o->broadcast && !o->path &&
+                      !o->steps && !o->limit && (o->alpha == 0 || o->alpha == 1);
+    eg_tensor *x[EG_EINSUM_MAX], *c = o->add;
+    const eg_spec_labels *r =
+        eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
+    if (!r || !add_fits(cx, c, dtype, r->rank, r->dim)) return eg__poison(cx);
+    int64_t dim[EG_RANK_MAX]; /* copied: what follows may evict r */
+    const int rank = r->rank;
+    bool last = c->rank <= rank; /* c has the last axes of the result, none of them stretched */
+    if (rank) memcpy(dim, r->dim, (size_t)rank * sizeof *dim);
+    for (int k = 1; k <= c->rank; k++) last &= c->dim[c->rank - k] == dim[rank - k];
+    if (o->beta == EG_OFF) return eg_einsum_with(&plain);
+    if (!eg_ok(c = add_scaled(c, o->beta))) return c;
+    if (pair && last) return eg_affine(o->spec, o->operands[0], o->operands[1], c);
+    eg_tensor *y = eg_einsum_with(&plain);
+    return eg_ok(y) ? eg__add(y, eg_expand_n(c, rank, dim)) : y;
 }
 /* Adds alpha, if it is not 1, to the operands x of a call and their labels. Integers are summed in
  * i64, and so are intermediates. Returns the number of operands; −1 after an error. */
@@ -235,13 +292,14 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     if (!cx) return NULL;
     if (!eg__einsum_usable(cx, o)) return eg__poison(cx);
     const bool scaled = o->alpha != 0 && o->alpha != 1,
-               plain = !o->out && !scaled && o->beta == 0 && !o->path && !o->steps && !o->limit &&
-                       !o->keep_limit;
+               plain = !o->out && !o->add && !scaled && o->beta == 0 && !o->path && !o->steps &&
+                       !o->limit && !o->keep_limit;
     const eg_plan_key what = { o->broadcast ? EG_KEY_SPEC_ONES : EG_KEY_SPEC, o->count,
                                plain ? strlen(o->spec) : 0, o->spec, o->operands };
     eg_tensor *again = plain ? eg__einsum_lookup(cx, &what) : NULL;
     if (again) return again;
     if (!eg__einsum_dtypes(cx, o->count, o->operands) || !out_usable(cx, o)) return eg__poison(cx);
+    if (o->add) return einsum_and_add(cx, o);
     eg_tensor *x[EG_EINSUM_MAX];
     const eg_spec_labels *r =
         eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
