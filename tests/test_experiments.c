@@ -332,8 +332,8 @@ static void head_mixture_naive(double *const *x, double *y)
             share_of(w, i + 1);
             EACH(j, i + 1)
             EACH(e, E)
-            EACH(m, D) y[i * D + m] +=
-                gate[h] * w[j] * x[2][(j * H + h) * E + e] * x[4][(h * E + e) * D + m];
+            EACH(m, D)
+            y[i * D + m] += gate[h] * w[j] * x[2][(j * H + h) * E + e] * x[4][(h * E + e) * D + m];
         }
     }
 }
@@ -431,8 +431,8 @@ static void grokking_naive(double *const *x, double *y)
             share_of(w, 3);
             EACH(j, 3)
             EACH(e, E)
-            EACH(m, D) last[m] +=
-                w[j] * dot(x[4] + (h * E + e) * D, s[j], D) * x[5][(h * E + e) * D + m];
+            EACH(m, D)
+            last[m] += w[j] * dot(x[4] + (h * E + e) * D, s[j], D) * x[5][(h * E + e) * D + m];
         }
         double after[D];
         EACH(m, D) after[m] = last[m];

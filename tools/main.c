@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const command *const commands[] = { &train_command,     &predict_command, &evaluate_command,
-                                           &generate_command,  &attend_command,  &compare_command,
-                                           &curve_command,     &einsum_command,  &explain_command,
-                                           &gradcheck_command, &mask_command,    &ops_command,
-                                           &info_command,      &help_command,    NULL };
+static const command *const commands[] = {
+    &train_command,    &grid_command,    &predict_command,   &evaluate_command,
+    &generate_command, &attend_command,  &compare_command,   &curve_command,
+    &einsum_command,   &explain_command, &gradcheck_command, &mask_command,
+    &ops_command,      &info_command,    &help_command,      NULL
+};
 static const char *command_name(int k) { return commands[k] ? commands[k]->name : NULL; }
 
 static void help(FILE *file)

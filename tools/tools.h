@@ -136,6 +136,11 @@ bool heads_off(eg_trainer *, const char *names);
 int show(eg_trainer *, const char *path, const char *best, const eg_score *, const eg_progress *,
          const progress *);
 
+/* -- train.c: what `grid` asks before its first run ------------------------------------------- */
+/* Returns EXIT_SUCCESS if `train` can run with these words and --out has nothing, or this very run;
+ * else says why not. Nothing is written. */
+int train_check(int count, char **word);
+
 /* -- gradvalues.c: gradcheck --points and --values: numbers from files; exit status */
 int check_values(int count, char **word);
 
@@ -144,7 +149,7 @@ int check_values(int count, char **word);
  * queries are places of another sequence than the keys. */
 void print_heads(eg_tensor *weights, bool apart);
 
-extern const command train_command, predict_command, evaluate_command, generate_command,
-    attend_command, compare_command, curve_command, einsum_command, explain_command,
-    gradcheck_command, mask_command, ops_command, info_command, help_command;
+extern const command train_command, grid_command, predict_command, evaluate_command,
+    generate_command, attend_command, compare_command, curve_command, einsum_command,
+    explain_command, gradcheck_command, mask_command, ops_command, info_command, help_command;
 #endif

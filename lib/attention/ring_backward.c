@@ -182,8 +182,8 @@ static bool slopes_exchange(slopes *s, int d, const eg_ring_block *keys, int n, 
     return good;
 }
 /* The blocks of keys of one rank with the own blocks of queries; then their gradients are sent. */
-static bool backward_turn(void *user, int turn, eg_tensor *const *kv, const eg_ring_block *keys,
-                          int n)
+static bool ring_backward_turn(void *user, int turn, eg_tensor *const *kv,
+                               const eg_ring_block *keys, int n)
 {
     slopes *s = user;
     eg_ring_walk *w = &s->w;
@@ -273,7 +273,7 @@ bool eg__ring_backward(const eg_ring *r, eg_tensor *const *x, eg_tensor *y, eg_t
     s.dkv = eg__partials_new(w, s.key_count, r->query.blocks);
     bool good = s.own && s.keys && s.dq && s.dkv;
     if (!good) s.mine = 0;
-    good = eg__ring_turns(w, backward_turn, &s) && good;
+    good = eg__ring_turns(w, ring_backward_turn, &s) && good;
     for (int q = 0; good && q < s.mine; q++)
         if (s.dq[q].part[0].there)
             eg__ring_put(w, dx[EG_RING_Q], r->rank[0], r->dims[0], r->axis[0], &s.own[q],

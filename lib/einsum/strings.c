@@ -239,29 +239,21 @@ static eg_tensor *add_scaled(eg_tensor *c, double beta)
     return eg__einsum(2, (eg_tensor *[]){ factor, c }, (const uint16_t *[]){ label, label },
                       c->rank, label);
 }
-/* The call without .add, and then the sum: of two operands in one node, if affine can. */
+/* The call without .add, and then the sum. */
 static eg_tensor *einsum_and_add(eg_ctx *cx, const eg_einsum_args *o)
 {
     eg_einsum_args plain = *o;
     plain.add = NULL;
     plain.beta = 0;
-    const eg_dtype dtype = eg__einsum_type(o->count, o->operands);
-    const bool pair = o->count == 2 && eg__is_inexact(dtype) && !o->broadcast && !o->path &&
-                      !o->steps && !o->limit && (o->alpha == 0 || o->alpha == 1);
-    eg_tensor *x[EG_EINSUM_MAX], *c = o->add;
+    eg_tensor *x[EG_EINSUM_MAX];
     const eg_spec_labels *r =
         eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
-    if (!r || !add_fits(cx, c, dtype, r->rank, r->dim)) return eg__poison(cx);
-    int64_t dim[EG_RANK_MAX]; /* copied: what follows may evict r */
-    const int rank = r->rank;
-    bool last = c->rank <= rank; /* c has the last axes of the result, none of them stretched */
-    if (rank) memcpy(dim, r->dim, (size_t)rank * sizeof *dim);
-    for (int k = 1; k <= c->rank; k++) last &= c->dim[c->rank - k] == dim[rank - k];
-    if (o->beta == EG_OFF) return eg_einsum_with(&plain);
-    if (!eg_ok(c = add_scaled(c, o->beta))) return c;
-    if (pair && last) return eg_affine(o->spec, o->operands[0], o->operands[1], c);
+    if (!r || !add_fits(cx, o->add, eg__einsum_type(o->count, o->operands), r->rank, r->dim))
+        return eg__poison(cx);
     eg_tensor *y = eg_einsum_with(&plain);
-    return eg_ok(y) ? eg__add(y, eg_expand_n(c, rank, dim)) : y;
+    if (!eg_ok(y) || o->beta == EG_OFF) return y;
+    eg_tensor *c = add_scaled(o->add, o->beta);
+    return eg_ok(c) ? eg__add(y, eg_expand_n(c, y->rank, y->dim)) : c;
 }
 /* Adds alpha, if it is not 1, to the operands x of a call and their labels. Integers are summed in
  * i64, and so are intermediates. Returns the number of operands; −1 after an error. */

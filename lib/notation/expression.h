@@ -2,7 +2,7 @@
  * "30 * tanh((score + r[h, clip(i - j, 0, 127)]) / 30)". A formula is parsed once to a list of
  * typed nodes, which is then evaluated and differentiated in blocks.
  *
- *   expression.c        parses the text
+ *   expression.c        parses the text, with expression_operators.c, _operands.c and _names.c
  *   expression_nodes.c  makes the nodes for it: equal ones are shared, constants are folded;
  *                       expression_parser.h is between the two
  *   expression_sizes.c  sizes of letters, from the tensors that they index

@@ -1,5 +1,6 @@
-/* expression_parser.h: an expression that is being read: what expression.c, which parses the text,
- * and expression_nodes.c, which makes the nodes, share. */
+/* expression_parser.h: an expression that is being read: what the files share that parse the text
+ * (expression.c, expression_operators.c, expression_operands.c, expression_names.c) and the one
+ * that makes the nodes (expression_nodes.c). */
 #ifndef EG_EXPRESSION_PARSER_H
 #define EG_EXPRESSION_PARSER_H
 #include "notation/expression.h"
@@ -18,6 +19,39 @@ int eg__expression_refuse(eg_parser *, int at, int length, const char *hint, con
                           ...) __attribute__((format(printf, 5, 6)));
 /* How many bytes of a name of `length` bytes a sentence shows. */
 static inline int eg__limited(int length) { return length < 40 ? length : 40; }
+
+static inline bool eg__name_starts(char c) { return (unsigned)((c | 32) - 'a') < 26 || c == '_'; }
+static inline bool eg__digit(char c) { return (unsigned)(c - '0') < 10; }
+static inline void eg__expression_blanks(eg_parser *p)
+{
+    while (p->text[p->at] == ' ' || (p->text[p->at] >= '\t' && p->text[p->at] <= '\r')) p->at++;
+}
+
+/* -- expression_names.c ----------------------------------------------------------------------- */
+typedef struct eg_function_row {
+    const char *name;
+    uint8_t code, arity;
+    bool whole; /* the result is a whole number if all operands are */
+} eg_function_row;
+/* True if the text of `length` bytes is the word. */
+bool eg__name_is(const char *word, const char *text, int length);
+/* Returns the function of that name; NULL if there is none. */
+const eg_function_row *eg__function_called(const char *text, int length);
+/* Returns the number of the letter of that name; −1 if there is none. */
+int eg__letter_called(const eg_parser *, const char *text, int length);
+/* Returns the length of the name or number that is read next; 0 if there is none. */
+int eg__name_length(const eg_parser *);
+/* Records that the name at `at` is not known, with the names that are, and returns −1. */
+int eg__name_unknown(eg_parser *, int at, int length);
+
+/* -- the grammar's levels: each returns the node's number, −1 after an error ------------------ */
+int eg__parse_choice(eg_parser *);
+int eg__parse_operand(eg_parser *);
+/* True if node k is a truth, or an element of a tensor that only its name is known of. */
+bool eg__may_be_truth(const eg_parser *, int k);
+/* Counts one level of nesting, which the caller takes back. False after an error: there are too
+ * many. */
+bool eg__expression_enter(eg_parser *, int at);
 
 /* -- expression_nodes.c: each returns the node's number, −1 after an error -------------------- */
 /* `at`: the byte where the text of the node begins; it ends where the parser stands. */

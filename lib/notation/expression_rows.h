@@ -5,7 +5,7 @@
  *   EG_FUNCTIONS_2(X)   X(CODE, name, y from a and b, cotangents of a and of b,
  *                         the same three as operations of tensors)
  *
- * expression.c uses the names, expression_loops.c the formulas for elements, and
+ * expression_names.c uses the names, expression_loops.c the formulas for elements, and
  * lib/expression/expr.c those for tensors. F(exp) is exp or expf, and T is the type. Derivatives at
  * kinks and of ties are those of the operations in lib/ops. */
 #ifndef EG_EXPRESSION_ROWS_H

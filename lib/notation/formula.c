@@ -1,5 +1,5 @@
 /* formula.c: eingrad/notation.h: a predicate or a number over indices as data: which indices it has
- * and where they stand. The parser of expression.c finds the places; an edit writes something else
+ * and where they stand. The parser of expressions finds the places; an edit writes something else
  * there and parses the result. */
 #include "notation/notation.h"
 #include <eingrad/notation.h>

@@ -19,6 +19,9 @@ typedef double wide_f64 __attribute__((vector_size(EG_LANES * sizeof(double))));
                       (BITS){ by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, by + 8, \
                               by + 9, by + 10, by + 11, by + 12, by + 13, by + 14, by + 15 })
 #endif
+/* v where it is larger, else so_far: where v is NaN so_far stays */
+#define LARGER(v, so_far) \
+    ((WIDE)(((BITS)(v) & ((v) > (so_far))) | ((BITS)(so_far) & ~((v) > (so_far)))))
 
 EG_CLONES static void group_logs(double *v)
 {

@@ -31,9 +31,25 @@ EG_INLINE T NAME(plus)(T v, T so_far) { return so_far + v; }
 EG_INLINE T NAME(itself)(T x, T p) { return (void)p, x; }
 EG_INLINE T NAME(absolute)(T x, T p) { return (void)p, x < 0 ? -x : x; }
 EG_INLINE T NAME(power)(T x, T p) { return POW(x < 0 ? -x : x, p); }
+/* The largest element that is no NaN, −inf if there is none. */
 EG_INLINE T NAME(top_of)(int64_t n, const T *x)
 {
-    return NAME(fold)(n, x, 0, -(T)INFINITY, false, NAME(itself), NAME(larger));
+    int64_t k = 0;
+    if (n < EG_LANES) {
+        T top = -(T)INFINITY;
+        for (; k < n; k++) top = x[k] > top ? x[k] : top;
+        return top;
+    }
+    WIDE top = { 0 }, u;
+    top -= (T)INFINITY;
+    for (; k < n; k += EG_LANES) { /* the last group overlaps with the one before */
+        memcpy(&u, x + (k + EG_LANES <= n ? k : n - EG_LANES), sizeof u);
+        top = LARGER(u, top);
+    }
+    top = LARGER(TURN(top, 8), top);
+    top = LARGER(TURN(top, 4), top);
+    top = LARGER(TURN(top, 2), top);
+    return top[1] > top[0] ? top[1] : top[0];
 }
 EG_INLINE T NAME(tallest_of)(int64_t n, const T *x)
 {

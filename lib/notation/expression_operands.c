@@ -1,0 +1,294 @@
+/* expression_operands.c: parses the operands of an expression: numbers, letters, sizes |i|, reads
+ * of tensors, calls of functions. */
+#include "notation/expression_parser.h"
+#include <math.h>
+#include <string.h>
+
+enum { NESTING = 64 };
+
+/* Notes the place of a name, for a source that asks for places. `from` is the first byte to
+ * replace: that of the name, or its bar. False after an error. */
+static bool note_place(eg_parser *p, int from, int at, int length, bool size, bool tensor)
+{
+    int *n = p->s->places;
+    if (*n < EG_PLACES_MAX) {
+        p->s->place[(*n)++] = (eg_name_place){ at, length, from, p->at, size, tensor };
+        return true;
+    }
+    eg__expression_refuse(p, at, length, NULL, "the %s is too long", p->s->noun);
+    return false;
+}
+/* Notes the place of a name, if places are asked for, and adds letter k for it. */
+static int name_placed(eg_parser *p, int code, int k, int from, int at, int length)
+{
+    if (p->s->place && !note_place(p, from, at, length, code == EG_X_SIZE, false)) return -1;
+    return eg__node_letter(p, code, k, from);
+}
+/* Counts one level of nesting; false after an error: there are more than NESTING. */
+bool eg__expression_enter(eg_parser *p, int at)
+{
+    if (++p->nesting <= NESTING) return true;
+    eg__expression_refuse(p, at, 1, NULL, "the %s is nested too deeply", p->s->noun);
+    return false;
+}
+/* Parses values that commas separate, from the opening bracket to `close`. Returns how many; −1
+ * after an error. */
+static int value_list(eg_parser *p, char close, int most, int *in)
+{
+    const int open = p->at++;
+    int n = 0;
+    if (!eg__expression_enter(p, open)) return -1;
+    eg__expression_blanks(p);
+    if (p->text[p->at] == close) return p->at++, p->nesting--, 0;
+    for (;;) {
+        const int at = p->at, k = eg__parse_choice(p);
+        if (k < 0) return -1;
+        if (n == most)
+            return eg__expression_refuse(p, at, 1, NULL, "more than %d values stand in one bracket",
+                                         most);
+        in[n++] = k;
+        eg__expression_blanks(p);
+        const char c = p->text[p->at];
+        if (c == close) return p->at++, p->nesting--, n;
+        if (c != ',')
+            return eg__expression_refuse(p, open, 1, NULL, "'%c' is not closed", p->text[open]);
+        p->at++;
+    }
+}
+/* Parses and checks the arguments of function f, whose name stands at `at`, and adds the call. */
+static int call_function(eg_parser *p, const eg_function_row *f, int at, int length)
+{
+    int in[EG_READ_MAX];
+    const int n = value_list(p, ')', EG_READ_MAX, in);
+    if (n < 0) return -1;
+    if (n != f->arity)
+        return eg__expression_refuse(p, at, p->at - at, NULL,
+                                     "%s takes %d number%s, and here are %d", f->name, f->arity,
+                                     f->arity == 1 ? "" : "s", n);
+    for (int k = 0; k < n; k++)
+        if (eg__node_kind(p, in[k]) == EG_IS_TRUTH)
+            return eg__expression_refuse(p, p->node[in[k]].at, p->node[in[k]].length, NULL,
+                                         "%s is of numbers, and this is a truth", f->name);
+    if (p->s->predicate && !f->whole)
+        return eg__expression_refuse(
+            p, at, length, NULL,
+            "%s makes a float, and a predicate is made of whole numbers and "
+            "truths",
+            f->name);
+    if (f->code == EG_X_CLIP && eg__node_is_constant(p, in[1]) && eg__node_is_constant(p, in[2]) &&
+        eg__node_constant(p, in[1]) > eg__node_constant(p, in[2]))
+        return eg__expression_refuse(p, at, p->at - at, NULL,
+                                     "clip's low limit %g is above its high limit %g",
+                                     eg__node_constant(p, in[1]), eg__node_constant(p, in[2]));
+    return eg__node_numbers(p, f->code, f->whole, at, n, in);
+}
+/* Parses what follows the name of a tensor of .with, its indices, and adds the read. Without
+ * brackets the indices are all letters in order. */
+static int read_tensor(eg_parser *p, int tensor, int at)
+{
+    const eg_readable *x = &p->s->readable[tensor];
+    int in[EG_READ_MAX], n = 0;
+    const int length = p->at - at;
+    if (x->rank > EG_READ_MAX)
+        return eg__expression_refuse(p, at, length, NULL,
+                                     "'%s' has %d axes, and an expression reads at most %d",
+                                     x->name, x->rank, EG_READ_MAX);
+    eg__expression_blanks(p);
+    if (p->text[p->at] != '[') {
+        p->at = at + length;
+        if (!p->s->whole)
+            return eg__expression_refuse(p, at, length, "as in r[h, i - j]",
+                                         "'%s' is a tensor, and its indices are missing", x->name);
+        if (x->rank != p->s->letters)
+            return eg__expression_refuse(
+                p, at, length, "name those that it has in brackets",
+                "'%s' has %d ax%s, but without brackets it has all %d letters", x->name, x->rank,
+                x->rank == 1 ? "is" : "es", p->s->letters);
+        for (; n < x->rank; n++)
+            if ((in[n] = eg__node_letter(p, EG_X_LETTER, n, at)) < 0) return -1;
+        return eg__node_read(p, tensor, at, n, in, true);
+    }
+    if ((n = value_list(p, ']', EG_READ_MAX, in)) < 0) return -1;
+    if (n != x->rank)
+        return eg__expression_refuse(
+            p, at, p->at - at, NULL, "'%s' has %d ax%s, but %d %s in its brackets", x->name,
+            x->rank, x->rank == 1 ? "is" : "es", n, n == 1 ? "index stands" : "indices stand");
+    for (int k = 0; k < n; k++)
+        if (eg__node_kind(p, in[k]) != EG_IS_WHOLE)
+            return eg__expression_refuse(p, p->node[in[k]].at, p->node[in[k]].length, NULL,
+                                         "an index is a whole number, and this is a %s",
+                                         eg__node_kind(p, in[k]) == EG_IS_FLOAT ? "float"
+                                                                                : "truth");
+    return eg__node_read(p, tensor, at, n, in, false);
+}
+/* Parses the brackets of a tensor that only its name is known of. */
+static int tensor_placed(eg_parser *p, int at, int length)
+{
+    /* beyond those that are known; tells most tensors apart */
+    const int number = EG_TENSORS_MAX + *p->s->places % EG_TENSORS_MAX;
+    int in[EG_READ_MAX];
+    if (!note_place(p, at, at, length, false, true)) return -1;
+    eg__expression_blanks(p);
+    const int n = value_list(p, ']', EG_READ_MAX, in);
+    if (n < 0) return -1;
+    eg_node read = { .code = EG_X_READ,
+                     .kind = EG_IS_WHOLE,
+                     .count = (uint8_t)n,
+                     .tensor = (uint8_t)number,
+                     .at = (uint16_t)at,
+                     .length = (uint16_t)(p->at - at) };
+    for (int k = 0; k < n; k++) read.in[k] = (uint8_t)in[k];
+    return eg__node_add(p, read);
+}
+/* Parses a name: a letter, a tensor of .with, the score, or a function. */
+static int name_read(eg_parser *p)
+{
+    const int at = p->at, length = eg__name_length(p);
+    p->at += length;
+    const int letter = eg__letter_called(p, p->text + at, length);
+    if (letter >= 0) return name_placed(p, EG_X_LETTER, letter, at, at, length);
+    for (int k = 0; k < p->s->given; k++) {
+        if (!eg__name_is(p->s->readable[k].name, p->text + at, length)) continue;
+        if (p->s->place && !note_place(p, at, at, length, false, true)) return -1;
+        return read_tensor(p, k, at);
+    }
+    if (p->s->score && eg__name_is("score", p->text + at, length))
+        return eg__node_add(p, (eg_node){ .code = EG_X_SCORE,
+                                          .kind = EG_IS_FLOAT,
+                                          .at = (uint16_t)at,
+                                          .length = (uint16_t)length });
+    const eg_function_row *f = eg__function_called(p->text + at, length);
+    eg__expression_blanks(p);
+    const bool called = p->text[p->at] == '(', indexed = p->text[p->at] == '[';
+    if (!(f && called)) {
+        const int behind = p->at;
+        p->at = at + length;
+        if (indexed && p->s->any_tensor) return tensor_placed(p, at, length);
+        if (!indexed && p->s->any_letter) return name_placed(p, EG_X_LETTER, 0, at, at, length);
+        p->at = behind;
+    }
+    if (!f) return eg__name_unknown(p, at, length);
+    if (!called)
+        return eg__expression_refuse(p, at, length, NULL,
+                                     "%s is a function: its numbers follow in ( )", f->name);
+    return call_function(p, f, at, length);
+}
+/* Returns the value of a decimal number, independently of the locale. The arithmetic is in long
+ * double, so that rounding in the digits and the power of ten does not reach the result. */
+static double decimal(const char *s, int length)
+{
+    long double value = 0, power = 1;
+    int64_t exponent = 0, given = 0;
+    bool fraction = false, minus = false;
+    int k = 0;
+    for (; k < length && (s[k] | 32) != 'e'; k++) {
+        if (s[k] == '.')
+            fraction = true;
+        else {
+            value = value * 10 + (s[k] - '0');
+            exponent -= fraction;
+        }
+    }
+    for (k++; k < length; k++)
+        if (s[k] == '-' || s[k] == '+')
+            minus = s[k] == '-';
+        else if (given < 100000)
+            given = given * 10 + (s[k] - '0');
+    exponent += minus ? -given : given;
+    for (int64_t n = exponent < 0 ? -exponent : exponent; n > 0 && power < 1e4000L; n--)
+        power *= 10;
+    return (double)(exponent < 0 ? value / power : value * power);
+}
+/* Parses a number: a float if it has a point or an exponent, else a whole number. */
+static int number_read(eg_parser *p)
+{
+    const int at = p->at;
+    const char *s = p->text;
+    int to = at;
+    while (eg__digit(s[to])) to++;
+    bool real = s[to] == '.';
+    if (real) to++;
+    while (real && eg__digit(s[to])) to++;
+    if ((s[to] | 32) == 'e') {
+        const int sign = s[to + 1] == '-' || s[to + 1] == '+';
+        if (eg__digit(s[to + 1 + sign])) {
+            real = true;
+            for (to += 1 + sign; eg__digit(s[to]);) to++;
+        }
+    }
+    p->at = to;
+    if (eg__name_starts(s[to]))
+        return eg__expression_refuse(p, to, 1, "a product is written with *, as in 2 * i",
+                                     "a name follows a number");
+    if (real) {
+        const double value = decimal(s + at, to - at);
+        if (p->s->predicate)
+            return eg__expression_refuse(p, at, to - at, NULL,
+                                         "a predicate is made of whole numbers and truths, not of "
+                                         "floats");
+        if (!isfinite(value))
+            return eg__expression_refuse(p, at, to - at, NULL, "the number is no finite float");
+        return eg__node_real(p, at, value);
+    }
+    int64_t v = 0;
+    for (int k = at; k < to; k++)
+        if (__builtin_mul_overflow(v, (int64_t)10, &v) ||
+            __builtin_add_overflow(v, (int64_t)(s[k] - '0'), &v))
+            return eg__expression_refuse(p, at, to - at, NULL,
+                                         "the number does not fit in 64 bits");
+    return eg__node_whole(p, at, v);
+}
+/* Parses |i|, the size of an index. For anything else between bars the error proposes abs(…). */
+static int size_read(eg_parser *p)
+{
+    const int at = p->at++;
+    char hint[80] = "";
+    eg__expression_blanks(p);
+    const int from = p->at, length = eg__name_starts(p->text[from]) ? eg__name_length(p) : 0;
+    p->at += length;
+    const int end = p->at;
+    eg__expression_blanks(p);
+    const char *close = strchr(p->text + at + 1, '|');
+    if (close && (!length || strchr("+-*/%", p->text[p->at]) || p->text[p->at] == '[') &&
+        p->text[p->at])
+        snprintf(hint, sizeof hint, "the absolute value is abs(%.*s)",
+                 eg__limited((int)(close - (p->text + at + 1))), p->text + at + 1);
+    if (!length || hint[0])
+        return eg__expression_refuse(p, length ? p->at : from, 1, hint[0] ? hint : NULL,
+                                     "between the bars of a size stands one index, as in |i|");
+    const int letter = eg__letter_called(p, p->text + from, length);
+    if (letter < 0 && !p->s->any_letter) return eg__name_unknown(p, from, length);
+    if (p->text[p->at] != '|')
+        return eg__expression_refuse(p, at, 1, NULL, "the bar of a size is not closed, as in |i|");
+    p->at = end;
+    eg__expression_blanks(p);
+    p->at++;
+    return name_placed(p, EG_X_SIZE, letter < 0 ? 0 : letter, at, from, length);
+}
+/* Parses a number, a name, a size, or a choice in parentheses. */
+int eg__parse_operand(eg_parser *p)
+{
+    eg__expression_blanks(p);
+    const int at = p->at;
+    const char c = p->text[at];
+    if (eg__digit(c) || (c == '.' && eg__digit(p->text[at + 1]))) return number_read(p);
+    if (eg__name_starts(c)) return name_read(p);
+    if (c == '|') return size_read(p);
+    if (c == '(') {
+        p->at++;
+        if (!eg__expression_enter(p, at)) return -1;
+        const int k = eg__parse_choice(p);
+        p->nesting--;
+        if (k < 0) return -1;
+        eg__expression_blanks(p);
+        if (p->text[p->at] != ')')
+            return eg__expression_refuse(p, at, 1, NULL, "'(' is not closed");
+        p->at++;
+        return k;
+    }
+    if (c == 0 && strspn(p->text, " \t\n\v\f\r") < (size_t)at)
+        return eg__expression_refuse(
+            p, at, 1, NULL, "the %s ends where a number or an index is expected", p->s->noun);
+    if (c == 0) return eg__expression_refuse(p, at, 1, NULL, "the %s is empty", p->s->noun);
+    return eg__expression_refuse(p, at, 1, NULL, "a number, an index or '(' is expected here");
+}

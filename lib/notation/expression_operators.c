@@ -1,0 +1,174 @@
+/* expression_operators.c: parses the operators of an expression, from signs up to c ? a : b. */
+#include "notation/expression_parser.h"
+
+/* True if node k is a truth, or an element of a tensor that only its name is known of. */
+bool eg__may_be_truth(const eg_parser *p, int k)
+{
+    return eg__node_kind(p, k) == EG_IS_TRUTH ||
+           (p->node[k].code == EG_X_READ && p->node[k].tensor >= EG_TENSORS_MAX);
+}
+/* Parses an operand with any number of signs in front. */
+static int signs(eg_parser *p)
+{
+    eg__expression_blanks(p);
+    const int at = p->at;
+    bool minus = false, any = false;
+    for (; p->text[p->at] == '-' || p->text[p->at] == '+'; eg__expression_blanks(p))
+        minus ^= p->text[p->at++] == '-', any = true;
+    const int k = eg__parse_operand(p);
+    if (k < 0 || !any) return k;
+    if (eg__node_kind(p, k) == EG_IS_TRUTH)
+        return eg__expression_refuse(p, at, 1, NULL, "a sign stands before a truth");
+    return minus ? eg__node_1(p, EG_X_NEG, at, k) : k;
+}
+static int code_of(bool high, char c)
+{
+    if (high) return c == '*' ? EG_X_MUL : c == '/' ? EG_X_DIV : c == '%' ? EG_X_MOD : -1;
+    return c == '+' ? EG_X_ADD : c == '-' ? EG_X_SUB : -1;
+}
+/* Parses a product (high) or a sum, from left to right. */
+static int arithmetic(eg_parser *p, bool high)
+{
+    eg__expression_blanks(p);
+    const int from = p->at;
+    int k = high ? signs(p) : arithmetic(p, true);
+    for (;;) {
+        if (k < 0) return k;
+        eg__expression_blanks(p);
+        const int at = p->at, code = code_of(high, p->text[at]);
+        if (code < 0) return k;
+        p->at++;
+        if (eg__node_kind(p, k) == EG_IS_TRUTH)
+            return eg__expression_refuse(p, at, 1, NULL, "arithmetic on a truth");
+        const int other = high ? signs(p) : arithmetic(p, true);
+        if (other < 0) return other;
+        if (eg__node_kind(p, other) == EG_IS_TRUTH)
+            return eg__expression_refuse(p, at, 1, NULL, "arithmetic on a truth");
+        const eg_node *a = &p->node[k], *b = &p->node[other];
+        if (b->code == EG_X_WHOLE && a->kind == EG_IS_WHOLE) {
+            int64_t v;
+            if (b->whole == 0 && (code == EG_X_DIV || code == EG_X_MOD))
+                return eg__expression_refuse(p, at, p->at - at, NULL, "division by zero");
+            if (a->code == EG_X_WHOLE &&
+                (code == EG_X_ADD ? __builtin_add_overflow(a->whole, b->whole, &v)
+                 : code == EG_X_SUB
+                     ? __builtin_sub_overflow(a->whole, b->whole, &v)
+                     : code == EG_X_MUL && __builtin_mul_overflow(a->whole, b->whole, &v)))
+                return eg__expression_refuse(p, at, 1, NULL, "the value does not fit in 64 bits");
+        }
+        int in[2] = { k, other };
+        k = eg__node_numbers(p, code, true, from, 2, in);
+    }
+}
+/* Returns the code of the comparison that stands here, with its length; −1 if there is none. */
+static int comparison_at(const eg_parser *p, int *length)
+{
+    const char *s = p->text + p->at;
+    *length = s[0] && s[1] == '=' ? 2 : 1;
+    if (*length == 2)
+        return s[0] == '='   ? EG_X_EQ
+               : s[0] == '!' ? EG_X_NE
+               : s[0] == '<' ? EG_X_LE
+               : s[0] == '>' ? EG_X_GE
+                             : -1;
+    return s[0] == '<' ? EG_X_LT : s[0] == '>' ? EG_X_GT : -1;
+}
+/* Parses comparisons, which chain: a < b < c is a < b & b < c. */
+static int comparison(eg_parser *p)
+{
+    eg__expression_blanks(p);
+    const int from = p->at;
+    int left = arithmetic(p, false), truth = -1, length;
+    if (left < 0) return left;
+    for (;;) {
+        eg__expression_blanks(p);
+        const int at = p->at, code = comparison_at(p, &length);
+        if (code < 0) {
+            if (p->text[at] == '=')
+                return eg__expression_refuse(p, at, 1, NULL, "equality is written ==");
+            return truth >= 0 ? truth : left;
+        }
+        if (eg__node_kind(p, left) == EG_IS_TRUTH)
+            return eg__expression_refuse(p, at, length, NULL, "a truth is compared");
+        p->at += length;
+        const int right = arithmetic(p, false);
+        if (right < 0) return right;
+        if (eg__node_kind(p, right) == EG_IS_TRUTH)
+            return eg__expression_refuse(p, at, length, NULL, "a truth is compared");
+        int a = left, b = right;
+        if (eg__node_kind(p, a) != eg__node_kind(p, b))
+            a = eg__node_float(p, from, a), b = eg__node_float(p, from, b);
+        const int is = a < 0 || b < 0 ? -1 : eg__node_2(p, code, EG_IS_TRUTH, from, a, b);
+        if (is < 0) return is;
+        truth = truth < 0 ? is : eg__node_2(p, EG_X_AND, EG_IS_TRUTH, from, truth, is);
+        if (truth < 0) return truth;
+        left = right;
+    }
+}
+/* Parses a comparison with any number of '!' in front. */
+static int denied(eg_parser *p)
+{
+    eg__expression_blanks(p);
+    const int at = p->at;
+    bool deny = false, any = false;
+    for (; p->text[p->at] == '!' && p->text[p->at + 1] != '='; eg__expression_blanks(p))
+        p->at++, deny = !deny, any = true;
+    const int k = comparison(p);
+    if (k >= 0 && any && !eg__may_be_truth(p, k))
+        return eg__expression_refuse(p, at, 1, NULL, "'!' stands before a number");
+    return k >= 0 && deny ? eg__node_1(p, EG_X_NOT, at, k) : k;
+}
+/* Parses truths joined by `sign`; '|' binds less tightly than '&'. */
+static int logic(eg_parser *p, char sign)
+{
+    eg__expression_blanks(p);
+    const int from = p->at;
+    int k = sign == '|' ? logic(p, '&') : denied(p);
+    for (;;) {
+        if (k < 0) return k;
+        eg__expression_blanks(p);
+        const int at = p->at;
+        if (p->text[at] != sign) return k;
+        p->at += p->text[at + 1] == sign ? 2 : 1;
+        const int length = p->at - at;
+        if (!eg__may_be_truth(p, k))
+            return eg__expression_refuse(p, at, length, NULL,
+                                         "'%c' joins truths, and a number stands before it", sign);
+        const int other = sign == '|' ? logic(p, '&') : denied(p);
+        if (other < 0) return other;
+        if (!eg__may_be_truth(p, other))
+            return eg__expression_refuse(p, at, length, NULL,
+                                         "'%c' joins truths, and a number stands after it", sign);
+        k = eg__node_2(p, sign == '|' ? EG_X_OR : EG_X_AND, EG_IS_TRUTH, from, k, other);
+    }
+}
+/* Parses a truth or c ? a : b, where b may be a choice again. */
+int eg__parse_choice(eg_parser *p)
+{
+    eg__expression_blanks(p);
+    const int from = p->at, c = logic(p, '|');
+    if (c < 0) return c;
+    eg__expression_blanks(p);
+    const int at = p->at;
+    if (p->text[at] != '?') return c;
+    if (!eg__may_be_truth(p, c))
+        return eg__expression_refuse(p, at, 1, "compare it, as in i % 2 == 0",
+                                     "a truth stands before '?', and this is a number");
+    if (!eg__expression_enter(p, at)) return -1;
+    p->at++;
+    const int a = eg__parse_choice(p);
+    if (a < 0) return a;
+    eg__expression_blanks(p);
+    const int colon = p->at;
+    if (p->text[colon] != ':')
+        return eg__expression_refuse(p, colon, 1, NULL, "'?' has no ':' after its first value");
+    p->at++;
+    const int b = eg__parse_choice(p);
+    if (b < 0) return b;
+    p->nesting--;
+    const bool truths = eg__may_be_truth(p, a) && eg__may_be_truth(p, b);
+    if (!truths && (eg__node_kind(p, a) == EG_IS_TRUTH) != (eg__node_kind(p, b) == EG_IS_TRUTH))
+        return eg__expression_refuse(p, colon, 1, NULL,
+                                     "one of the two values is a truth, the other a number");
+    return eg__node_select(p, from, c, a, b);
+}
