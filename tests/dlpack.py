@@ -49,7 +49,7 @@ def every_layout(x):
 
 
 def numpy_both_ways():
-    for dtype in ("f4", "f8", "i4", "i8", "?", "c16"):
+    for dtype in ("f2", "f4", "f8", "i1", "u1", "i4", "i8", "?", "c16"):
         whole = (np.arange(24).reshape(4, 6) % 7).astype(dtype)
         for x in every_layout(whole):
             t = eingrad.tensor(x)
@@ -172,8 +172,8 @@ def values():
 
 
 def torch_both_ways():
-    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64, torch.bool,
-                  torch.complex128):
+    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8,
+                  torch.uint8, torch.int32, torch.int64, torch.bool, torch.complex128):
         whole = (torch.arange(24).reshape(4, 6) % 7).to(dtype)
         for x in (whole, whole.T, whole[1:, ::2], whole[2], whole[:, None, :].expand(4, 3, 6),
                   whole[:0]):
@@ -192,6 +192,9 @@ def torch_both_ways():
     assert z.tolist() == x.tolist() == y.tolist() == [[2, 0, 0, 0], [0, 3, 0, 0], [4] * 4]
     print(f"torch: tensor {address(x):#x}, eingrad {address(t):#x}, tensor again {address(y):#x}, "
           f"NumPy {address(z):#x}; each sees the others' writes")
+    h = torch.randn(5, 4).to(torch.bfloat16)  # read as it is, with sums of f32
+    y = torch.from_dlpack(eingrad.einsum("i d, j d -> i j", h, x))
+    assert y.dtype == torch.float32 and torch.allclose(y, h.float() @ x.T)
     q, k = torch.randn(5, 4, dtype=torch.float64), np.ones((3, 4))
     assert torch.allclose(torch.from_dlpack(eingrad.einsum("i d, j d -> i j", q, k)),
                           q @ torch.from_numpy(k).T)

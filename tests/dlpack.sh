@@ -3,6 +3,32 @@
 # they or a shared libeingrad are not there. PYTHON: an interpreter that may have them.
 # NumPy before 2.1 speaks the form without a version alone, in which what it gives is read-only and
 # may not be handed on.
+
+# The structs beside those of DLPack's own header: of Debian's libdlpack-dev, or the one in PyTorch.
+upstream=$DLPACK_HEADER
+for each in /usr/include/dlpack/dlpack.h /usr/local/include/dlpack/dlpack.h \
+    "$("${PYTHON:-python3}" -c 'import importlib.util
+print(importlib.util.find_spec("torch").submodule_search_locations[0] + "/include/ATen/dlpack.h")' \
+        2>/dev/null)"; do
+    [ -n "$upstream" ] || [ ! -f "$each" ] || upstream=$each
+done
+if [ -n "$upstream" ]; then
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    for each in ours theirs; do
+        theirs=
+        [ $each = ours ] || theirs=-DUPSTREAM=\"$upstream\"
+        # shellcheck disable=SC2086
+        ${CC:-cc} $theirs -I"$EG_SRCDIR/include" "$EG_SRCDIR/tests/dlpack_layout.c" \
+            -o "$folder/$each" && "$folder/$each" >"$folder/$each.txt" || exit 1
+    done
+    diff "$folder/ours.txt" "$folder/theirs.txt" || exit 1
+    echo "structs: $(wc -l <"$folder/ours.txt") sizes, places and numbers are those of $upstream"
+    rm -rf "$folder"
+else
+    echo 'left out: the structs beside those of dlpack.h, which is not found'
+fi
+
 shared=$BUILDDIR/.libs/libeingrad.so
 [ -f "$shared" ] || { echo 'left out: the library was built with --disable-shared'; exit 0; }
 [ -z "$SANITIZER_CFLAGS" ] || { echo 'left out: a sanitizer has to come first'; exit 0; }

@@ -83,6 +83,10 @@ prints 'scalars' explain ' ' '()'
 prints 'd1: i->ii' explain 'ii->i' 100000000x100000000
 prints 'the largest of 2 intermediates has 400 bytes' explain 'ab,bc,cd,de->ae' 10x100 100x10 \
     10x100 100x10
+prints '6400 bytes, 800 of them kept for the gradient' explain 'ab,bc,cd,de->ae' 10x10 10x10 10x10 \
+    10x10 --keep-limit 800
+refuses 'limit' explain 'ab,bc,cd->ad' 10x10 10x10 10x10 --limit 8
+prints 'f32 bf16 (2, 3), bf16 (3, 4) -> (2, 4)' explain 'ij,jk' 2x3 3x4 --type bf16
 prints 'd1: ij,ij->j' explain 'ij,ij->ij' 1x4 3x4 --broadcast
 refuses "index 'i' is 1 in operand 1 but 3 in operand 2" explain 'ij,ij->ij' 1x4 3x4
 refuses "index 'j' is 4 in operand 1 but 5 in operand 2" explain 'ij,jk->ik' 3x4 5x2

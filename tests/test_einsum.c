@@ -151,7 +151,8 @@ TEST(forms_of_numpy_and_opt_einsum)
                                  bytes) == 0);
                 eg_assert_close(out, eg_contiguous(y), single ? 1e-6 : 1e-14);
                 const eg_explained *e =
-                    eg_explain_shapes(cx, q.spec, *q.kind == '1', q.count, shape);
+                    eg_explain_shapes(cx, .spec = q.spec, .broadcast = *q.kind == '1',
+                                      .count = q.count, .shapes = shape);
                 ck_assert_msg(e && strlen(e->text) > 20 && e->gradients == q.count, "'%s': %s",
                               q.spec, eg_error(cx));
             }

@@ -3,6 +3,7 @@
  * megabytes where the weights alone would take 67. */
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include <string.h>
 #include "fixtures.h"
 #include "tests.h"
 
@@ -200,5 +201,299 @@ TEST(differential_attention)
         z[c] = eg_attention("bihd,bjhd,bjhe->bihe", eg_select_axis(turned, 2, c),
                             eg_select_axis(keys, 2, c), v, .where = "j <= i");
     eg_assert_close(y, eg_sub(z[0], eg_scale(z[1], 0.6)), 1e-13);
+    eg_close(cx);
+}
+
+/* -- written out by hand: models of papers as a user writes them, against loops over numbers ----
+ */
+enum { T = 5, D = 4, G = 2, R = 2, E = 3, N = 3, C = 2, V = 7, H = 4, F = 6 };
+#define EACH(i, n) for (int i = 0; i < (n); i++)
+static double dot(const double *a, const double *b, int n)
+{
+    double s = 0;
+    EACH(k, n) s += a[k] * b[k];
+    return s;
+}
+static void share_of(double *w, int n) /* softmax, in place */
+{
+    double sum = 0;
+    EACH(k, n) sum += w[k] = exp(w[k]);
+    EACH(k, n) w[k] /= sum;
+}
+
+/* Rotary positions and grouped heads: two heads of the query read one key and value. Su et al.
+ * 2021, Ainslie et al. 2023 */
+static eg_tensor *rotary_groups(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *q = eg_rotary("igrd, id", x[0], .base = 100),
+              *k = eg_rotary("jgd, jd", x[1], .base = 100);
+    return eg_attention("igrd,jgd,jge->igre", q, k, x[2], .where = "j <= i");
+}
+static void turn(const double *x, int at, double *y)
+{
+    EACH(k, D / 2)
+    {
+        const double a = at * pow(100, -2.0 * k / D), u = x[k], v = x[k + D / 2];
+        y[k] = u * cos(a) - v * sin(a);
+        y[k + D / 2] = u * sin(a) + v * cos(a);
+    }
+}
+static void rotary_groups_naive(double *const *x, double *y)
+{
+    EACH(i, T)
+    EACH(g, G) EACH(r, R)
+    {
+        double w[T], q[D], k[D], *out = &y[((i * G + g) * R + r) * E];
+        turn(x[0] + ((i * G + g) * R + r) * D, i, q);
+        EACH(j, i + 1)
+        {
+            turn(x[1] + (j * G + g) * D, j, k);
+            w[j] = dot(q, k, D) / sqrt(D);
+        }
+        share_of(w, i + 1);
+        EACH(j, i + 1) EACH(e, E) out[e] += w[j] * x[2][(j * G + g) * E + e];
+    }
+}
+
+/* An induction head: the first layer brings to each place what stood before it; the second looks
+ * for places that had the same before them. Elhage et al. 2021 */
+static eg_tensor *induction(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *before = eg_attention("id,jd,je->ie", x[0], x[0], x[0], .where = "j == i - 1");
+    return eg_attention("id,jd,je->ie", x[0], before, x[1], .where = "0 < j & j <= i", .scale = 8);
+}
+static void induction_naive(double *const *x, double *y)
+{
+    for (int i = 1; i < T; i++) { /* nothing stands before place 0, which gets 0 */
+        double w[T];
+        EACH(j, i) w[j] = 8 * dot(x[0] + i * D, x[0] + j * D, D);
+        share_of(w, i);
+        EACH(j, i) EACH(e, E) y[i * E + e] += w[j] * x[1][(j + 1) * E + e];
+    }
+}
+
+/* Slots compete for each input: softmax over the queries, then a mean over the keys. Locatello et
+ * al. 2020, equations 1 and 2 */
+static eg_tensor *slots(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *a = eg_softmax("[n] j", eg_scale(eg_einsum("nd,jd->nj", x[0], x[1]), 0.5));
+    a = eg_on("n j, n", eg_div, a, eg_sum("n [j]", a));
+    return eg_einsum("nj,je->ne", a, x[2]);
+}
+static void slots_naive(double *const *x, double *y)
+{
+    double a[T][N];
+    EACH(j, T)
+    {
+        EACH(n, N) a[j][n] = 0.5 * dot(x[0] + n * D, x[1] + j * D, D);
+        share_of(a[j], N);
+    }
+    EACH(n, N) EACH(e, E)
+    {
+        double sum = 0, of = 0;
+        EACH(j, T) sum += a[j][n] * x[2][j * E + e], of += a[j][n];
+        y[n * E + e] = sum / of;
+    }
+}
+
+/* A mixture of heads: head 0 is shared, of the others each token takes the two that its router
+ * prefers, weighed by the router. MoH, Jin et al. 2024 */
+static eg_tensor *head_mixture(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *heads = eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i"),
+              *route = eg_softmax("i [h]", eg_slice("i [h]", x[3], 1, H, 1)), *order;
+    eg_topk("i [h]", route, 2, .order = &order);
+    eg_tensor *taken = eg_sum("i [k] h", eg_cast(eg_one_hot(order, H - 1), eg_type(route))),
+              *shared = eg_ones_like(eg_slice("i [h]", x[3], 0, 1, 1)),
+              *gate = eg_concat("i [h]", shared, eg_mul(route, taken));
+    return eg_einsum("ihe,ih,hem->im", heads, gate, x[4]);
+}
+static void head_mixture_naive(double *const *x, double *y)
+{
+    EACH(i, T)
+    {
+        double gate[H] = { 1 }, route[H - 1], w[T];
+        EACH(h, H - 1) route[h] = x[3][i * H + h + 1];
+        share_of(route, H - 1);
+        EACH(h, H - 1)
+        {
+            int larger = 0;
+            EACH(o, H - 1) larger += route[o] > route[h];
+            gate[h + 1] = larger < 2 ? route[h] : 0;
+        }
+        EACH(h, H)
+        {
+            EACH(j, i + 1)
+            w[j] = dot(x[0] + (i * H + h) * D, x[1] + (j * H + h) * D, D) / sqrt(D);
+            share_of(w, i + 1);
+            EACH(j, i + 1)
+            EACH(e, E)
+            EACH(m, D)
+            y[i * D + m] += gate[h] * w[j] * x[2][(j * H + h) * E + e] * x[4][(h * E + e) * D + m];
+        }
+    }
+}
+
+/* The delta rule: S <- S + b (v - S k) k', y = S q. Schlag et al. 2021; DeltaNet, Yang et al. 2024
+ */
+static eg_tensor *delta_rule(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *state = eg_einsum("e,d->ed", eg_zeros_like(eg_select("[i] e", x[2], 0)),
+                                 eg_select("[i] d", x[0], 0)),
+              *y[T];
+    EACH(t, T)
+    {
+        eg_tensor *q = eg_select("[i] d", x[0], t), *k = eg_select("[i] d", x[1], t),
+                  *v = eg_select("[i] e", x[2], t), *rate = eg_sigmoid(eg_select("[i]", x[3], t)),
+                  *wrong = eg_sub(v, eg_einsum("ed,d->e", state, k));
+        state = eg_add(state, eg_einsum(",e,d->ed", rate, wrong, k));
+        y[t] = eg_einsum("ed,d->e", state, q);
+    }
+    return eg_stack_n("[i] e", T, y);
+}
+static void delta_rule_naive(double *const *x, double *y)
+{
+    double state[E][D] = { { 0 } };
+    EACH(t, T)
+    {
+        const double rate = 1 / (1 + exp(-x[3][t])), *k = x[1] + t * D;
+        EACH(e, E)
+        {
+            const double wrong = x[2][t * E + e] - dot(state[e], k, D);
+            EACH(d, D) state[e][d] += rate * wrong * k[d];
+            y[t * E + e] = dot(state[e], x[0] + t * D, D);
+        }
+    }
+}
+
+/* A selective scan: h <- exp(s A) h + s B x, y = C h + D x, where the step s, B and C depend on the
+ * place. Mamba, Gu and Dao 2023, equation 2 and algorithm 2 */
+static eg_tensor *selective_scan(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *keep = eg_expr("l c n", "exp(-softplus(s[l,c]) * exp(a[c,n]))",
+                              .with = { { "s", x[1] }, { "a", x[2] } }),
+              *in = eg_expr("l c n", "softplus(s[l,c]) * b[l,n] * x[l,c]",
+                            .with = { { "s", x[1] }, { "b", x[3] }, { "x", x[0] } }),
+              *h = eg_linear_scan("[l] c n", keep, in);
+    return eg_add(eg_einsum("lcn,ln->lc", h, x[4]), eg_einsum("lc,c->lc", x[0], x[5]));
+}
+static void selective_scan_naive(double *const *x, double *y)
+{
+    double h[C][N] = { { 0 } };
+    EACH(l, T) EACH(c, C)
+    {
+        const double step = log1p(exp(x[1][l * C + c])), u = x[0][l * C + c];
+        y[l * C + c] = x[5][c] * u;
+        EACH(n, N)
+        {
+            h[c][n] = exp(-step * exp(x[2][c * N + n])) * h[c][n] + step * x[3][l * N + n] * u;
+            y[l * C + c] += x[4][l * N + n] * h[c][n];
+        }
+    }
+}
+
+/* The network that learns a + b mod V all of a sudden: one layer of attention and one of ReLU,
+ * without norms, read at the last of three places. Power et al. 2022; Nanda et al. 2023 */
+static const int sums[2][3] = { { 2, 5, V }, { 0, 6, V } };
+static eg_tensor *grokking(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *tokens = eg_from(eg_context(x[0]), &sums[0][0], 2, 3),
+              *s = eg_on("b i m, i m", eg_add, eg_at("[v] m, b i -> b i m", x[0], tokens), x[1]),
+              *q = eg_einsum("bim,hdm->bihd", s, x[2]), *k = eg_einsum("bjm,hdm->bjhd", s, x[3]),
+              *v = eg_einsum("bjm,hem->bjhe", s, x[4]),
+              *y = eg_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = "j <= i");
+    s = eg_add(s, eg_einsum("bihe,hem->bim", y, x[5]));
+    s = eg_add(s, eg_einsum("bif,fm->bim", eg_relu(eg_einsum("bim,fm->bif", s, x[6])), x[7]));
+    return eg_einsum("bm,mv->bv", eg_select("b [i] m", s, 2), x[8]);
+}
+static void grokking_naive(double *const *x, double *y)
+{
+    EACH(b, 2)
+    {
+        double s[3][D], last[D], w[3], q[E], key[E];
+        EACH(i, 3) EACH(m, D) s[i][m] = x[0][sums[b][i] * D + m] + x[1][i * D + m];
+        EACH(m, D) last[m] = s[2][m];
+        EACH(h, G)
+        {
+            EACH(d, E) q[d] = dot(x[2] + (h * E + d) * D, s[2], D);
+            EACH(j, 3)
+            {
+                EACH(d, E) key[d] = dot(x[3] + (h * E + d) * D, s[j], D);
+                w[j] = dot(q, key, E) / sqrt(E);
+            }
+            share_of(w, 3);
+            EACH(j, 3)
+            EACH(e, E)
+            EACH(m, D)
+            last[m] += w[j] * dot(x[4] + (h * E + e) * D, s[j], D) * x[5][(h * E + e) * D + m];
+        }
+        double after[D];
+        EACH(m, D) after[m] = last[m];
+        EACH(f, F)
+        {
+            const double a = dot(x[6] + f * D, last, D);
+            EACH(m, D) after[m] += (a > 0 ? a : 0) * x[7][f * D + m];
+        }
+        EACH(v, V) EACH(m, D) y[b * V + v] += after[m] * x[8][m * V + v];
+    }
+}
+
+static const struct {
+    const char *name, *shapes;
+    eg_function *f;
+    void (*naive)(double *const *x, double *y); /* y is 0 before */
+} by_hand[] = {
+    { "rotary positions and grouped heads", "5x2x2x4, 5x2x4, 5x2x3", rotary_groups,
+      rotary_groups_naive },
+    { "an induction head", "5x4, 5x3", induction, induction_naive },
+    { "slot attention", "3x4, 5x4, 5x3", slots, slots_naive },
+    { "a mixture of heads", "5x4x4, 5x4x4, 5x4x3, 5x4, 4x3x4", head_mixture, head_mixture_naive },
+    { "DeltaNet", "5x4, 5x4, 5x3, 5", delta_rule, delta_rule_naive },
+    { "a selective scan", "5x2, 5x2, 2x3, 5x3, 5x3, 2", selective_scan, selective_scan_naive },
+    { "the network of grokking", "8x4, 3x4, 2x3x4, 2x3x4, 2x3x4, 2x3x4, 6x4, 6x4, 4x7", grokking,
+      grokking_naive },
+};
+enum { BY_HAND = sizeof by_hand / sizeof *by_hand, OPERANDS = 9 };
+LOOP_TEST(by_hand_as_by_loops, BY_HAND)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 12);
+    eg_tensor *x[OPERANDS];
+    double *at[OPERANDS], want[256] = { 0 };
+    int n = 0;
+    for (const char *c = by_hand[_i].shapes; *c; n++) {
+        int64_t dim[4];
+        int rank = 0;
+        for (char *end; *c && *c != ','; c = *end == 'x' ? end + 1 : end)
+            dim[rank++] = strtoll(c, &end, 10);
+        c += strspn(c, ", ");
+        x[n] = eg_normal_n(cx, EG_F64, 0, 0.7, rank, dim);
+        at[n] = eg_mut_f64(x[n]);
+    }
+    eg_tensor *y = eg_contiguous(by_hand[_i].f(NULL, x));
+    ck_assert_msg(!eg_error(cx), "%s: %s", by_hand[_i].name, eg_error(cx));
+    by_hand[_i].naive(at, want);
+    for (int64_t k = 0; k < eg_size(y); k++)
+        ck_assert_msg(fabs(eg_f64(y)[k] - want[k]) <= 1e-12 * (1 + fabs(want[k])),
+                      "%s: entry %d is %g, not %g", by_hand[_i].name, (int)k, eg_f64(y)[k],
+                      want[k]);
+    eg_assert_gradcheck(by_hand[_i].f, NULL, n, x, .full = true);
+    eg_close(cx);
+}
+/* What an induction head is for: of a b … a it says b. */
+TEST(an_induction_head_continues)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *tokens = eg_from(cx, ((int[]){ 3, 0, 2, 1, 3 }), 5), *one = eg_one_hot(tokens, D),
+              *x[] = { one, one }, *y = induction(NULL, x);
+    ck_assert_int_eq((int)eg_item(eg_argmax(NULL, eg_select("[i] v", y, 4))), 0);
+    ck_assert_double_gt(eg_get(y, 4, 0), 0.99);
+    eg_assert_ok(cx);
     eg_close(cx);
 }

@@ -224,23 +224,25 @@ TEST(shapes_without_tensors)
 {
     const int64_t huge[] = { 1 << 29, 1 << 29 }, one[] = { 1, 4 }, three[] = { 3, 4 };
     const size_t before = eg_stats(cx).used;
-    const eg_explained *e =
-        eg_explain_shapes(cx, "ij,jk->ik", false, 2,
-                          (eg_shape[]){ { EG_F32, 2, huge, NULL }, { EG_F32, 2, huge, NULL } });
+    const eg_explained *e = eg_explain_shapes(
+        cx, .spec = "ij,jk->ik", .count = 2,
+        .shapes = (eg_shape[]){ { EG_F32, 2, huge, NULL }, { EG_F32, 2, huge, NULL } });
     ck_assert(e && e->multiplications == 0x1p87);
     ck_assert_uint_lt(eg_stats(cx).used - before, 1 << 16);
     static const char *const specs[] = { "->", "", " ", "->", NULL };
     for (int k = 0; specs[k]; k++)
-        ck_assert_ptr_nonnull(
-            eg_explain_shapes(cx, specs[k], false, 1, &(eg_shape){ .dtype = EG_F32 }));
+        ck_assert_ptr_nonnull(eg_explain_shapes(cx, .spec = specs[k], .count = 1,
+                                                .shapes = &(eg_shape){ .dtype = EG_F32 }));
     const eg_shape stretch[] = { { EG_F32, 2, one, NULL }, { EG_F32, 2, three, NULL } };
-    ck_assert_str_eq(eg_explain_shapes(cx, "ij,ij->ij", true, 2, stretch)->gradient[0],
-                     "d1: ij,ij->j");
-    ck_assert_ptr_null(eg_explain_shapes(cx, "ij,ij->ij", false, 2, stretch));
+    ck_assert_str_eq(
+        eg_explain_shapes(cx, .spec = "ij,ij->ij", .broadcast = true, .count = 2, .shapes = stretch)
+            ->gradient[0],
+        "d1: ij,ij->j");
+    ck_assert_ptr_null(eg_explain_shapes(cx, .spec = "ij,ij->ij", .count = 2, .shapes = stretch));
     eg_assert_error(cx, "index 'i' is 1 in operand 1 but 3 in operand 2");
-    ck_assert_ptr_null(eg_explain_shapes(cx, "ij,ij->ij", false, 2, NULL));
+    ck_assert_ptr_null(eg_explain_shapes(cx, .spec = "ij,ij->ij", .count = 2, .shapes = NULL));
     eg_assert_error(cx, "einsum: the shapes are NULL");
-    ck_assert_ptr_null(eg_explain_shapes(cx, "ij", false, 0, stretch));
+    ck_assert_ptr_null(eg_explain_shapes(cx, .spec = "ij", .count = 0, .shapes = stretch));
     eg_assert_error(cx, "0 operands");
     ck_assert_ptr_null(eg_explain_with(NULL));
 }

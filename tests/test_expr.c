@@ -836,10 +836,10 @@ static const char *const smooth_texts[] = {
     "x * r[i] - x / (3 + r[j])",
     "exp(x * r[0]) + log(3 + x) * r[1]",
     "sqrt(3 + x + r[abs(i - j)])",
-    "tanh(x) * sigmoid(r[j] * x)",
-    "softplus(x * r[i]) + erf(x)",
-    "sin(x * r[j]) * cos(x)",
-    "pow(3 + x, r[i])",
+    "tanh(x) * sigmoid(r[j + 1] * x)",
+    "softplus(x * r[i + 1]) + erf(x)",
+    "sin(x * r[j + 1]) * cos(x)",
+    "pow(3 + x, r[i + 2])",
     "min(x, r[0] + 5) * max(x, r[1] - 5)",
     "clip(x, r[0] - 0.1, r[0] + 0.1)",
     "abs(x + 4) * r[2] % 7.5",
@@ -932,6 +932,34 @@ TEST(refusals_of_tensors)
     ck_assert(!eg_ok(eg_expr("i [j]", "s", .with = { { "s", s } })));
     eg_assert_error(cx, "expr: the axes are different letters or names");
     ck_assert_ptr_null(eg_expr("i j", "1.0"));
+    eg_close(cx);
+}
+
+/* A table may be longer than a call along letters of positions: what is computed with or compared,
+ * keys, the query before them, and what stands at the same axis. One that is longer than a batch or
+ * a head is refused, by the sentence of attention. */
+TEST(tables_longer_than_a_letter)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *s = eg_ones(cx, 3, 4), *r = eg_ones(cx, 6), *t = eg_ones(cx, 2, 3, 4),
+              *n = eg_from(cx, ((int[]){ 4, 3, 2, 1, 0, 5 }), 6),
+              *doc = eg_cast(eg_ones(cx, 2, 9), EG_I32);
+    ck_assert(!eg_ok(eg_expr("i j", "s * r[j]", .with = { { "s", s }, { "r", r } })));
+    eg_assert_error(cx, "expr: axis 0 of 'r' is 6, but index 'j' is 4\n  s * r[j]");
+    ck_assert(eg_ok(eg_expr("i j", "j < 2 ? s * r[j] : s", .with = { { "s", s }, { "r", r } })));
+    ck_assert(eg_ok(eg_expr("i j", "s * r[i + 1]", .with = { { "s", s }, { "r", r } })));
+    ck_assert(!eg_ok(eg_softmax("b i [j]", t, .where = "j < n[b]", .with = { { "n", n } })));
+    eg_assert_error(cx, "softmax: axis 0 of 'n' is 6, but index 'b' is 2\n  j < n[b]");
+    ck_assert(eg_ok(
+        eg_softmax("b i [j]", t, .where = "doc[b,i] == doc[b,j]", .with = { { "doc", doc } })));
+    ck_assert(eg_ok(eg_softmax("b i [j]", t, .where = "j < n[i]", .with = { { "n", n } })));
+    const int64_t size[] = { 2, 3, 4 };
+    ck_assert(!eg_ok(eg_where_mask(cx, "n[b] <= j", "b i j", 0, size, .with = { { "n", n } })));
+    eg_assert_error(cx, "where_mask: axis 0 of 'n' is 6, but index 'b' is 2\n  n[b] <= j");
+    ck_assert(eg_ok(eg_where_mask(cx, "n[i] <= n[j]", "b i j", 0, size, .with = { { "n", n } })));
+    ck_assert(eg_ok(eg_where_mask(cx, "n[i] <= j", "i b j", 2, size, .offset_letter = "i",
+                                  .with = { { "n", n } })));
+    eg_assert_ok(cx);
     eg_close(cx);
 }
 

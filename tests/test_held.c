@@ -211,9 +211,11 @@ LOOP_TEST(what_computes_names_eg_cast, HELD)
             }
             eg_tensor *y = s->call(x);
             if (!eg_error(cx))
-                ck_assert_msg(eg_type(y) == held[_i] || !strcmp(op->name, "cast") ||
-                                  /* casts by itself */ eg_type(y) == EG_BOOL,
-                              "%s", op->name);
+                ck_assert_msg(
+                    eg_type(y) == held[_i] || !strcmp(op->name, "cast") ||
+                        /* products and sums are f32 */ (_i < 2 && eg_type(y) == EG_F32) ||
+                        /* casts by itself */ eg_type(y) == EG_BOOL,
+                    "%s", op->name);
             else
                 any = true;
             if (any)
@@ -229,11 +231,56 @@ LOOP_TEST(what_computes_names_eg_cast, HELD)
     ck_assert_int_gt(moved, 8);
     ck_assert_int_gt(refused, 60);
     eg_tensor *x = eg_full_n(cx, held[_i], 1, 2, (int64_t[]){ 2, 2 });
-    ck_assert(!eg_ok(eg_einsum("i j, j k -> i k", x, x)));
+    ck_assert(!eg_ok(eg_mul(x, x)));
     eg_assert_error(cx, _i < 2 ? "which only holds numbers; eg_cast it to f32 first"
                                : "which only holds numbers; eg_cast it to i32 first");
+    ck_assert_int_eq(eg_ok(eg_einsum("i j, j k -> i k", x, x)), _i < 2);
+    eg_clear(cx);
     ck_assert(!eg_ok(eg_softmax("i [j]", x)));
     eg_assert_error(cx, "softmax: operand 1 is ");
+}
+
+/* What moves numbers without computing does so for every dtype: the numbers are those that it moves
+ * as f64, from any layout. */
+static eg_tensor *moves(int which, eg_tensor *x, eg_tensor *index, eg_tensor *yes)
+{
+    switch (which) {
+    case 0: return eg_at("[v] b, i -> i b", x, index);
+    case 1: return eg_at("a [v], a i -> a i", x, eg_view(index, eg_dim(x, 0), 2));
+    case 2: return eg_concat("a [b]", x, x);
+    case 3: return eg_concat_axis(0, x, eg_flip_axis(x, 0));
+    case 4: return eg_stack("a [n] b", x, x);
+    case 5: return eg_stack_axis(-1, x, eg_flip_axis(x, 1), x);
+    case 6: return eg_pad("a [b]", x, 2, 1, 3);
+    case 7: return eg_pad_axis(x, 0, 0, 5, -1.75);
+    case 8: return eg_where(yes, x, eg_flip_axis(x, 0));
+    case 9: return eg_where(yes, x, eg_slice_axis(x, 0, 1, 2, 1));
+    case 10: return eg_tril(x, 0);
+    default: return eg_triu(x, 1);
+    }
+}
+LOOP_TEST(what_moves_takes_every_dtype, HELD)
+{
+    eg_tensor *wide = eg_cast(eg_reshape(eg_arange(cx, EG_F32, 1, 21, 1), 4, 5), EG_F64),
+              *index = eg_from(cx, ((int[]){ 3, 0, 1, 1, 2, 3, 0, 0 }), 8),
+              *yes = eg_gt(eg_sin(wide), eg_zeros_like(wide));
+    for (int which = 0; which < 12; which++)
+        for (int how = 0; how < 3; how++) {
+            eg_tensor *w = how == 1   ? eg_flip_axis(wide, 1)
+                           : how == 2 ? eg_transpose(eg_copy(eg_transpose(wide, 0, 1)), 0, 1)
+                                      : wide,
+                      *x = eg_cast(wide, held[_i]);
+            if (how == 1) x = eg_flip_axis(x, 1);
+            if (how == 2) x = eg_transpose(eg_copy(eg_transpose(x, 0, 1)), 0, 1);
+            eg_tensor *y = moves(which, x, index, yes), *want = moves(which, w, index, yes);
+            eg_assert_ok(cx);
+            ck_assert_int_eq(eg_type(y), held[_i]);
+            eg_assert_close(eg_cast(y, EG_F64), eg_cast(eg_cast(want, held[_i]), EG_F64), 0);
+        }
+    ck_assert(!eg_ok(eg_concat_axis(0, eg_cast(wide, held[_i]), wide)));
+    eg_assert_error(cx, "concat: operand 2 is f64, operand 1 is ");
+    ck_assert(!eg_ok(eg_at("[v] b, i -> i b", wide, eg_cast(index, held[_i]))));
+    eg_assert_error(cx, "but an index is i32 or i64");
 }
 
 /* Files: as they are stored if that is asked for, else as they were always read. */

@@ -7,6 +7,7 @@
 #include <zlib.h>
 #include "fixtures.h"
 #include "folder.h"
+#include "io/zip.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -67,6 +68,44 @@ TEST(npz_reads_zip64)
     ck_assert_int_eq(eg_npz_count(z), 2);
     counts_up(eg_npz_get(z, "x"), EG_F32, 3);
     counts_up(eg_npz_get(z, "größe"), EG_F64, 0);
+}
+
+/* What is written of members of 4 GB and more, with the limit lowered: sizes in the local header or
+ * behind the data, in the directory, and the end records of ZIP64. */
+static void put_array(eg__output *out, void *x) { eg__npy_put(out, x); }
+LOOP_TEST(npz_writes_zip64, 8) /* _i & 1: deflated; _i / 2: which numbers are wide */
+{
+    static const uint64_t from[] = { 1, 100, 1000, 0 };
+    static char *const names[] = { "small.npy", "large.npy", "last.npy" };
+    eg_tensor *x[] = { eg_arange(cx, EG_F32, -3, 2, 1),
+                       eg_shift(eg_reshape(eg_arange(cx, EG_F64, 0, 900, 1), 30, 30), -3),
+                       eg_cast(eg_shift(eg_arange(cx, EG_F64, 0, 40, 1), -3), EG_I64) };
+    char path[300];
+    eg__output out;
+    eg__zip_entry e[3];
+    uint64_t at = 0;
+    snprintf(path, sizeof path, "%s", in_folder("wide.npz"));
+    ck_assert(eg__file_create(&out, cx, "npz", path));
+    out.wide = from[_i / 2];
+    for (int k = 0; k < 3; k++)
+        ck_assert(
+            eg__zip_put(&out, &at, &e[k], names[k], eg__npy_size(x[k]), _i & 1, put_array, x[k]));
+    eg__zip_put_directory(&out, at, 3, e, names, _i & 1);
+    ck_assert_int_eq(eg__file_finish(&out), 0);
+    long size;
+    char *bytes = bytes_of(path, &size);
+    const unsigned char locator[] = { 'P', 'K', 6, 7 };
+    int located = 0;
+    for (long k = 0; k + 4 <= size; k++) located += !memcmp(bytes + k, locator, 4);
+    free(bytes);
+    ck_assert_int_eq(located, from[_i / 2] != 0);
+    eg_npz *z = eg_npz_open(cx, path);
+    eg_assert_ok(cx);
+    ck_assert_int_eq(eg_npz_count(z), 3);
+    counts_up(eg_npz_get(z, "small"), EG_F32, 1);
+    counts_up(eg_npz_get(z, "large"), EG_F64, 2);
+    counts_up(eg_npz_get(z, "last"), EG_I64, 1);
+    eg_npz_close(z);
 }
 
 /* -- writing ---------------------------------------------------------------------------------- */

@@ -63,7 +63,69 @@ TEST(beta_adds)
     WITH("ij->ji", overlapping, .out = d, .beta = 1);
     ck_assert(eg_get(d, 1, 1) == 6 && eg_get(d, 0, 1) == 2);
     ck_assert(!eg_ok(WITH("ij,jk->ik", x, .beta = 1)));
-    eg_assert_error(cx, "einsum: .beta is the factor of .out, which is not given");
+    eg_assert_error(cx, "einsum: .beta is the factor of .out or .add, and neither is given");
+}
+
+/* .add, as torch.baddbmm's input: value and gradients are those of the sum written out, whether one
+ * node does it or two, for every shape that broadcasts. */
+static const struct {
+    const char *spec;
+    int operands;
+    double alpha, beta;
+    int rank;
+    int64_t dim[3];
+} adding[] = {
+    { "bij,bjk->bik", 2, 0, 0, 3, { 2, 3, 5 } },   { "bij,bjk->bik", 2, 0, -1.5, 3, { 2, 3, 5 } },
+    { "bij,bjk->bik", 2, 2, 0.5, 3, { 2, 3, 5 } }, { "bij,bjk->bik", 2, 0, 3, 1, { 5 } },
+    { "bij,bjk->bik", 2, 0, 3, 2, { 3, 1 } },      { "bij,bjk->bik", 2, 0, 0, 0, { 0 } },
+    { "bij,bjk->kbi", 2, 0, 2, 3, { 5, 2, 3 } },   { "bij,bjk->(b i) k", 2, 0, 2, 2, { 6, 5 } },
+    { "bij,bjk,kl->bil", 3, 0, 2, 2, { 3, 2 } },   { "bij->bji", 1, 3, 2, 3, { 2, 4, 3 } },
+    { "bij,bjk->bik", 2, 0, EG_OFF, 1, { 5 } },
+};
+static eg_tensor *with_add(void *user, eg_tensor *const *x)
+{
+    const int k = *(const int *)user, n = adding[k].operands;
+    return eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                             .spec = adding[k].spec,
+                                             .count = n,
+                                             .operands = x,
+                                             .alpha = adding[k].alpha,
+                                             .beta = adding[k].beta,
+                                             .add = x[n] });
+}
+LOOP_TEST(add_is_the_sum_written_out, sizeof adding / sizeof *adding)
+{
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 2, 3, 4), eg_normal(cx, 0, 1, 2, 4, 5),
+                       eg_normal(cx, 0, 1, 5, 2), NULL };
+    const int n = adding[_i].operands;
+    x[n] = eg_normal_n(cx, EG_F64, 0, 1, adding[_i].rank, adding[_i].dim);
+    eg_tensor *y = with_add(&_i, x),
+              *want = eg_scale(eg_einsum_n(adding[_i].spec, n, x), eg_option(adding[_i].alpha, 1));
+    want = eg_add(want, eg_scale(x[n], eg_option(adding[_i].beta, 1)));
+    eg_assert_close(eg_contiguous(y), eg_contiguous(want), 1e-13);
+    if (adding[_i].beta != EG_OFF) eg_assert_gradcheck(with_add, &_i, n + 1, x, .order = 2);
+    eg_tensor *again = with_add(&_i, x);
+    eg_nograd(cx, true);
+    eg_assert_close(eg_contiguous(again), eg_contiguous(with_add(&_i, x)), 0);
+    eg_assert_ok(cx);
+}
+TEST(add_refused)
+{
+    eg_tensor *x[] = { eg_ones(cx, 2, 3), eg_ones(cx, 3, 4) },
+              *i[] = { eg_cast(x[0], EG_I32), eg_cast(x[1], EG_I32) };
+    ck_assert(!eg_ok(WITH("ij,jk->ik", x, .add = eg_ones(cx, 3, 4))));
+    eg_assert_error(cx, "einsum: .add is (3, 4) and does not broadcast to the result (2, 4)");
+    ck_assert(!eg_ok(WITH("ij,jk->ik", x, .add = eg_ones(cx, 1, 2, 4))));
+    eg_assert_error(cx, "einsum: .add is (1, 2, 4) and does not broadcast to the result (2, 4)");
+    ck_assert(!eg_ok(WITH("ij,jk->ik", x, .add = eg_cast(eg_ones(cx, 4), EG_F32))));
+    eg_assert_error(cx, "einsum: .add is f32, the result f64");
+    ck_assert(!eg_ok(WITH("ij,jk->ik", i, .beta = 0.5, .add = eg_cast(eg_ones(cx, 4), EG_I64))));
+    eg_assert_error(cx, "einsum: .beta is 0.5, and the result i64");
+    ck_assert(eg_item(eg_sum(NULL, WITH("ij,jk->ik", i, .beta = 2,
+                                        .add = eg_cast(eg_ones(cx, 4), EG_I64)))) == 40);
+    eg_nograd(cx, true);
+    ck_assert(!eg_ok(WITH("ij,jk->ik", x, .out = eg_ones(cx, 2, 4), .add = eg_ones(cx, 4))));
+    eg_assert_error(cx, "einsum: .out and .add are given, and .beta has one factor");
 }
 
 TEST(operands_in_the_memory_of_out)
@@ -460,7 +522,7 @@ TEST(plans_refused)
             .operands = ((eg_shape[]){ a, b }));
     REFUSED("einsum: operand 1 is f32 but operand 2 is f64", .spec = "ij,ij->", .count = 2,
             .operands = ((eg_shape[]){ a, c }));
-    REFUSED("a plan is for f32, f64 or i64, and operand 1 is i32", .spec = "ij->", .count = 1,
+    REFUSED("a plan is for floats or i64, and an operand is i32", .spec = "ij->", .count = 1,
             .operands = &i);
     REFUSED("size -1 of axis 0 is negative", .spec = "ij->", .count = 1, .operands = &n);
     REFUSED("2^63", .spec = "ij->", .count = 1, .operands = &h);

@@ -6,14 +6,31 @@
 typedef struct explain {
     bool broadcast;
     const char *type;
+    int64_t limit, keep_limit; /* −1: not given */
 } explain;
-static const option options[] = { { 0, "broadcast", FLAG, NULL,
-                                    "allow a size of 1 under a letter, as NumPy does",
-                                    offsetof(explain, broadcast), 0, 0, false },
-                                  { 0, "type", CHOICE, "f32|f64", "of the operands (default f32)",
-                                    offsetof(explain, type), 0, 0, false },
-                                  { 0 } };
+static const option options[] = {
+    { 0, "broadcast", FLAG, NULL, "allow a size of 1 under a letter, as NumPy does",
+      offsetof(explain, broadcast), 0, 0, false },
+    { 0, "type", CHOICE, "f32|f64|f16|bf16", "of the operands (default f32)",
+      offsetof(explain, type), 0, 0, false },
+    { 0, "limit", WHOLE, "BYTES", "of the largest result between two steps (default: any)",
+      offsetof(explain, limit), 0, 0x1p62, false },
+    { 0, "keep-limit", WHOLE, "BYTES",
+      "of such results that are kept for the gradient (default: all)",
+      offsetof(explain, keep_limit), 0, 0x1p62, false },
+    { 0 }
+};
 enum { OPERANDS = 64 };
+
+static eg_dtype explain_type(const char *name)
+{
+    static const eg_dtype of[] = { EG_F32, EG_F64, EG_F16, EG_BF16 };
+    int k = 0;
+    while (strcmp(eg_type_name(of[k]), name) != 0) k++;
+    return of[k];
+}
+/* A limit as the library takes it: 0 is none, EG_OFF is 0. */
+static int64_t limit_of(int64_t given) { return given < 0 ? 0 : given ? given : EG_OFF; }
 
 /* Explains an einsum of these shapes; the exit status. */
 static int report(const command *c, eg_ctx *cx, const explain *o, const char *spec, int count,
@@ -24,9 +41,11 @@ static int report(const command *c, eg_ctx *cx, const explain *o, const char *sp
     for (int k = 0; k < count; k++) {
         int rank = read_shape(c, text[k], dim[k]);
         if (rank < 0) return EXIT_FAILURE;
-        shape[k] = (eg_shape){ strcmp(o->type, "f64") == 0 ? EG_F64 : EG_F32, rank, dim[k], NULL };
+        shape[k] = (eg_shape){ explain_type(o->type), rank, dim[k], NULL };
     }
-    const eg_explained *e = eg_explain_shapes(cx, spec, o->broadcast, count, shape);
+    const eg_explained *e = eg_explain_shapes(
+        cx, .spec = spec, .count = count, .shapes = shape, .broadcast = o->broadcast,
+        .limit = limit_of(o->limit), .keep_limit = limit_of(o->keep_limit));
     if (!e) return say_error(cx, NULL);
     fputs(e->text, stdout);
     return EXIT_SUCCESS;
@@ -34,7 +53,7 @@ static int report(const command *c, eg_ctx *cx, const explain *o, const char *sp
 
 static int run(const command *c, int count, char **word)
 {
-    explain o = { .type = "f32" };
+    explain o = { .type = "f32", .limit = -1, .keep_limit = -1 };
     words w;
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
@@ -52,7 +71,7 @@ static int run(const command *c, int count, char **word)
 
 const command explain_command = {
     .name = "explain",
-    .usage = "SPEC SHAPE... [--broadcast] [--type T]",
+    .usage = "SPEC SHAPE... [--broadcast] [--type T] [--limit BYTES] [--keep-limit BYTES]",
     .about = "what an einsum of these shapes is: order, GEMM, cost, gradient",
     .more = "SHAPE is 4x8, or () for a scalar. The word after explain is SPEC, whatever it begins "
             "with.\n\n"

@@ -35,9 +35,10 @@ typedef struct eg_ctx eg_ctx;
 typedef struct eg_tensor eg_tensor;
 typedef struct eg_owner eg_owner;
 /* EG_DEFAULT: the context's. The last four are to hold numbers in, not to compute with: they are
- * made, viewed, copied, cast, printed, saved and exchanged; what computes names eg_cast, and no
- * gradient passes through them. EG_F16 is IEEE 754's half precision, EG_BF16 the upper half of an
- * f32, both as uint16_t in C. */
+ * made, viewed, moved (eg_at, eg_concat, eg_stack, eg_pad, eg_where, eg_tril), copied, cast,
+ * printed, saved and exchanged; what computes names eg_cast, and no gradient passes through them.
+ * Einsum and affine read f16 and bf16, see eg_einsum_with. EG_F16 is IEEE 754's half precision,
+ * EG_BF16 the upper half of an f32, both as uint16_t in C. */
 typedef enum eg_dtype {
     EG_DEFAULT,
     EG_F32,

@@ -25,8 +25,9 @@ typedef struct eg_plan_args {
     size_t size;
     const char *spec;
     int count;
-    const eg_shape *operands; /* count of them: f32, f64 or i64, all alike */
-    const eg_shape *out;      /* NULL: row-major */
+    const eg_shape
+        *operands;       /* count of them: f32, f64 or i64, all alike; f16, bf16 beside floats */
+    const eg_shape *out; /* NULL: row-major */
     /* the next six as in eg_einsum_args */
     bool broadcast;
     double alpha;
@@ -95,11 +96,23 @@ typedef struct eg_explained {
     double memory, gradient_memory;
     const char *text; /* all of it in words */
 } eg_explained;
-/* .out, .alpha and .beta play no part. */
+/* .out, .add, .alpha and .beta play no part. */
 EG_API const eg_explained *eg_explain_with(const eg_einsum_args *);
-/* The same of shapes instead of tensors. */
-EG_API const eg_explained *eg_explain_shapes(eg_ctx *, const char *spec, bool broadcast, int count,
-                                             const eg_shape *shapes);
+/* The same of shapes instead of tensors: eg_explain_shapes(cx, .spec = "ij,jk->ik", .count = 2,
+ * .shapes = shapes). */
+typedef struct eg_explain_args {
+    size_t size;
+    const char *spec;
+    int count;
+    const eg_shape *shapes; /* count of them */
+    /* the next five as in eg_einsum_args */
+    bool broadcast;
+    const int (*path)[2];
+    int steps;
+    int64_t limit;
+    int64_t keep_limit;
+} eg_explain_args;
+EG_API const eg_explained *eg_explain_shapes_with(eg_ctx *, const eg_explain_args *);
 
 /* The whole of what y was made of, added up. */
 typedef struct eg_explained_graph {
@@ -118,6 +131,8 @@ EG_API const eg_explained_graph *eg_explain_graph(eg_tensor *y);
 #define eg_explain(spec, ...) \
     eg_explain_with(          \
         &(eg_einsum_args){ sizeof(eg_einsum_args), (spec), EG_XS_(__VA_ARGS__), .limit = 0 })
+#define eg_explain_shapes(cx, ...) \
+    eg_explain_shapes_with((cx), EG_ARGS_(eg_explain_args, __VA_ARGS__))
 #define eg_plan_new(...) eg_plan_new_with(EG_ARGS_(eg_plan_args, __VA_ARGS__))
 #endif
 

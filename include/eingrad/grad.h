@@ -186,6 +186,13 @@ typedef enum eg_uses {
     EG_USES_RESULT,
     EG_USES_INTEGERS /* the operands that are no floats: indices, masks */
 } eg_uses;
+/* Operands beside those of the dtypes to compute with: what forward() reads as well. Others of them
+ * are refused before shape() is called. */
+typedef enum eg_takes {
+    EG_TAKES_NUMBERS, /* none */
+    EG_TAKES_HALVES,  /* f16 and bf16 */
+    EG_TAKES_ALL      /* f16, bf16, i8 and u8: numbers that are only moved */
+} eg_takes;
 typedef struct eg_op_cost {
     double multiply_adds; /* as eg_usage counts them */
     double bytes;         /* kept beside the result, for the gradient */
@@ -213,6 +220,7 @@ typedef struct eg_op {
      * eg_node_saved when forward() is called again, with what forward() looked up; NULL after an
      * error. NULL member: what was saved before forward() serves again */
     void *(*settle)(eg_tensor *y);
+    eg_takes takes;
 } eg_op;
 /* attr is copied */
 EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count,

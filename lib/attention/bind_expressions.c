@@ -259,30 +259,6 @@ static bool parsed_text(eg_ctx *cx, const eg_expression_source *s, const char *w
     eg__expression_settle(s, *e, &box);
     return true;
 }
-/* True if no tensor is longer than a batch letter that alone indexes an axis of it: tables of
- * positions may be longer than a call, but a batch or a head that is never read is a mistake. Else
- * records it. */
-static bool batches_fit(eg_ctx *cx, const eg_expression_source *s, const eg_expression *e,
-                        const eg_masking *m, const bool *query)
-{
-    for (int k = 0; e && k <= e->root; k++) {
-        const eg_node *n = &e->node[k];
-        for (int r = 0; n->code == EG_X_READ && n->tensor < s->given && r < n->count; r++) {
-            const eg_node *i = &e->node[n->in[r]];
-            const eg_readable *x = &s->readable[n->tensor];
-            const int letter = i->in[0];
-            if (i->code != EG_X_LETTER || query[letter] || letter >= m->rank - m->inner ||
-                x->dim[r] <= s->letter[letter]->size)
-                continue;
-            eg__caret(cx, s->who, s->text, 1, &(eg_caret){ n->at, n->length }, NULL, NULL,
-                      "axis %d of '%.40s' is %lld, but index '%.*s' is %lld", r, x->name,
-                      (long long)x->dim[r], s->letter[letter]->length, s->letter[letter]->text,
-                      (long long)s->letter[letter]->size);
-            return false;
-        }
-    }
-    return true;
-}
 bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_attention_args *o,
                          const int *term, const bool *query)
 {
@@ -321,10 +297,13 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
     score.predicate = false, score.score = score.number = true;
     if (!letter_moved(cx, &where, &score, m, &f, query, &moved)) return false;
     if (moved >= 0) where.moved = score.moved = moved, where.offset = score.offset = m->offset;
+    uint32_t positions = 0;
+    for (int r = 0; r < m->rank; r++)
+        positions |= (uint32_t)(query[r] || r >= m->rank - m->inner) << r;
     if (!parsed_text(cx, &where, NULL, size, t, &t->where) ||
         !parsed_text(cx, &score, o->where, size, t, &t->score) ||
-        !batches_fit(cx, &where, t->where, m, query) ||
-        !batches_fit(cx, &score, t->score, m, query))
+        !eg__given_lengths(cx, &where, t->where, positions, size) ||
+        !eg__given_lengths(cx, &score, t->score, positions, size))
         return false;
     return eg__given_used(cx, "attention", &given, t->where, t->score, ".where or .score");
 }

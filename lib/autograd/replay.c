@@ -41,7 +41,9 @@ static eg_tensor *replay_again(eg_sweep *s, const eg_tensor *t, const eg_op **un
     for (int i = 0; i < t->count; i++) {
         if (!replay_fresh(s, t, i)) return NULL;
         in[i] = eg__sweep_at(s, t->in[i]);
-        if (!in[i]) in[i] = eg__is_float(t->in[i]->dtype) ? eg_cast(t->in[i], EG_C128) : t->in[i];
+        const int dtype = t->in[i]->dtype;
+        const bool number = eg__is_float(dtype) || eg__is_half(dtype);
+        if (!in[i]) in[i] = number ? eg_cast(t->in[i], EG_C128) : t->in[i];
     }
     eg_tensor *z = eg_apply(t->op, t->attr, t->attr_size, t->count, in);
     eg__sweep_reclaim(s);

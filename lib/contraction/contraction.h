@@ -7,6 +7,7 @@
  *   gemm.c           packs blocks of any strides into micro-panels, for products that are large
  *   direct.c         small products, without packing
  *   inner_batch.c    products whose batches lie nearest in memory
+ *   widen.c          f16 and bf16 operands, widened on the way
  *   map.c            elementwise products and copies, without a sum
  *   sum.c            dots, matrix times vector, reductions
  *   plain.c          integers and complex numbers
@@ -53,8 +54,10 @@ typedef struct eg_finish {
     void (*run)(const struct eg_finish *, void *c, int64_t n, int64_t rows, int64_t step);
 } eg_finish;
 /* Makes a pairing in room of that many bytes, of at most 3 · EG_RANK_MAX axes. two: false if there
- * is no operand b; then it is a reduction, a copy, a transpose or a diagonal. */
-void eg__pairing(eg_pairing *, eg_dtype dtype, int axes, const eg_axis *axis, bool two);
+ * is no operand b; then it is a reduction, a copy, a transpose or a diagonal. of: the operands'
+ * dtypes, each dtype itself or, beside floats, f16 or bf16; NULL: both are dtype. */
+void eg__pairing(eg_pairing *, eg_dtype dtype, const eg_dtype of[2], int axes, const eg_axis *axis,
+                 bool two);
 /* c = Σ a b, or c += with `add`; b NULL: Σ a. finish: NULL, or called for all of c if the pairing
  * is one that finishes. False after "out of memory". */
 bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add,
@@ -146,7 +149,8 @@ typedef struct eg_order_args {
 } eg_order_args;
 /* What is to be computed. */
 typedef struct eg_contraction {
-    eg_dtype dtype;
+    eg_dtype dtype;     /* that operands are read as */
+    const eg_dtype *of; /* by operand: dtype, or f16 or bf16; NULL: dtype */
     int count;
     const eg_labelled *x, *out;
     eg_order_args order;

@@ -84,6 +84,7 @@ typedef struct side {   /* a block's rows (of a) or columns (of b) */
 } side;
 typedef struct shape {
     int64_t mc, nc, kc;
+    eg_dtype dtype, of[2]; /* of panels and c, of a and b in memory */
     size_t width;
     const eg_kernel *kernel;
 } shape;
@@ -116,12 +117,13 @@ static void tables(side *s, const eg_axes *l, int which, int64_t from, int64_t c
     for (int64_t i = count - 1; i >= 0; i--)
         s->stretch[i] = i + 1 < count && s->to[i + 1] == s->to[i] + 1 ? s->stretch[i + 1] + 1 : 1;
 }
-static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, const char *src,
-                 int64_t kc, size_t width)
+static void pack(const shape *s, const side *x, int which, int64_t panel, int64_t count, int nruns,
+                 const char *src, int64_t kc)
 {
+    const int w = which == EG_OF_A ? s->kernel->mr : s->kernel->nr;
     int64_t i = panel * w, rows = eg__min64(w, count - i);
-    eg__pack(width, w, rows, s->from + i, regular(s->from + i, rows), nruns, s->run, src,
-             s->panels + (size_t)(panel * w * kc) * width, kc);
+    eg__pack_from(s->dtype, s->of[which], w, rows, x->from + i, regular(x->from + i, rows), nruns,
+                  x->run, src, x->panels + (size_t)(panel * w * kc) * s->width, kc);
 }
 
 /* -- tiles ------------------------------------------------------------------------------------ */
@@ -186,20 +188,19 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
                   side *b)
 {
     const int mr = s->kernel->mr, nr = s->kernel->nr;
-    const size_t w = s->width;
-    const char *pa = g->a + at.a * (int64_t)w, *pb = g->b + at.b * (int64_t)w;
-    char *pc = g->c + at.c * (int64_t)w;
+    const char *pa = g->a + at.a * eg__width[g->of[0]], *pb = g->b + at.b * eg__width[g->of[1]];
+    char *pc = g->c + at.c * (int64_t)s->width;
     for (int64_t j = from; j < to; j += s->nc) {
         int64_t nc = eg__min64(s->nc, to - j);
         tables(b, &g->n, EG_OF_B, j, nc, nr);
         for (int64_t p = 0; p < g->k.total; p += EG_KC) {
             int64_t kc = eg__min64(EG_KC, g->k.total - p);
             int rb = runs(&g->k, EG_OF_B, p, kc, b->run), ra = runs(&g->k, EG_OF_A, p, kc, a->run);
-            for (int64_t q = 0; q * nr < nc; q++) pack(b, q, nc, nr, rb, pb, kc, w);
+            for (int64_t q = 0; q * nr < nc; q++) pack(s, b, EG_OF_B, q, nc, rb, pb, kc);
             for (int64_t i = 0; i < g->m.total; i += s->mc) {
                 int64_t mc = eg__min64(s->mc, g->m.total - i);
                 tables(a, &g->m, EG_OF_A, i, mc, mr);
-                for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, pa, kc, w);
+                for (int64_t q = 0; q * mr < mc; q++) pack(s, a, EG_OF_A, q, mc, ra, pa, kc);
                 tiles(s, a, b, mc, nc, kc, pc, g->add || p > 0, gemm_finish(g, p, kc));
             }
         }
@@ -229,7 +230,7 @@ static void pack_piece(void *user, int64_t q, int thread)
 {
     (void)thread;
     const crew *c = user;
-    pack(c->b, q, c->nc, c->s->kernel->nr, c->rb, c->pb, c->kc, c->s->width);
+    pack(c->s, c->b, EG_OF_B, q, c->nc, c->rb, c->pb, c->kc);
 }
 static void block_piece(void *user, int64_t i, int thread)
 {
@@ -239,7 +240,7 @@ static void block_piece(void *user, int64_t i, int thread)
     const int64_t from = i * c->s->mc, mc = eg__min64(c->s->mc, c->g->m.total - from);
     const int ra = runs(&c->g->k, EG_OF_A, c->p, c->kc, a->run);
     tables(a, &c->g->m, EG_OF_A, from, mc, mr);
-    for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, c->pa, c->kc, c->s->width);
+    for (int64_t q = 0; q * mr < mc; q++) pack(c->s, a, EG_OF_A, q, mc, ra, c->pa, c->kc);
     tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->add || c->p > 0,
           gemm_finish(c->g, c->p, c->kc));
 }
@@ -248,8 +249,8 @@ static void gemm_together(eg_ctx *cx, int team, crew *c)
 {
     const shape *s = c->s;
     const eg_gemm *g = c->g;
-    c->pa = g->a + c->at.a * (int64_t)s->width;
-    c->pb = g->b + c->at.b * (int64_t)s->width;
+    c->pa = g->a + c->at.a * eg__width[g->of[0]];
+    c->pb = g->b + c->at.b * eg__width[g->of[1]];
     c->pc = g->c + c->at.c * (int64_t)s->width;
     for (int64_t j = 0; j < g->n.total; j += s->nc) {
         c->nc = eg__min64(s->nc, g->n.total - j);
@@ -268,6 +269,8 @@ static void gemm_together(eg_ctx *cx, int team, crew *c)
 bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
 {
     shape s = { .kernel = eg__kernel(g->dtype),
+                .dtype = g->dtype,
+                .of = { g->of[0], g->of[1] },
                 .width = g->dtype == EG_F64 ? 8 : 4,
                 .kc = eg__min64(EG_KC, g->k.total) };
     const int mr = s.kernel->mr, nr = s.kernel->nr;

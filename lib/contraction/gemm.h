@@ -26,7 +26,8 @@ typedef struct eg_tiling {
 } eg_tiling;
 /* c[b,m,n] (+)= Σ_k a[b,m,k] b[b,k,n]. m axes have sb = 0, n axes sa = 0, k axes sc = 0. */
 typedef struct eg_gemm {
-    eg_dtype dtype;
+    eg_dtype dtype; /* of c */
+    eg_dtype of[2]; /* of a and b: the same, or f16 or bf16, which are widened */
     eg_axes batch, m, n, k;
     eg_tiling tiling;
     const char *a, *b;
@@ -44,8 +45,9 @@ typedef struct eg_unshared {
 /* Contains pointers into itself: do not copy or move it. */
 struct eg_pairing {
     eg_pair_kind kind;
-    bool swap;     /* the kernel's a is the second operand */
-    uint64_t work; /* multiply-adds, as eg_usage counts them */
+    bool swap;      /* the kernel's a is the second operand */
+    eg_dtype of[2]; /* of the operands in the order of the call */
+    uint64_t work;  /* multiply-adds, as eg_usage counts them */
     /* Its a, b and c are not set. What is no matrix product has the axes of c in batch and those
      * that are summed over in k. */
     eg_gemm gemm;
@@ -71,11 +73,23 @@ void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int
 bool eg__inner_batch_suits(const eg_gemm *, bool *small);
 bool eg__inner_batch(eg_ctx *, const eg_gemm *);
 /* map.c: no sum; sum.c: dots, matrix times vector, reductions. Floats; b may be NULL */
-bool eg__map(eg_ctx *, eg_dtype, const eg_axes *out, const void *a, const void *b, void *c,
-             bool add);
-bool eg__sum(eg_ctx *, eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
-             void *c, bool add);
-/* plain.c: any type */
+bool eg__map(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const void *a,
+             const void *b, void *c, bool add);
+bool eg__sum(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
+             const void *a, const void *b, void *c, bool add);
+/* widen.c: f16 and bf16 as f32 and f64 */
+/* y[i] = x[i·step], of type `to`, for i < n; returns y */
+const void *eg__widen_row(eg_dtype to, eg_dtype from, int64_t n, const void *x, int64_t step,
+                          void *y);
+/* eg__pack of elements of type `from`, widened to `to` if that is another */
+void eg__pack_from(eg_dtype to, eg_dtype from, int w, int64_t rows, const int64_t *off, int64_t rs,
+                   int runs, const eg_run *run, const void *src, void *dst, int64_t k);
+/* True if an operand is narrower than c. */
+static inline bool eg__widens(eg_dtype dtype, const eg_dtype of[2])
+{
+    return of[0] != dtype || of[1] != dtype;
+}
+/* plain.c: any type but f16 and bf16 */
 void eg__plain(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
                void *c, bool add);
 

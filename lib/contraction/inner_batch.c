@@ -221,7 +221,9 @@ bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
             for (int64_t k = 0; k < inner_first(&g->k); k += b.k)
                 for (int64_t i = 0; i < inner_first(&g->m); i += b.m)
                     for (int64_t j = 0; j < inner_first(&g->n); j += b.n) {
-                        eg_gemm one = { .dtype = g->dtype, .add = g->add || k > 0 };
+                        eg_gemm one = { .dtype = g->dtype,
+                                        .of = { g->dtype, g->dtype },
+                                        .add = g->add || k > 0 };
                         one.batch =
                             inner_cut(&b.group, eg__min64(b.z, inner_first(&b.group) - z), room[0]);
                         one.m = inner_cut(&g->m, eg__min64(b.m, inner_first(&g->m) - i), room[1]);

@@ -26,8 +26,43 @@ typedef struct job {
     int64_t nx, ny, bx, by, w, units, pieces;
     const char *a, *b;
     char *c;
+    eg_dtype dtype, of[2];
     bool transpose, far, add;
 } job;
+static void map_tile(const job *j, const tile *t, const char *a, const char *b, char *c)
+{
+    if (j->w == 4)
+        map_f32(t, (const void *)a, (const void *)b, (void *)c, j->add);
+    else
+        map_f64(t, (const void *)a, (const void *)b, (void *)c, j->add);
+}
+/* A stretch of a row, widened to `room` if it is narrower; *step: of what is returned. */
+static const char *map_row(const job *j, int which, const char *x, int64_t n, int64_t *step,
+                           double *room)
+{
+    if (!x || j->of[which] == j->dtype) return x;
+    eg__widen_row(j->dtype, j->of[which], *step ? n : 1, x, *step, room);
+    *step = *step ? 1 : 0;
+    return (const char *)room;
+}
+/* The tile row by row, in stretches, of operands that are widened. */
+static void map_widened(const job *j, const tile *t, const char *a, const char *b, char *c)
+{
+    enum { SOME = 512 };
+    double near[2][SOME];
+    const int64_t wa = eg__width[j->of[0]], wb = eg__width[j->of[1]];
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t i = 0; i < t->n; i += SOME) {
+            tile one = {
+                .rows = 1, .n = eg__min64(SOME, t->n - i), .sa = t->sa, .sb = t->sb, .sc = t->sc
+            };
+            const char *x =
+                map_row(j, 0, a + wa * (r * t->ra + i * t->sa), one.n, &one.sa, near[0]);
+            const char *y = b ? b + wb * (r * t->rb + i * t->sb) : NULL;
+            y = map_row(j, 1, y, one.n, &one.sb, near[1]);
+            map_tile(j, &one, x, y, c + j->w * (r * t->rc + i * t->sc));
+        }
+}
 /* Computes tile number u. */
 static void map_unit(const job *j, int64_t u)
 {
@@ -42,15 +77,15 @@ static void map_unit(const job *j, int64_t u)
                      .sb = ax->sb,
                      .rc = ay->sc,
                      .sc = ax->sc };
-    const char *pa = j->a + j->w * (at.a + iy * ay->sa + ix * ax->sa);
-    const char *pb = j->b ? j->b + j->w * (at.b + iy * ay->sb + ix * ax->sb) : NULL;
+    const char *pa = j->a + eg__width[j->of[0]] * (at.a + iy * ay->sa + ix * ax->sa);
+    const char *pb = j->b ? j->b + eg__width[j->of[1]] * (at.b + iy * ay->sb + ix * ax->sb) : NULL;
     char *pc = j->c + j->w * (at.c + iy * ay->sc + ix * ax->sc);
     if (j->transpose)
         eg__transpose((size_t)j->w, t.n, t.rows, pa, t.sa, pc, t.rc, j->far);
-    else if (j->w == 4)
-        map_f32(&t, (const void *)pa, (const void *)pb, (void *)pc, j->add);
+    else if (eg__widens(j->dtype, j->of))
+        map_widened(j, &t, pa, pb, pc);
     else
-        map_f64(&t, (const void *)pa, (const void *)pb, (void *)pc, j->add);
+        map_tile(j, &t, pa, pb, pc);
 }
 static void map_piece(void *user, int64_t k, int thread)
 {
@@ -61,8 +96,8 @@ static void map_piece(void *user, int64_t k, int thread)
 }
 
 /* Chooses the two axes of a tile and its size, and shares the tiles among threads. */
-bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const void *a, const void *b, void *c,
-             bool add)
+bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *out, const void *a,
+             const void *b, void *c, bool add)
 {
     static const eg_axis one = { .size = 1 };
     const int64_t w = dtype == EG_F64 ? 8 : 4;
@@ -85,8 +120,17 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const void *a, cons
             tiles.total *= out->axis[i].size;
         }
     const eg_axis *ax = x >= 0 ? &out->axis[x] : &one, *ay = y >= 0 ? &out->axis[y] : &one;
-    job j = { .tiles = &tiles, .ax = ax, .ay = ay, .w = w, .a = a, .b = b, .c = c, .add = add };
-    if (transposed && !b && !add && ax->sc == 1 && ay->sa == 1) {
+    job j = { .tiles = &tiles,
+              .ax = ax,
+              .ay = ay,
+              .w = w,
+              .a = a,
+              .b = b,
+              .c = c,
+              .dtype = dtype,
+              .of = { of[0], of[1] },
+              .add = add };
+    if (transposed && !eg__widens(dtype, of) && !b && !add && ax->sc == 1 && ay->sa == 1) {
         j.transpose = true;
         j.far = out->total * w > EG_STREAM_BYTES;
     }

@@ -103,15 +103,23 @@ static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
     ngone = fuse(ngone, gone);
     *l = (eg_unshared){ .out = pair_take(p, nkept, kept),
                         .bytes = (size_t)stride * eg__width[p->gemm.dtype] };
+    p->gemm.of[of_b] = p->gemm.dtype; /* its sum is read instead */
     l->k = pair_take(p, ngone, gone);
 }
 
+static void swap_types(eg_gemm *g)
+{
+    const eg_dtype of_a = g->of[0];
+    g->of[0] = g->of[1];
+    g->of[1] = of_a;
+}
 static void exchange(eg_pairing *p)
 {
     eg_gemm *g = &p->gemm;
     const eg_axes m = g->m, *all[4] = { &g->batch, &g->m, &g->n, &g->k };
     g->m = g->n;
     g->n = m;
+    swap_types(g);
     p->swap = !p->swap;
     for (int l = 0; l < 4; l++)
         for (int i = 0; i < all[l]->n; i++) {
@@ -133,6 +141,7 @@ static void pair_without_product(eg_pairing *p, int n, const eg_axis *x, bool tw
         if (x[i].sb) of_b *= x[i].size;
     }
     p->swap = two && of_b > of_a; /* the larger operand decides the loops, and comes first */
+    if (p->swap) swap_types(&p->gemm);
     for (int i = 0; i < n; i++) {
         eg_axis y = x[i];
         if (p->swap) {
@@ -205,10 +214,11 @@ static void pair_product(eg_pairing *p, const roles *r)
      * along n. */
     const int64_t cm = g->m.axis[g->m.n - 1].sc, cn = g->n.axis[g->n.n - 1].sc;
     if (cn == 1 && cm != 1) exchange(p);
-    bool small = eg__direct_suits(g);
-    p->kind = eg__inner_batch_suits(g, &small) ? EG_PAIR_INNER_BATCH
-              : small                          ? EG_PAIR_DIRECT
-                                               : EG_PAIR_PACKED;
+    const bool wide = eg__widens(g->dtype, g->of); /* gemm.c widens what it packs */
+    bool small = !wide && eg__direct_suits(g);
+    p->kind = !wide && eg__inner_batch_suits(g, &small) ? EG_PAIR_INNER_BATCH
+              : small                                   ? EG_PAIR_DIRECT
+                                                        : EG_PAIR_PACKED;
     if (p->kind == EG_PAIR_DIRECT) g->tiling = eg__direct_tiling(g);
     if (!small && eg__kernel(g->dtype)->rows) exchange(p);
 }
@@ -249,13 +259,15 @@ size_t eg__pairing_bytes(int axes)
 
 /* Drops axes of size 1, fuses those that are one run everywhere, sums over those that one operand
  * alone has, and gives the rest their roles. */
-void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, bool two)
+void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, const eg_axis *axis,
+                 bool two)
 {
     eg_axis x[EG_AXES_MAX];
     roles role = { .n = { 0 } };
     int n = 0;
     bool empty_sum = false;
     *p = (eg_pairing){ .kind = EG_PAIR_NOTHING, .gemm = { .dtype = dtype } };
+    for (int q = 0; q < 2; q++) p->of[q] = p->gemm.of[q] = of && (two || !q) ? of[q] : dtype;
     for (int i = 0; i < axes; i++) {
         if (axis[i].size == 0) {
             if (axis[i].in_c) return;
@@ -308,7 +320,7 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
     }
     const eg_pairing before = *p;
     roles alone = role;
-    if (spill_to_batches(&alone, dtype)) {
+    if (!eg__widens(dtype, p->gemm.of) && spill_to_batches(&alone, dtype)) {
         pair_product(p, &alone);
         if (p->kind == EG_PAIR_DIRECT ||
             (p->kind == EG_PAIR_INNER_BATCH && p->gemm.m.axis[0].sc == 1))
@@ -329,7 +341,9 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
         const eg_unshared *l = &p->unshared[s];
         if (!l->bytes) continue;
         void *sum = eg__scratch(cx, s ? EG_SCRATCH_SUM_B : EG_SCRATCH_SUM_A, l->bytes);
-        if (!sum || !eg__sum(cx, dtype, &l->out, &l->k, s ? b : a, NULL, sum, false)) return false;
+        if (!sum || !eg__sum(cx, dtype, (eg_dtype[]){ p->of[s], dtype }, &l->out, &l->k, s ? b : a,
+                             NULL, sum, false))
+            return false;
         *(s ? &b : &a) = sum;
     }
     if (p->swap) {
@@ -343,8 +357,9 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
         if (!add) pair_zero(dtype, &p->gemm.batch, c);
         return true;
     case EG_PAIR_PLAIN: eg__plain(dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add); return true;
-    case EG_PAIR_MAP: return eg__map(cx, dtype, &p->gemm.batch, a, b, c, add);
-    case EG_PAIR_SUM: return eg__sum(cx, dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add);
+    case EG_PAIR_MAP: return eg__map(cx, dtype, p->gemm.of, &p->gemm.batch, a, b, c, add);
+    case EG_PAIR_SUM:
+        return eg__sum(cx, dtype, p->gemm.of, &p->gemm.batch, &p->gemm.k, a, b, c, add);
     case EG_PAIR_DIRECT:
     case EG_PAIR_PACKED:
     case EG_PAIR_INNER_BATCH: break;
@@ -372,6 +387,6 @@ bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const v
                    EG_AXES_MAX);
         return false;
     }
-    eg__pairing(&u.p, dtype, axes, axis, b != NULL);
+    eg__pairing(&u.p, dtype, NULL, axes, axis, b != NULL);
     return eg__pair_run(cx, &u.p, a, b, c, add, NULL);
 }

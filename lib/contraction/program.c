@@ -358,13 +358,19 @@ size_t eg__program_bytes(const eg_draft *d)
     return bytes + (diagonal(d) ? eg__up16(eg__pairing_bytes(d->task->out->rank + 1)) : 0);
 }
 
-static const eg_pairing *pairing(char **room, eg_dtype dtype, int axes, const eg_axis *axis,
-                                 bool two)
+static const eg_pairing *pairing(char **room, eg_dtype dtype, const eg_dtype *of, int axes,
+                                 const eg_axis *axis, bool two)
 {
     eg_pairing *p = (eg_pairing *)(void *)*room;
-    eg__pairing(p, dtype, axes, axis, two);
+    eg__pairing(p, dtype, of, axes, axis, two);
     *room += eg__up16(eg__pairing_bytes(axes));
     return p;
+}
+/* The dtype of a number of the draft; −1: any. */
+static eg_dtype type_of(const eg_draft *d, int number)
+{
+    const eg_contraction *t = d->task;
+    return t->of && number >= 0 && number < t->count ? t->of[number] : t->dtype;
 }
 /* Makes a pairing of each step, one behind the other in the room. */
 eg_program *eg__program(void *room, const eg_draft *d)
@@ -379,14 +385,15 @@ eg_program *eg__program(void *room, const eg_draft *d)
         p->step[s] = (eg_program_step){ .a = d->pair[s][0],
                                         .b = d->pair[s][1],
                                         .at = s == d->steps - 1 ? 0 : d->at[s] };
-        p->step[s].pairing = pairing(&next, d->task->dtype, n, axis, p->step[s].b >= 0);
+        const eg_dtype of[2] = { type_of(d, p->step[s].a), type_of(d, p->step[s].b) };
+        p->step[s].pairing = pairing(&next, d->task->dtype, of, n, axis, p->step[s].b >= 0);
     }
     if (diagonal(d)) { /* a sum over nothing writes the zeros beside it */
         const eg_labelled *o = d->task->out;
         for (int k = 0; k < o->rank; k++)
             axis[k] = (eg_axis){ .size = o->dim[k], .sc = o->stride[k], .in_c = true };
         axis[o->rank] = (eg_axis){ .size = 0, .sa = 1, .in_a = true };
-        p->clear = pairing(&next, d->task->dtype, o->rank + 1, axis, false);
+        p->clear = pairing(&next, d->task->dtype, NULL, o->rank + 1, axis, false);
     }
     p->bytes = (size_t)(next - (char *)room);
     return p;

@@ -21,7 +21,23 @@ typedef struct plan {
     bool across;
     int64_t per_row, rows; /* along: blocks per row of x, or (0) rows of x per block */
     int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
+    eg_dtype dtype, of[2];
 } plan;
+/* Where an operand's elements from `by` on lie; NULL stays NULL. */
+static const char *sum_from(const plan *p, int which, const char *x, int64_t by)
+{
+    return x ? x + by * eg__width[p->of[which]] : NULL;
+}
+/* n elements as numbers of the sum's type: where they lie, or widened to room, which holds as many.
+ * *step is theirs. */
+static const void *sum_loaded(const plan *p, int which, const char *x, int64_t n, int64_t *step,
+                              void *room)
+{
+    if (!x || p->of[which] == p->dtype) return x;
+    eg__widen_row(p->dtype, p->of[which], *step ? n : 1, x, *step, room);
+    *step = *step ? 1 : 0;
+    return room;
+}
 
 /* adds one half of a vector to the other, again and again: the sum of its lanes ends in lane 0 */
 #define ONTO(x, ...) x += __builtin_shufflevector(x, x, __VA_ARGS__);
@@ -69,11 +85,11 @@ static int sum_nearest(const eg_axes *l)
 }
 
 /* Decides between along and across, and cuts the sum into blocks and parts. */
-bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a,
-             const void *b, void *c, bool add)
+bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
+             const void *a, const void *b, void *c, bool add)
 {
     eg_axis room[EG_AXES_MAX], room_others[EG_AXES_MAX];
-    plan p = { .out = out, .k_total = k->total };
+    plan p = { .out = out, .k_total = k->total, .dtype = dtype, .of = { of[0], of[1] } };
     int xk = sum_nearest(k), xo = sum_nearest(out);
     if (xk < 0) xk = k->n - 1;
     p.across = xo >= 0 && out->axis[xo].size >= 8 &&

@@ -112,8 +112,16 @@ EG_CLONES static void NAME(onto)(int64_t n, REAL *restrict sum, const REAL *rest
     for (int64_t i = 0; i < n; i++) sum[i] += x[i];
 }
 
+/* The dot of n elements, a block at most, of which a or b may be narrower */
+static REAL NAME(dot_of)(const plan *p, int64_t n, const char *a, const char *b)
+{
+    REAL wide[2][BLOCK];
+    int64_t sa = p->x.sa, sb = p->x.sb;
+    const REAL *x = sum_loaded(p, 0, a, n, &sa, wide[0]), *y = sum_loaded(p, 1, b, n, &sb, wide[1]);
+    return NAME(dot)(n, x, sa, y, sb);
+}
 /* One result, blocks [from, to) of its sum */
-static REAL NAME(along)(const plan *p, const REAL *a, const REAL *b, int64_t from, int64_t to)
+static REAL NAME(along)(const plan *p, const char *a, const char *b, int64_t from, int64_t to)
 {
     REAL level[LEVELS];
     for (int64_t t = from; t < to; t++) {
@@ -121,13 +129,15 @@ static REAL NAME(along)(const plan *p, const REAL *a, const REAL *b, int64_t fro
         if (p->per_row) {
             const eg_place at = eg__place(&p->rest, t / p->per_row);
             const int64_t i = t % p->per_row * BLOCK;
-            sum = NAME(dot)(eg__min64(BLOCK, p->x.size - i), a + at.a + i * p->x.sa, p->x.sa,
-                            b ? b + at.b + i * p->x.sb : NULL, p->x.sb);
+            sum = NAME(dot_of)(p, eg__min64(BLOCK, p->x.size - i),
+                               sum_from(p, 0, a, at.a + i * p->x.sa),
+                               sum_from(p, 1, b, at.b + i * p->x.sb));
         } else {
             eg_walk w;
             int64_t r = t * p->rows, end = eg__min64(r + p->rows, p->rest.total);
             for (eg__walk_to(&w, &p->rest, r); r < end; r++, eg__walk_on(&w))
-                sum += NAME(dot)(p->x.size, a + w.at.a, p->x.sa, b ? b + w.at.b : NULL, p->x.sb);
+                sum += NAME(dot_of)(p, p->x.size, sum_from(p, 0, a, w.at.a),
+                                    sum_from(p, 1, b, w.at.b));
         }
         int l = 0;
         for (int64_t c = t - from; c & 1; c >>= 1) sum = level[l++] + sum;
@@ -144,24 +154,42 @@ static REAL NAME(along)(const plan *p, const REAL *a, const REAL *b, int64_t fro
     return sum;
 }
 
+/* sum[i] += Σ of at most ROWS rows, which are loaded four at a time: as many as NAME(rows) adds at
+ * once */
+static void NAME(rows_of)(const plan *p, int64_t n, REAL *sum, int rows, const char *const *a,
+                          const char *const *b)
+{
+    REAL wide[2][4][NAME(CHUNK)];
+    const REAL *pa[4], *pb[4];
+    for (int r = 0, here; r < rows; r += here) {
+        int64_t sa = p->x.sa, sb = p->x.sb;
+        here = rows - r < 4 ? rows - r : 4;
+        for (int q = 0; q < here; q++) {
+            sa = p->x.sa, sb = p->x.sb;
+            pa[q] = sum_loaded(p, 0, a[r + q], n, &sa, wide[0][q]);
+            pb[q] = sum_loaded(p, 1, b[r + q], n, &sb, wide[1][q]);
+        }
+        NAME(rows)(n, sum, here, pa, sa, *b ? pb : NULL, sb);
+    }
+}
 /* n neighbouring results, rows [from, to) of their sums; the result ends in out */
-static void NAME(across)(const plan *p, int64_t n, const REAL *a, const REAL *b, int64_t from,
+static void NAME(across)(const plan *p, int64_t n, const char *a, const char *b, int64_t from,
                          int64_t to, REAL *out)
 {
     REAL level[LEVELS][NAME(CHUNK)];
-    const REAL *pa[ROWS], *pb[ROWS];
+    const char *pa[ROWS], *pb[ROWS];
     int64_t count = 0;
     eg_walk w;
     eg__walk_to(&w, &p->rest, from);
     for (int64_t r = from; r < to; count++) {
         int rows = (int)eg__min64(ROWS, to - r);
         for (int q = 0; q < rows; q++, eg__walk_on(&w)) {
-            pa[q] = a + w.at.a;
-            pb[q] = b ? b + w.at.b : NULL;
+            pa[q] = sum_from(p, 0, a, w.at.a);
+            pb[q] = sum_from(p, 1, b, w.at.b);
         }
         r += rows;
         for (int64_t i = 0; i < n; i++) out[i] = 0;
-        NAME(rows)(n, out, rows, pa, p->x.sa, b ? pb : NULL, p->x.sb);
+        NAME(rows_of)(p, n, out, rows, pa, pb);
         int l = 0;
         for (int64_t c = count; c & 1; c >>= 1) NAME(onto)(n, out, level[l++]);
         memcpy(level[l], out, (size_t)n * sizeof *out);
@@ -187,14 +215,14 @@ static void NAME(finish)(REAL *part, int64_t parts, int64_t step, REAL *c, bool 
 
 /* One part of one result (along), or of a stretch of neighbouring results (across): into c, or
  * into `partial` if there are several parts. */
-static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, REAL *c, bool add,
+static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, REAL *c, bool add,
                        REAL *partial)
 {
     const int64_t part = u % p->parts, o = u / p->parts;
     if (!p->across) {
         const eg_place at = eg__place(p->out, o);
-        const REAL sum = NAME(along)(p, a + at.a, b ? b + at.b : NULL, part * PART,
-                                     eg__min64(p->blocks, (part + 1) * PART));
+        const REAL sum = NAME(along)(p, sum_from(p, 0, a, at.a), sum_from(p, 1, b, at.b),
+                                     part * PART, eg__min64(p->blocks, (part + 1) * PART));
         if (p->parts > 1)
             partial[part * p->out->total + o] = sum;
         else
@@ -205,8 +233,8 @@ static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, R
     const eg_place at = eg__place(&p->others, o / p->chunks);
     const int64_t i = o % p->chunks * p->chunk, n = eg__min64(p->chunk, p->x.size - i);
     NAME(across)
-    (p, n, a + at.a + i * p->x.sa, b ? b + at.b + i * p->x.sb : NULL, part * PART_ROWS,
-     eg__min64(p->rest.total, (part + 1) * PART_ROWS), sum);
+    (p, n, sum_from(p, 0, a, at.a + i * p->x.sa), sum_from(p, 1, b, at.b + i * p->x.sb),
+     part * PART_ROWS, eg__min64(p->rest.total, (part + 1) * PART_ROWS), sum);
     if (p->parts > 1) {
         memcpy(partial + part * p->out->total + o / p->chunks * p->x.size + i, sum,
                (size_t)n * sizeof *sum);
@@ -222,7 +250,7 @@ static void NAME(unit)(const plan *p, int64_t u, const REAL *a, const REAL *b, R
 typedef struct NAME(job) {
     const plan *p;
     int64_t units, pieces;
-    const REAL *a, *b;
+    const char *a, *b;
     REAL *c, *partial;
     bool add;
 } NAME(job);
@@ -233,15 +261,17 @@ static void NAME(piece)(void *user, int64_t k, int thread)
     const NAME(job) *j = user;
     const eg_axes *out = j->p->out;
     /* rows of one block: a stretch of them at once */
-    if (!j->p->across && j->p->k_total == j->p->x.size && j->p->blocks == 1) {
+    if (!j->p->across && j->p->k_total == j->p->x.size && j->p->blocks == 1 &&
+        !eg__widens(j->p->dtype, j->p->of)) {
         const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
         for (int64_t n, u = j->units * k / j->pieces, end = j->units * (k + 1) / j->pieces; u < end;
              u += n) {
             const eg_place at = eg__place(out, u);
             n = eg__min64(end - u, x->size - u % x->size);
             NAME(dots)
-            (n, j->p->x.size, j->a + at.a, x->sa, j->p->x.sa, j->b ? j->b + at.b : NULL, x->sb,
-             j->p->x.sb, j->c + at.c, x->sc, j->add);
+            (n, j->p->x.size, (const void *)sum_from(j->p, 0, j->a, at.a), x->sa, j->p->x.sa,
+             (const void *)sum_from(j->p, 1, j->b, at.b), x->sb, j->p->x.sb, j->c + at.c, x->sc,
+             j->add);
         }
         return;
     }
@@ -250,7 +280,7 @@ static void NAME(piece)(void *user, int64_t k, int thread)
 }
 
 /* Shares the units among threads and adds up the parts. False after "out of memory". */
-static bool NAME(run)(eg_ctx *cx, plan *p, const REAL *a, const REAL *b, REAL *c, bool add)
+static bool NAME(run)(eg_ctx *cx, plan *p, const char *a, const char *b, REAL *c, bool add)
 {
     REAL *partial = NULL;
     const int team = eg__team(cx, p->out->total * p->k_total, 1 << 18);

@@ -6,15 +6,16 @@
 
 /* What the text of a key says. */
 typedef enum eg_key_kind {
-    EG_KEY_SPEC,      /* a call of einsum: its string … */
-    EG_KEY_SPEC_ONES, /* … with .broadcast */
-    EG_KEY_AFFINE,    /* a call of affine: its string */
-    EG_KEY_ATTENTION, /* a call of attention: its strings and options */
-    EG_KEY_WHERE,     /* a predicate: its text, letters, and the names of .with */
-    EG_KEY_READ,      /* a string read: eg__labels_of_spec … */
-    EG_KEY_READ_ONES, /* … with .broadcast */
-    EG_KEY_STACK,     /* a string of stack */
-    EG_KEY_BOUND,     /* + flags below 32: a string bound, and the sizes given beside it */
+    EG_KEY_SPEC,       /* a call of einsum: its string … */
+    EG_KEY_SPEC_ONES,  /* … with .broadcast */
+    EG_KEY_AFFINE,     /* a call of affine: its string */
+    EG_KEY_ATTENTION,  /* a call of attention: its strings and options */
+    EG_KEY_EXPRESSION, /* a predicate or formula: its text, letters, and the names of .with */
+    EG_KEY_FORMULA,    /* an eg_formula: what it was made from */
+    EG_KEY_READ,       /* a string read: eg__labels_of_spec … */
+    EG_KEY_READ_ONES,  /* … with .broadcast */
+    EG_KEY_STACK,      /* a string of stack */
+    EG_KEY_BOUND,      /* + flags below 32: a string bound, and the sizes given beside it */
     EG_KEY_BOUND_END = EG_KEY_BOUND + 31,
     EG_KEY_PROGRAM,  /* labels of operands and result, order: an eg_program; the last operand
                       * stands for the result */

@@ -57,7 +57,7 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
     }
     for (int r = 0; r < rank; r++) order[r] = r + batch < rank ? r + batch : r + batch - rank;
     bool fits = true;
-    int64_t w = 1, bytes = eg__width[x[0]->dtype];
+    int64_t w = 1, bytes = eg__width[eg__einsum_type(count, x)];
     for (int k = rank; k-- > 0;) {
         stride[order[k]] = w;
         const int64_t size = dim[order[k]] ? dim[order[k]] : 1;
@@ -67,9 +67,16 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
     return fits;
 }
 
-eg_dtype eg__einsum_type(const eg_tensor *x)
+eg_dtype eg__einsum_reads(int count, eg_tensor *const *x)
 {
-    return eg__is_inexact(x->dtype) ? (eg_dtype)x->dtype : EG_I64;
+    for (int k = 0; k < count; k++)
+        if (!eg__is_half(x[k]->dtype)) return (eg_dtype)x[k]->dtype;
+    return EG_F32;
+}
+eg_dtype eg__einsum_type(int count, eg_tensor *const *x)
+{
+    const eg_dtype read = eg__einsum_reads(count, x);
+    return eg__is_inexact(read) ? read : EG_I64;
 }
 
 /* -- the program: remembered, else planned ---------------------------------------------------- */
@@ -77,9 +84,11 @@ bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const 
                         const uint16_t *const *label, const eg_labelled *out,
                         const eg_order_args *order)
 {
-    for (int k = 0; k < count; k++)
+    for (int k = 0; k < count; k++) {
         p->in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, label[k] };
-    p->task = (eg_contraction){ (eg_dtype)x[0]->dtype, count, p->in, out, *order };
+        p->of[k] = (eg_dtype)x[k]->dtype;
+    }
+    p->task = (eg_contraction){ eg__einsum_reads(count, x), p->of, count, p->in, out, *order };
     return eg__draft(cx, &p->task, &p->draft);
 }
 /* Room for an entry of the plan memory, or (where that has none, or there is no key) in the open
@@ -105,7 +114,7 @@ const eg_program *eg__einsum_program(eg_ctx *cx, int count, eg_tensor *const *x,
                                      const uint16_t *const *label, const eg_labelled *out,
                                      const eg_order_args *order)
 {
-    eg_tensor result = { .dtype = x[0]->dtype,
+    eg_tensor result = { .dtype = (uint8_t)eg__einsum_reads(count, x),
                          .rank = (uint8_t)out->rank,
                          .dim = (int64_t *)(uintptr_t)out->dim,
                          .stride = (int64_t *)(uintptr_t)out->stride };
@@ -139,7 +148,7 @@ bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     eg__einsum_layout(count, y->in, label, rank, out, dim, stride);
-    if (!eg__shape(y, eg__einsum_type(y->in[0]), rank, dim)) return false;
+    if (!eg__shape(y, eg__einsum_type(count, y->in), rank, dim)) return false;
     if (rank) memcpy(y->stride, stride, (size_t)rank * sizeof *stride);
     return true;
 }
@@ -147,7 +156,7 @@ bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int
 /* True if what the pairs make is kept for the gradient. */
 static bool is_network(const eg_ctx *cx, int count, eg_tensor *const *x)
 {
-    return count > 2 && cx->recording && eg__is_float(x[0]->dtype);
+    return count > 2 && cx->recording && eg__is_float(eg__einsum_reads(count, x));
 }
 
 /* -- einsum: y[out] = Σ Π x_k,  dx_i = einsum(g, others -> labels of i) ----------------------- */
@@ -156,7 +165,7 @@ static bool einsum_shape(eg_tensor *y)
     const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
     const eg_call *c = eg__call_saved(y);
-    if (c) return eg__shape_known(y, eg__einsum_type(y->in[0]), c->rank, c->dim, c->stride);
+    if (c) return eg__shape_known(y, eg__einsum_type(y->count, y->in), c->rank, c->dim, c->stride);
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
     return eg__einsum_shape(y, y->count, label, l->out_rank, next);
 }
@@ -224,7 +233,7 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
     eg_tensor *const in[] = { g, n > 1 ? y->in[other] : NULL };
     const uint16_t *const label[] = { labels_out(y), n > 1 ? labels_of(y, other) : NULL };
     const eg_plan_key w = { EG_KEY_COTANGENT + i, n, y->attr_size - sizeof *l, l->label, in };
-    if (!eg__check_all(y->cx, "einsum", n, in)) return eg__poison(y->cx);
+    if (!eg__check_taken(y->cx, "einsum", EG_TAKES_HALVES, n, in)) return eg__poison(y->cx);
     eg_tensor *again = n > 1 ? eg__einsum_lookup(y->cx, &w) : NULL;
     return again ? again : cotangent_of(y, i, n > 1 ? &w : NULL, n, in, label);
 }
@@ -343,6 +352,7 @@ static const eg_op einsum_op = {
     .forward_c128 = einsum_forward,
     .cost = einsum_cost,
     .settle = einsum_settle,
+    .takes = EG_TAKES_HALVES,
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 
@@ -353,7 +363,7 @@ eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, si
 {
     eg_planning p;
     if (!eg__einsum_drafted(cx, &p, count, x, label, out, order)) return NULL;
-    const bool tree = count > 2 && eg__is_float(x[0]->dtype);
+    const bool tree = count > 2 && eg__is_float(eg__einsum_reads(count, x));
     const size_t sizes = (size_t)out->rank * sizeof *out->dim,
                  at_attr = eg__up16(sizeof(eg_call) + 2 * sizes),
                  at_tree = eg__up16(at_attr + size),
@@ -430,9 +440,9 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, i
 {
     eg_ctx *cx = eg__context_of("einsum", count, x);
     if (!cx) return NULL;
-    if (!eg__check_all(cx, "einsum", count, x)) return eg__poison(cx);
+    if (!eg__check_taken(cx, "einsum", EG_TAKES_HALVES, count, x)) return eg__poison(cx);
     /* only the order changes: a view */
-    if (count == 1 && out_rank == x[0]->rank && x[0]->dtype == eg__einsum_type(x[0]) &&
+    if (count == 1 && out_rank == x[0]->rank && x[0]->dtype == eg__einsum_type(1, x) &&
         einsum_distinct(out, out_rank) && einsum_distinct(label[0], out_rank)) {
         int axes[EG_RANK_MAX];
         bool same = true;

@@ -33,13 +33,14 @@ const eg_spec_labels *eg__labels_of_spec(eg_ctx *, const char *spec, bool broadc
                                          eg_tensor *const *operand, eg_tensor **x);
 /* True if there is a spec and all operands can be used; else records what is wrong. */
 bool eg__einsum_usable(eg_ctx *, const eg_einsum_args *);
-/* True if all operands have one dtype; else records the first that differs. */
+/* True if all operands have one dtype, but for f16 and bf16 beside floats; else records the first
+ * that differs. */
 bool eg__einsum_dtypes(eg_ctx *, int count, eg_tensor *const *x);
 /* The order that options ask for. */
 eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit, int64_t keep_limit);
 /* Returns alpha as one more operand of the dtype that an einsum of x takes; NULL: it is 1. Poison
  * after an error: a fraction of integers. */
-eg_tensor *eg__alpha_of(const eg_tensor *x, const char *name, double given);
+eg_tensor *eg__alpha_of(int count, eg_tensor *const *x, const char *name, double given);
 /* Copies a path, and appends the step that comes to alpha. Returns the number of steps. */
 int eg__path_with_alpha(int count, const int (*path)[2], int steps, int (*out)[2]);
 /* True if out has the dtype and the sizes of the result; else records the difference. */
@@ -69,8 +70,11 @@ eg_tensor *eg__einsum_lookup(eg_ctx *, const eg_plan_key *);
  * an error. */
 bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *, int count,
                      eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out);
-extern const eg_order_args eg__any_order;     /* the best order, without a limit */
-eg_dtype eg__einsum_type(const eg_tensor *x); /* of a result: integers are summed in i64 */
+extern const eg_order_args eg__any_order; /* the best order, without a limit */
+/* The dtype that operands are read as: theirs; f16 and bf16 as the others', or f32. */
+eg_dtype eg__einsum_reads(int count, eg_tensor *const *x);
+/* … of the result: integers are summed in i64 */
+eg_dtype eg__einsum_type(int count, eg_tensor *const *x);
 /* Sets the sizes and strides of a result; false if 64 bits do not count its bytes. */
 bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank,
                        const uint16_t *out, int64_t *dim, int64_t *stride);
@@ -80,6 +84,7 @@ bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int
 /* A contraction of tensors, drafted. */
 typedef struct eg_planning {
     eg_labelled in[EG_EINSUM_MAX];
+    eg_dtype of[EG_EINSUM_MAX];
     eg_contraction task;
     eg_draft draft;
 } eg_planning;

@@ -175,6 +175,12 @@ static const char *const kinds[][2] = {
     [EG_PAIR_PACKED] = { "packed product", "blocks packed into panels" },
     [EG_PAIR_INNER_BATCH] = { "products of batches drawn apart", "blocks turned, batch by batch" },
 };
+/* The bytes of an element of a number of the draft, from 1; 0: there is none. */
+static double explain_width(const eg_contraction *t, int number)
+{
+    const bool half = number > 0 && number <= t->count && eg__is_half(t->of[number - 1]);
+    return number ? eg__width[half ? t->of[number - 1] : t->dtype] : 0;
+}
 /* Describes step s: its labels by role, the matrix product it is, its counts, and its kernel. */
 static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p,
                     const eg_tree *tree, int s, text *t, const names *n)
@@ -216,7 +222,8 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
     e->additions = b              ? (alone_a > 1 ? of_a : 0) + (alone_b > 1 ? of_b : 0)
                    : of_a != of_c ? of_a
                                   : 0;
-    e->bytes = width * (of_a + of_b + of_c);
+    e->bytes =
+        explain_width(d->task, e->a) * of_a + explain_width(d->task, e->b) * of_b + width * of_c;
     const eg_pair_kind kind = eg__pair_kind(p->step[s].pairing);
     e->kernel = kinds[kind][0];
     e->copies = kind == EG_PAIR_DIRECT && eg__pair_copies(p->step[s].pairing)
@@ -261,6 +268,7 @@ typedef struct explanation {
     const eg_bound *b;
     const eg_spec_labels *r;
     eg_labelled in[EG_EINSUM_MAX], out;
+    eg_dtype of[EG_EINSUM_MAX];
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX]; /* of the result */
     eg_contraction task;
     eg_draft draft;
@@ -279,7 +287,7 @@ static double cotangent_bytes(const explanation *x, const eg_tree *t, const eg_t
 {
     double sum = 0;
     for (int k = 0; k < x->task.count; k++) {
-        double bytes = eg__width[x->task.dtype];
+        double bytes = eg__is_half(x->of[k]) ? 0 : eg__width[x->task.dtype];
         for (int r = 0; r < x->in[k].rank; r++) bytes *= (double)x->in[k].dim[r];
         sum += bytes;
     }
@@ -301,12 +309,14 @@ static bool explain_joint(eg_ctx *cx, explanation *x)
     for (int k = 0; k < d->out.n; k++) result *= (double)d->out.size[k];
     for (int s = 0; s < d->steps; s++) x->e->forward += eg__draft_work(d, s);
     x->e->memory = result + (double)d->room;
-    if (n < 2 || !eg__is_float(x->task.dtype)) return true;
+    uint64_t wanted = 0; /* f16 and bf16 have no gradient */
+    for (int k = 0; k < n; k++) wanted |= (uint64_t)!eg__is_half(x->of[k]) << k;
+    if (n < 2 || !eg__is_float(x->task.dtype) || !wanted) return true;
     void *room = eg__alloc(cx, eg__tree_bytes(d));
     int pair[EG_EINSUM_MAX][2];
     if (!room) return false;
     const eg_tree *t = x->tree = eg__tree(room, d);
-    x->e->backward = eg__tree_cotangents(t, d, ~(uint64_t)0 >> (64 - n), pair);
+    x->e->backward = eg__tree_cotangents(t, d, wanted, pair);
     for (int s = 0; s < t->steps - 1; s++)
         if (t->kept >> s & 1) x->e->kept += (double)t->step[s].bytes;
     const bool all = t->steps == 1 || t->kept == ~(uint64_t)0 >> (64 - t->steps + 1);
@@ -353,10 +363,11 @@ static bool explain_planned(eg_ctx *cx, explanation *x, const eg_einsum_args *o)
                     o->count, o->operands, 0, NULL);
     x->r =
         x->b ? eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, operand) : NULL;
-    if (!x->r || !eg__check_all(cx, "einsum", o->count, operand)) return false;
+    if (!x->r || !eg__check_taken(cx, "einsum", EG_TAKES_HALVES, o->count, operand)) return false;
     for (int k = 0; k < o->count; k++) {
         label[k] = x->r->operand[k].label;
         x->in[k] = (eg_labelled){ operand[k]->rank, operand[k]->dim, operand[k]->stride, label[k] };
+        x->of[k] = (eg_dtype)operand[k]->dtype;
     }
     const eg_term_labels *out = &x->r->out;
     if (!eg__einsum_layout(o->count, operand, label, out->items, out->label, x->dim, x->stride)) {
@@ -364,7 +375,11 @@ static bool explain_planned(eg_ctx *cx, explanation *x, const eg_einsum_args *o)
         return false;
     }
     x->out = (eg_labelled){ out->items, x->dim, x->stride, out->label };
-    x->task = (eg_contraction){ eg__einsum_type(operand[0]), o->count, x->in, &x->out,
+    x->task = (eg_contraction){ eg__einsum_type(o->count, operand),
+                                x->of,
+                                o->count,
+                                x->in,
+                                &x->out,
                                 eg__order_of(o->path, o->steps, o->limit, o->keep_limit) };
     if (!eg__draft(cx, &x->task, &x->draft)) return false;
     void *room = eg__alloc(cx, eg__program_bytes(&x->draft));
@@ -412,6 +427,7 @@ static void put_head(text *t, const explanation *x, eg_tensor *const *given)
     explain_put(t, "einsum %s  %s ", x->b->spec, eg_type_name(x->task.dtype));
     for (int k = 0; k < count; k++) {
         explain_put(t, "%s", k ? ", " : "");
+        if (eg__is_half(x->of[k])) explain_put(t, "%s ", eg_type_name(x->of[k]));
         put_dims(t, given[k]->rank, given[k]->dim);
     }
     explain_put(t, " -> ");
@@ -510,9 +526,9 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o)
         e->additions += x.step[s].additions;
         e->bytes += x.step[s].bytes;
     }
-    if (eg__is_float(x.task.dtype)) e->gradients = o->count;
-    for (int k = 0; k < e->gradients; k++)
-        x.gradient[k] = explain_gradient(&t, &n, o->count, x.in, &x.out, k);
+    for (int k = 0; k < o->count && eg__is_float(x.task.dtype); k++)
+        if (!eg__is_half(x.of[k]))
+            x.gradient[e->gradients++] = explain_gradient(&t, &n, o->count, x.in, &x.out, k);
     put_head(&t, &x, o->operands);
     for (int s = 0; s < e->steps; s++) put_step(&t, &x, s);
     put_total(&t, &x);
@@ -532,20 +548,25 @@ const eg_explained *eg_explain_with(const eg_einsum_args *given)
     eg_nograd(cx, old);
     return e;
 }
-const eg_explained *eg_explain_shapes(eg_ctx *cx, const char *spec, bool broadcast, int count,
-                                      const eg_shape *shape)
+const eg_explained *eg_explain_shapes_with(eg_ctx *cx, const eg_explain_args *given)
 {
     eg_tensor *x[EG_EINSUM_MAX];
+    eg_explain_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, given);
     if (!cx) return NULL;
-    if (count < 1 || count > EG_EINSUM_MAX)
+    if (o.count < 1 || o.count > EG_EINSUM_MAX)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; 1 to %d can be explained",
-                          count, EG_EINSUM_MAX),
+                          o.count, EG_EINSUM_MAX),
                NULL;
-    if (!shape) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the shapes are NULL"), NULL;
-    for (int k = 0; k < count; k++) x[k] = eg__shape_only(cx, &shape[k]);
+    if (!o.shapes) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the shapes are NULL"), NULL;
+    for (int k = 0; k < o.count; k++) x[k] = eg__shape_only(cx, &o.shapes[k]);
     return eg_explain_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
-                                              .spec = spec,
-                                              .count = count,
+                                              .spec = o.spec,
+                                              .count = o.count,
                                               .operands = x,
-                                              .broadcast = broadcast });
+                                              .broadcast = o.broadcast,
+                                              .path = o.path,
+                                              .steps = o.steps,
+                                              .limit = o.limit,
+                                              .keep_limit = o.keep_limit });
 }

@@ -81,14 +81,14 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
     for (int k = 0; k < o->count; k++)
         if (!eg_ok(given[k] = eg__shape_only(cx, &o->operands[k]))) return NULL;
     if (!eg__einsum_dtypes(cx, o->count, given)) return NULL;
-    const eg_dtype dtype = (eg_dtype)given[0]->dtype;
+    const eg_dtype dtype = eg__einsum_reads(o->count, given);
     if (!eg__is_float(dtype) && dtype != EG_I64)
         return eg_fail_as(cx, EG_ERROR_DTYPE,
-                          "einsum: a plan is for f32, f64 or i64, and operand 1 is %s",
+                          "einsum: a plan is for floats or i64, and an operand is %s",
                           eg_type_name(dtype)),
                NULL;
     const eg_spec_labels *r = eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, given, x);
-    if (!r || !eg__check_all(cx, "einsum", o->count, x)) return NULL;
+    if (!r || !eg__check_taken(cx, "einsum", EG_TAKES_HALVES, o->count, x)) return NULL;
     eg_tensor *out =
         eg__shape_only(cx, o->out ? o->out : &(eg_shape){ dtype, r->rank, r->dim, NULL });
     if (!eg_ok(out) || !eg__target("einsum", out)) return NULL;
@@ -96,7 +96,7 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
     const eg_tensor *target = r->out.changed ? eg_view_n(out, r->out.items, r->out.dim) : out;
     if (!eg_ok(target)) return NULL;
 
-    eg_tensor *alpha = eg__alpha_of(x[0], "alpha", o->alpha);
+    eg_tensor *alpha = eg__alpha_of(o->count, x, "alpha", o->alpha);
     const double beta = eg_option(o->beta, 0);
     if (alpha && !eg_ok(alpha)) return NULL;
     if (dtype == EG_I64 && beta != (double)(int64_t)beta)
@@ -111,14 +111,19 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
     if (alpha) steps = eg__path_with_alpha(o->count, o->path, steps, path);
     eg_labelled in[EG_EINSUM_MAX] = { { 0 } },
                 to = { target->rank, target->dim, target->stride, r->out.label };
+    eg_dtype of[EG_EINSUM_MAX];
     size_t words = 2 * (size_t)out->rank;
     for (int k = 0; k < o->count; k++) {
         in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, r->operand[k].label };
         words += 2 * (size_t)given[k]->rank;
+        of[k] = (eg_dtype)x[k]->dtype;
     }
-    const eg_contraction task = { dtype, all, in, &to,
-                                  eg__order_of(steps != o->steps ? (const int(*)[2])path : o->path,
-                                               steps, o->limit, 0) };
+    of[all - 1] = alpha ? dtype : of[all - 1];
+    const eg_contraction task = {
+        dtype, of,
+        all,   in,
+        &to,   eg__order_of(steps != o->steps ? (const int(*)[2])path : o->path, steps, o->limit, 0)
+    };
     eg_draft d;
     if (!eg__draft(cx, &task, &d)) return NULL;
     const size_t head =

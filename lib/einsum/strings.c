@@ -131,19 +131,24 @@ bool eg__einsum_usable(eg_ctx *cx, const eg_einsum_args *o)
     else if (o->count > EG_EINSUM_MAX)
         eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; at most %d", o->count, EG_EINSUM_MAX);
     else
-        return eg__check_all(cx, "einsum", o->count, o->operands);
+        return eg__check_taken(cx, "einsum", EG_TAKES_HALVES, o->count, o->operands);
     return false;
 }
 bool eg__einsum_dtypes(eg_ctx *cx, int count, eg_tensor *const *x)
 {
-    for (int k = 1; k < count; k++)
-        if (x[k]->dtype != x[0]->dtype) {
-            eg_fail_as(cx, EG_ERROR_DTYPE,
-                       "einsum: operand 1 is %s but operand %d is %s; eg_cast one of them",
-                       eg_type_name((eg_dtype)x[0]->dtype), k + 1,
-                       eg_type_name((eg_dtype)x[k]->dtype));
-            return false;
-        }
+    int first = 0; /* that says what all are read as */
+    while (first < count - 1 && eg__is_half(x[first]->dtype)) first++;
+    for (int k = 0; k < count; k++) {
+        const bool half = eg__is_half(x[k]->dtype) && eg__is_float(x[first]->dtype);
+        if (x[k]->dtype == x[first]->dtype || half) continue;
+        if (eg__is_half(x[first]->dtype) && eg__is_half(x[k]->dtype)) continue;
+        const int low = k < first ? k : first, high = k < first ? first : k;
+        eg_fail_as(cx, EG_ERROR_DTYPE,
+                   "einsum: operand %d is %s but operand %d is %s; eg_cast one of them", low + 1,
+                   eg_type_name((eg_dtype)x[low]->dtype), high + 1,
+                   eg_type_name((eg_dtype)x[high]->dtype));
+        return false;
+    }
     return true;
 }
 eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit, int64_t keep_limit)
@@ -156,11 +161,11 @@ eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit, int64
 /* -- alpha and beta: alpha is one more operand, without axes, so that the order of pairs decides
  * what it is multiplied with, and its gradients are einsum's ------------------------------------
  */
-eg_tensor *eg__alpha_of(const eg_tensor *x, const char *name, double given)
+eg_tensor *eg__alpha_of(int count, eg_tensor *const *x, const char *name, double given)
 {
-    eg_ctx *cx = eg__here(x->cx);
+    eg_ctx *cx = eg__here(x[0]->cx);
     const double c = eg_option(given, 1);
-    const eg_dtype dtype = eg__einsum_type(x);
+    const eg_dtype dtype = eg__einsum_type(count, x);
     if (!eg__is_inexact(dtype) && c != (double)(int64_t)c)
         return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .%s is %g, and the result %s", name, c,
                           eg_type_name(dtype));
@@ -186,26 +191,77 @@ int eg__path_with_alpha(int count, const int (*path)[2], int steps, int (*out)[2
 static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
 {
     const double beta = eg_option(o->beta, 0);
-    if (beta != 0 && !o->out)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .beta is the factor of .out, which is not given");
+    if (beta != 0 && !o->out && !o->add)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "einsum: .beta is the factor of .out or .add, and neither is given");
+    else if (o->out && o->add)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "einsum: .out and .add are given, and .beta has one factor");
     else if (o->out && eg__recording(cx))
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "einsum: what is written to .out has no history, and no gradient would pass: "
-                   "eg_nograd(cx, true) first, or leave .out away");
+                   "eg_nograd(cx, true) first, or give it as .add, or leave it away");
     else if (o->out && eg__here(o->out->cx) != cx)
         eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out belongs to another context");
-    else if (beta != (double)(int64_t)beta && !eg__is_inexact(eg__einsum_type(o->operands[0])))
+    else if (beta != (double)(int64_t)beta &&
+             !eg__is_inexact(eg__einsum_type(o->count, o->operands)))
         eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .beta is %g, and the result i64", beta);
     else if (o->out)
         return eg__target("einsum", o->out);
     return !cx->failed;
+}
+/* -- add: y + beta c, where c broadcasts to y ------------------------------------------------- */
+/* True if c can be added to a result of that type and shape; else records why not. */
+static bool add_fits(eg_ctx *cx, eg_tensor *c, eg_dtype dtype, int rank, const int64_t *dim)
+{
+    char a[256], b[256];
+    if (!eg__check_all(cx, "einsum: .add", 1, &c)) return false;
+    bool fits = c->rank <= rank;
+    for (int r = 1; fits && r <= c->rank; r++) {
+        const int64_t n = c->dim[c->rank - r];
+        fits = n == 1 || n == dim[rank - r];
+    }
+    if (c->dtype != dtype)
+        eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .add is %s, the result %s",
+                   eg_type_name((eg_dtype)c->dtype), eg_type_name(dtype));
+    else if (!fits)
+        eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: .add is %s and does not broadcast to the result %s",
+                   eg__dims_text(c, a, sizeof a), eg__sizes_text(rank, dim, b, sizeof b));
+    return !eg__failed(cx);
+}
+/* Returns beta c, recorded: an einsum with a factor without axes. */
+static eg_tensor *add_scaled(eg_tensor *c, double beta)
+{
+    uint16_t label[EG_RANK_MAX];
+    eg_tensor *factor = eg__alpha_of(1, &c, "beta", beta);
+    if (!factor) return c;
+    for (int r = 0; r < c->rank; r++) label[r] = (uint16_t)r;
+    return eg__einsum(2, (eg_tensor *[]){ factor, c }, (const uint16_t *[]){ label, label },
+                      c->rank, label);
+}
+/* The call without .add, and then the sum. */
+static eg_tensor *einsum_and_add(eg_ctx *cx, const eg_einsum_args *o)
+{
+    eg_einsum_args plain = *o;
+    plain.add = NULL;
+    plain.beta = 0;
+    eg_tensor *x[EG_EINSUM_MAX];
+    const eg_spec_labels *r =
+        eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
+    if (!r || !add_fits(cx, o->add, eg__einsum_type(o->count, o->operands), r->rank, r->dim))
+        return eg__poison(cx);
+    eg_tensor *y = eg_einsum_with(&plain);
+    if (!eg_ok(y) || o->beta == EG_OFF) return y;
+    eg_tensor *c = add_scaled(o->add, o->beta);
+    return eg_ok(c) ? eg__add(y, eg_expand_n(c, y->rank, y->dim)) : c;
 }
 /* Adds alpha, if it is not 1, to the operands x of a call and their labels. Integers are summed in
  * i64, and so are intermediates. Returns the number of operands; −1 after an error. */
 static int operands_with_alpha(eg_ctx *cx, const eg_einsum_args *o, eg_tensor **x)
 {
     int count = o->count;
-    eg_tensor *alpha = eg__alpha_of(x[0], "alpha", o->alpha);
+    const eg_dtype dtype = eg__einsum_type(count, x);
+    eg_tensor *alpha = eg__alpha_of(count, x, "alpha", o->alpha);
     if (alpha && !eg_ok(alpha)) return -1;
     if (alpha && count == EG_EINSUM_MAX) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands and .alpha; at most %d without", count,
@@ -213,8 +269,8 @@ static int operands_with_alpha(eg_ctx *cx, const eg_einsum_args *o, eg_tensor **
         return -1;
     }
     if (alpha) x[count++] = alpha;
-    for (int k = 0; k < count && count > 2; k++)
-        if (x[k]->dtype != eg__einsum_type(x[k])) x[k] = eg_cast(x[k], EG_I64);
+    for (int k = 0; k < count && count > 2 && dtype == EG_I64; k++)
+        if (x[k]->dtype != EG_I64) x[k] = eg_cast(x[k], EG_I64);
     return count;
 }
 eg_tensor *eg_einsum_with(const eg_einsum_args *given)
@@ -228,13 +284,14 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     if (!cx) return NULL;
     if (!eg__einsum_usable(cx, o)) return eg__poison(cx);
     const bool scaled = o->alpha != 0 && o->alpha != 1,
-               plain = !o->out && !scaled && o->beta == 0 && !o->path && !o->steps && !o->limit &&
-                       !o->keep_limit;
+               plain = !o->out && !o->add && !scaled && o->beta == 0 && !o->path && !o->steps &&
+                       !o->limit && !o->keep_limit;
     const eg_plan_key what = { o->broadcast ? EG_KEY_SPEC_ONES : EG_KEY_SPEC, o->count,
                                plain ? strlen(o->spec) : 0, o->spec, o->operands };
     eg_tensor *again = plain ? eg__einsum_lookup(cx, &what) : NULL;
     if (again) return again;
     if (!eg__einsum_dtypes(cx, o->count, o->operands) || !out_usable(cx, o)) return eg__poison(cx);
+    if (o->add) return einsum_and_add(cx, o);
     eg_tensor *x[EG_EINSUM_MAX];
     const eg_spec_labels *r =
         eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
@@ -243,7 +300,8 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     for (int k = 0; k < o->count; k++)
         label[k] = o->out ? r->operand[k].label : r->operand[k].letter;
     const int count = operands_with_alpha(cx, o, x);
-    if (count < 0 || !eg__check_all(cx, "einsum", count, x)) return eg__poison(cx);
+    if (count < 0 || !eg__check_taken(cx, "einsum", EG_TAKES_HALVES, count, x))
+        return eg__poison(cx);
     bool same = plain && !r->out.changed;
     for (int k = 0; k < o->count; k++) same &= x[k] == o->operands[k];
     int path[EG_EINSUM_MAX][2], steps = o->steps;
@@ -251,7 +309,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const eg_order_args order = eg__order_of(steps != o->steps ? (const int(*)[2])path : o->path,
                                              steps, o->limit, o->keep_limit);
     if (o->out) {
-        if (!eg__out_fits(cx, o->out, eg__einsum_type(x[0]), r) ||
+        if (!eg__out_fits(cx, o->out, eg__einsum_type(count, x), r) ||
             !into(cx, o, &order, r, count, x, label))
             return eg__poison(cx);
         o->out->st->version++;
@@ -343,8 +401,10 @@ eg_tensor *eg_einsum_labels(int count, eg_tensor *const *xs, const int *const *l
     if (count > EG_EINSUM_MAX)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands; at most %d", count,
                           EG_EINSUM_MAX);
-    if (!eg__check_all(cx, "einsum", count, xs) || !eg__einsum_dtypes(cx, count, xs))
+    if (!eg__check_taken(cx, "einsum", EG_TAKES_HALVES, count, xs) ||
+        !eg__einsum_dtypes(cx, count, xs))
         return eg__poison(cx);
+    const eg_dtype dtype = eg__einsum_type(count, xs);
     indices l;
     l.n = 0;
     int at[EG_RANK_MAX];
@@ -362,7 +422,7 @@ eg_tensor *eg_einsum_labels(int count, eg_tensor *const *xs, const int *const *l
         }
         label[k] = room[k];
         x[k] = xs[k];
-        if (count > 2 && x[k]->dtype != eg__einsum_type(x[k])) x[k] = eg_cast(x[k], EG_I64);
+        if (count > 2 && dtype == EG_I64 && x[k]->dtype != dtype) x[k] = eg_cast(x[k], EG_I64);
     }
     const int n = index_out(cx, &l, rank, out_labels, at);
     if (n < 0) return eg__poison(cx);

@@ -391,14 +391,16 @@ eg_tensor *eg_expr_with(const eg_expr_args *args)
                                           .given = given.count,
                                           .readable = given.readable,
                                           .whole = true };
-    eg_expression *e = eg__expression_parse(cx, &source);
+    eg_expression *e = eg__expression_read(cx, &source, &given);
     if (!e || !eg__expression_sizes(cx, &source, e, size) ||
         !eg__given_used(cx, who, &given, e, NULL, "the expression"))
         return eg__poison(cx);
     static const int64_t none[EG_RANK_MAX];
     for (int k = 0; k < n; k++) name[k].size = size[k];
     const eg_box box = eg__given_box(&given, none, size, size);
-    if (!eg__expression_fits(cx, &source, e, &box)) return eg__poison(cx);
+    if (!eg__expression_fits(cx, &source, e, &box) ||
+        !eg__given_lengths(cx, &source, e, eg__expression_positions(e, 0), size))
+        return eg__poison(cx);
     const size_t bytes = sizeof(formula) + eg__expression_bytes(e);
     formula *f = eg__alloc(cx, bytes);
     if (!f) return eg__poison(cx);

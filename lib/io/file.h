@@ -52,7 +52,9 @@ typedef struct eg__output {
     /* what is put goes through here: a member of an archive */
     void (*push)(struct eg__output *, const void *bytes, size_t count);
     void *sink; /* push's */
-    int error;  /* errno of the first failure */
+    /* numbers of an archive from this one on take 64 bits; 0: those that 32 cannot hold */
+    uint64_t wide;
+    int error; /* errno of the first failure */
 } eg__output;
 bool eg__file_create(eg__output *, eg_ctx *, const char *format, const char *path);
 void eg__file_stream(eg__output *, eg_ctx *, const char *format, FILE *);

@@ -13,8 +13,13 @@ enum {
     PADDING_ID = 0xd935, /* an extra field that is there for its length */
     WIDE_FIELD = 4 + 16  /* of a local header: both sizes */
 };
-/* packed data may be a little longer than the data */
-static const uint64_t wide_from = UINT32_MAX - (1 << 24);
+/* The least number that takes 64 bits, as far as a field of 32 holds it or less. */
+static uint64_t wide_number(const eg__output *out) { return out->wide ? out->wide : UINT32_MAX; }
+/* … the least size of a member: packed data may be a little longer than the data. */
+static uint64_t wide_size(const eg__output *out)
+{
+    return out->wide ? out->wide : UINT32_MAX - (1 << 24);
+}
 
 /* -- numbers ---------------------------------------------------------------------------------- */
 typedef struct record {
@@ -25,9 +30,9 @@ static void add(record *r, uint64_t value, int bytes)
 {
     for (; bytes--; value >>= 8) r->bytes[r->n++] = (uint8_t)value;
 }
-static void add_small(record *r, uint64_t value)
+static void add_small(record *r, const eg__output *out, uint64_t value)
 {
-    add(r, value < UINT32_MAX ? value : UINT32_MAX, 4);
+    add(r, value < wide_number(out) ? value : UINT32_MAX, 4);
 }
 
 /* -- what goes into a member ------------------------------------------------------------------ */
@@ -90,7 +95,7 @@ static void put_local(eg__output *out, uint64_t *at, const eg__zip_entry *e, con
 {
     record r = { .n = 0 };
     const size_t length = strlen(name);
-    const bool wide = e->size >= wide_from, described = e->flags & EG_ZIP_DESCRIBED;
+    const bool wide = e->size >= wide_size(out), described = e->flags & EG_ZIP_DESCRIBED;
     const uint64_t size = described ? 0 : e->size;
     size_t fill = 0, extra = wide ? WIDE_FIELD : 0;
     if (!deflated) {
@@ -164,7 +169,7 @@ bool eg__zip_put(eg__output *out, uint64_t *at, eg__zip_entry *e, const char *na
         put(out, user);
     else if ((good = put_deflated(out, &s, put, user))) {
         record r = { .n = 0 };
-        const int wide = size >= wide_from ? 8 : 4;
+        const int wide = size >= wide_size(out) ? 8 : 4;
         e->crc = s.crc, e->packed = s.packed;
         add(&r, EG_ZIP_DESCRIPTOR, 4);
         add(&r, s.crc, 4);
@@ -188,10 +193,10 @@ static void put_entry(eg__output *out, uint64_t *at, const eg__zip_entry *e, con
     add(&wide, 1, 2);
     add(&wide, 0, 2);
     for (int k = 0; k < 3; k++)
-        if (values[k] >= UINT32_MAX) add(&wide, values[k], 8);
+        if (values[k] >= wide_number(out)) add(&wide, values[k], 8);
     wide.bytes[2] = (uint8_t)(wide.n - 4);
     if (wide.n == 4) wide.n = 0;
-    const int version = wide.n || e->size >= wide_from ? VERSION_ZIP64 : VERSION_DEFLATE;
+    const int version = wide.n || e->size >= wide_size(out) ? VERSION_ZIP64 : VERSION_DEFLATE;
     add(&r, EG_ZIP_CENTRAL, 4);
     add(&r, 3 << 8 | (unsigned)version, 2); /* written on Unix, which gives the modes below */
     add(&r, (unsigned)version, 2);
@@ -200,13 +205,13 @@ static void put_entry(eg__output *out, uint64_t *at, const eg__zip_entry *e, con
     add(&r, 0, 2);
     add(&r, DATE, 2);
     add(&r, e->crc, 4);
-    add_small(&r, e->packed);
-    add_small(&r, e->size);
+    add_small(&r, out, e->packed);
+    add_small(&r, out, e->size);
     add(&r, length, 2);
     add(&r, wide.n, 2);
     add(&r, 0, 2 + 2 + 2);
     add(&r, 0600u << 16, 4);
-    add_small(&r, e->local);
+    add_small(&r, out, e->local);
     eg__file_put(out, r.bytes, r.n);
     eg__file_put(out, name, length);
     eg__file_put(out, wide.bytes, wide.n);
@@ -221,7 +226,7 @@ void eg__zip_put_directory(eg__output *out, uint64_t at, size_t count, const eg_
     record r = { .n = 0 };
     for (size_t k = 0; k < count; k++) put_entry(out, &at, &e[k], names[k], deflated);
     const uint64_t bytes = at - begin;
-    if (count >= UINT16_MAX || begin >= UINT32_MAX || bytes >= UINT32_MAX) {
+    if (count >= UINT16_MAX || begin >= wide_number(out) || bytes >= wide_number(out)) {
         add(&r, EG_ZIP_END_64, 4);
         add(&r, EG_ZIP_END_64_SIZE - 12, 8);
         add(&r, 3 << 8 | VERSION_ZIP64, 2);
@@ -240,8 +245,8 @@ void eg__zip_put_directory(eg__output *out, uint64_t at, size_t count, const eg_
     add(&r, 0, 2 + 2);
     add(&r, count < UINT16_MAX ? count : UINT16_MAX, 2);
     add(&r, count < UINT16_MAX ? count : UINT16_MAX, 2);
-    add_small(&r, bytes);
-    add_small(&r, begin);
+    add_small(&r, out, bytes);
+    add_small(&r, out, begin);
     add(&r, 0, 2);
     eg__file_put(out, r.bytes, r.n);
 }

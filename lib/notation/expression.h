@@ -355,6 +355,10 @@ typedef struct eg_given_tensors {
 /* Reads the tensors of .with, up to the first name that is NULL, with the bounds of the integers
  * among them. False after an error: a tensor that cannot be used, floats of different dtypes. */
 bool eg__given_read(eg_ctx *, const char *who, const struct eg_given *with, eg_given_tensors *);
+/* eg__expression_parse of a source that reads these tensors; a text that the context remembers is
+ * copied instead. NULL after an error. */
+eg_expression *eg__expression_read(eg_ctx *, const eg_expression_source *,
+                                   const eg_given_tensors *);
 /* Returns the box low … high of letters of these sizes, with the bounds of the tensors. */
 eg_box eg__given_box(const eg_given_tensors *, const int64_t *low, const int64_t *high,
                      const int64_t *size);
@@ -362,6 +366,15 @@ eg_box eg__given_box(const eg_given_tensors *, const int64_t *low, const int64_t
  * as '"j <= i"' or ".where and .score". An expression may be NULL. */
 bool eg__given_used(eg_ctx *, const char *who, const eg_given_tensors *, const eg_expression *a,
                     const eg_expression *b, const char *what);
+/* Returns the letters that are positions in an expression: `known`, those that it computes with or
+ * compares, and those at an axis that one of these, or anything else, indexes elsewhere. Others are
+ * batches: they alone index their axes, wherever they stand. */
+uint32_t eg__expression_positions(const eg_expression *, uint32_t known);
+/* True if no tensor of .with is longer than a letter that alone indexes an axis of it and is not
+ * among `positions`: tables of positions may be longer than a call, but a batch or a head that is
+ * never read is a mistake. Else records it. An expression may be NULL. */
+bool eg__given_lengths(eg_ctx *, const eg_expression_source *, const eg_expression *,
+                       uint32_t positions, const int64_t *size);
 /* Finds the least and the largest element of a tensor of integers or bools with at most EG_READ_MAX
  * axes; 0 and 0 if it is empty. */
 void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most);

@@ -69,8 +69,7 @@ static bool formula_indices(eg_ctx *cx, const eg_formula_args *o, eg_axis_name *
     return true;
 }
 /* The places make a frame of some kilobytes, which calls that go on do not keep. */
-static __attribute__((noinline)) const eg_formula *formula_read(eg_ctx *cx,
-                                                                const eg_formula_args *o)
+static __attribute__((noinline)) eg_formula *formula_parsed(eg_ctx *cx, const eg_formula_args *o)
 {
     eg_name_place place[EG_PLACES_MAX];
     eg_axis_name name[EG_EXPRESSION_LETTERS];
@@ -109,6 +108,62 @@ static __attribute__((noinline)) const eg_formula *formula_read(eg_ctx *cx,
     eg_formula *f = formula_of(cx, o->who, o->text,
                                root->kind == EG_IS_TRUTH || root->code == EG_X_READ, places, place);
     if (f) f->score = o->score;
+    return f;
+}
+static size_t formula_bytes_of(const eg_formula *f)
+{
+    return (size_t)(f->who + strlen(f->who) + 1 - (const char *)f);
+}
+/* Writes a formula and all that it points to into room of as many bytes. */
+static eg_formula *formula_into(void *room, eg_ctx *cx, const eg_formula *from)
+{
+    const char *const old = (const char *)from;
+    eg_formula *f = memcpy(room, from, formula_bytes_of(from));
+    char *const new = room;
+    const char **index = (void *)(new + ((const char *)from->index - old)),
+               **tensor = (void *)(new + ((const char *)from->tensor - old));
+    f->cx = cx;
+    f->text = new + (from->text - old);
+    f->who = new + (from->who - old);
+    f->place = (const void *)(new + ((const char *)from->place - old));
+    for (int k = 0; k < f->indices; k++) index[k] = new + (from->index[k] - old);
+    for (int k = 0; k < f->tensors; k++) tensor[k] = new + (from->tensor[k] - old);
+    f->index = index;
+    f->tensor = tensor;
+    return f;
+}
+static void formula_key(eg_key_text *t, const char *text)
+{
+    eg__key_put(t, 1, text ? "+" : "-");
+    if (text) eg__key_put(t, strlen(text) + 1, text);
+}
+/* Copies the formula that the context remembers of a text, else parses it: what it means depends on
+ * the names that it may use, and on shapes and dtypes of their tensors. */
+static const eg_formula *formula_read(eg_ctx *cx, const eg_formula_args *o)
+{
+    eg_tensor *x[EG_GIVEN_MAX];
+    eg_key_text text = { .length = 0, .fits = true };
+    int n = 0;
+    const bool flags[] = { o->score, o->whole, o->any_tensor, o->with != NULL };
+    if (eg__failed(cx)) return NULL;
+    eg__key_put(&text, sizeof flags, flags);
+    formula_key(&text, o->who);
+    formula_key(&text, o->text);
+    formula_key(&text, o->indices);
+    for (; o->with && n < EG_GIVEN_MAX && o->with[n].name; n++) {
+        formula_key(&text, o->with[n].name);
+        x[n] = o->with[n].x;
+        text.fits &= eg_ok(x[n]);
+    }
+    const eg_plan_key key = { EG_KEY_FORMULA, n, text.length, text.text, x };
+    const eg_formula *known = o->text && text.fits ? eg__plans_find(cx, &key) : NULL;
+    if (known) {
+        void *room = eg__alloc(cx, formula_bytes_of(known));
+        return room ? formula_into(room, cx, known) : NULL;
+    }
+    const eg_formula *f = formula_parsed(cx, o);
+    void *room = f && text.fits ? eg__plans_add(cx, &key, formula_bytes_of(f)) : NULL;
+    if (room) formula_into(room, cx, f);
     return f;
 }
 /* Reads a text that an edit of f made. */

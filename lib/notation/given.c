@@ -1,6 +1,7 @@
 /* given.c: the tensors of .with, which expressions read by their names. */
 #include "notation/notation.h"
 #include <eingrad/ops.h>
+#include <string.h>
 
 bool eg__given_read(eg_ctx *cx, const char *who, const eg_given *with, eg_given_tensors *g)
 {
@@ -36,6 +37,30 @@ bool eg__given_read(eg_ctx *cx, const char *who, const eg_given *with, eg_given_
     }
     return true;
 }
+eg_expression *eg__expression_read(eg_ctx *cx, const eg_expression_source *s,
+                                   const eg_given_tensors *g)
+{
+    eg_key_text text = { .length = 0, .fits = true };
+    eg__key_put(&text, 1, s->predicate ? "?" : "=");
+    eg__key_put(&text, strlen(s->text) + 1, s->text);
+    for (int r = 0; r < s->letters; r++) {
+        eg__key_put(&text, (size_t)s->letter[r]->length, s->letter[r]->text);
+        eg__key_put(&text, 1, ",");
+    }
+    for (int k = 0; k < g->count; k++)
+        eg__key_put(&text, strlen(g->readable[k].name) + 1, g->readable[k].name);
+    const eg_plan_key key = { EG_KEY_EXPRESSION, g->count, text.length, text.text, g->x };
+    const eg_expression *known = text.fits ? eg__plans_find(cx, &key) : NULL;
+    if (known) {
+        eg_expression *copy = eg__alloc(cx, eg__expression_bytes(known));
+        if (copy) memcpy(copy, known, eg__expression_bytes(known));
+        return copy;
+    }
+    eg_expression *e = eg__expression_parse(cx, s);
+    eg_expression *kept = e && text.fits ? eg__plans_add(cx, &key, eg__expression_bytes(e)) : NULL;
+    if (kept) memcpy(kept, e, eg__expression_bytes(e));
+    return e;
+}
 eg_box eg__given_box(const eg_given_tensors *g, const int64_t *low, const int64_t *high,
                      const int64_t *size)
 {
@@ -53,5 +78,61 @@ bool eg__given_used(eg_ctx *cx, const char *who, const eg_given_tensors *g, cons
             return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: '%s' of .with does not stand in %s", who,
                               g->readable[k].name, what),
                    false;
+    return true;
+}
+
+/* Letters that alone index axis r of tensor t, as bits; *other: what else indexes it. */
+static uint32_t letters_of_axis(const eg_expression *e, int t, int r, bool *other)
+{
+    uint32_t letters = 0;
+    *other = false;
+    for (int k = 0; k < e->nodes; k++) {
+        const eg_node *n = &e->node[k];
+        if (n->code != EG_X_READ || n->tensor != t || r >= n->count) continue;
+        const eg_node *i = &e->node[n->in[r]];
+        if (i->code == EG_X_LETTER)
+            letters |= 1u << i->in[0];
+        else
+            *other = true;
+    }
+    return letters;
+}
+uint32_t eg__expression_positions(const eg_expression *e, uint32_t known)
+{
+    for (int k = 0; k < e->nodes; k++) {
+        const eg_node *n = &e->node[k];
+        if (n->code == EG_X_READ || n->code == EG_X_LETTER || n->code == EG_X_SIZE) continue;
+        for (int q = 0; q < n->count; q++)
+            if (e->node[n->in[q]].code == EG_X_LETTER) known |= 1u << e->node[n->in[q]].in[0];
+    }
+    for (uint32_t before = ~known; before != known;) {
+        before = known;
+        for (int t = 0; t < EG_TENSORS_MAX; t++)
+            for (int r = 0; e->reads >> t & 1 && r < EG_READ_MAX; r++) {
+                bool other;
+                const uint32_t letters = letters_of_axis(e, t, r, &other);
+                if (other || letters & known || letters & (letters - 1)) known |= letters;
+            }
+    }
+    return known;
+}
+bool eg__given_lengths(eg_ctx *cx, const eg_expression_source *s, const eg_expression *e,
+                       uint32_t positions, const int64_t *size)
+{
+    for (int k = 0; e && k <= e->root; k++) {
+        const eg_node *n = &e->node[k];
+        for (int r = 0; n->code == EG_X_READ && n->tensor < s->given && r < n->count; r++) {
+            const eg_node *i = &e->node[n->in[r]];
+            const eg_readable *x = &s->readable[n->tensor];
+            const int letter = i->in[0];
+            if (i->code != EG_X_LETTER || positions >> letter & 1 || x->dim[r] <= size[letter])
+                continue;
+            eg__caret(cx, s->who, s->text, 1, &(eg_caret){ n->at, n->length }, NULL, NULL,
+                      "axis %d of '%.40s' is %lld, but index '%.*s' is %lld", r, x->name,
+                      (long long)x->dim[r], s->letter[letter]->length, s->letter[letter]->text,
+                      (long long)size[letter]);
+            return false;
+        }
+    }
     return true;
 }

@@ -53,7 +53,7 @@ static bool affine_shape(eg_tensor *y)
     const eg_call *c = eg__call_saved(y);
     const int rank = ((const affine *)y->attr)->rank;
     const uint16_t *const label[] = { affine_letters(y, 0), affine_letters(y, 1) };
-    if (c) return eg__shape_known(y, (eg_dtype)y->in[0]->dtype, rank, c->dim, c->stride);
+    if (c) return eg__shape_known(y, eg__einsum_type(2, y->in), rank, c->dim, c->stride);
     return eg__einsum_shape(y, 2, label, rank, out_of(y));
 }
 
@@ -201,7 +201,7 @@ static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
     eg_tensor *const in[] = { g, y->in[i ? 0 : 1] };
     const eg_plan_key w = { EG_KEY_COTANGENT + i + (i < 2 ? 0 : y->in[2]->rank), n,
                             y->attr_size - sizeof *a, a->label, in };
-    if (!eg__check_all(y->cx, "affine", n, in)) return eg__poison(y->cx);
+    if (!eg__check_taken(y->cx, "affine", EG_TAKES_HALVES, n, in)) return eg__poison(y->cx);
     eg_tensor *again = eg__einsum_lookup(y->cx, &w);
     if (again) return again;
     return eg__einsum_keyed(&w, &eg__any_order, n, in,
@@ -319,6 +319,7 @@ static const eg_op affine_op = {
     .forward_c128 = affine_forward,
     .cost = affine_cost,
     .settle = affine_settle,
+    .takes = EG_TAKES_HALVES,
 };
 static const eg_op affine_activation_op = {
     .name = "affine_activation",
@@ -334,17 +335,18 @@ static const eg_op affine_activation_op = {
     .forward_c128 = affine_forward,
     .cost = affine_cost,
     .settle = affine_settle,
+    .takes = EG_TAKES_HALVES,
 };
 const eg_op *const eg__affine_rows[] = { &affine_op, &affine_activation_op, NULL };
 
 /* -- the call --------------------------------------------------------------------------------- */
 /* True if the row can do it: floats, no groups, no letter that one operand alone has, none that the
  * output repeats. */
-static bool affine_plain(const eg_spec_labels *r, const eg_tensor *x)
+static bool affine_plain(const eg_spec_labels *r, eg_dtype dtype)
 {
     const eg_term_labels *const part[] = { &r->operand[0], &r->operand[1], &r->out };
     uint8_t in[EG_LABEL_MAX] = { 0 };
-    bool plain = eg__is_inexact(x->dtype);
+    bool plain = eg__is_inexact(dtype);
     for (int k = 0; k < 3; k++) plain &= !part[k]->changed;
     for (int k = 0; k < 3; k++)
         for (int i = 0; i < part[k]->items; i++) {
@@ -415,7 +417,13 @@ eg_tensor *eg__affine(const eg_affine_call *o)
     if (o->b) called[count] = name[2], given[count++] = o->b;
     if (o->add) called[count] = name[3], given[count++] = o->add;
     eg_ctx *cx = eg__context_of("affine", count, given);
-    if (!cx || !eg__check_all(cx, "affine", count, given)) return eg__poison(cx);
+    if (!cx || !eg__check_taken(cx, "affine", EG_TAKES_HALVES, count, given)) return eg__poison(cx);
+    const eg_dtype dtype = eg__einsum_reads(2, given); /* f16 and bf16 are read as it */
+    if (o->b && eg__is_half(o->b->dtype) && eg__is_float(dtype)) {
+        eg_affine_call wide = *o;
+        wide.b = eg_cast(o->b, dtype);
+        return eg__affine(&wide);
+    }
     if (!o->spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "affine: the spec is NULL");
     eg_key_text more;
     more.length = 0;
@@ -431,13 +439,17 @@ eg_tensor *eg__affine(const eg_affine_call *o)
                       *const key = more.fits ? &what : NULL;
     const eg_call *c = key ? eg__plans_find(cx, key) : NULL;
     if (c) return affine_made(cx, c, count, given);
-    for (int k = 1; k < count; k++)
-        if (given[k]->dtype != o->x->dtype)
+    const int first = o->x->dtype != dtype && o->W->dtype == dtype;
+    for (int k = 0; k < count; k++) {
+        const bool half = k < 2 && eg__is_half(given[k]->dtype) && eg__is_float(dtype);
+        if (given[k]->dtype != dtype && !half)
             return eg_fail_as(cx, EG_ERROR_DTYPE,
-                              "affine: x is %s but %s is %s; eg_cast one of them",
-                              eg_type_name(o->x->dtype), called[k], eg_type_name(given[k]->dtype));
+                              "affine: %s is %s but %s is %s; eg_cast one of them", called[first],
+                              eg_type_name(given[first]->dtype), called[k],
+                              eg_type_name(given[k]->dtype));
+    }
     memcpy(in, given, sizeof in);
     const eg_spec_labels *r = eg__labels_of_spec(cx, o->spec, false, 2, given, in);
     if (!r) return eg__poison(cx);
-    return affine_plain(r, o->x) ? affine_planned(cx, o, key, r, in) : affine_composed(o);
+    return affine_plain(r, dtype) ? affine_planned(cx, o, key, r, in) : affine_composed(o);
 }

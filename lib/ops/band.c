@@ -68,7 +68,8 @@ static const eg_op tril_op = { "tril",
                                EG_USES_NOTHING,
                                tril_samples,
                                .jvp = eg_jvp_symmetric,
-                               .forward_c128 = tril_forward };
+                               .forward_c128 = tril_forward,
+                               .takes = EG_TAKES_ALL };
 eg_tensor *eg_tril(eg_tensor *x, int64_t k) { return eg_apply(&tril_op, &k, sizeof k, 1, &x); }
 
 /* -- triu: y_ij = x_ij where j − i ≥ k, else 0,  dx = triu g ---------------------------------- */
@@ -97,7 +98,8 @@ static const eg_op triu_op = { "triu",
                                EG_USES_NOTHING,
                                triu_samples,
                                .jvp = eg_jvp_symmetric,
-                               .forward_c128 = triu_forward };
+                               .forward_c128 = triu_forward,
+                               .takes = EG_TAKES_ALL };
 eg_tensor *eg_triu(eg_tensor *x, int64_t k) { return eg_apply(&triu_op, &k, sizeof k, 1, &x); }
 
 const eg_op *const eg__band_rows[] = { &tril_op, &triu_op, NULL };

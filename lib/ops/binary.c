@@ -35,7 +35,7 @@ eg_tensor *eg__broadcast(const eg_op *op, int count, eg_tensor *const *given)
 {
     eg_ctx *cx = eg__context_of(op->name, count, given);
     if (!cx) return NULL;
-    if (!eg__check_all(cx, op->name, count, given)) return eg__poison(cx);
+    if (!eg__check_taken(cx, op->name, op->takes, count, given)) return eg__poison(cx);
     bool equal = true;
     for (int k = 1; k < count; k++) equal &= eg__same_shape(given[0], given[k]);
     if (equal) return eg__apply(cx, op, NULL, 0, NULL, count, given);
@@ -208,7 +208,8 @@ static const eg_op where_op = { "where",
                                 EG_USES_OTHERS,
                                 where_samples,
                                 .jvp = eg_jvp_symmetric,
-                                .forward_c128 = where_forward };
+                                .forward_c128 = where_forward,
+                                .takes = EG_TAKES_ALL };
 eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b)
 {
     return eg__broadcast(&where_op, 3, (eg_tensor *[]){ condition, a, b });

@@ -172,7 +172,8 @@ static const eg_op at_op = { "at",
                              EG_USES_OTHERS,
                              at_samples,
                              .jvp = eg_jvp_linear,
-                             .forward_c128 = at_forward };
+                             .forward_c128 = at_forward,
+                             .takes = EG_TAKES_ALL };
 
 /* Sets *p from the bound spec; letter[0 … n) are the axes of u, as numbers of b's axes. False after
  * an error: other than one bracket in x, brackets in the index, letters that repeat. */

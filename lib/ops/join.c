@@ -85,7 +85,8 @@ static const eg_op concat_op = { "concat",
                                  EG_USES_NOTHING,
                                  concat_samples,
                                  .jvp = eg_jvp_linear,
-                                 .forward_c128 = concat_forward };
+                                 .forward_c128 = concat_forward,
+                                 .takes = EG_TAKES_ALL };
 eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x)
 {
     return eg_apply(&concat_op, &axis, sizeof axis, count, x);
@@ -119,7 +120,7 @@ static eg_tensor *joined(const char *who, const char *with, const char *spec, in
 {
     eg_focus f, first = { .who = who };
     eg_ctx *cx = eg__context_of(who, count, x);
-    if (!cx || !eg__check_all(cx, who, count, x)) return eg__poison(cx);
+    if (!cx || !eg__check_taken(cx, who, EG_TAKES_ALL, count, x)) return eg__poison(cx);
     eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
     for (int k = 0; each && k < count; k++) {
         char called[48];
@@ -149,7 +150,7 @@ eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
         if (eg__here(x[k]->cx) != cx)
             return eg_fail_as(cx, EG_ERROR_MISUSE, "stack: operand %d belongs to another context",
                               k + 1);
-        if (!eg__check("stack", x[k])) return eg__poison(cx);
+        if (!eg__check_held("stack", x[k])) return eg__poison(cx);
         if (!eg__same_shape(x[k], x[0]))
             return eg_fail_as(cx, EG_ERROR_SHAPE, "stack: operand %d is %s, operand 1 is %s", k + 1,
                               eg__dims_text(x[k], a, sizeof a), eg__dims_text(x[0], b, sizeof b));
@@ -209,7 +210,7 @@ eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x)
 {
     int place = 0;
     eg_ctx *cx = eg__context_of("stack", count, x);
-    if (!cx || !eg__check_all(cx, "stack", count, x)) return eg__poison(cx);
+    if (!cx || !eg__check_taken(cx, "stack", EG_TAKES_ALL, count, x)) return eg__poison(cx);
     if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "stack: no string was given");
     const eg_plan_key key = { EG_KEY_STACK, count, strlen(spec), spec, x };
     const int *known = eg__plans_find(cx, &key);
@@ -280,7 +281,8 @@ static const eg_op pad_op = { "pad",
                               EG_USES_NOTHING,
                               pad_samples,
                               .jvp = pad_jvp,
-                              .forward_c128 = pad_forward };
+                              .forward_c128 = pad_forward,
+                              .takes = EG_TAKES_ALL };
 static eg_tensor *pad_along(const eg_named_axis *a, int64_t before, int64_t after, double value)
 {
     const pad p = { a->axis, before, after, value };

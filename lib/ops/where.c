@@ -3,32 +3,6 @@
 #include "ops/ops.h"
 #include <string.h>
 
-/* Parses the predicate, or finds it among those that the context remembers. NULL after an error. */
-static eg_expression *where_parsed(const eg_where_call *w, const eg_expression_source *source)
-{
-    eg_key_text text = { .length = 0, .fits = true };
-    eg__key_put(&text, strlen(w->text) + 1, w->text);
-    for (int r = 0; r < w->rank; r++) {
-        eg__key_put(&text, (size_t)w->name[r]->length, w->name[r]->text);
-        eg__key_put(&text, 1, ",");
-    }
-    for (int k = 0; k < w->given.count; k++) {
-        const char *name = w->given.readable[k].name;
-        eg__key_put(&text, strlen(name) + 1, name);
-    }
-    const eg_plan_key key = { EG_KEY_WHERE, w->given.count, text.length, text.text, w->given.x };
-    const eg_expression *known = text.fits ? eg__plans_find(w->cx, &key) : NULL;
-    if (known) {
-        eg_expression *copy = eg__alloc(w->cx, eg__expression_bytes(known));
-        if (copy) memcpy(copy, known, eg__expression_bytes(known));
-        return copy;
-    }
-    eg_expression *e = eg__expression_parse(w->cx, source);
-    eg_expression *kept =
-        e && text.fits ? eg__plans_add(w->cx, &key, eg__expression_bytes(e)) : NULL;
-    if (kept) memcpy(kept, e, eg__expression_bytes(e));
-    return e;
-}
 /* Sets w->moved to the axis that the offset moves: the one that .offset_letter names, or the only
  * one of the predicate that is not attended over; −1 if there is none. False after an error. */
 static bool find_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
@@ -80,6 +54,16 @@ bool eg__where_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
 {
     return find_moved(w, positions, sizes) && offset_fits(w);
 }
+/* The letters along which tables may be longer than the call: keys, what the predicate computes
+ * with, and the query, which stands before the keys or is what the offset moves. */
+static uint32_t where_positions(const eg_where_call *w)
+{
+    uint32_t known = w->keys;
+    for (int r = 0; r + 1 < w->rank; r++)
+        if (w->keys >> (r + 1) & 1) known |= 1u << r;
+    if (w->moved >= 0 && (w->offset || w->offset_letter)) known |= 1u << w->moved;
+    return eg__expression_positions(w->e, known);
+}
 bool eg__where_bind(eg_where_call *w)
 {
     int64_t low[EG_RANK_MAX], high[EG_RANK_MAX], size[EG_RANK_MAX];
@@ -92,7 +76,7 @@ bool eg__where_bind(eg_where_call *w)
                                           .given = w->given.count,
                                           .readable = w->given.readable,
                                           .predicate = true };
-    eg_expression *e = w->text ? where_parsed(w, &source) : NULL;
+    eg_expression *e = w->text ? eg__expression_read(w->cx, &source, &w->given) : NULL;
     w->e = e;
     if (w->text && !e) return false;
     if (!e && w->given.count)
@@ -109,7 +93,8 @@ bool eg__where_bind(eg_where_call *w)
         size[r] = high[r] = low[r] + w->size[r];
     }
     const eg_box box = eg__given_box(&w->given, low, high, size);
-    return !e || eg__expression_fits(w->cx, &source, e, &box);
+    return !e || (eg__expression_fits(w->cx, &source, e, &box) &&
+                  eg__given_lengths(w->cx, &source, e, where_positions(w), w->size));
 }
 eg_tensor *eg__where_bools(const eg_where_call *w, bool whole)
 {

@@ -54,41 +54,45 @@ static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
         return true;
     return false;
 }
+static bool taken_by(eg_takes takes, int dtype)
+{
+    return !eg__is_held(dtype) || takes == EG_TAKES_ALL ||
+           (takes == EG_TAKES_HALVES && eg__is_half(dtype));
+}
 static bool fine(const eg_ctx *cx, const eg_tensor *x)
 {
     return x && x->live == EG_LIVE && apply_belongs(cx, x) && !x->poison && !x->captured &&
            !eg__is_held(x->dtype);
 }
-/* computes: with the operand's numbers, so that its dtype has to be one for that */
-static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x, bool computes)
+static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x, eg_takes takes)
 {
     if (!apply_usable(cx, who, k, x)) return false;
-    if (computes && eg__is_held(x->dtype)) return refuse_held(cx, who, k, x->dtype);
+    if (!taken_by(takes, x->dtype)) return refuse_held(cx, who, k, x->dtype);
     if (cx->hooks.operand && x->cx == cx) cx->hooks.operand(cx, x);
     return !cx->failed;
 }
 bool eg__check_held(const char *who, eg_tensor *x)
 {
     eg_ctx *cx = eg__context_of(who, 1, &x);
-    return cx && read_by(cx, who, 0, x, false);
+    return cx && read_by(cx, who, 0, x, EG_TAKES_ALL);
 }
 bool eg__check(const char *who, eg_tensor *x)
 {
     eg_ctx *cx = eg__context_of(who, 1, &x);
-    return cx && read_by(cx, who, 0, x, true);
+    return cx && read_by(cx, who, 0, x, EG_TAKES_NUMBERS);
 }
-static bool check_each(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs, bool computes)
+bool eg__check_taken(eg_ctx *cx, const char *who, eg_takes takes, int count, eg_tensor *const *xs)
 {
     int k = cx->failed || cx->hooks.operand ? count : 0;
     while (k < count && fine(cx, xs[k])) k++; /* the usual case, without a call */
     if (k == count && !cx->failed && !cx->hooks.operand) return true;
     for (k = 0; k < count; k++)
-        if (!read_by(cx, who, k, xs[k], computes)) return false;
+        if (!read_by(cx, who, k, xs[k], takes)) return false;
     return true;
 }
 bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
 {
-    return check_each(cx, who, count, xs, true);
+    return eg__check_taken(cx, who, EG_TAKES_NUMBERS, count, xs);
 }
 
 /* A row's shape() says what the result is, and forward() what is in it, unless it is a view; of
@@ -120,7 +124,7 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
     eg_ctx *cx = eg__context_of(op ? op->name : "apply", count, xs);
     if (!cx) return NULL;
     if (!op) return eg_fail_as(cx, EG_ERROR_MISUSE, "apply: the row is NULL");
-    if (!check_each(cx, op->name, count, xs, false)) return &cx->poison;
+    if (!eg__check_taken(cx, op->name, EG_TAKES_ALL, count, xs)) return &cx->poison;
     if (op->arity >= 0 && op->arity != count)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: takes %d operands, was given %d", op->name,
                           op->arity, count);
@@ -133,7 +137,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
                      int count, eg_tensor *const *xs)
 {
     for (int k = 0; k < count; k++)
-        if (eg__is_held(xs[k]->dtype) && !eg__only_moves(op))
+        if (!taken_by(op->takes, xs[k]->dtype) && !eg__only_moves(op))
             return refuse_held(cx, op->name, k, xs[k]->dtype), &cx->poison;
     eg__arena *a = eg__top(cx);
     if (cx->parent && !(xs = eg__own_all(cx, count, xs))) return &cx->poison;

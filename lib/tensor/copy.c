@@ -23,25 +23,6 @@ static inline uint8_t clamp_byte(double v) { return !(v > 0) ? 0 : v >= 255 ? 25
 static inline int8_t wrap8(int64_t v) { return (int8_t)v; }
 static inline uint8_t wrap_byte(int64_t v) { return (uint8_t)v; }
 
-/* f16 and bf16 as sign, exponent and fraction of `digits` bits. From float they are exact. */
-static inline float from_half(eg_f16bits h)
-{
-    const uint32_t sign = (uint32_t)(h.bits >> 15) << 31, exponent = h.bits >> 10 & 31,
-                   fraction = h.bits & 1023;
-    const uint32_t bits =
-        sign | (exponent == 31 ? 255u << 23 : (exponent + 112) << 23) | fraction << 13;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    const float small = (float)fraction * 0x1p-24f; /* 0 and subnormal numbers */
-    return exponent ? value : sign ? -small : small;
-}
-static inline float from_bfloat(eg_bf16bits h)
-{
-    const uint32_t bits = (uint32_t)h.bits << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
 /* The bits of the number of 1 + `digits` significant bits and exponents from `least` on that is
  * nearest to v, of two the even one: v is rounded once. NaN stays NaN, and keeps its sign. */
 static inline uint16_t to_narrow(double v, int digits, int least, int bias)
@@ -69,8 +50,8 @@ static inline eg_bf16bits to_bfloat(double v)
 {
     return (eg_bf16bits){ to_narrow(v, 7, -126, 127) };
 }
-double eg__nearest_f16(double v) { return (double)from_half(to_half(v)); }
-double eg__nearest_bf16(double v) { return (double)from_bfloat(to_bfloat(v)); }
+double eg__nearest_f16(double v) { return (double)eg__from_half(to_half(v)); }
+double eg__nearest_bf16(double v) { return (double)eg__from_bfloat(to_bfloat(v)); }
 /* A whole number as a double that rounds to fewer bits as the number does: bits beyond the 53 of a
  * double become one that says whether there were any. */
 static inline double sticky(int64_t v)
@@ -92,8 +73,8 @@ static inline double as_it_is(double v) { return v; }
 #define REAL_I64(v)  (v)
 #define REAL_BOOL(v) (v)
 #define REAL_C128(v) creal(v)
-#define REAL_F16(v)  from_half(v)
-#define REAL_BF16(v) from_bfloat(v)
+#define REAL_F16(v)  eg__from_half(v)
+#define REAL_BF16(v) eg__from_bfloat(v)
 #define REAL_I8(v)   (v)
 #define REAL_U8(v)   (v)
 #define AS_F32(v)    ((float)(v))

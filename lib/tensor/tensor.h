@@ -3,6 +3,7 @@
 #define EG_TENSOR_H
 #include "core/core.h"
 #include "tensor/axes.h"
+#include "tensor/halves.h"
 #include "tensor/lanes.h"
 
 /* -- apply.c ---------------------------------------------------------------------------------- */
@@ -16,6 +17,7 @@ bool eg__check_read(const char *who, eg_tensor *x);
 /* … and computed with: its dtype is none that only holds numbers. */
 bool eg__check(const char *who, eg_tensor *x);
 bool eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
+bool eg__check_taken(eg_ctx *, const char *who, eg_takes, int count, eg_tensor *const *xs);
 /* eg_apply of operands that eg__check_all has seen. `saved` is y->saved while the row's shape() and
  * forward() run and afterwards; NULL: nothing is saved yet. */
 eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size, void *saved,
@@ -101,14 +103,7 @@ bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes);
  * buffer. */
 const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t room);
 const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room); /* of x's sizes */
-/* The numbers of f16 and bf16 by their bits, and the bits of the nearest number, of two the even
- * one. (copy.c) */
-typedef struct eg_f16bits {
-    uint16_t bits;
-} eg_f16bits;
-typedef struct eg_bf16bits {
-    uint16_t bits;
-} eg_bf16bits;
+/* The number of the type nearest to v, of two the even one. (copy.c) */
 double eg__nearest_f16(double);
 double eg__nearest_bf16(double);
 /* Copies n elements of `width` bytes; steps in bytes. */

@@ -1,0 +1,54 @@
+/* widen.c: f16 and bf16 operands. A contraction reads them as f32, or as f64 beside such operands,
+ * and never makes a copy of one: products of matrices widen them while micro-panels are packed, the
+ * other kernels load rows of some thousand numbers at most. Widening is exact, so a product has
+ * the bits that it would have of operands that were cast before. */
+#include "contraction/gemm.h"
+
+#define FROM    eg_f16bits
+#define TO      float
+#define VALUE   eg__from_half
+#define NAME(x) x##_f16_f32
+#include "contraction/widen_of.h"
+#define FROM    eg_f16bits
+#define TO      double
+#define VALUE   eg__from_half
+#define NAME(x) x##_f16_f64
+#include "contraction/widen_of.h"
+#define FROM    eg_bf16bits
+#define TO      float
+#define VALUE   eg__from_bfloat
+#define NAME(x) x##_bf16_f32
+#include "contraction/widen_of.h"
+#define FROM    eg_bf16bits
+#define TO      double
+#define VALUE   eg__from_bfloat
+#define NAME(x) x##_bf16_f64
+#include "contraction/widen_of.h"
+
+const void *eg__widen_row(eg_dtype to, eg_dtype from, int64_t n, const void *x, int64_t step,
+                          void *y)
+{
+    if (from == EG_F16 && to == EG_F64)
+        widen_f16_f64(1, n, x, 0, step, y, 0);
+    else if (from == EG_F16)
+        widen_f16_f32(1, n, x, 0, step, y, 0);
+    else if (to == EG_F64)
+        widen_bf16_f64(1, n, x, 0, step, y, 0);
+    else
+        widen_bf16_f32(1, n, x, 0, step, y, 0);
+    return y;
+}
+void eg__pack_from(eg_dtype to, eg_dtype from, int w, int64_t rows, const int64_t *off, int64_t rs,
+                   int runs, const eg_run *run, const void *src, void *dst, int64_t k)
+{
+    if (from == to)
+        eg__pack(eg__width[to], w, rows, off, rs, runs, run, src, dst, k);
+    else if (from == EG_F16 && to == EG_F64)
+        widen_panel_f16_f64(w, rows, off, rs, runs, run, src, dst, k);
+    else if (from == EG_F16)
+        widen_panel_f16_f32(w, rows, off, rs, runs, run, src, dst, k);
+    else if (to == EG_F64)
+        widen_panel_bf16_f64(w, rows, off, rs, runs, run, src, dst, k);
+    else
+        widen_panel_bf16_f32(w, rows, off, rs, runs, run, src, dst, k);
+}

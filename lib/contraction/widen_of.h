@@ -1,0 +1,53 @@
+/* widen_of.h: widen.c's loops from one type of half to one of floats: FROM, TO, VALUE(x), and
+ * NAME(x). */
+
+/* y[r·ys + i] = x[r·xs + i·step] for r < rows and i < n */
+EG_CLONES static void NAME(widen)(int64_t rows, int64_t n, const FROM *x, int64_t xs, int64_t step,
+                                  TO *restrict y, int64_t ys)
+{
+    for (int64_t r = 0; r < rows; r++, x += xs, y += ys)
+        if (step == 1)
+            for (int64_t i = 0; i < n; i++) y[i] = VALUE(x[i]);
+        else
+            for (int64_t i = 0; i < n; i++) y[i] = VALUE(x[i * step]);
+}
+/* y[p·w + i] = x[off[i] + p·step] for p < n and i < rows */
+EG_CLONES static void NAME(widen_each)(int w, int64_t rows, const int64_t *off, int64_t n,
+                                       const FROM *x, int64_t step, TO *restrict y)
+{
+    for (int64_t p = 0; p < n; p++, x += step, y += w)
+        for (int64_t i = 0; i < rows; i++) y[i] = VALUE(x[off[i]]);
+}
+/* The same where step is 1: rows are widened, some at a time, and transposed. */
+static void NAME(widen_turned)(int w, int64_t rows, const int64_t *off, int64_t n, const FROM *x,
+                               TO *y)
+{
+    enum { ROWS = 16, COLUMNS = 64 };
+    _Alignas(64) TO near[ROWS * COLUMNS];
+    for (int64_t p = 0; p < n; p += COLUMNS)
+        for (int64_t i = 0; i < rows; i += ROWS) {
+            const int64_t nx = eg__min64(rows - i, ROWS), ny = eg__min64(n - p, COLUMNS);
+            for (int64_t r = 0; r < nx; r++)
+                NAME(widen)(1, ny, x + off[i + r] + p, 0, 1, near + r * COLUMNS, 0);
+            eg__transpose(sizeof(TO), nx, ny, near, COLUMNS, y + p * w + i, w, false);
+        }
+}
+/* eg__pack, widened */
+static void NAME(widen_panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int runs,
+                              const eg_run *run, const FROM *src, TO *dst, int64_t k)
+{
+    if (rows < w) memset(dst, 0, (size_t)(k * w) * sizeof *dst);
+    for (; runs > 0; runs--, dst += run++->n * w) {
+        const FROM *x = src + run->at;
+        if (rs == 1)
+            NAME(widen)(run->n, rows, x + off[0], run->stride, 1, dst, w);
+        else if (run->stride == 1 && run->n > 1)
+            NAME(widen_turned)(w, rows, off, run->n, x, dst);
+        else
+            NAME(widen_each)(w, rows, off, run->n, x, run->stride, dst);
+    }
+}
+#undef FROM
+#undef TO
+#undef VALUE
+#undef NAME

@@ -1,0 +1,291 @@
+/* test_halves.c: einsum, affine and plans on f16 and bf16 operands: the sums of f32, or of f64
+ * beside such operands, without a copy of an operand. */
+#include <config.h> /* EG_DEBUG_ALLOC */
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include <string.h>
+#include "fixtures.h"
+#include "tests.h"
+
+static eg_ctx *cx;
+static void halves_setup(void) { cx = eg_open(.seed = 11); }
+static void halves_teardown(void) { eg_close(cx); }
+static const eg_dtype half[] = { EG_F16, EG_BF16 };
+
+GROUP("halves", .setup = halves_setup, .teardown = halves_teardown)
+
+/* The same numbers in other places: stored transposed, reversed, every second one, one repeated. */
+enum { LAYOUTS = 6 };
+static eg_tensor *laid_out(eg_tensor *x, int how)
+{
+    const int rank = eg_rank(x);
+    int order[EG_RANK_MAX];
+    int64_t dim[EG_RANK_MAX];
+    if (!rank) return x;
+    for (int r = 0; r < rank; r++) {
+        order[r] = rank - 1 - r;
+        dim[r] = eg_dim(x, r);
+    }
+    if (how == 1) return eg_permute_n(eg_copy(eg_permute_n(x, rank, order)), rank, order);
+    if (how == 2) return eg_flip_axis(eg_copy(eg_flip_axis(x, rank - 1)), rank - 1);
+    if (how == 3 || how == 4) {
+        const int axis = how == 3 ? rank - 1 : 0;
+        dim[axis] = 2 * dim[axis] + 1;
+        eg_tensor *room = eg_full_n(cx, eg_type(x), NAN, rank, dim),
+                  *odd = eg_slice_axis(room, axis, 1, dim[axis], 2);
+        ck_assert_int_eq(eg_assign(odd, x), 0);
+        return odd;
+    }
+    return how == 5 ? eg_expand_n(eg_slice_axis(x, 0, 0, 1, 1), rank, dim) : x;
+}
+static eg_tensor *drawn(eg_dtype type, const char *shape)
+{
+    int64_t dim[8];
+    int rank = 0;
+    for (char *end; *shape; shape = *end ? end + 1 : end) dim[rank++] = strtoll(shape, &end, 10);
+    return eg_cast(eg_normal_n(cx, EG_F32, 0, 1, rank, dim), type);
+}
+/* Products have the bits of operands that were cast before; sums of another order the numbers. */
+static const struct {
+    const char *spec, *shape[4];
+    bool exact;
+} calls[] = {
+    { "ij,jk->ik", { "7 9", "9 5" }, true },
+    { "ij,jk->ik", { "150 300", "300 40" }, true },
+    { "ij,kj->ki", { "70 300", "33 300" }, true },
+    { "bhij,bjhd->ibhd", { "2 3 17 19", "2 19 3 24" }, true },
+    { "ijbh,jbhd->ibhd", { "12 13 4 5", "13 4 5 6" }, true },
+    { "abij,cjid->abcd", { "3 4 5 6", "2 6 5 8" }, true },
+    { "iij,jk->ik", { "6 6 7", "7 8" }, true },
+    { "i,i->i", { "999", "999" }, true },
+    { "i,j->ji", { "40", "70" }, true },
+    { "ij->ji", { "31 64" }, true },
+    { "ij->i", { "9 5000" }, false },
+    { "ij->j", { "5000 9" }, false },
+    { "i,i->", { "9000", "9000" }, false },
+    { "ij,j->i", { "50 300", "300" }, false },
+    { "ij,i->j", { "300 50", "300" }, false },
+    { "ijk,jl->il", { "5 6 7", "6 8" }, false },
+    { "ii->", { "30 30" }, false },
+    { "ij,ij->", { "30 70", "30 70" }, false },
+    { "ab,bc,cd->ad", { "9 8", "8 7", "7 6" }, false },
+    { "ia,ib,ic,i->abc", { "9 3", "9 4", "9 5", "9" }, false },
+    { ",ij->ij", { "", "3 4" }, true },
+};
+enum { CALLS = sizeof calls / sizeof *calls };
+static void compare(const char *spec, eg_tensor *y, eg_tensor *want, double most)
+{
+    eg_assert_ok(cx);
+    ck_assert_int_eq(eg_type(y), eg_type(want));
+    const double far = eg_size(y) ? largest_difference(y, want) : 0;
+    ck_assert_msg(far <= most, "%s: %g", spec, far);
+}
+LOOP_TEST(halves_as_if_they_were_cast, CALLS)
+{
+    for (int type = 0; type < 2; type++)
+        for (int how = 0; how < LAYOUTS * LAYOUTS; how++)
+            for (int mix = 0; mix < 4; mix++) {
+                const eg_mark m = eg_push(cx);
+                eg_tensor *x[4], *wide[4];
+                int n = 0;
+                for (; n < 4 && calls[_i].shape[n]; n++) {
+                    /* all halves; both kinds; the first alone; the others alone */
+                    const eg_dtype of = mix == 0   ? half[type]
+                                        : mix == 1 ? half[(type + n) % 2]
+                                        : mix == 2 ? (n ? EG_F32 : half[type])
+                                                   : (n ? half[type] : EG_F32);
+                    x[n] = drawn(of, calls[_i].shape[n]);
+                    if (strcmp(calls[_i].spec, "iij,jk->ik") || how % LAYOUTS != 5)
+                        x[n] = laid_out(x[n], n % 2 ? how / LAYOUTS : how % LAYOUTS);
+                    wide[n] = eg_cast(x[n], EG_F32);
+                }
+                /* an axis that is repeated makes another contraction of it */
+                const bool exact = calls[_i].exact && how % LAYOUTS != 5 && how / LAYOUTS != 5;
+                eg_tensor *want = eg_einsum_n(calls[_i].spec, n, wide);
+                for (int k = 0; k < n; k++) wide[k] = eg_abs(wide[k]);
+                const double all = eg_item(eg_max(NULL, eg_einsum_n(calls[_i].spec, n, wide)));
+                compare(calls[_i].spec, eg_einsum_n(calls[_i].spec, n, x), want,
+                        exact ? 0 : 1e-5 * all);
+                eg_pop(cx, m);
+            }
+}
+/* Every number of both types, infinite and not a number too, in a map, a sum, and a packed
+ * product. */
+LOOP_TEST(every_half_is_read_as_it_is, 2)
+{
+    enum { ALL = 1 << 16 };
+    eg_tensor *x = eg_full_n(cx, half[_i], 0, 1, (int64_t[]){ ALL }),
+              *ones = eg_full_n(cx, half[_i], 1, 2, (int64_t[]){ 1, 8 });
+    uint16_t *bits = _i ? eg_mut_bf16(x) : eg_mut_f16(x);
+    for (int k = 0; k < ALL; k++) bits[k] = (uint16_t)k;
+    eg_tensor *column = eg_view(x, ALL, 1), *wide = eg_cast(x, EG_F32),
+              *y[] = { eg_einsum("i->i", x), eg_einsum("ij->i", column),
+                       eg_einsum("ij,jk->ik", column, ones),
+                       eg_einsum("ij,jk->ik", eg_view(x, ALL / 4, 4),
+                                 eg_cast(eg_einsum("i->ii", eg_full(cx, 1, 4)), half[_i])) };
+    eg_assert_ok(cx);
+    const float *w = eg_f32(wide);
+    for (int k = 0; k < ALL; k++) {
+        ck_assert(same_number(eg_f32(y[0])[k], w[k]));
+        ck_assert(same_number(eg_f32(y[1])[k], w[k]));
+        for (int j = 0; j < 8; j++) ck_assert(same_number(eg_get(y[2], k, j), w[k]));
+    }
+    for (int k = 0; k < ALL / 4; k++)
+        for (int j = 0; j < 4; j++) {
+            bool all = true; /* 0 times an infinite number is none */
+            for (int l = 0; l < 4; l++) all &= isfinite(w[4 * k + l]) || l == j;
+            ck_assert(same_number(eg_get(y[3], k, j), all ? w[4 * k + j] : NAN));
+        }
+}
+/* A result of f64 beside f64; other mixtures are refused, with both types. */
+TEST(halves_beside_other_types)
+{
+    eg_tensor *h = drawn(EG_F16, "4 5"), *d = eg_cast(drawn(EG_F32, "5 3"), EG_F64);
+    compare("f64", eg_einsum("ij,jk->ik", h, d), eg_einsum("ij,jk->ik", eg_cast(h, EG_F64), d),
+            true);
+    compare("f64", eg_einsum("ij,j...->i...", h, eg_slice_axis(d, 1, 0, 1, 1)),
+            eg_einsum("ij,jk->ik", eg_cast(h, EG_F64), eg_slice_axis(d, 1, 0, 1, 1)), 1e-4);
+    ck_assert(!eg_ok(eg_einsum("ij,jk,k->i", h, d, drawn(EG_F32, "3"))));
+    eg_assert_error(cx, "einsum: operand 2 is f64 but operand 3 is f32; eg_cast one of them");
+    ck_assert(!eg_ok(eg_einsum("ij,j->i", h, eg_cast(drawn(EG_F32, "5"), EG_I32))));
+    eg_assert_error(cx, "einsum: operand 1 is f16 but operand 2 is i32; eg_cast one of them");
+    ck_assert(!eg_ok(eg_einsum("ij,j->i", h, eg_cast(drawn(EG_F32, "5"), EG_C128))));
+    eg_assert_error(cx, "einsum: operand 1 is f16 but operand 2 is c128; eg_cast one of them");
+    ck_assert(!eg_ok(eg_einsum("ij,j->i", h, eg_cast(drawn(EG_F32, "5"), EG_I8))));
+    eg_assert_error(cx,
+                    "einsum: operand 2 is i8, which only holds numbers; eg_cast it to i32 first");
+    ck_assert(!eg_ok(eg_mul(h, h)));
+    eg_assert_error(cx, "mul: operand 1 is f16, which only holds numbers; eg_cast it to f32 first");
+    ck_assert_int_eq(eg_type(eg_einsum("ij->ji", h)), EG_F32);
+}
+TEST(halves_with_options_and_plans)
+{
+    eg_tensor *a = drawn(EG_F16, "20 30"), *b = drawn(EG_BF16, "30 10"), *x[] = { a, b },
+              *wide[] = { eg_cast(a, EG_F32), eg_cast(b, EG_F32) };
+    compare("alpha",
+            eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                              .spec = "ij,jk->ik",
+                                              .count = 2,
+                                              .operands = x,
+                                              .alpha = 3 }),
+            eg_scale(eg_einsum_n("ij,jk->ik", 2, wide), 3), 1e-4);
+    compare("labels",
+            eg_einsum_labels(2, x, (const int *const[]){ (int[]){ 1, 2 }, (int[]){ 2, 3 } }, 2,
+                             (int[]){ 1, 3 }),
+            eg_einsum_n("ij,jk->ik", 2, wide), 0);
+    eg_tensor *bias = drawn(EG_BF16, "10");
+    compare("affine", eg_affine("ij,jk->ik", a, wide[1], bias),
+            eg_affine("ij,jk->ik", wide[0], wide[1], eg_cast(bias, EG_F32)), 0);
+    ck_assert(!eg_ok(eg_affine("ij,jk->ik", a, wide[1], eg_cast(bias, EG_F64))));
+    eg_assert_error(cx, "affine: W is f32 but b is f64; eg_cast one of them");
+    eg_nograd(cx, true);
+    eg_tensor *out = eg_full(cx, 1, 20, 10);
+    eg_einsum_to(out, "ij,jk->ik", a, b);
+    compare("to", out, eg_einsum_n("ij,jk->ik", 2, wide), 0);
+    ck_assert(!eg_ok(eg_einsum_to(eg_cast(out, EG_F16), "ij,jk->ik", a, b)));
+    eg_assert_error(cx, "einsum: .out is f16, the result f32");
+    const eg_shape shape[] = { eg_shape_of(a), eg_shape_of(b) };
+    eg_plan *p = eg_plan_new(.spec = "ij,jk->ik", .count = 2, .operands = shape);
+    ck_assert_ptr_nonnull(p);
+    ck_assert_int_eq(eg_plan_out(p)->dtype, EG_F32);
+    ck_assert_int_eq(eg_fill(out, 7), 0);
+    ck_assert_int_eq(eg_plan_run_on(p, x, out, NULL, 0), 0);
+    compare("plan", out, eg_einsum_n("ij,jk->ik", 2, wide), 0);
+    ck_assert_int_eq(eg_plan_run_on(p, wide, out, NULL, 0), -1);
+    eg_plan_free(p);
+    const eg_explained *e = eg_explain("ij,jk->ik", a, wide[1]);
+    ck_assert_ptr_nonnull(strstr(e->text, "f32 f16 (20, 30), (30, 10) -> (20, 10)"));
+    ck_assert_int_eq(e->gradients, 1);
+    ck_assert_ptr_nonnull(strstr(e->gradient[0], "d2:"));
+    ck_assert_double_eq(e->bytes, 2 * 600 + 4 * 300 + 4 * 200);
+    ck_assert_double_eq(e->backward, 20 * 30 * 10);
+}
+
+/* Gradients reach operands of floats, past halves beside them, to second order; a half is a
+ * constant, as it is for eg_cast. */
+static eg_tensor *of_halves(void *user, eg_tensor *const *x)
+{
+    eg_tensor *const *h = user;
+    eg_tensor *y = eg_einsum("ij,jk,kl,lm->im", x[0], h[0], x[1], h[1]);
+    y = eg_add(y, eg_einsum("ij,jk->ik", x[0], h[2]));
+    return eg_sum(NULL, eg_mul(y, eg_affine("ij,jk->ik", x[0], h[2], x[2])));
+}
+TEST(gradients_pass_by_halves)
+{
+    eg_tensor *h[] = { drawn(EG_F16, "4 3"), drawn(EG_BF16, "5 6"), drawn(EG_F16, "4 6") },
+              *wide[3], *x[] = { drawn(EG_F32, "2 4"), drawn(EG_F32, "3 5"), drawn(EG_F32, "6") },
+              *g[2][3];
+    for (int k = 0; k < 3; k++) wide[k] = eg_cast(h[k], EG_F32);
+    for (int k = 0; k < 2; k++)
+        ck_assert_int_eq(eg_grad(of_halves(k ? wide : h, x), NULL, 3, x, g[k]), 0);
+    for (int k = 0; k < 3; k++) {
+        ck_assert_int_eq(eg_type(g[0][k]), EG_F32);
+        compare("gradient", g[0][k], g[1][k], 1e-4);
+    }
+    eg_assert_gradcheck(of_halves, h, 3, x, .order = 2);
+    eg_tensor *y = eg_sum(NULL, of_halves(h, x)), *of[] = { h[0] }, *none[1];
+    ck_assert_int_ne(eg_grad(y, NULL, 1, of, none), 0);
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), "f16"));
+    eg_clear(cx);
+}
+/* The bits of one thread and of three, with and without a record. */
+TEST(halves_have_the_same_bits_for_any_threads)
+{
+    static const char *const spec[] = { "ij,jk->ik", "ij,kj->i", "ij,ij->", "ij->j", "ij,ji->ij" };
+    eg_tensor *keep[5];
+    eg_owner *o = eg_owner_open(cx);
+    for (int turn = 0; turn < 2; turn++) {
+        eg_ctx *other =
+            turn ? eg_open(.seed = 11, .threads = 3) : eg_open(.seed = 11, .threads = 1);
+        eg_ctx *before = cx;
+        cx = other;
+        eg_tensor *a = drawn(EG_F16, "700 600"), *b = drawn(EG_BF16, "600 700");
+        for (int k = 0; k < 5; k++) {
+            eg_tensor *x[] = { a, k == 1 || k == 2 ? eg_copy(eg_transpose(b, 0, 1)) : b },
+                      *y = eg_einsum_n(spec[k], k == 3 ? 1 : 2, x);
+            eg_assert_ok(cx);
+            y = eg_contiguous(y);
+            if (!turn)
+                keep[k] = eg_keep_in(
+                    o, eg_from_n(before, EG_F32, eg_raw(y, NULL), eg_rank(y), eg_dims(y)));
+            else
+                ck_assert_mem_eq(eg_f32(keep[k]), eg_f32(y), (size_t)eg_size(y) * sizeof(float));
+        }
+        cx = before;
+        eg_close(other);
+    }
+    eg_owner_close(o);
+}
+#if !EG_DEBUG_ALLOC
+/* A product and sums hold no copy of an operand, which would take 16 MB as f32: their scratch is
+ * panels and rows. */
+TEST(halves_are_not_copied)
+{
+    enum { N = 4 << 20 };
+    eg_ctx *own = eg_open(.threads = 1);
+    eg_nograd(own, true);
+    eg_tensor *a = eg_full_n(own, EG_F16, 1, 2, (int64_t[]){ N / 1024, 1024 }),
+              *b = eg_full_n(own, EG_BF16, 1, 2, (int64_t[]){ 1024, 8 }),
+              *t = eg_full_n(own, EG_BF16, 1, 2, (int64_t[]){ 1024, N / 1024 });
+    const struct {
+        const char *spec;
+        eg_tensor *x, *y;
+    } row[] = { { "ij,jk->ik", a, b },
+                { "ij,ji->j", a, t },
+                { "ij,ji->i", a, t },
+                { "ij,ij->", a, eg_transpose(t, 0, 1) } };
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+        eg_mark m = eg_push(own); /* a chunk for the result, that is there when it is counted */
+        eg_full(own, 0, 1 << 15);
+        eg_pop(own, m);
+        m = eg_push(own);
+        const eg_usage before = eg_stats(own);
+        ck_assert(eg_ok(eg_einsum(row[k].spec, row[k].x, row[k].y)));
+        const eg_usage after = eg_stats(own);
+        ck_assert_msg(after.peak - before.peak < (size_t)6 << 20, "%s: %zu bytes", row[k].spec,
+                      after.peak - before.peak);
+        eg_pop(own, m);
+    }
+    eg_close(own);
+}
+#endif
