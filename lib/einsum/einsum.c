@@ -131,7 +131,7 @@ static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *co
 {
     const void *data[EG_EINSUM_MAX];
     for (int k = 0; k < count; k++) data[k] = x[k]->data;
-    return eg__program_run(cx, p, data, out, add);
+    return eg__program_run(cx, p, data, out, add, NULL);
 }
 
 bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
