@@ -86,8 +86,7 @@ static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
         return true;
     }
     if (r->sums[x->slot] && !s->cx->recording) {
-        eg__add_to(*d, c);
-        return true;
+        return eg__add_act(*d, c);
     }
     *d = eg_add(*d, c);
     r->sums[x->slot] = true;
