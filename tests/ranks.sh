@@ -3,6 +3,7 @@
 # on all ranks when one of them fails. Left out, with a line, where MPI is missing.
 : "${BUILDDIR:?is set by make check}"
 build=$(cd "$BUILDDIR" && pwd) || exit 1
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
 [ -f "$build/libeingrad-mpi.so" ] || { echo 'left out: configure found no MPI'; exit 0; }
 command -v mpirun >/dev/null || { echo 'left out: there is no mpirun'; exit 0; }
 stage=$build/tests/stage/ranks
@@ -46,20 +47,10 @@ train() { # train RANKS THREADS OUT OPTIONS...
     [ "$(grep -c 'seed 0, threads' out)" = 1 ] || bad "train on $p ranks: more than one rank prints"
 }
 small='--layers 1 --d-model 16 --heads 2 --batch 13 --block 2 --dropout 0.1 --clip 0.5 --goal 0'
-for case in "copy $small --steps 12 --evaluate 5" "addition $small --steps 4"; do
-    # shellcheck disable=SC2086
-    "$eingrad" train $case --threads 1 --force --out one.safetensors >one.out 2>&1 ||
-        bad "train $case: $(cat one.out)"
-    for p in 2 3 4; do
-        for threads in 1 2; do
-            # shellcheck disable=SC2086
-            train $p $threads many.safetensors $case
-            cmp -s one.safetensors many.safetensors ||
-                bad "train $case on $p ranks, $threads threads: another checkpoint"
-            rm -f many.safetensors
-        done
-    done
-done
+# every row of the table of hashes, divided in one way (the whole: tests/ranks_table.sh)
+BUILDDIR=$build STEPS=4 WAYS='turn 2x1 3x1 2x2 4x1 3x2' sh "$here/ranks_table.sh" >table 2>&1 ||
+    bad "the table of hashes: $(cat table)"
+count=$((count + $(grep -c '1x1' table)))
 # files that are written during the run: every second step, and for the best loss
 # shellcheck disable=SC2086
 "$eingrad" train copy $small --steps 7 --every 2 --evaluate 3 --threads 1 --force --best one.best \
@@ -82,6 +73,31 @@ grep -q '2 of them have nothing to compute: a batch has 7 leaves' out || bad "id
 on 2 30 sh -c 'exec "$0" train copy --steps 3 --seed $OMPI_COMM_WORLD_RANK --out x' "$eingrad"
 if [ $status = 0 ] || ! grep -q 'the options of rank 0 are' err; then
     bad "other options: status $status: $(cat err)"; fi
+# One rank speaks: errors of usage, of a file that one rank does not see, and other commands.
+once() { # once WHAT WORDS-IN-ERR
+    if [ $status = 0 ] || [ "$(grep -c '^eingrad: ' err)" != 1 ] || ! grep -q "^eingrad: .*$2" err
+    then bad "$1: status $status: $(cat out err)"; fi
+}
+on 3 30 "$eingrad" train copy --stpes 3
+once 'a wrong option' 'stpes'
+on 3 30 "$eingrad" train copy --steps 3 --heads 3 --out x
+once 'a wrong model' 'heads'
+printf 'ab\tba\ncd\tdc\nef\tfe\n' >0.tsv
+printf 'ab\tba\ncd\tdc\nfe\tef\n' >1.tsv
+# shellcheck disable=SC2016
+on 2 30 sh -c 'exec "$0" train --pairs $OMPI_COMM_WORLD_RANK.tsv --steps 3 --out x' "$eingrad"
+once 'other data' 'the data of rank 0 are "0.tsv, 3 examples'
+# shellcheck disable=SC2016
+on 3 30 sh -c 'test $OMPI_COMM_WORLD_RANK = 2 && cd /; exec "$0" train --pairs 0.tsv --out x' \
+    "$eingrad"
+once 'data that one rank does not see' 'rank 2: .*0.tsv'
+for k in 0 1; do "$eingrad" train copy --steps $((k + 2)) --out $k.safetensors >out 2>&1; done
+# shellcheck disable=SC2016
+on 2 30 sh -c 'exec "$0" train --resume $OMPI_COMM_WORLD_RANK.safetensors --steps 5 --out x' \
+    "$eingrad"
+once 'another checkpoint' 'the steps done of rank 0 are "2", but those of rank 1 "3"'
+on 3 30 "$eingrad" info
+if [ $status != 0 ] || [ "$(grep -c '^eingrad ' out)" != 1 ]; then bad "info: $(cat out err)"; fi
 # without the module
 EINGRAD_MODULES=/nonexistent
 on 2 30 "$build/tests/on_ranks" sum

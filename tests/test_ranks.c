@@ -367,6 +367,58 @@ TEST(ranks_that_differ_are_named_and_refused)
     for (int k = 0; k < 3; k++)
         says(&t, k, "the data of rank 0 are \"a\", but those of rank 1 \"b\"");
 }
+/* A row of functions that says of rank 1 what rank 0 says, but for some text: a rank of another
+ * kind of processor, or with another library. */
+typedef struct faked {
+    const char *find, *put; /* find NULL: a number of 16 digits, which the test does not know */
+} faked;
+static const char *faked_exchange(void *user, int to, const void *out, size_t out_bytes, int from,
+                                  void *in, size_t in_bytes)
+{
+    (void)user, (void)to, (void)from;
+    if (in_bytes == out_bytes) memcpy(in, out, in_bytes);
+    return NULL;
+}
+static const char *faked_gather(void *user, const void *mine, size_t bytes, void *all)
+{
+    const faked *f = user;
+    char *other = (char *)all + bytes;
+    memcpy(all, mine, bytes);
+    memcpy(other, mine, bytes);
+    const bool found = bytes == 128 && (f->find ? !strcmp(other, f->find)
+                                                : strspn(other, "0123456789abcdef") == 16);
+    if (found) snprintf(other, bytes, "%s", f->put);
+    return NULL;
+}
+LOOP_TEST(ranks_of_another_kind_are_named_and_refused, 5)
+{
+    const struct {
+        const char *find, *put, *what;
+    } row[] = { { eg_version(), "9.9", "the versions of eingrad" },
+                { eg_kernel_info(), "mips of BLIS 7", "the kernels" },
+                { "off", "on", "the options eg_flush" },
+                { NULL, "0123456789abcdef", "the bits of the vector mathematics" },
+                { "neither", "", "" } };
+    faked f = { .find = row[_i].find, .put = row[_i].put };
+    eg_ranks_table table = { .size = sizeof table,
+                             .user = &f,
+                             .ranks = 2,
+                             .exchange = faked_exchange,
+                             .gather = faked_gather };
+    eg_ranks *r = eg_ranks_open(.cx = cx, .table = &table);
+    if (_i == 4) { /* nothing is faked: a group */
+        ck_assert_int_eq(eg_ranks_count(r), 2);
+        eg_ranks_close(r);
+        return;
+    }
+    char want[160];
+    snprintf(want, sizeof want, "ranks: %s of rank 0 are ", row[_i].what);
+    ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), want), "%s", eg_error(cx));
+    snprintf(want, sizeof want, ", but those of rank 1 \"%s\"", row[_i].put);
+    ck_assert_msg(strstr(eg_error(cx), want) != NULL, "%s", eg_error(cx));
+    ck_assert_ptr_null(r);
+    eg_clear(cx);
+}
 TEST(an_error_of_one_rank_is_told_to_all)
 {
     static talk t;

@@ -49,7 +49,12 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
     set_program(argv[0]);
     if (!hold_streams()) return say("/dev/null: %s", strerror(errno));
-    int status = run(argc, argv);
+    /* of the processes that mpirun starts only the first speaks; the others help it to train */
+    int rank, status = EXIT_SUCCESS;
+    eg_ranks_launched(&rank);
+    if (rank) say_nothing(true);
+    if (rank && !freopen("/dev/null", "w", stdout)) fclose(stdout);
+    if (!rank || (argc > 1 && strcmp(argv[1], train_command.name) == 0)) status = run(argc, argv);
     errno = 0;
     if ((fflush(stdout) || ferror(stdout)) && status == EXIT_SUCCESS)
         status =

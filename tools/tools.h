@@ -79,6 +79,8 @@ eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *); /* NULL after sa
 /* -- text.c ----------------------------------------------------------------------------------- */
 /* "eingrad: …" to stderr; returns EXIT_FAILURE */
 int say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* From now on `say` keeps its sentence instead of printing it; returns the last one, or NULL */
+const char *say_nothing(bool);
 /* the context's error, after "where: " if it is not NULL */
 int say_error(eg_ctx *, const char *where);
 /* the same of a model that was not loaded: that its text, which `text` does not give, may have been

@@ -523,7 +523,10 @@ static int stopped_early(const turn *u, const eg_progress *p)
 /* True if all ranks are well; else every rank has an error, and rank 0 says it. */
 static bool all_well(eg_ranks *r, eg_ctx *cx, bool good)
 {
-    if (!good && !eg_error(cx)) eg_fail_as(cx, EG_ERROR_MISUSE, "it ended");
+    if (!good && !eg_error(cx)) {
+        const char *unsaid = eg_ranks_rank(r) ? say_nothing(true) : NULL;
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s", unsaid ? unsaid : "it ended");
+    }
     if (!eg_ranks_meet(r)) return true;
     /* what is wrong here was said where it was found */
     if (good && eg_ranks_rank(r) == 0) say_error(cx, NULL);
@@ -659,14 +662,14 @@ static int run(const command *c, int count, char **word)
     if (o.curve && !is_picture(o.curve))
         return say("--curve must end in .png or .svg, not \"%s\"", o.curve);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    if (!cx) return say_error(cx, NULL);
     eg_ranks *r = eg_ranks_open(.cx = cx);
     const bool follows = eg_ranks_rank(r) > 0;
     int status = EXIT_FAILURE;
-    if (!r)
+    if (!r) {
+        /* what ranks do not agree on all of them know; the rest may be this one's alone */
+        if (!cx || eg_error_code(cx) != EG_ERROR_MISUSE) say_nothing(false);
         say_error(cx, NULL);
-    else {
-        if (follows && !freopen("/dev/null", "w", stdout)) fclose(stdout);
+    } else {
         if (follows) on_signals(SIG_IGN); /* mpirun hands signals on; rank 0 decides */
         eg_trainer *t = from ? resumed(cx, &o, task, &w, from) : fresh(cx, &o, task, &w, c);
         char best[4096 + 8];

@@ -47,6 +47,10 @@ EG_API eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *);
  * eg_ranks_meet has not told to the others, is a failure of the run: mpirun ends the other ranks,
  * and says so. */
 EG_API void eg_ranks_close(eg_ranks *);
+/* Returns how many processes the launcher's environment names, and *rank (may be NULL) which of
+ * them this is, without a group: for what only one of them is to say before there is one. 1 and 0
+ * without a launcher. */
+EG_API int eg_ranks_launched(int *rank);
 EG_API int eg_ranks_rank(const eg_ranks *);  /* 0 of NULL */
 EG_API int eg_ranks_count(const eg_ranks *); /* 1 of NULL */
 EG_API eg_ctx *eg_ranks_context(const eg_ranks *);

@@ -38,6 +38,14 @@ static const struct launcher *launcher_of(int *rank, int *ranks)
     return NULL;
 }
 
+int eg_ranks_launched(int *rank)
+{
+    int one = 0, all = 1;
+    const bool some = launcher_of(&one, &all) != NULL;
+    if (rank) *rank = some ? one : 0;
+    return some ? all : 1;
+}
+
 /* Loads the module of one folder; NULL if it is not there or is not one, then *why may say more. */
 static void *load(const char *folder, char *why, size_t room)
 {
@@ -68,7 +76,7 @@ static void *load_module(char *why, size_t room)
     return so || *why ? so : load(EG_MODULES, why, room);
 }
 
-bool eg__ranks_launched(eg_ctx *cx, eg_ranks_table *table)
+bool eg__ranks_of_launcher(eg_ctx *cx, eg_ranks_table *table)
 {
     int rank = 0, ranks = 1;
     const struct launcher *who = launcher_of(&rank, &ranks);

@@ -179,7 +179,7 @@ eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)
     eg_ranks_table table = { .size = sizeof table, .ranks = 1 };
     if (o.table)
         eg_options(&table, sizeof table, o.table);
-    else if (!eg__ranks_launched(o.cx, &table))
+    else if (!eg__ranks_of_launcher(o.cx, &table))
         return NULL;
     if (table.ranks < 1 || table.rank < 0 || table.rank >= table.ranks ||
         (table.ranks > 1 && !table.exchange)) {

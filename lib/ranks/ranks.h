@@ -16,7 +16,7 @@ struct eg_ranks {
 /* -- launcher.c: who started this process ------------------------------------------------------ */
 /* Sets *table to what a launcher's environment asks for, to a table of one rank without one. False
  * after an error. */
-bool eg__ranks_launched(eg_ctx *, eg_ranks_table *table);
+bool eg__ranks_of_launcher(eg_ctx *, eg_ranks_table *table);
 /* What the module libeingrad-mpi.so exports under the name EG_RANKS_MODULE: fills a table of the
  * given size, and returns NULL or a sentence. Another interface gets another name. */
 typedef const char *eg__ranks_module(size_t size, eg_ranks_table *table);

@@ -542,12 +542,17 @@ static bool divide_agree(eg_trainer *t, eg_ranks *r)
     const eg_trainer_args *o = &t->o;
     const eg_data *d = t->data;
     char text[128];
+    snprintf(text, sizeof text, "%lld", (long long)t->now.step);
+    if (eg_ranks_agree(r, "the steps done", text)) return false;
     uint64_t h = divide_hash(14695981039346656037u, &o->schedule, sizeof o->schedule);
     const double numbers[] = { o->dropout, o->smoothing, o->lr, o->clip_norm, o->goal };
-    const int64_t sizes[] = { o->evaluate, o->early_stop,
-                              o->width,    o->context,
-                              o->leaves,   (int64_t)o->seed,
-                              t->now.step, (int64_t)t->batches->cursor };
+    const int64_t sizes[] = { o->evaluate,
+                              o->early_stop,
+                              o->width,
+                              o->context,
+                              o->leaves,
+                              (int64_t)o->seed,
+                              (int64_t)t->batches->cursor };
     h = divide_hash(divide_hash(h, numbers, sizeof numbers), sizes, sizeof sizes);
     snprintf(text, sizeof text, "%s, %lld layers of %lld, batch %lld in blocks of %lld, %016llx",
              o->model, (long long)o->layers, (long long)o->d_model, (long long)o->batch,
