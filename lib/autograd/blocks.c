@@ -165,6 +165,9 @@ static bool blocks_one(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
     eg__philox(b->seed, b->draw, (uint64_t)k, key);
     child->seed = (uint64_t)key[1] << 32 | key[0];
     child->draw = 0;
+    child->block.on = true;
+    child->block.draw = b->draw;
+    child->block.block = (uint64_t)k;
     child->training = b->cx->training;
     child->recording = true;
     const eg_mark m = eg_push(child);

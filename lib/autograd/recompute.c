@@ -123,7 +123,9 @@ static bool again_shape(eg_tensor *y)
 }
 static bool again_forward(eg_tensor *y)
 {
-    eg__copy(y, ((const again_saved *)y->saved)->result);
+    eg_tensor result = *((const again_saved *)y->saved)->result;
+    result.data = eg__copy_data(&result, y->cx->copy.of ? y->cx->copy.k : 0);
+    eg__copy(y, &result);
     return true;
 }
 /* What f recorded of its own operands, evaluated with these. */

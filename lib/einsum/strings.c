@@ -196,9 +196,12 @@ static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
         eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out belongs to another context");
     else if (beta != (double)(int64_t)beta && !eg__is_inexact(eg__einsum_type(o->operands[0])))
         eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .beta is %g, and the result i64", beta);
-    else if (o->out)
-        return eg__target("einsum", o->out);
-    return !cx->failed;
+    bool copies = o->out && o->out->copies;
+    for (int k = 0; o->out && k < o->count; k++) copies |= o->operands[k] && o->operands[k]->copies;
+    if (copies && !cx->failed)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "einsum: .out takes no copies; leave it away, and eg_assign the result");
+    return !cx->failed && (!o->out || eg__target("einsum", o->out));
 }
 /* Adds alpha, if it is not 1, to the operands x of a call and their labels. Integers are summed in
  * i64, and so are intermediates. Returns the number of operands; −1 after an error. */

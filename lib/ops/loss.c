@@ -118,20 +118,24 @@ static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
 {
     const xent *a = y->attr;
     const eg_tensor *x = y->in[0], *classes = y->in[1];
-    const int64_t n = eg__row_length(x, a->inner), rows = eg__count(classes->rank, classes->dim),
-                  *target = (const int64_t *)(void *)classes->data;
+    const int64_t n = eg__row_length(x, a->inner), rows = eg__count(classes->rank, classes->dim);
+    const eg_copies *c = classes->copies;
     const double even = a->smoothing / (double)n;
     const int width = eg__width[x->dtype];
-    eg_tensor *t = eg__zeros(y->cx, (eg_dtype)x->dtype, x->rank, x->dim),
-              *k = a->ignoring ? eg__new(y->cx, EG_BOOL, classes->rank, classes->dim) : NULL;
+    eg_tensor *t = eg__new_copies(y->cx, c, (eg_dtype)x->dtype, x->rank, x->dim),
+              *k = a->ignoring ? eg__new_copies(y->cx, c, EG_BOOL, classes->rank, classes->dim)
+                               : NULL;
     if (!t || (a->ignoring && !k)) return NULL;
-    for (int64_t row = 0; row < rows; row++) {
-        const bool yes = counts(a, target[row]);
-        if (k) ((bool *)k->data)[row] = yes;
+    memset(t->data, 0, t->own.bytes);
+    for (int64_t at = 0; at < rows * eg__copy_count(classes); at++) {
+        const int64_t copy = at / rows, row = at % rows,
+                      target = ((const int64_t *)(void *)eg__copy_data(classes, copy))[row];
+        const bool yes = counts(a, target);
+        if (k) ((bool *)eg__copy_data(k, copy))[row] = yes;
         if (!yes) continue;
-        char *to = t->data + row * n * width;
-        for (int64_t c = 0; c < n && even > 0; c++) loss_put(to + c * width, width, even);
-        loss_put(to + target[row] * width, width,
+        char *to = eg__copy_data(t, copy) + row * n * width;
+        for (int64_t v = 0; v < n && even > 0; v++) loss_put(to + v * width, width, even);
+        loss_put(to + target * width, width,
                  width == 8 ? even + (1 - a->smoothing)
                             : (double)((float)even + (float)(1 - a->smoothing)));
     }
@@ -254,9 +258,22 @@ static const eg_op xent_op = {
 };
 const eg_op *const eg__loss_rows[] = { &xent_op, &slope_op, NULL };
 
+/* Refuses class number `class` at element k of the targets. */
+static void class_refused(eg_ctx *cx, int rank, const int64_t *dim, int64_t k, int64_t number,
+                          int64_t classes)
+{
+    char text[256];
+    int64_t at[EG_RANK_MAX];
+    for (int r = rank; r-- > 0; k /= dim[r]) at[r] = k % dim[r];
+    eg_fail_as(cx, EG_ERROR_INDEX,
+               "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)",
+               eg__sizes_text(rank, at, text, sizeof text), (long long)number, (long long)classes);
+}
 /* Returns the targets as contiguous i64 over x's outer axes, and sets *counted to the number of
- * those that are not ignored. NULL after an error, such as a target that is no class. */
-static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, int64_t *counted)
+ * those that are not ignored, or *share to 1/(that number) of each copy, 0 if it is 0. NULL after
+ * an error, such as a target that is no class. */
+static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, int64_t *counted,
+                          eg_tensor **share)
 {
     eg_ctx *cx = eg__here(f->x->cx);
     int64_t want[EG_RANK_MAX];
@@ -277,20 +294,23 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
     if (target->dtype != EG_I64) target = eg_cast(target, EG_I64);
     target = eg_contiguous(target);
     if (!eg_ok(target)) return NULL;
-    const int64_t n = eg__count(rank, want), classes = eg__row_length(f->x, f->inner),
-                  *t = (const int64_t *)(void *)target->data;
-    *counted = 0;
-    for (int64_t k = 0; k < n; k++) {
-        if (!counts(a, t[k])) continue;
-        ++*counted;
-        if (t[k] >= 0 && t[k] < classes) continue;
-        int64_t at[EG_RANK_MAX], rest = k;
-        for (int r = rank; r-- > 0; rest /= want[r]) at[r] = rest % want[r];
-        return eg_fail_as(cx, EG_ERROR_INDEX,
-                          "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)",
-                          eg__sizes_text(rank, at, have_text, sizeof have_text), (long long)t[k],
-                          (long long)classes),
-               NULL;
+    const int64_t n = eg__count(rank, want), classes = eg__row_length(f->x, f->inner);
+    *share = NULL;
+    if (target->copies &&
+        !(*share = eg__new_copies(cx, target->copies, (eg_dtype)f->x->dtype, 0, NULL)))
+        return NULL;
+    for (int64_t copy = 0; copy < eg__copy_count(target); copy++) {
+        const int64_t *t = (const int64_t *)(void *)eg__copy_data(target, copy);
+        *counted = 0;
+        for (int64_t k = 0; k < n; k++) {
+            if (!counts(a, t[k])) continue;
+            ++*counted;
+            if (t[k] >= 0 && t[k] < classes) continue;
+            return class_refused(cx, rank, want, k, t[k], classes), NULL;
+        }
+        if (*share)
+            loss_put(eg__copy_data(*share, copy), eg__width[f->x->dtype],
+                     *counted ? 1 / (double)*counted : 0);
     }
     return rank == f->outer ? target : eg_reshape_n(target, f->outer, f->x->dim);
 }
@@ -327,13 +347,14 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
                           "cross_entropy: the weight of the z-loss is %g; it must not be negative",
                           o.z_loss);
     const xent a = { f.inner, o.ignore != 0, (int64_t)eg_option((double)o.ignore, 0), o.smoothing };
-    int64_t counted;
-    eg_tensor *t = checked(&f, &a, o.target, &counted);
+    int64_t counted = 0;
+    eg_tensor *share, *t = checked(&f, &a, o.target, &counted, &share);
     if (!t) return eg__poison(cx);
     eg_tensor *each = eg_apply(&xent_op, &a, sizeof a, 2, (eg_tensor *[]){ f.x, t });
     if (o.z_loss != 0) each = eg_add(each, eg_scale(log_square(&f, &a, t), o.z_loss));
-    return o.each ? eg__focus_outer(&f, each)
-                  : eg_scale(eg_sum(NULL, each), counted ? 1 / (double)counted : 0);
+    return o.each  ? eg__focus_outer(&f, each)
+           : share ? eg_mul(eg_sum(NULL, each), share)
+                   : eg_scale(eg_sum(NULL, each), counted ? 1 / (double)counted : 0);
 }
 
 /* -- binary cross entropy: mean of t ln(1 + e^−x) + (1 − t) ln(1 + e^x), two positive terms:

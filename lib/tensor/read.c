@@ -42,13 +42,19 @@ bool eg_is_row_major(const eg_tensor *x)
 /* A row-major copy without history in the open scope; NULL after an error. */
 static eg_tensor *copied(eg_tensor *x)
 {
+    if (x->copies) {
+        const bool was = eg_nograd(x->cx, true);
+        x = eg_copy(x);
+        eg_nograd(x->cx, was);
+        return eg_ok(x) ? x : NULL;
+    }
     eg_tensor *y = eg__new(x->cx, x->dtype, x->rank, x->dim);
     if (y) eg__copy(y, x);
     return y;
 }
 static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
 {
-    if (!eg__check_held(who, x)) return NULL;
+    if (!eg__check_single(who, x)) return NULL;
     if (x->dtype != dtype) {
         eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
                    eg_type_name(x->dtype), eg_type_name(dtype));
@@ -70,7 +76,7 @@ const uint8_t *eg_u8(eg_tensor *x) { return values("u8", x, EG_U8); }
 
 const void *eg_raw(eg_tensor *x, int64_t *strides)
 {
-    if (!eg__check_held("raw", x)) return NULL;
+    if (!eg__check_single("raw", x)) return NULL;
     if (strides && x->rank) memcpy(strides, x->stride, x->rank * sizeof *strides);
     return x->data;
 }
@@ -95,7 +101,7 @@ static double element(const char *who, const eg_tensor *x, char *p)
 double eg_item(eg_tensor *x)
 {
     char text[256];
-    if (!eg__check_held("item", x)) return NAN;
+    if (!eg__check_single("item", x)) return NAN;
     if (eg_size(x) == 1) return element("item", x, x->data);
     eg_fail_as(x->cx, EG_ERROR_SHAPE, "item: %s has %lld elements, not one",
                eg__dims_text(x, text, sizeof text), (long long)eg_size(x));
@@ -105,7 +111,7 @@ double eg_item(eg_tensor *x)
 double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 {
     char text[256];
-    if (!eg__check_held("get", x)) return NAN;
+    if (!eg__check_single("get", x)) return NAN;
     if (rank != x->rank) {
         eg_fail_as(x->cx, EG_ERROR_SHAPE, "get: %d indices for %s, which has %d axes", rank,
                    eg__dims_text(x, text, sizeof text), x->rank);
@@ -148,7 +154,7 @@ bool eg__writable(const char *who, const eg_tensor *x)
 static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
-    if (!eg__check_held(who, x)) return NULL;
+    if (!eg__check_single(who, x)) return NULL;
     if (x->dtype != dtype) {
         eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
                    eg_type_name(x->dtype), eg_type_name(dtype));
@@ -183,6 +189,11 @@ bool eg__target(const char *who, eg_tensor *x)
     int order[EG_RANK_MAX], n = 0;
     int64_t far = 0;
     if (!eg__check_held(who, x) || !eg__writable(who, x)) return false;
+    if (x->copies && llabs(x->each) < (long long)(eg_size(x) * eg__width[x->dtype])) {
+        eg_fail_as(x->cx, EG_ERROR_MISUSE, "%s: the copies of the target %s share their elements",
+                   who, eg__dims_text(x, dims, sizeof dims));
+        return false;
+    }
     for (int k = 0; k < x->rank; k++)
         if (x->dim[k] > 1 && x->stride[k] == 0) {
             eg_fail_as(x->cx, EG_ERROR_MISUSE,
@@ -224,6 +235,7 @@ static void reach(const eg_tensor *x, const char **low, const char **high)
         else
             *high += far;
     }
+    if (x->copies) *(x->each < 0 ? low : high) += (x->copies->count - 1) * x->each;
     *high += eg__width[x->dtype];
 }
 bool eg__overlap(const eg_tensor *a, const eg_tensor *b)
@@ -262,15 +274,29 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
                    eg__dims_text(target, a, sizeof a), eg__dims_text(value, b, sizeof b));
         return -1;
     }
+    if (value->copies && value->copies != target->copies) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "assign: the value has %lld copies, the target %s",
+                   (long long)value->copies->count, target->copies ? "others" : "none");
+        return -1;
+    }
     if (eg__overlap(target, value) && !(value = copied(value))) return -1;
-    eg__copy(target, value);
+    for (int64_t k = 0; k < eg__copy_count(target); k++) {
+        eg_tensor to = *target, from = *value;
+        to.data = eg__copy_data(target, k);
+        from.data = eg__copy_data(value, k);
+        eg__copy(&to, &from);
+    }
     target->st->version++;
     return 0;
 }
 int eg_fill(eg_tensor *target, double value)
 {
     if (!eg__target("fill", target)) return -1;
-    eg__fill(target, value);
+    for (int64_t k = 0; k < eg__copy_count(target); k++) {
+        eg_tensor to = *target;
+        to.data = eg__copy_data(target, k);
+        eg__fill(&to, value);
+    }
     target->st->version++;
     return 0;
 }

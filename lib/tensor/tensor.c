@@ -124,7 +124,13 @@ static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, con
 }
 static bool give_storage(eg_tensor *y, eg__arena *a)
 {
-    y->own.bytes = (size_t)eg__count(y->rank, y->dim) * eg__width[y->dtype];
+    const size_t each = (size_t)eg__count(y->rank, y->dim) * eg__width[y->dtype];
+    if (__builtin_mul_overflow(each, (size_t)eg__copy_count(y), &y->own.bytes)) {
+        eg_fail_as(y->cx, EG_ERROR_MEMORY, "%s: %lld copies of %zu bytes", y->op->name,
+                   (long long)eg__copy_count(y), each);
+        return false;
+    }
+    y->each = (int64_t)each;
     y->data = eg__alloc_in(a, y->own.bytes);
     return y->data != NULL;
 }
@@ -180,6 +186,8 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
     t->st = x->st;
     t->version = x->st->version;
     t->data = x->data + offset * eg__width[x->dtype];
+    t->copies = x->copies;
+    t->each = x->each;
     return t;
 }
 
@@ -195,7 +203,7 @@ eg_tensor *eg__part(eg_tensor *z, int part)
 
 eg_tensor *eg_keep(eg_tensor *x)
 {
-    if (!eg__check_held("keep", x)) return eg__poison_of(x);
+    if (!eg__check_single("keep", x)) return eg__poison_of(x);
     eg__arena *a = eg__top(x->cx);
     if (a->outer && a->outer == a->cx->loans.home)
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: nothing that a block makes outlives it");
@@ -207,7 +215,7 @@ eg_tensor *eg_keep(eg_tensor *x)
 
 eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
 {
-    if (!eg__check_held("keep_in", x)) return eg__poison_of(x);
+    if (!eg__check_single("keep_in", x)) return eg__poison_of(x);
     if (!o) return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: the owner is NULL");
     if (eg_owner_context(o) != x->cx)
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: operand 1 belongs to another context");
