@@ -16,6 +16,13 @@ static inline const char *source_path(const char *name)
     snprintf(path, sizeof path, "%s/%s", top ? top : ".", name);
     return path;
 }
+/* Returns the path of a file of tests/data; valid until the next call. */
+static inline const char *golden_path(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "tests/data/%s", name);
+    return source_path(path);
+}
 
 /* The bytes of a file of less than a megabyte; the caller frees them. */
 static inline char *bytes_of(const char *path, long *size)

@@ -60,6 +60,14 @@ for case in "copy $small --steps 12 --evaluate 5" "addition $small --steps 4"; d
         done
     done
 done
+# files that are written during the run: every second step, and for the best loss
+# shellcheck disable=SC2086
+"$eingrad" train copy $small --steps 7 --every 2 --evaluate 3 --threads 1 --force --best one.best \
+    --out one.safetensors >one.out 2>&1
+# shellcheck disable=SC2086
+train 3 1 many.safetensors copy $small --steps 7 --every 2 --evaluate 3 --best many.best
+if ! cmp -s one.safetensors many.safetensors || ! cmp -s one.best many.best; then
+    bad 'saved during the run: another checkpoint'; fi
 # shellcheck disable=SC2086
 train 2 1 part.safetensors addition $small --steps 2
 train 3 1 part.safetensors --resume part.safetensors --steps 4

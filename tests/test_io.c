@@ -30,13 +30,6 @@ static void teardown(void)
     remove_folder();
 }
 
-static const char *golden(const char *name)
-{
-    char path[256];
-    snprintf(path, sizeof path, "tests/data/%s", name);
-    return source_path(path);
-}
-
 static size_t slurp(const char *path, uint8_t *out, size_t room)
 {
     FILE *f = fopen(path, "rb");
@@ -114,29 +107,31 @@ LOOP_TEST(npy_reads_numpy, NPY)
 {
     char name[64];
     snprintf(name, sizeof name, "%s.npy", npy[_i].name);
-    eg_tensor *x = eg_npy_load(cx, golden(name));
+    eg_tensor *x = eg_npy_load(cx, golden_path(name));
     has_values(x, npy[_i].dtype, *name, 3, cube);
     ck_assert(eg_is_row_major(x));
     const char *keep = getenv("EG_IO_KEEP"); /* for tests/reference/io.py check */
     char path[512];
     snprintf(path, sizeof path, "%s/%s", keep ? keep : folder, name);
     ck_assert_int_eq(eg_npy_save(path, x), 0);
-    if (npy[_i].exact) same_bytes(golden(name), path);
+    if (npy[_i].exact) same_bytes(golden_path(name), path);
     has_values(eg_npy_load(cx, path), npy[_i].dtype, *name, 3, cube);
 }
 
 TEST(npy_shapes)
 {
-    has_values(eg_npy_load(cx, golden("f8_scalar.npy")), EG_F64, 'f', 0, NULL);
-    has_values(eg_npy_load(cx, golden("f4_empty.npy")), EG_F32, 'f', 3, (int64_t[]){ 3, 0, 2 });
-    has_values(eg_npy_load(cx, golden("f4_row.npy")), EG_F32, 'f', 1, (int64_t[]){ 5 });
+    has_values(eg_npy_load(cx, golden_path("f8_scalar.npy")), EG_F64, 'f', 0, NULL);
+    has_values(eg_npy_load(cx, golden_path("f4_empty.npy")), EG_F32, 'f', 3,
+               (int64_t[]){ 3, 0, 2 });
+    has_values(eg_npy_load(cx, golden_path("f4_row.npy")), EG_F32, 'f', 1, (int64_t[]){ 5 });
     static const char *const exact[] = { "f8_scalar.npy", "f4_empty.npy", "f4_row.npy" };
     for (int k = 0; k < 3; k++) {
-        ck_assert_int_eq(eg_npy_save(in_folder(exact[k]), eg_npy_load(cx, golden(exact[k]))), 0);
-        same_bytes(golden(exact[k]), in_folder(exact[k]));
+        ck_assert_int_eq(eg_npy_save(in_folder(exact[k]), eg_npy_load(cx, golden_path(exact[k]))),
+                         0);
+        same_bytes(golden_path(exact[k]), in_folder(exact[k]));
     }
-    eg_tensor *half = eg_npy_load(cx, golden("halves.npy")),
-              *single = eg_npy_load(cx, golden("halves_f4.npy"));
+    eg_tensor *half = eg_npy_load(cx, golden_path("halves.npy")),
+              *single = eg_npy_load(cx, golden_path("halves_f4.npy"));
     fine();
     for (int64_t k = 0; k < eg_size(half); k++) {
         float a = eg_f32(half)[k], b = eg_f32(single)[k];
@@ -147,7 +142,7 @@ TEST(npy_shapes)
 
 TEST(npy_strided)
 {
-    eg_tensor *x = eg_npy_load(cx, golden("f4.npy")), *y = eg_permute(x, 2, 0, 1);
+    eg_tensor *x = eg_npy_load(cx, golden_path("f4.npy")), *y = eg_permute(x, 2, 0, 1);
     ck_assert_int_eq(eg_npy_save(in_folder("y.npy"), y), 0);
     eg_tensor *z = eg_npy_load(cx, in_folder("y.npy"));
     for (int i = 0; i < 4; i++)
@@ -256,11 +251,11 @@ TEST(npy_refuses)
         { "f8.safetensors", "is not a .npy file" },
     };
     for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
-        ck_assert(!eg_ok(eg_npy_load(cx, golden(files[k].file))));
+        ck_assert(!eg_ok(eg_npy_load(cx, golden_path(files[k].file))));
         refused(files[k].refusal);
     }
     uint8_t bytes[1024];
-    size_t n = slurp(golden("f4.npy"), bytes, sizeof bytes);
+    size_t n = slurp(golden_path("f4.npy"), bytes, sizeof bytes);
     for (size_t k = 0; k < n; k++) { /* cut short anywhere */
         ck_assert(!eg_ok(eg_npy_read(cx, bytes, k)));
         refused(k < 10 ? "too short" : "is cut short");
@@ -282,7 +277,7 @@ TEST(npy_refuses)
 /* -- safetensors ------------------------------------------------------------------------------ */
 TEST(safetensors_reads_python)
 {
-    eg_safetensors *st = eg_safetensors_open(cx, golden("exact.safetensors"));
+    eg_safetensors *st = eg_safetensors_open(cx, golden_path("exact.safetensors"));
     fine();
     ck_assert_int_eq(eg_safetensors_count(st), 7);
     has_values(eg_safetensors_get(st, "a_f64"), EG_F64, 'f', 3, cube);
@@ -307,21 +302,21 @@ TEST(safetensors_reads_python)
         names[k] = eg_safetensors_name(st, k), xs[k] = eg_safetensors_at(st, k);
     const char *meta[] = { "note", eg_safetensors_metadata(st, "note"), NULL };
     ck_assert_int_eq(eg_safetensors_save(cx, in_folder("s.safetensors"), 7, names, xs, meta), 0);
-    same_bytes(golden("exact.safetensors"), in_folder("s.safetensors"));
+    same_bytes(golden_path("exact.safetensors"), in_folder("s.safetensors"));
     eg_safetensors_close(st);
     eg_safetensors_close(NULL);
 }
 
 TEST(safetensors_widens)
 {
-    eg_safetensors *st = eg_safetensors_open(cx, golden("wide.safetensors"));
+    eg_safetensors *st = eg_safetensors_open(cx, golden_path("wide.safetensors"));
     fine();
     has_values(eg_safetensors_get(st, "i8"), EG_I32, 'i', 3, cube);
     has_values(eg_safetensors_get(st, "u8"), EG_I32, 'u', 3, cube);
     has_values(eg_safetensors_get(st, "i16"), EG_I32, 'i', 3, cube);
     has_values(eg_safetensors_get(st, "f16"), EG_F32, 'f', 3, cube);
     has_values(eg_safetensors_get(st, "bf16"), EG_F32, 'f', 3, cube);
-    ck_assert_ptr_null(eg_safetensors_open(cx, golden("f8.safetensors")));
+    ck_assert_ptr_null(eg_safetensors_open(cx, golden_path("f8.safetensors")));
     refused("tensor 'f8' has dtype 'F8_E5M2', which is not supported");
 }
 
@@ -580,7 +575,7 @@ TEST(safetensors_deep_and_long)
 TEST(safetensors_cut)
 {
     uint8_t bytes[2048];
-    size_t n = slurp(golden("exact.safetensors"), bytes, sizeof bytes);
+    size_t n = slurp(golden_path("exact.safetensors"), bytes, sizeof bytes);
     for (size_t k = 0; k < n; k++) {
         ck_assert_ptr_null(eg_safetensors_read(cx, bytes, k));
         refused(k < 8 ? "too short" : k < 512 ? "is cut short" : "ends at byte");
@@ -588,7 +583,7 @@ TEST(safetensors_cut)
     memset(bytes, 255, 8);
     ck_assert_ptr_null(eg_safetensors_read(cx, bytes, n));
     refused("not a safetensors file");
-    ck_assert_ptr_null(eg_safetensors_open(cx, golden("none.safetensors")));
+    ck_assert_ptr_null(eg_safetensors_open(cx, golden_path("none.safetensors")));
     refused("none.safetensors: cannot be opened: No such file");
 }
 
@@ -765,7 +760,7 @@ TEST(pipes)
     ck_assert_int_eq(mkfifo(in_folder("p"), 0600), 0);
     pid_t child = fork();
     if (child == 0) {
-        eg_npy_save(in_folder("p"), eg_npy_load(cx, golden("f8.npy")));
+        eg_npy_save(in_folder("p"), eg_npy_load(cx, golden_path("f8.npy")));
         _exit(eg_error(cx) != NULL);
     }
     has_values(eg_npy_load(cx, in_folder("p")), EG_F64, 'f', 3, cube);
@@ -1120,7 +1115,7 @@ TEST(no_memory)
         countdown = k;
         eg_ctx *c = eg_open(.threads = 1, .realloc = fails_once);
         if (!c) continue;
-        eg_tensor *x = eg_npy_load(c, golden("f4_fortran.npy")),
+        eg_tensor *x = eg_npy_load(c, golden_path("f4_fortran.npy")),
                   *xs[] = { eg_permute(x, 2, 1, 0), eg_full(c, 3, 70000) };
         const char *names[] = { "x", "y" }, *meta[] = { "k", "v", NULL };
         eg_safetensors_save(c, in_folder("m.safetensors"), 2, names, xs, meta);

@@ -20,12 +20,6 @@ static void npz_teardown(void)
     eg_close(cx);
     remove_folder();
 }
-static const char *npz_golden(const char *name)
-{
-    char path[256];
-    snprintf(path, sizeof path, "tests/data/%s.npz", name);
-    return source_path(path);
-}
 static void counts_up(eg_tensor *x, eg_dtype dtype, int rank)
 {
     eg_assert_ok(cx);
@@ -41,7 +35,8 @@ GROUP("npz", .setup = npz_setup, .teardown = npz_teardown)
 
 LOOP_TEST(npz_reads_numpy, 4) /* _i & 1: deflated; _i & 2: .copy */
 {
-    eg_npz *z = eg_npz_open(cx, npz_golden(_i & 1 ? "deflated" : "stored"), .copy = _i & 2);
+    eg_npz *z =
+        eg_npz_open(cx, golden_path(_i & 1 ? "deflated.npz" : "stored.npz"), .copy = _i & 2);
     eg_assert_ok(cx);
     ck_assert_int_eq(eg_npz_count(z), 6 + (_i & 1));
     ck_assert_str_eq(eg_npz_name(z, 0), "x");
@@ -67,7 +62,7 @@ LOOP_TEST(npz_reads_numpy, 4) /* _i & 1: deflated; _i & 2: .copy */
 /* ZIP64 in every record, a comment, a name that is not ASCII, a member that is no array */
 TEST(npz_reads_zip64)
 {
-    eg_npz *z = eg_npz_open(cx, npz_golden("zip64"));
+    eg_npz *z = eg_npz_open(cx, golden_path("zip64.npz"));
     eg_assert_ok(cx);
     ck_assert_int_eq(eg_npz_count(z), 2);
     counts_up(eg_npz_get(z, "x"), EG_F32, 3);
@@ -160,7 +155,7 @@ TEST(npz_save_refuses)
 /* -- damaged archives ------------------------------------------------------------------------- */
 static uint8_t *read_golden(const char *name, long *n)
 {
-    return (uint8_t *)bytes_of(npz_golden(name), n);
+    return (uint8_t *)bytes_of(golden_path(name), n);
 }
 static void put(uint8_t *at, uint64_t value, int bytes)
 {
@@ -186,27 +181,27 @@ static const struct damage {
     int member, at, bytes;
     uint64_t value;
 } damages[] = {
-    { "deflated", "cannot unpack from", 4, 24, 4, 0xfffffffe }, /* a bomb's size */
-    { "deflated", "zeros.npy: has 1 bytes behind its array", 4, 24, 4, 40129 },
-    { "deflated", "zeros.npy: is cut short: it unpacks to fewer bytes than the 40128", 4, 20, 4,
+    { "deflated.npz", "cannot unpack from", 4, 24, 4, 0xfffffffe }, /* a bomb's size */
+    { "deflated.npz", "zeros.npy: has 1 bytes behind its array", 4, 24, 4, 40129 },
+    { "deflated.npz", "zeros.npy: is cut short: it unpacks to fewer bytes than the 40128", 4, 20, 4,
       100 },
-    { "deflated", "zeros.npy: is cut short: shape (5000,) of <f8 needs 40000 bytes", 4, 24, 4,
+    { "deflated.npz", "zeros.npy: is cut short: shape (5000,) of <f8 needs 40000 bytes", 4, 24, 4,
       40127 },
-    { "deflated", "is damaged", 0, 16, 4, 1 },
-    { "stored", "is damaged: its checksum is", 0, 16, 4, 1 },
-    { "stored", "is stored, but has", 0, 24, 4, 1 << 30 },
-    { "stored", "is cut short: it has", 0, 20, 4, 1 << 30 },
-    { "stored", "has another header", 1, 42, 4, 0 },
-    { "stored", "lies outside the file", 1, 42, 4, 0x7fffffff },
-    { "stored", "'x.npy' is packed with method 12", 0, 10, 2, 12 },
-    { "stored", "'x.npy' is encrypted", 0, 8, 2, 1 },
-    { "stored", "has no entry of its directory", 0, 0, 4, 0 },
-    { "stored", "its directory is cut short", 0, 28, 2, 60000 },
-    { "stored", "the ZIP64 sizes of member 'x.npy' are damaged", 0, 20, 4, UINT32_MAX },
-    { "stored", "directory of 7 members", -1, 8, 4, 7 << 16 | 7 },
-    { "stored", "its directory goes on", -1, 8, 4, 2 << 16 | 2 },
-    { "stored", "several disks", -1, 4, 2, 1 },
-    { "stored", "does not fit into it", -1, 16, 4, 0x7fffffff },
+    { "deflated.npz", "is damaged", 0, 16, 4, 1 },
+    { "stored.npz", "is damaged: its checksum is", 0, 16, 4, 1 },
+    { "stored.npz", "is stored, but has", 0, 24, 4, 1 << 30 },
+    { "stored.npz", "is cut short: it has", 0, 20, 4, 1 << 30 },
+    { "stored.npz", "has another header", 1, 42, 4, 0 },
+    { "stored.npz", "lies outside the file", 1, 42, 4, 0x7fffffff },
+    { "stored.npz", "'x.npy' is packed with method 12", 0, 10, 2, 12 },
+    { "stored.npz", "'x.npy' is encrypted", 0, 8, 2, 1 },
+    { "stored.npz", "has no entry of its directory", 0, 0, 4, 0 },
+    { "stored.npz", "its directory is cut short", 0, 28, 2, 60000 },
+    { "stored.npz", "the ZIP64 sizes of member 'x.npy' are damaged", 0, 20, 4, UINT32_MAX },
+    { "stored.npz", "directory of 7 members", -1, 8, 4, 7 << 16 | 7 },
+    { "stored.npz", "its directory goes on", -1, 8, 4, 2 << 16 | 2 },
+    { "stored.npz", "several disks", -1, 4, 2, 1 },
+    { "stored.npz", "does not fit into it", -1, 16, 4, 0x7fffffff },
 };
 LOOP_TEST(npz_damaged, sizeof damages / sizeof *damages)
 {
@@ -229,7 +224,7 @@ LOOP_TEST(npz_damaged, sizeof damages / sizeof *damages)
 TEST(npz_members_overlap)
 {
     long n;
-    uint8_t *zip = read_golden("stored", &n), *first = entry_of(zip, n, 0);
+    uint8_t *zip = read_golden("stored.npz", &n), *first = entry_of(zip, n, 0);
     const uint64_t length = get(first + 28, 2) + get(first + 30, 2) + 46,
                    begin = get(entry_of(zip, n, -1) + 16, 4);
     uint8_t *twice = malloc((size_t)n + length), *end;
@@ -249,7 +244,7 @@ TEST(npz_members_overlap)
 /* Cut short anywhere, and any byte changed: an error, or arrays that are whole. */
 LOOP_TEST(npz_cut_and_changed, 3)
 {
-    static const char *const files[] = { "stored", "deflated", "zip64" };
+    static const char *const files[] = { "stored.npz", "deflated.npz", "zip64.npz" };
     long n;
     uint8_t *zip = read_golden(files[_i], &n);
     for (long k = 0; k < n; k++) {
@@ -274,7 +269,7 @@ LOOP_TEST(npz_cut_and_changed, 3)
 TEST(npz_names_twice)
 {
     long n;
-    uint8_t *zip = read_golden("stored", &n);
+    uint8_t *zip = read_golden("stored.npz", &n);
     for (int k = 0; k < 2; k++) { /* x.npy and y.npy */
         uint8_t *entry = entry_of(zip, n, k), *local = zip + get(entry + 42, 4);
         memcpy(entry + 46, "z.npy", 5);
@@ -282,7 +277,7 @@ TEST(npz_names_twice)
     }
     ck_assert_ptr_null(eg_npz_read(cx, zip, (size_t)n));
     eg_assert_error(cx, "npz: two arrays have the name 'z'");
-    ck_assert_ptr_null(eg_npz_open(cx, npz_golden("../f4.npy/absent")));
+    ck_assert_ptr_null(eg_npz_open(cx, golden_path("f4.npy/absent.npz")));
     eg_assert_error(cx, "cannot be opened");
     ck_assert_ptr_null(eg_npz_open(cx, NULL));
     eg_assert_error(cx, "npz: the path is NULL");

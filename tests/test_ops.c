@@ -130,6 +130,16 @@ static void draw(point *p, uint64_t seed)
     }
     free(place);
 }
+/* Returns sample s of the operation with operands of kind k, their elements drawn. */
+static point sample_of(const eg_op *op, int s, kind k)
+{
+    point p = { .s = &op->samples[s], .k = k };
+    snprintf(p.where, sizeof p.where, "%s, sample %d (\"%s\"), %s operands", op->name, s + 1,
+             p.s->shapes, kind_name[k]);
+    parse(&p);
+    draw(&p, (uint64_t)s + 100);
+    return p;
+}
 static void undraw(point *p)
 {
     for (int i = 0; i < p->count; i++) free(p->x[i].v);
@@ -567,11 +577,7 @@ LOOP_TEST(row, operations())
     eg_ctx *cx = eg_open(.dtype = EG_F64), *single = eg_open();
     for (int s = 0; op->samples[s].call; s++)
         for (int k = 0; k < KINDS; k++) {
-            point p = { .s = &op->samples[s], .k = (kind)k };
-            snprintf(p.where, sizeof p.where, "%s, sample %d (\"%s\"), %s operands", op->name,
-                     s + 1, p.s->shapes, kind_name[k]);
-            parse(&p);
-            draw(&p, (uint64_t)s + 100);
+            point p = sample_of(op, s, (kind)k);
             eg_mark m = eg_push(cx);
             value v = evaluate(cx, &p);
             bool refused = !eg_ok(v.y), no_gradient = flat(op, eg_type(v.y)) || v.count == 0;
@@ -626,12 +632,7 @@ LOOP_TEST(row_checked, operations())
     if (listed(unsampled, op->name)) return;
     eg_ctx *cx = eg_open();
     for (int s = 0; op->samples[s].call; s++) {
-        point p = { .s = &op->samples[s], .k = (kind)(s % KINDS) };
-        if (listed(picky, op->name)) p.k = CONTIGUOUS;
-        snprintf(p.where, sizeof p.where, "%s, sample %d (\"%s\"), %s operands", op->name, s + 1,
-                 p.s->shapes, kind_name[p.k]);
-        parse(&p);
-        draw(&p, (uint64_t)s + 100);
+        point p = sample_of(op, s, listed(picky, op->name) ? CONTIGUOUS : (kind)(s % KINDS));
         eg_mark m = eg_push(cx);
         captured c = { .p = &p };
         eg_tensor *of[OPERANDS], *y;
@@ -708,11 +709,7 @@ LOOP_TEST(row_in_blocks, operations())
     for (int s = 0; op->samples[s].call; s++)
         for (int k = 0; k < KINDS; k++) {
             if (k != CONTIGUOUS && listed(picky, op->name)) continue;
-            point p = { .s = &op->samples[s], .k = (kind)k };
-            snprintf(p.where, sizeof p.where, "%s, sample %d (\"%s\"), %s operands", op->name,
-                     s + 1, p.s->shapes, kind_name[k]);
-            parse(&p);
-            draw(&p, (uint64_t)s + 100);
+            point p = sample_of(op, s, (kind)k);
             eg_mark m = eg_push(cx);
             captured c = { .p = &p };
             eg_tensor *of[OPERANDS + 1], *want[OPERANDS + 1], *have[OPERANDS + 1];

@@ -281,10 +281,18 @@ TEST(a_tree_refuses_what_makes_none)
         eg_clear(cx);                                                    \
     } while (0)
     REFUSED("f32 or f64, not i32", .leaves = 2, .parts = 1, .counts = &ten, .dtype = EG_I32);
-    REFUSED("1 to 2^30 leaves, not 0", .parts = 1, .counts = &ten);
+    REFUSED("1 to 2^30 leaves, or 0 to sum nothing, not -1", .parts = 1, .counts = &ten,
+            .leaves = -1);
     REFUSED("chunk must be positive, not -4", .leaves = 1, .parts = 1, .counts = &ten, .chunk = -4);
     REFUSED("at least one part, not 0", .leaves = 1, .counts = &ten);
     REFUSED("part 0 of a buffer cannot have -1", .leaves = 1, .parts = 1, .counts = &less);
+    eg_ranks_tree *none = eg_ranks_tree_open(.ranks = r, .parts = 1, .counts = &ten);
+    float x[10] = { 0 };
+    ck_assert_int_eq(eg_ranks_tree_gather(none, x), 0);
+    ck_assert_int_eq(eg_ranks_tree_sum(none, (void *[]){ x }, x), -1);
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), "a tree without leaves sums nothing"));
+    eg_clear(cx);
+    eg_ranks_tree_close(none);
     eg_ranks_close(r);
 }
 

@@ -37,6 +37,20 @@ TEST(rows_sum_to_one_and_shifts_do_not_matter)
     eg_close(cx);
 }
 
+/* What stands far above the rest is all of the sum, wherever it stands; a maximum
+ * that misses it overflows. */
+LOOP_TEST(the_largest_is_found_in_each_place, 70)
+{
+    eg_ctx *cx = eg_open(.dtype = _i & 1 ? EG_F64 : EG_F32);
+    const int n = _i / 2 + 1;
+    eg_tensor *one = eg_where_mask(cx, "i == j", "i j", 0, (int64_t[]){ n, n }),
+              *peaks = eg_scale(eg_cast(one, _i & 1 ? EG_F64 : EG_F32), 1e4),
+              *most = eg_full_n(cx, eg_type(peaks), 1e4, 1, (int64_t[]){ n });
+    eg_assert_close(eg_softmax("i [j]", peaks), eg_cast(one, eg_type(peaks)), 0);
+    eg_assert_close(eg_logsumexp("i [j]", peaks), most, 0);
+    eg_close(cx);
+}
+
 TEST(a_mask_is_not_a_factor)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);

@@ -445,11 +445,13 @@ static int follow(eg_ctx *cx, eg_trainer *t, const train *o, eg_ranks *r)
 {
     eg_progress p;
     eg_score s;
-    char goes_on;
+    char goes_on, saves;
     if (!all_well(r, cx, true) || eg_trainer_divide(t, r)) return EXIT_FAILURE;
     if (o->best && eg_trainer_keep_best(t, o->best)) return EXIT_FAILURE;
     if (!of_leader(r, 0, &goes_on)) return EXIT_FAILURE;
     if (goes_on && eg_trainer_run(t, NULL, NULL, &p)) return EXIT_FAILURE;
+    if (!all_well(r, cx, true) || !of_leader(r, 0, &saves)) return EXIT_FAILURE;
+    if (saves && eg_trainer_save(t, "")) return EXIT_FAILURE;
     if (!all_well(r, cx, true) || !of_leader(r, 0, &goes_on)) return EXIT_FAILURE;
     return goes_on && eg_trainer_evaluate(t, &s) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
@@ -482,15 +484,14 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
     char goes_on;
     if (!of_leader(r, !done, &goes_on)) return say_error(cx, NULL);
     int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
-    const bool ran = !bad;
     if (bad || u.log_failed || stopped) progress_clear(&u.g);
-    bool behind = stopped && p.step < u.kept;
-    if (!bad && !done && !u.log_failed && !behind) bad = eg_trainer_save(t, path);
+    bool behind = stopped && p.step < u.kept, saves = !done && !u.log_failed && !behind;
+    if (!bad && (eg_ranks_meet(r) || !of_leader(r, saves, &goes_on))) bad = -1;
+    if (!bad && saves) bad = eg_trainer_save(t, path);
     good = bad || progress_curve(&u.g, t);
     free(u.g.point);
-    /* an error of the run is known to all ranks; what rank 0 alone does comes to them here */
-    if (ran && !all_well(r, cx, good && !bad) && good && !bad) return EXIT_FAILURE;
-    if (!good) return EXIT_FAILURE;
+    /* an error of run and save is known to all ranks; what rank 0 alone does comes to them here */
+    if (!bad && !all_well(r, cx, good)) return EXIT_FAILURE;
     if (!bad && !of_leader(r, !u.log_failed && !stopped, &goes_on)) bad = -1;
     if (bad) {
         say_error(cx, NULL);

@@ -176,6 +176,9 @@ EG_API void eg_pop(eg_ctx *, eg_mark);
 EG_API eg_tensor *eg_keep(eg_tensor *x);
 /* lives in the scope that is open now, whichever is open when it grows */
 EG_API eg_owner *eg_owner_open(eg_ctx *);
+/* lives in the scope of another owner, however many are open inside it: for what is exchanged later
+ * by a thing that lives as long as that owner */
+EG_API eg_owner *eg_owner_beside(eg_owner *);
 EG_API void eg_owner_close(eg_owner *); /* early end; NULL is fine */
 EG_API eg_ctx *eg_owner_context(const eg_owner *);
 /* zeroed; NULL after recording "out of memory" */

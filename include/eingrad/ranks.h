@@ -92,17 +92,19 @@ EG_API int eg_ranks_simulate(eg_ctx *cx, int ranks,
  * leaves, itself a power of two, ranks add up by halving ranges (neighbours first), and each rank
  * sends w N (P − 1)/P bytes for the sum and as many for the gathering, which is the least that is
  * possible; else a rank sends each whole subtree that it has, at most 2 log2(leaves), to the owners
- * of its parts: w s (N − N_r) for s subtrees and its own N_r numbers, and w (P − 1) N_r for the
- * gathering. */
+ * of its parts: w s (N − N_r) for s subtrees and its own N_r = N/P numbers, and w (P − 1) N_r for
+ * the gathering. The ranges depend on P and on the chunks alone, not on the leaves. */
 typedef struct eg_ranks_tree eg_ranks_tree;
+enum { EG_RANKS_CHUNK = 4096 };
 typedef struct eg_ranks_tree_args {
     size_t size;
     eg_ranks *ranks;
-    eg_dtype dtype;        /* EG_F32 or EG_F64: EG_F32 */
-    int64_t leaves;        /* 1 … 2^30; fewer than ranks: some have none */
-    int parts;             /* of a buffer … */
+    eg_dtype dtype; /* EG_F32 or EG_F64: EG_F32 */
+    int64_t leaves; /* 1 … 2^30; fewer than ranks: some have none; 0: nothing is summed, the
+                     * tree gives ranges, statistics and gathering alone */
+    int parts;      /* of a buffer … */
     const int64_t *counts; /* … and how many numbers each has; they follow one another */
-    int64_t chunk;         /* numbers: 4096 */
+    int64_t chunk;         /* numbers: EG_RANKS_CHUNK */
 } eg_ranks_tree_args;
 /* All memory that a sum needs is taken here, from the group's context: besides the caller's buffers
  * at most as many numbers as the owner of a range receives, N/2 by halving, else N_r for each
@@ -122,6 +124,7 @@ EG_API int64_t eg_ranks_tree_middle(eg_span node);
 EG_API int eg_ranks_tree_sum(eg_ranks_tree *, void *const *subtree, void *sum);
 EG_API int64_t eg_ranks_tree_chunks(const eg_ranks_tree *); /* of a buffer */
 EG_API eg_span eg_ranks_tree_range(const eg_ranks_tree *);  /* chunks that this rank owns */
+EG_API eg_span eg_ranks_tree_range_of(const eg_ranks_tree *, int rank);   /* … and that one */
 EG_API eg_span eg_ranks_tree_chunk(const eg_ranks_tree *, int64_t chunk); /* its numbers */
 /* The chunks of a part, of which an owner may have some only. */
 EG_API eg_span eg_ranks_tree_part(const eg_ranks_tree *, int part);
@@ -150,6 +153,18 @@ EG_API eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *);
  * beside what eg_grad_over refuses: xs of two dtypes, a context other than the group's. */
 struct eg_grad_over_args; /* grad.h */
 EG_API int eg_ranks_grad_over(eg_ranks *, const struct eg_grad_over_args *);
+/* The same up to the gathering: take gets the gradient in this rank's range, updates what it keeps
+ * for that range, and gathers whatever the ranks need whole. Every rank calls it, take too, which
+ * returns 0, or another number after an error. dxs is not written. Refused beside the above: a
+ * group that is NULL. */
+typedef struct eg_ranks_gradient {
+    eg_ranks_tree *tree; /* its parts are the xs */
+    void *numbers; /* of all xs, one after another: the own range is Σ gradients/Σ counts, and
+                    * the rest is room; take may write to all of it */
+    const bool *reached; /* of each x: by a block of some rank; else its numbers are none */
+} eg_ranks_gradient;
+EG_API int eg_ranks_grad_range(eg_ranks *, const struct eg_grad_over_args *,
+                               int (*take)(void *user, const eg_ranks_gradient *), void *user);
 
 #ifndef __cplusplus
 #define eg_ranks_open(...) \

@@ -116,8 +116,8 @@ typedef struct eg_step_over_args {
     int64_t block;    /* examples of a block: 8 */
     int leaves;       /* runs of blocks, whose gradients are added in pairs: 16 */
     bool serial;      /* loss is called by one thread, which computes on all */
-    /* leaves are divided among these (eg_ranks_grad_over), and all make the same step; NULL: this
-     * process alone */
+    /* leaves are divided among these (eg_ranks_grad_over), and all make the same step; NULL: those
+     * of eg_opt_divide, else this process alone */
     eg_ranks *ranks;
     double *mean;     /* out: Σ losses/Σ counts; may be NULL */
     int64_t *counted; /* out: Σ counts; may be NULL */
@@ -138,6 +138,17 @@ EG_API int eg_opt_set_lr(eg_opt *, double lr);
 /* The k-th of the tensors that a step reads beside the parameters, to be saved with them:
  * "opt.counts", "opt.lr", "opt.skipped", then "opt.m.NAME", "opt.v.NAME" …; NULL past the end. */
 EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
+/* From now on each of these ranks keeps the moments of its own range of the parameters' numbers
+ * alone (eg_ranks_tree; ZeRO stage 1), updates its range in a step, and all gather the values: the
+ * parameters are those that one process would have, to the bit. Steps, and this, are then called by
+ * all ranks. A moment of eg_opt_state is the row of numbers of a parameter that are in the range.
+ * NULL: all ranks have whole moments again; call it before the group is closed. Refused: ranks
+ * whose parameters or moments differ; a group of another context. */
+EG_API int eg_opt_divide(eg_opt *, eg_ranks *);
+/* The tensor of eg_opt_state(op, k) as it is saved: on rank 0 the whole of it, in the open scope if
+ * it comes from several ranks; the others send their part and get that. NULL after an error and
+ * past the end. Called by all ranks. */
+EG_API eg_tensor *eg_opt_whole(eg_opt *, int k);
 
 /* -- tasks: rows of a table; an example is a pure function of (seed, number) ------------------ */
 /* Tokens: padding, the separator of input and output, the end of an output; symbols are numbered
@@ -272,9 +283,11 @@ typedef struct eg_score {
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
 /* From now on these ranks divide each step by its leaves, and each evaluation by its batches. All
  * of them have made or loaded the same trainer, call the same functions of it in the same order,
- * and get what one process would get, to the bit; rank 0 alone writes checkpoints (of the others
- * eg_trainer_save and keep_best do nothing), and what its `watch` says goes for all. NULL: alone.
- * Refused: ranks whose options, data or numbers differ, named; a group of another context. */
+ * and get what one process would get, to the bit. The optimiser is divided too (eg_opt_divide).
+ * Rank 0 alone writes checkpoints, for which the others send their moments: eg_trainer_save is
+ * called by all, except in `watch`, where that of rank 0 is enough, and what it says goes for all.
+ * NULL: alone. Refused: ranks whose options, data or numbers differ, named; a group of another
+ * context. */
 EG_API int eg_trainer_divide(eg_trainer *, eg_ranks *);
 /* One step on the next batch, whatever eg_nograd is; *p (may be NULL) receives the progress.
  * Refuses what eg_step refuses. */

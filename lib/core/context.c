@@ -529,21 +529,23 @@ static void owner_give_back(eg_ctx *cx, eg_owner *o)
     cx->spare_owners = o;
 #endif
 }
-eg_owner *eg_owner_open(eg_ctx *cx)
+/* An owner in the list that begins or goes on at *link: that of its scope. NULL after an error. */
+static eg_owner *owner_at(eg_ctx *cx, eg_owner **link)
 {
-    cx = eg__here(cx);
     if (eg__failed(cx)) return NULL;
     eg_owner *o = owner_take(cx);
     if (!o) {
         eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room for an owner");
         return NULL;
     }
-    *o = (eg_owner){ .arena = { .cx = cx, .owned = true },
-                     .next = cx->top->owners,
-                     .link = &cx->top->owners };
+    *o = (eg_owner){ .arena = { .cx = cx, .owned = true }, .next = *link, .link = link };
     if (o->next) o->next->link = &o->next;
-    cx->top->owners = o;
-    return o;
+    return *link = o;
+}
+eg_owner *eg_owner_open(eg_ctx *cx)
+{
+    cx = eg__here(cx);
+    return cx ? owner_at(cx, &cx->top->owners) : NULL;
 }
 /* True if the owner belongs to the context that this thread computes in; else recorded. */
 static bool owner_is_here(const eg_owner *o)
@@ -554,6 +556,10 @@ static bool owner_is_here(const eg_owner *o)
                    "owner: it belongs to the context that waits for its blocks, and stays as it is "
                    "inside them");
     return cx == eg__here(cx);
+}
+eg_owner *eg_owner_beside(eg_owner *o)
+{
+    return o && owner_is_here(o) ? owner_at(o->arena.cx, &o->next) : NULL;
 }
 void eg_owner_close(eg_owner *o)
 {

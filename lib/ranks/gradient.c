@@ -1,6 +1,6 @@
 /* gradient.c: eg_grad_over with its leaves divided among ranks. A rank computes the whole subtrees
  * of its leaves; those are added between ranks along the same tree, so that neither the gradient
- * nor the mean has other bits than on one rank. */
+ * nor the mean has other bits than on one rank. What a rank then has is its range of the sum. */
 #include "ranks/ranks.h"
 #include <math.h>
 #include <string.h>
@@ -24,8 +24,12 @@ typedef struct gradient {
     told *mine, *all;   /* `most` of each rank */
     int most;           /* subtrees of a rank */
     uint8_t *reached;   /* of each x, by own leaves; then of all ranks */
-    char *sum;          /* n numbers */
+    bool *somewhere;    /* of each x, by some rank */
+    char *sum;          /* n numbers: the first subtree, or a rank without leaves its own */
+    int (*take)(void *user, const eg_ranks_gradient *);
+    void *user;
 } gradient;
+static int gradient_whole(void *user, const eg_ranks_gradient *);
 
 /* Keeps a subtree of eg_grad_over. Where nothing was reached its numbers are −0, which changes no
  * bit of what it is added to. */
@@ -51,6 +55,13 @@ static int gradient_take(void *user, const eg_leaf_sum *s)
     return 0;
 }
 
+/* True if eg_grad_over refuses the options, as it would alone. */
+static bool gradient_bad(const gradient *g)
+{
+    const eg_grad_over_args *o = &g->o;
+    return o->examples < 1 || o->block < 0 || o->leaves < 0 || o->count < 1 || !o->xs ||
+           (g->take == gradient_whole && !o->dxs);
+}
 /* True if the call can be divided; else records why not. */
 static bool gradient_fits(const gradient *g)
 {
@@ -60,8 +71,8 @@ static bool gradient_fits(const gradient *g)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the ranks belong to another context", o->who);
     else if (o->take || o->from_leaf || o->to_leaf)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: leaves are divided among ranks already", o->who);
-    else if (o->examples < 1 || o->block < 0 || o->leaves < 0 || o->count < 1 || !o->xs || !o->dxs)
-        return true; /* eg_grad_over says it */
+    else if (gradient_bad(g))
+        eg_grad_over_with(o); /* says it */
     for (int k = 0; k < o->count && !eg_error(cx); k++)
         if (eg_type(o->xs[k]) != eg_type(o->xs[0]))
             eg_fail_as(cx, EG_ERROR_DTYPE,
@@ -98,10 +109,11 @@ static bool gradient_room(gradient *g)
     g->mine = eg_owner_alloc(g->owner, (size_t)g->most * sizeof *g->mine);
     g->all = eg_owner_alloc(g->owner, (size_t)(g->most * ranks) * sizeof *g->all);
     g->reached = eg_owner_alloc(g->owner, (size_t)o->count * (size_t)(ranks + 1));
-    g->sum = eg_owner_alloc(g->owner, (size_t)g->n * g->width + 1);
-    if (!g->subtree || !g->mine || !g->all || !g->reached || !g->sum) return false;
-    for (int k = 0; k < own; k++)
+    g->somewhere = eg_owner_alloc(g->owner, (size_t)o->count * sizeof *g->somewhere);
+    if (!g->subtree || !g->mine || !g->all || !g->reached || !g->somewhere) return false;
+    for (int k = 0; k < (own ? own : 1); k++)
         if (!(g->subtree[k] = eg_owner_alloc(g->owner, (size_t)g->n * g->width + 1))) return false;
+    g->sum = g->subtree[0];
     return true;
 }
 
@@ -136,8 +148,8 @@ static told told_of(const gradient *g, eg_span node)
     return (told){ a.loss + b.loss, a.count + b.count };
 }
 
-/* The own range divided by the count, then gathered. False after an error. */
-static bool gradient_divide(gradient *g, int64_t count)
+/* Divides the own range by the count. */
+static void gradient_divide(gradient *g, int64_t count)
 {
     const eg_span own = eg_ranks_tree_range(g->tree);
     for (int64_t c = own.from; c < own.to; c++) {
@@ -149,59 +161,82 @@ static bool gradient_divide(gradient *g, int64_t count)
                 ((float *)(void *)g->sum)[k] =
                     (float)((double)((float *)(void *)g->sum)[k] / (double)count);
     }
-    return !eg_ranks_tree_gather(g->tree, g->sum);
 }
 
-/* What follows the own leaves: everything between ranks. */
+/* What follows the own leaves: everything between ranks. False after an error. */
 static bool gradient_between(gradient *g)
 {
     const eg_grad_over_args *o = &g->o;
     const int ranks = g->ranks->table.ranks;
-    eg_ctx *cx = o->cx;
     if (eg_ranks_gather(g->ranks, g->mine, (size_t)g->most * sizeof *g->mine, g->all) ||
         eg_ranks_gather(g->ranks, g->reached, (size_t)o->count, g->reached + o->count))
         return false;
+    for (int k = 0; k < o->count; k++)
+        for (int r = 1; r <= ranks; r++) g->somewhere[k] |= g->reached[r * o->count + k] != 0;
     const told whole = told_of(g, (eg_span){ 0, eg__ranks_tree_leaf_count(g->tree) });
     if (!whole.count) {
         g->ranks->agreed = true;
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the count of all blocks is 0", o->who);
+        eg_fail_as(o->cx, EG_ERROR_MISUSE, "%s: the count of all blocks is 0", o->who);
         return false;
     }
-    if (eg_ranks_tree_sum(g->tree, g->subtree, g->sum) || !gradient_divide(g, whole.count))
-        return false;
-    const char *at = g->sum;
-    for (int k = 0; k < o->count; k++) {
-        bool reached = false;
-        for (int r = 1; r <= ranks; r++) reached |= g->reached[r * o->count + k] != 0;
-        o->dxs[k] = reached
-                        ? eg_from_n(cx, eg_type(o->xs[k]), at, eg_rank(o->xs[k]), eg_dims(o->xs[k]))
-                        : NULL;
-        at += (size_t)g->counts[k] * g->width;
-    }
+    if (eg_ranks_tree_sum(g->tree, g->subtree, g->sum)) return false;
+    gradient_divide(g, whole.count);
+    const eg_ranks_gradient handed = { g->tree, g->sum, g->somewhere };
+    g->take(g->user, &handed);
+    if (eg_ranks_meet(g->ranks)) return false;
     if (o->mean) *o->mean = whole.loss / (double)whole.count;
     if (o->counted) *o->counted = whole.count;
-    return !eg_error(cx);
+    return true;
+}
+
+/* Gathers the gradient and makes tensors of it: what eg_ranks_grad_over takes. */
+static int gradient_whole(void *user, const eg_ranks_gradient *all)
+{
+    const eg_grad_over_args *o = user;
+    const char *at = all->numbers;
+    if (eg_ranks_tree_gather(all->tree, all->numbers)) return -1;
+    for (int k = 0; k < o->count; k++) {
+        const eg_tensor *x = o->xs[k];
+        o->dxs[k] =
+            all->reached[k] ? eg_from_n(o->cx, eg_type(x), at, eg_rank(x), eg_dims(x)) : NULL;
+        at += (size_t)eg_size(x) * (eg_type(x) == EG_F64 ? sizeof(double) : sizeof(float));
+    }
+    return 0;
+}
+
+/* The call, whatever takes the own range: every rank meets the others, whatever has failed. */
+static int gradient_run(gradient *g)
+{
+    if (!g->o.who) g->o.who = "grad_over";
+    if (!g->o.block) g->o.block = BLOCK;
+    if (!g->o.leaves) g->o.leaves = LEAVES;
+    eg_ctx *cx = g->ranks->cx;
+    const bool good = !eg_error(cx) && gradient_fits(g) && (g->owner = eg_owner_open(cx)) != NULL &&
+                      gradient_room(g) && gradient_leaves(g),
+               done = eg_ranks_meet(g->ranks) == 0 && good && gradient_between(g);
+    eg_ranks_tree_close(g->tree);
+    eg_owner_close(g->owner);
+    return done ? 0 : -1;
+}
+
+int eg_ranks_grad_range(eg_ranks *ranks, const eg_grad_over_args *given,
+                        int (*take)(void *user, const eg_ranks_gradient *), void *user)
+{
+    gradient g = { .ranks = ranks, .o = { .size = sizeof g.o }, .take = take, .user = user };
+    eg_options(&g.o, sizeof g.o, given);
+    if (ranks && take) return gradient_run(&g);
+    eg_fail_as(g.o.cx, EG_ERROR_MISUSE, "%s: %s", g.o.who ? g.o.who : "grad_over",
+               ranks ? "nobody takes the range" : "there is no group of ranks");
+    return -1;
 }
 
 int eg_ranks_grad_over(eg_ranks *ranks, const eg_grad_over_args *given)
 {
-    gradient g = { .ranks = ranks, .o = { .size = sizeof g.o } };
+    gradient g = { .ranks = ranks, .o = { .size = sizeof g.o }, .take = gradient_whole };
     eg_options(&g.o, sizeof g.o, given);
-    if (!ranks) return eg_grad_over_with(given);
-    if (!g.o.who) g.o.who = "grad_over";
-    if (ranks->table.ranks == 1) return eg_grad_over_with(&g.o);
-    if (!g.o.block) g.o.block = BLOCK;
-    if (!g.o.leaves) g.o.leaves = LEAVES;
-    eg_ctx *cx = ranks->cx;
-    bool good = !eg_error(cx) && gradient_fits(&g);
-    if (good && (g.o.examples < 1 || g.o.block < 0 || g.o.leaves < 0 || g.o.count < 1 || !g.o.xs ||
-                 !g.o.dxs))
-        good = eg_grad_over_with(&g.o) == 0; /* which refuses it */
-    if (good)
-        good = (g.owner = eg_owner_open(cx)) != NULL && gradient_room(&g) && gradient_leaves(&g);
-    good = eg_ranks_meet(ranks) == 0 && good && gradient_between(&g);
-    eg_ranks_tree_close(g.tree);
-    eg_owner_close(g.owner);
-    for (int k = 0; !good && g.o.dxs && k < g.o.count; k++) g.o.dxs[k] = NULL;
-    return good ? 0 : -1;
+    if (!ranks || ranks->table.ranks == 1) return eg_grad_over_with(&g.o);
+    g.user = &g.o;
+    if (!gradient_run(&g)) return 0;
+    for (int k = 0; g.o.dxs && k < g.o.count; k++) g.o.dxs[k] = NULL;
+    return -1;
 }

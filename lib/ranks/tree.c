@@ -3,13 +3,15 @@
  * By halving: in step s a rank and its neighbour at distance 2^s have the sums of two subtrees that
  * are siblings. Each sends the half of its range that the other one keeps, and adds what it gets.
  * After log2(ranks) steps a rank has the whole sum in 1/ranks of the chunks; gathering goes the
- * same steps backward. Else each rank owns a range from the start, gets all whole subtrees of the
- * others there, and adds them along the tree. */
+ * same steps backward. Else each rank gets all whole subtrees of the others in the range that it
+ * owns, and adds them along the tree. The ranges are those of halving wherever the number of ranks
+ * is a power of two: they depend on it and on the chunks alone, so that what a rank keeps for its
+ * range fits sums of any number of leaves. */
 #include "ranks/ranks.h"
 #include <math.h>
 #include <string.h>
 
-enum { CHUNK = 4096, STEPS = 30, SUBTREES = 128 };
+enum { STEPS = 30, SUBTREES = 128 };
 static const int64_t LEAVES_MOST = 1 << 30;
 
 struct eg_ranks_tree {
@@ -20,9 +22,10 @@ struct eg_ranks_tree {
     int parts;
     int64_t *start; /* of each chunk, and the end: chunks + 1 */
     int64_t *part;  /* the first chunk of each part, and the end */
-    bool halving;
+    bool halving;   /* sums, and so have no subtrees */
+    bool halves;    /* ranges; the ranks are a power of two */
     int steps;
-    eg_span kept[STEPS + 1]; /* by halving: the range after so many steps; the last is owned */
+    eg_span kept[STEPS + 1]; /* by halves: the range after so many steps; the last is owned */
     eg_span *range;          /* of each rank */
     eg_span *node;           /* whole subtrees of all ranks, in the order of leaves */
     int *first;              /* of a rank's, and the end */
@@ -93,10 +96,25 @@ static size_t byte_at(const eg_ranks_tree *t, int64_t chunk)
 {
     return (size_t)t->start[chunk] * t->width;
 }
-/* The half of a range that a rank keeps in a step; `other`: the one that it sends. */
-static eg_span half_of(eg_span range, int rank, int step, bool other)
+/* The chunk that begins nearest to a number of the buffer: where ranges are cut, so that ranks own
+ * equally many numbers, not chunks, of which those at the ends of parts are shorter. */
+static int64_t border_at(const eg_ranks_tree *t, int64_t number)
 {
-    const int64_t middle = range.from + (range.to - range.from) / 2;
+    int64_t low = 0, high = t->chunks; /* start[low] ≤ number ≤ start[high] */
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (t->start[middle] <= number)
+            low = middle;
+        else
+            high = middle;
+    }
+    return number - t->start[low] <= t->start[high] - number ? low : high;
+}
+/* The half of a range that a rank keeps in a step; `other`: the one that it sends. */
+static eg_span half_of(const eg_ranks_tree *t, eg_span range, int rank, int step, bool other)
+{
+    const int64_t middle =
+        border_at(t, t->start[range.from] + (t->start[range.to] - t->start[range.from]) / 2);
     return ((rank >> step & 1) != 0) != other ? (eg_span){ middle, range.to }
                                               : (eg_span){ range.from, middle };
 }
@@ -104,14 +122,21 @@ static eg_span range_of(const eg_ranks_tree *t, int rank)
 {
     eg_span r = { 0, t->chunks };
     const int ranks = t->ranks->table.ranks;
-    if (!t->halving) return (eg_span){ t->chunks * rank / ranks, t->chunks * (rank + 1) / ranks };
-    for (int s = 0; s < t->steps; s++) r = half_of(r, rank, s, false);
+    const int64_t each = t->start[t->chunks] / ranks, left = t->start[t->chunks] % ranks;
+    if (!t->halves)
+        return (eg_span){ border_at(t, each * rank + left * rank / ranks),
+                          border_at(t, each * (rank + 1) + left * (rank + 1) / ranks) };
+    for (int s = 0; s < t->steps; s++) r = half_of(t, r, rank, s, false);
     return r;
 }
 int64_t eg_ranks_tree_chunks(const eg_ranks_tree *t) { return t ? t->chunks : 0; }
 eg_span eg_ranks_tree_range(const eg_ranks_tree *t)
 {
     return t ? t->range[t->ranks->table.rank] : (eg_span){ 0 };
+}
+eg_span eg_ranks_tree_range_of(const eg_ranks_tree *t, int rank)
+{
+    return t && rank >= 0 && rank < t->ranks->table.ranks ? t->range[rank] : (eg_span){ 0 };
 }
 eg_span eg_ranks_tree_chunk(const eg_ranks_tree *t, int64_t k)
 {
@@ -127,8 +152,9 @@ static bool tree_refused(eg_ctx *cx, const eg_ranks_tree_args *o)
     if (o->dtype != EG_F32 && o->dtype != EG_F64)
         eg_fail_as(cx, EG_ERROR_DTYPE, "ranks: a tree sums f32 or f64, not %s",
                    eg_type_name(o->dtype));
-    else if (o->leaves < 1 || o->leaves > LEAVES_MOST)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "ranks: a tree has 1 to 2^30 leaves, not %lld",
+    else if (o->leaves < 0 || o->leaves > LEAVES_MOST)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "ranks: a tree has 1 to 2^30 leaves, or 0 to sum nothing, not %lld",
                    (long long)o->leaves);
     else if (o->chunk < 1)
         eg_fail_as(cx, EG_ERROR_MISUSE, "ranks: chunk must be positive, not %lld",
@@ -171,8 +197,8 @@ static bool deal(eg_ranks_tree *t)
     const size_t most = (size_t)ranks * (t->leaves < SUBTREES ? (size_t)t->leaves : SUBTREES);
     t->range = eg_owner_alloc(t->owner, (size_t)ranks * sizeof *t->range);
     t->first = eg_owner_alloc(t->owner, (size_t)(ranks + 1) * sizeof *t->first);
-    t->node = eg_owner_alloc(t->owner, most * sizeof *t->node);
-    t->at = eg_owner_alloc(t->owner, most * sizeof *t->at);
+    t->node = eg_owner_alloc(t->owner, (most + 1) * sizeof *t->node);
+    t->at = eg_owner_alloc(t->owner, (most + 1) * sizeof *t->at);
     if (!t->range || !t->first || !t->node || !t->at) return false;
     int n = 0;
     for (int r = 0; r < ranks; r++) {
@@ -182,11 +208,12 @@ static bool deal(eg_ranks_tree *t)
             t->node[n++] = largest_node(t->leaves, a, own.to);
     }
     t->first[ranks] = n;
-    t->halving = power_of_two(ranks) && power_of_two(t->leaves) && ranks <= t->leaves;
-    while (t->halving && 1 << t->steps < ranks) t->steps++;
+    t->halves = power_of_two(ranks);
+    t->halving = t->halves && power_of_two(t->leaves) && ranks <= t->leaves;
+    while (t->halves && 1 << t->steps < ranks) t->steps++;
     for (int r = 0; r < ranks; r++) t->range[r] = range_of(t, r);
     t->kept[0] = (eg_span){ 0, t->chunks };
-    for (int s = 0; s < t->steps; s++) t->kept[s + 1] = half_of(t->kept[s], me, s, false);
+    for (int s = 0; s < t->steps; s++) t->kept[s + 1] = half_of(t, t->kept[s], me, s, false);
     const size_t each = bytes_in(t, t->range[me]);
     const size_t room = t->halving ? (t->steps ? bytes_in(t, t->kept[1]) : 0)
                                    : each * (size_t)(n - (t->first[me + 1] - t->first[me]));
@@ -201,7 +228,7 @@ eg_ranks_tree *eg_ranks_tree_open_with(const eg_ranks_tree_args *given)
     eg_ctx *cx = eg_ranks_context(o.ranks);
     if (!cx || eg_error(cx)) return NULL;
     if (!o.dtype) o.dtype = EG_F32;
-    if (!o.chunk) o.chunk = CHUNK;
+    if (!o.chunk) o.chunk = EG_RANKS_CHUNK;
     if (tree_refused(cx, &o)) return NULL;
     eg_owner *owner = eg_owner_open(cx);
     eg_ranks_tree *t = owner ? eg_owner_alloc(owner, sizeof *t) : NULL;
@@ -232,7 +259,7 @@ static int sum_by_halving(eg_ranks_tree *t, char *x)
 {
     const int me = t->ranks->table.rank;
     for (int s = 0; s < t->steps; s++) {
-        const eg_span keep = t->kept[s + 1], send = half_of(t->kept[s], me, s, true);
+        const eg_span keep = t->kept[s + 1], send = half_of(t, t->kept[s], me, s, true);
         const int other = me ^ 1 << s;
         if (eg_ranks_exchange(t->ranks, other, x + byte_at(t, send.from), bytes_in(t, send), other,
                               t->room, bytes_in(t, keep)))
@@ -291,6 +318,10 @@ static int sum_of_subtrees(eg_ranks_tree *t, void *const *subtree, char *sum)
 int eg_ranks_tree_sum(eg_ranks_tree *t, void *const *subtree, void *sum)
 {
     if (!t || eg_error(t->ranks->cx)) return -1;
+    if (!t->leaves) {
+        eg_fail_as(t->ranks->cx, EG_ERROR_MISUSE, "ranks: a tree without leaves sums nothing");
+        return -1;
+    }
     if (!t->halving) return sum_of_subtrees(t, subtree, sum);
     if (sum_by_halving(t, subtree[0])) return -1;
     const eg_span own = eg_ranks_tree_range(t);
@@ -304,13 +335,13 @@ int eg_ranks_tree_sum(eg_ranks_tree *t, void *const *subtree, void *sum)
 static int gather_ranges(eg_ranks_tree *t, char *x, size_t (*at)(const eg_ranks_tree *, int64_t))
 {
     const int me = t->ranks->table.rank, ranks = t->ranks->table.ranks;
-    const int rounds = t->halving ? t->steps : ranks - 1;
+    const int rounds = t->halves ? t->steps : ranks - 1;
     for (int k = 0; k < rounds; k++) {
-        const int s = t->steps - 1 - k; /* by halving: the steps backward */
-        const int to = t->halving ? me ^ 1 << s : (me + k + 1) % ranks,
-                  from = t->halving ? to : (me - k - 1 + ranks) % ranks;
-        const eg_span have = t->halving ? t->kept[s + 1] : t->range[me],
-                      take = t->halving ? half_of(t->kept[s], me, s, true) : t->range[from];
+        const int s = t->steps - 1 - k; /* by halves: the steps backward */
+        const int to = t->halves ? me ^ 1 << s : (me + k + 1) % ranks,
+                  from = t->halves ? to : (me - k - 1 + ranks) % ranks;
+        const eg_span have = t->halves ? t->kept[s + 1] : t->range[me],
+                      take = t->halves ? half_of(t, t->kept[s], me, s, true) : t->range[from];
         if (eg_ranks_exchange(t->ranks, to, x + at(t, have.from), at(t, have.to) - at(t, have.from),
                               from, x + at(t, take.from), at(t, take.to) - at(t, take.from)))
             return -1;
@@ -381,16 +412,15 @@ eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *t)
     const int me = t->ranks->table.rank, ranks = t->ranks->table.ranks;
     const eg_span own = t->range[me];
     const size_t all = byte_at(t, t->chunks), mine = bytes_in(t, own);
-    if (t->halving) { /* what is not kept was sent; a range is sent on as often as it doubles */
-        b.sum = all - mine;
-        for (int s = t->steps; s > 0; s--) {
-            b.gather += bytes_in(t, t->kept[s]);
-            b.statistics += (uint64_t)(t->kept[s].to - t->kept[s].from) * sizeof(double);
-        }
-        return b;
+    /* what is not kept was sent */
+    b.sum = (t->halving ? 1 : (uint64_t)eg_ranks_tree_subtrees(t)) * (all - mine);
+    if (!t->halves) {
+        b.gather = (uint64_t)(ranks - 1) * mine;
+        b.statistics = (uint64_t)(ranks - 1) * (uint64_t)(own.to - own.from) * sizeof(double);
     }
-    b.sum = (uint64_t)eg_ranks_tree_subtrees(t) * (all - mine);
-    b.gather = (uint64_t)(ranks - 1) * mine;
-    b.statistics = (uint64_t)(ranks - 1) * (uint64_t)(own.to - own.from) * sizeof(double);
+    for (int s = t->halves ? t->steps : 0; s > 0; s--) { /* sent on as often as it doubles */
+        b.gather += bytes_in(t, t->kept[s]);
+        b.statistics += (uint64_t)(t->kept[s].to - t->kept[s].from) * sizeof(double);
+    }
     return b;
 }

@@ -164,7 +164,8 @@ static saved checkpoint_of(const eg_trainer *t)
 }
 
 /* -- save ------------------------------------------------------------------------------------- */
-/* Writes parameters, optimiser state and metadata; owner: what is made for that. */
+/* Writes parameters, optimiser state and metadata; owner: what is made for that. The state of a
+ * divided optimiser comes from all ranks, and rank 0 holds it whole until it is written. */
 static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
 {
     int count = eg_params_count(t->params), states = 0, n = 0;
@@ -173,13 +174,16 @@ static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
     eg_tensor **xs = eg_owner_alloc(owner, (size_t)(count + states) * sizeof *xs);
     char(*text)[TEXT] = eg_owner_alloc(owner, FIELDS * sizeof *text),
     *vocabulary = eg__data_symbols_text(t->data, owner);
-    if (!names || !xs || !text || !vocabulary) return -1;
+    const bool good = names && xs && text && vocabulary;
+    if (t->ranks ? eg_ranks_meet(t->ranks) : !good) return -1;
     for (int k = 0; k < count + states; k++) {
         const eg_named *one =
             k < count ? eg_params_at(t->params, k) : eg_opt_state(t->opt, k - count);
         names[k] = one->name;
-        xs[k] = one->x;
+        xs[k] = k < count ? one->x : eg_opt_whole(t->opt, k - count);
+        if (!xs[k]) return -1;
     }
+    if (eg_ranks_rank(t->ranks)) return 0;
     const char *pairs = eg_data_pairs_text(t->data), *metadata[2 * (FIELDS + 6) + 1];
     saved s = checkpoint_of(t);
     const char *const texts[] = { "format",
@@ -204,15 +208,22 @@ static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
     return eg_safetensors_save(t->cx, path, count + states, names, xs, metadata);
 }
 
-int eg_trainer_save(eg_trainer *t, const char *path)
+int eg__trainer_collect(eg_trainer *t, const char *path)
 {
-    if (!t || eg_error(t->cx)) return -1;
-    if (eg_ranks_rank(t->ranks)) return 0; /* rank 0 has the same numbers, and writes them */
     eg_mark m = eg_push(t->cx);
     eg_owner *owner = eg_owner_open(t->cx);
-    int bad = owner ? checkpoint_save(t, path, owner) : -1;
+    const int bad = checkpoint_save(t, path, owner);
     eg_pop(t->cx, m);
-    return bad;
+    return t->ranks ? eg_ranks_meet(t->ranks) : bad;
+}
+int eg_trainer_save(eg_trainer *t, const char *path)
+{
+    if (!t || (eg_error(t->cx) && !t->ranks)) return -1;
+    if (t->watching && t->ranks) {
+        if (eg_ranks_rank(t->ranks)) return 0; /* it waits in run_ends for rank 0 to ask */
+        if (eg_error(t->cx) || eg__trainer_tell(t, EG__TOLD_SAVE) < 0) return -1;
+    }
+    return eg__trainer_collect(t, path);
 }
 
 /* -- what lies where a run is to be saved ----------------------------------------------------- */

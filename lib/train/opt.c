@@ -219,14 +219,14 @@ static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
     return eg_error(cx) || schedule_refused(cx, who, &o->schedule);
 }
 
-/* Makes the moment of a parameter, zeros of its shape, and adds it to the state that is saved. */
+/* Makes the moment of a parameter, zeros of its shape, and adds it to the state that is saved.
+ * Moments have an owner of their own, since ranks that divide them keep others. */
 static bool opt_remember(eg_opt *op, eg_params *p, const char *moment, const eg_named *of,
                          eg_tensor **x)
 {
     size_t room = strlen(moment) + strlen(of->name) + 8;
     char *name = eg_params_alloc(p, room);
-    *x = name ? eg_owner_tensor(eg_params_owner(p), eg_type(of->x), eg_rank(of->x), eg_dims(of->x))
-              : NULL;
+    *x = name ? eg_owner_tensor(op->held, eg_type(of->x), eg_rank(of->x), eg_dims(of->x)) : NULL;
     if (!eg_ok(*x)) return false;
     snprintf(name, room, "opt.%s.%s", moment, of->name);
     op->state[op->states++] = (eg_named){ name, of->axes, *x };
@@ -258,10 +258,12 @@ static bool make_state(eg_opt *op)
     op->state[op->states++] = (eg_named){ "opt.counts", "c", op->counts };
     op->state[op->states++] = (eg_named){ "opt.lr", "", op->lr };
     op->state[op->states++] = (eg_named){ "opt.skipped", "k", op->skipped };
-    if (eg_fill(op->lr, op->o.lr)) return false;
+    op->held = eg_owner_beside(owner);
+    if (!op->held || eg_fill(op->lr, op->o.lr)) return false;
     for (int k = 0; k < op->count; k++) {
         const eg_named *one = eg_params_at(p, k);
         op->x[k] = one->x, op->name[k] = one->name;
+        op->first[k + 1] = op->first[k] + (eg_size(one->x) + EG__CHUNK - 1) / EG__CHUNK;
         for (int m = 0; m < EG__MOMENTS && op->kind->moment[m]; m++)
             if ((!op->kind->kept || op->kind->kept(&op->o, m)) &&
                 !opt_remember(op, p, op->kind->moment[m], one, &op->moment[m][k]))
@@ -269,7 +271,9 @@ static bool make_state(eg_opt *op)
         if (op->kind == &adagrad && eg_fill(op->moment[0][k], op->o.initial_accumulator_value))
             return false;
     }
-    return true;
+    op->squares = eg_params_alloc(p, (size_t)op->first[op->count] * 2 * sizeof *op->squares);
+    op->largest = op->squares ? op->squares + op->first[op->count] : NULL;
+    return op->squares != NULL || !op->first[op->count];
 }
 
 /* Makes an optimiser of the row's kind with all that its steps need. */
@@ -293,7 +297,9 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     eg_tensor **arrays = eg_params_alloc(p, (size_t)n * ARRAYS * sizeof *arrays);
     eg_named *state = eg_params_alloc(p, (size_t)(EG__MOMENTS * n + 3) * sizeof *state);
     const char **name = eg_params_alloc(p, (size_t)n * sizeof *name);
-    if (!op || !arrays || !state || !name) return NULL;
+    const void **at = eg_params_alloc(p, (size_t)n * sizeof *at);
+    int64_t *first = eg_params_alloc(p, (size_t)(n + 1) * sizeof *first);
+    if (!op || !arrays || !state || !name || !at || !first) return NULL;
     *op = (eg_opt){ .kind = row,
                     .o = o,
                     .cx = cx,
@@ -301,7 +307,9 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
                     .state = state,
                     .name = name,
                     .x = arrays,
-                    .g = arrays + n };
+                    .g = arrays + n,
+                    .at = at,
+                    .first = first };
     for (int m = 0; m < EG__MOMENTS; m++) op->moment[m] = arrays + (2 + m) * n;
     return make_state(op) ? op : NULL;
 }
@@ -313,14 +321,22 @@ eg_opt *eg_rmsprop_with(const eg_opt_args *a) { return open_kind(&rmsprop, a); }
 eg_opt *eg_adagrad_with(const eg_opt_args *a) { return open_kind(&adagrad, a); }
 
 /* -- a step: first all that may refuse it, then all that changes ------------------------------ */
-static eg__norms norms_of(eg_tensor *g, double limit, double scale)
+/* Measures the own chunks of all gradients, scaled; those of others are 0. */
+static void opt_norms(eg_opt *op, double limit, double scale)
 {
-    if (eg_type(g) == EG_F64) {
-        const double *x = eg_f64(g);
-        return x ? eg__norms_f64(eg_size(g), x, limit, scale) : (eg__norms){ NAN, NAN };
-    }
-    const float *x = eg_f32(g);
-    return x ? eg__norms_f32(eg_size(g), x, limit, scale) : (eg__norms){ NAN, NAN };
+    const eg_span own = eg__opt_chunks(op);
+    memset(op->squares, 0, (size_t)op->first[op->count] * 2 * sizeof *op->squares);
+    for (int k = 0; k < op->count; k++)
+        for (int64_t c = op->first[k]; op->at[k] && c < op->first[k + 1]; c++) {
+            if (c < own.from || c >= own.to) continue;
+            const int64_t from = (c - op->first[k]) * EG__CHUNK, left = eg_size(op->x[k]) - from,
+                          n = left < EG__CHUNK ? left : EG__CHUNK;
+            const eg__norms one =
+                eg_type(op->x[k]) == EG_F64
+                    ? eg__norms_f64(n, (const double *)op->at[k] + from, limit, scale)
+                    : eg__norms_f32(n, (const float *)op->at[k] + from, limit, scale);
+            op->squares[c] = one.squares, op->largest[c] = one.largest;
+        }
 }
 
 /* True if g is a gradient for parameter k: its shape and dtype; else records how it differs. */
@@ -369,32 +385,54 @@ static void not_finite(eg_opt *op, int k, double value)
                op->name[k], isnan(value) ? (double)NAN : value, origin);
 }
 
-/* ‖g‖ after clipping by value, and the largest |g| before it. False after an error: a gradient that
- * is not finite, or none at all. */
-static bool opt_measure(eg_opt *op, eg_tensor *const *g, double limit, double *norm,
-                        double *largest)
+/* True if each gradient fits its parameter; op->at points to them. A gradient
+ * that is not row-major is copied into the open scope. */
+static bool opt_point(eg_opt *op, eg_tensor *const *g)
 {
-    double squares = 0, most = 0;
-    int reached = 0;
     for (int k = 0; k < op->count; k++) {
+        op->at[k] = NULL;
         if (!g[k]) continue;
         if (!opt_fits(op, k, g[k])) return false;
-        eg__norms one = norms_of(g[k], limit, 1);
-        if (!isfinite(one.largest) && !eg_error(op->cx)) not_finite(op, k, one.largest);
-        if (eg_error(op->cx)) return false;
-        squares += one.squares, most = fmax(most, one.largest), reached++;
+        op->at[k] =
+            eg_type(g[k]) == EG_F64 ? (const void *)eg_f64(g[k]) : (const void *)eg_f32(g[k]);
+        if (!op->at[k]) return false;
     }
-    if (!reached)
+    return true;
+}
+
+/* ‖g‖ after clipping by value, and the largest |g| before it: sums of squares over chunks, then
+ * along the tree of all chunks, so that ranks may divide them. False after an error: a gradient
+ * that is not finite, on whatever rank. */
+static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
+{
+    const eg_span all = { 0, op->first[op->count] };
+    double most = 0;
+    int reached = 0;
+    for (int k = 0; k < op->count; k++) reached += op->at[k] != NULL;
+    if (!reached) {
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: each of the %d gradients is NULL", op->kind->name,
                    op->count);
+        return false;
+    }
+    opt_norms(op, limit, 1);
+    if (!eg__opt_statistic(op, op->squares) || !eg__opt_statistic(op, op->largest)) return false;
+    for (int k = 0; k < op->count; k++) {
+        double of = 0; /* a NaN goes before an infinity */
+        for (int64_t c = op->first[k]; c < op->first[k + 1]; c++)
+            of = isnan(of) || op->largest[c] < of ? of : op->largest[c];
+        if (!isfinite(of)) {
+            not_finite(op, k, of);
+            return false;
+        }
+        most = fmax(most, of);
+    }
     double clipped = fmin(most, limit);
     *largest = most;
-    *norm = isinf(op->o.norm_type) ? clipped : sqrt(squares);
+    *norm = isinf(op->o.norm_type) ? clipped : sqrt(eg_ranks_tree_total(op->squares, all));
     if (isinf(*norm)) { /* the squares of finite numbers overflow */
-        squares = 0;
-        for (int k = 0; k < op->count; k++)
-            squares += g[k] ? norms_of(g[k], limit, 1 / clipped).squares : 0;
-        *norm = clipped * sqrt(squares);
+        opt_norms(op, limit, 1 / clipped);
+        if (!eg__opt_statistic(op, op->squares)) return false;
+        *norm = clipped * sqrt(eg_ranks_tree_total(op->squares, all));
     }
     return !eg_error(op->cx);
 }
@@ -412,25 +450,24 @@ static bool squares_fit(eg_opt *op, double largest)
     return false;
 }
 
-/* Runs the kind's loop over parameter k and its moments. A gradient that is not row-major is copied
- * into the open scope by eg_f32. */
-static bool opt_apply(eg_opt *op, const eg__coefficients *c, int k, eg_tensor *g)
+/* Runs the kind's loop over the own numbers of parameter k and their moments. */
+static bool opt_apply(eg_opt *op, const eg__coefficients *c, int k)
 {
-    int64_t n = eg_size(op->x[k]);
+    const eg_span own = eg__opt_own(op, k);
+    const int64_t n = own.to - own.from;
+    if (n <= 0) return true;
     if (eg_type(op->x[k]) == EG_F64) {
-        const double *from = eg_f64(g);
         double *x = eg_mut_f64(op->x[k]), *moment[EG__MOMENTS];
         for (int m = 0; m < EG__MOMENTS; m++)
             moment[m] = op->moment[m][k] ? eg_mut_f64(op->moment[m][k]) : NULL;
-        if (from && x) op->kind->f64(n, c, x, from, moment);
-        return from && x;
+        if (x) op->kind->f64(n, c, x + own.from, (const double *)op->at[k] + own.from, moment);
+        return x != NULL;
     }
-    const float *from = eg_f32(g);
     float *x = eg_mut_f32(op->x[k]), *moment[EG__MOMENTS];
     for (int m = 0; m < EG__MOMENTS; m++)
         moment[m] = op->moment[m][k] ? eg_mut_f32(op->moment[m][k]) : NULL;
-    if (from && x) op->kind->f32(n, c, x, from, moment);
-    return from && x;
+    if (x) op->kind->f32(n, c, x + own.from, (const float *)op->at[k] + own.from, moment);
+    return x != NULL;
 }
 
 /* The numbers of update.h for the t-th step that reaches a parameter. */
@@ -459,20 +496,20 @@ static eg__coefficients coefficients(const eg_opt *op, double lr, double limit, 
 }
 
 /* Checks all gradients, then counts the step and updates every parameter that has a gradient. */
-static int update_parameters(eg_opt *op, eg_tensor *const *g)
+static bool update_parameters(eg_opt *op)
 {
     const eg_opt_args *o = &op->o;
     double limit = o->clip_value > 0 ? o->clip_value : INFINITY, norm, largest;
-    if (!opt_measure(op, g, limit, &norm, &largest)) return -1;
+    if (!opt_measure(op, limit, &norm, &largest)) return false;
     double coef = o->clip_norm > 0 ? fmin(1, o->clip_norm / (norm + 1e-6)) : 1;
-    if (!squares_fit(op, coef * fmin(largest, limit))) return -1;
+    if (!squares_fit(op, coef * fmin(largest, limit))) return false;
     int64_t *counts = eg_mut_i64(op->counts), *skipped = eg_mut_i64(op->skipped), last = 0;
-    if (!counts || !skipped || eg_error(op->cx)) return -1;
+    if (!counts || !skipped || eg_error(op->cx)) return false;
     double lr = eg_item(op->lr) * eg_schedule_factor(&o->schedule, counts[STEPS]);
     if (!isfinite(lr)) {
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the learning rate of step %lld is %g",
                    op->kind->name, (long long)counts[STEPS] + 1, lr);
-        return -1;
+        return false;
     }
     op->norm = norm;
     counts[STEPS]++;
@@ -480,21 +517,37 @@ static int update_parameters(eg_opt *op, eg_tensor *const *g)
     counts[VALUE_CLIPPED] += largest > limit;
     eg__coefficients c = { 0 };
     for (int k = 0; k < op->count; k++) {
-        skipped[k] += !g[k];
+        skipped[k] += !op->at[k];
         int64_t t = counts[STEPS] - skipped[k];
-        if (g[k] && t != last) c = coefficients(op, lr, limit, coef, last = t);
-        if (g[k] && !opt_apply(op, &c, k, g[k])) return -1;
+        if (op->at[k] && t != last) c = coefficients(op, lr, limit, coef, last = t);
+        if (op->at[k] && !opt_apply(op, &c, k)) return false;
     }
-    return 0;
+    return true;
 }
 
-/* The same in the context's floating-point mode (eg_flush), as operations run. */
-static int update(eg_opt *op, eg_tensor *const *g)
+/* In the context's floating-point mode (eg_flush), as operations run. Ranks meet before they
+ * compare what they measured, and each has gathered all parameters when it returns. */
+int eg__opt_update(eg_opt *op, bool good, void *room)
 {
+    if (!eg__opt_meet(op, good)) return -1;
     const uint64_t begun = eg_flush_begin(op->cx);
-    const int bad = update_parameters(op, g);
+    const bool done = update_parameters(op) && eg__opt_gather(op, room);
     eg_flush_end(begun);
-    return bad;
+    return done ? 0 : -1;
+}
+
+/* With gradients that every rank has whole; good false: this rank has an error. */
+static int update(eg_opt *op, bool good, eg_tensor *const *g)
+{
+    if (!op->ranks) return good && opt_point(op, g) ? eg__opt_update(op, true, NULL) : -1;
+    char *room = NULL;
+    eg_owner *owner = eg_owner_open(op->cx);
+    good = good && opt_point(op, g) && (op->tree = eg__opt_tree(op, op->ranks, owner, &room));
+    const int bad = eg__opt_update(op, good, room);
+    eg_ranks_tree_close(op->tree);
+    eg_owner_close(owner);
+    op->tree = NULL;
+    return eg__opt_meet(op, !bad) ? 0 : -1;
 }
 
 int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
@@ -503,13 +556,13 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
         eg_fail_as(NULL, EG_ERROR_MISUSE, "step: the optimiser is NULL");
         return -1;
     }
-    if (eg_error(op->cx)) return -1;
-    if (!gradients) {
+    bool good = !eg_error(op->cx);
+    if (good && !gradients) {
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the list of gradients is NULL", op->kind->name);
-        return -1;
+        good = false;
     }
     eg_mark m = eg_push(op->cx);
-    int bad = update(op, gradients);
+    int bad = update(op, good, gradients);
     eg_pop(op->cx, m);
     return bad;
 }
@@ -527,6 +580,18 @@ static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
     return !eg_error(op->cx);
 }
 
+/* True if the loss can be differentiated by the parameters; else recorded. */
+static bool loss_fits(eg_opt *op, eg_tensor *loss)
+{
+    if (eg_error(op->cx)) return false;
+    if (!loss)
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the loss is NULL", op->kind->name);
+    else if (eg_context(loss) != op->cx)
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the loss belongs to another context",
+                   op->kind->name);
+    return !eg_error(op->cx) && loss_is_finite(op, loss);
+}
+
 /* Gradients and update in one scope, so that all temporaries are freed with it. */
 int eg_step(eg_opt *op, eg_tensor *loss)
 {
@@ -535,27 +600,18 @@ int eg_step(eg_opt *op, eg_tensor *loss)
         eg_fail_as(loss ? eg_context(loss) : NULL, EG_ERROR_MISUSE, "step: the optimiser is NULL");
         return -1;
     }
-    if (eg_error(op->cx)) return -1;
-    if (!loss) {
-        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the loss is NULL", op->kind->name);
-        return -1;
-    }
-    if (eg_context(loss) != op->cx) {
-        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the loss belongs to another context",
-                   op->kind->name);
-        return -1;
-    }
     eg_mark m = eg_push(op->cx);
     bool was = eg_nograd(op->cx, true);
-    int bad = loss_is_finite(op, loss) ? eg_grad_or_null(loss, NULL, op->count, op->x, op->g) : -1;
-    if (bad && !strncmp(eg_error(op->cx), "grad: y", 7)) {
+    const bool fits = loss_fits(op, loss),
+               good = fits && !eg_grad_or_null(loss, NULL, op->count, op->x, op->g);
+    if (fits && !good && !strncmp(eg_error(op->cx), "grad: y", 7)) {
         const eg_code code = eg_error_code(op->cx);
         snprintf(reason, sizeof reason, "%s", eg_error(op->cx));
         eg_clear(op->cx);
         eg_fail_as(op->cx, code, "%s: the loss has no gradient: %s", op->kind->name, reason);
     }
     op->loss = loss; /* not_finite differentiates it again */
-    bad = bad ? bad : update(op, op->g);
+    const int bad = update(op, good, op->g);
     op->loss = NULL;
     eg_nograd(op->cx, was);
     eg_pop(op->cx, m);

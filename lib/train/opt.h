@@ -5,6 +5,9 @@
 #include <eingrad/train.h>
 #include "update.h"
 
+/* Numbers whose squares are added in a row, of one parameter; ranges are cut between chunks. */
+enum { EG__CHUNK = EG_RANKS_CHUNK };
+
 struct eg_opt {
     const struct eg__opt_kind *kind;
     eg_opt_args o; /* with the defaults filled in */
@@ -13,7 +16,14 @@ struct eg_opt {
     eg_named *state;                 /* "opt.counts", "opt.lr", "opt.skipped", the moments */
     const char **name;               /* of each parameter */
     eg_tensor **x, **g;              /* each parameter, and its gradient during a step */
+    const void **at;                 /* its numbers, of which the own are read; NULL: not reached */
     eg_tensor **moment[EG__MOMENTS]; /* of each parameter; NULL entries are not kept */
+    eg_owner *held;                  /* the moments' memory */
+    int64_t *first;                  /* chunk of each parameter, and the end */
+    double *squares, *largest;       /* of each chunk, during a step */
+    eg_ranks *ranks;                 /* that each keep the moments of a range; NULL: alone */
+    eg_span *range;                  /* of each of them, in chunks */
+    eg_ranks_tree *tree;             /* during a step: gathers what is in the ranges */
     eg_tensor *counts;               /* STEPS, NORM_CLIPPED, VALUE_CLIPPED */
     eg_tensor *lr;
     eg_tensor *skipped; /* for each parameter the steps that did not reach it */
@@ -26,4 +36,18 @@ struct eg_opt {
 };
 /* Computes the gradients of the step that is at work once more, with the same draws. */
 void eg__step_over_again(eg_opt *);
+/* Measures the gradients that op->at points to, then updates the own range of each parameter and
+ * makes it whole; `room` is that of all parameters' numbers, if the optimiser is divided. Good
+ * false: this rank has an error. */
+int eg__opt_update(eg_opt *, bool good, void *room);
+
+/* -- opt_divide.c ------------------------------------------------------------------------------ */
+eg_span eg__opt_chunks(const eg_opt *);       /* whose numbers are updated here */
+eg_span eg__opt_own(const eg_opt *, int k);   /* their numbers of parameter k */
+bool eg__opt_meet(const eg_opt *, bool good); /* true if all ranks are good */
+/* value[chunk]: those of other ranks too. False after an error. */
+bool eg__opt_statistic(eg_opt *, double *value);
+bool eg__opt_gather(eg_opt *, void *room); /* makes the parameters whole; false after an error */
+/* A tree for gathering, and its room, in memory of the owner; NULL after an error. */
+eg_ranks_tree *eg__opt_tree(eg_opt *, eg_ranks *, eg_owner *, char **room);
 #endif

@@ -75,6 +75,21 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
 }
 
 /* -- the step --------------------------------------------------------------------------------- */
+/* The update of a divided optimiser, with the gradient of this rank's range. */
+static int step_over_take(void *user, const eg_ranks_gradient *g)
+{
+    eg_opt *op = user;
+    const char *at = g->numbers;
+    for (int k = 0; k < op->count; k++) {
+        op->at[k] = g->reached[k] ? at : NULL;
+        at += (size_t)eg_size(op->x[k]) *
+              (eg_type(op->x[k]) == EG_F64 ? sizeof(double) : sizeof(float));
+    }
+    op->tree = g->tree;
+    const int bad = eg__opt_update(op, true, g->numbers);
+    op->tree = NULL;
+    return bad;
+}
 /* Gradients and update in one scope, so that all temporaries are freed with it. */
 int eg_step_over_with(const eg_step_over_args *given)
 {
@@ -86,7 +101,12 @@ int eg_step_over_with(const eg_step_over_args *given)
         eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the optimiser is NULL", o.who);
         return -1;
     }
-    if (eg_error(op->cx) || (o.loss && !step_over_is_sum(op, &o))) return -1;
+    eg_ranks *ranks = op->ranks ? op->ranks : o.ranks;
+    if (ranks && o.ranks && o.ranks != ranks)
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the optimiser is divided among other ranks",
+                   o.who);
+    const bool good = !eg_error(op->cx) && (!o.loss || step_over_is_sum(op, &o));
+    if (!good && !ranks) return -1; /* ranks meet first */
     const eg_grad_over_args over = { .size = sizeof over,
                                      .cx = op->cx,
                                      .loss = o.loss,
@@ -105,9 +125,11 @@ int eg_step_over_with(const eg_step_over_args *given)
     const eg_mark m = eg_push(op->cx);
     const bool was = eg_nograd(op->cx, true);
     op->draws = eg_draws(op->cx);
-    int bad = eg_ranks_grad_over(o.ranks, &over);
     op->over = &over;
-    bad = bad ? bad : eg_step_by(op, op->g);
+    int bad = op->ranks ? eg_ranks_grad_range(ranks, &over, step_over_take, op)
+                        : eg_ranks_grad_over(ranks, &over);
+    if (!bad && !op->ranks) bad = eg_step_by(op, op->g);
+    if (!op->ranks && ranks && eg_ranks_meet(ranks)) bad = -1;
     op->over = NULL;
     eg_nograd(op->cx, was);
     eg_pop(op->cx, m);

@@ -453,13 +453,23 @@ static int evaluate_and_keep_best(eg_trainer *t)
     return better && t->best_path ? eg_trainer_save(t, t->best_path) : 0;
 }
 
-/* 1 if `watch` of rank 0 ends the run, 0 if not; −1 after an error, on whatever rank. */
+/* What rank 0 says, told to all ranks; −1 after an error, on whatever rank. */
+int eg__trainer_tell(eg_trainer *t, char what)
+{
+    char *all = (char *)t->looks;
+    if (eg_ranks_meet(t->ranks) || eg_ranks_gather(t->ranks, &what, 1, all)) return -1;
+    return all[0];
+}
+/* 1 if `watch` of rank 0 ends the run, 0 if not; −1 after an error, on whatever rank. In between
+ * rank 0 may save, and asks the others for their moments. */
 static int run_ends(eg_trainer *t, bool stop)
 {
-    char mine = stop, *all = (char *)t->looks;
     if (eg_ranks_count(t->ranks) == 1) return stop;
-    if (eg_ranks_meet(t->ranks) || eg_ranks_gather(t->ranks, &mine, 1, all)) return -1;
-    return all[0] != 0;
+    for (;;) {
+        const int said = eg__trainer_tell(t, stop ? EG__TOLD_STOP : EG__TOLD_GO);
+        if (said != EG__TOLD_SAVE) return said;
+        eg__trainer_collect(t, NULL); /* an error of rank 0 ends its watch, and is told next */
+    }
 }
 /* Whether to evaluate depends on the step and its batch alone, so that a resumed run stops where an
  * uninterrupted one does. */
@@ -475,7 +485,9 @@ int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_p
                        : o->goal > 0 && t->now.step % EVERY == 0 && t->now.whole >= o->goal - 0.05;
         bool evaluated = due || t->now.step == o->steps;
         if (evaluated && evaluate_and_keep_best(t)) return -1;
+        t->watching = true;
         const bool stop = watch && watch(user, t, &t->now);
+        t->watching = false;
         const int ends = run_ends(t, stop);
         if (ends < 0) return -1;
         if (ends || (evaluated && o->goal > 0 && t->now.exact >= o->goal)) break;
@@ -490,12 +502,7 @@ static uint64_t divide_hash(uint64_t h, const void *bytes, size_t n)
     for (size_t k = 0; k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 1099511628211u;
     return h; /* FNV-1a */
 }
-static uint64_t divide_hash_tensor(uint64_t h, eg_tensor *x)
-{
-    const size_t width = eg_type(x) == EG_F32 || eg_type(x) == EG_I32 ? 4 : 8;
-    return divide_hash(h, eg_raw(x, NULL), width * (size_t)eg_size(x));
-}
-/* True if options, data and numbers are the same on all ranks; else records which are not. */
+/* True if options and data are the same on all ranks; else records which are not. */
 static bool divide_agree(eg_trainer *t, eg_ranks *r)
 {
     const eg_trainer_args *o = &t->o;
@@ -515,21 +522,14 @@ static bool divide_agree(eg_trainer *t, eg_ranks *r)
     snprintf(text, sizeof text, "%.60s, %lld examples, %d symbols, %016llx",
              strrchr(d->name, '/') ? strrchr(d->name, '/') + 1 : d->name, (long long)d->count,
              d->symbols, (unsigned long long)h);
-    if (eg_ranks_agree(r, "the data", text)) return false;
-    h = 14695981039346656037u;
-    for (int k = 0; k < eg_params_count(t->params); k++)
-        h = divide_hash_tensor(h, eg_params_at(t->params, k)->x);
-    for (int k = 0; eg_opt_state(t->opt, k); k++)
-        h = divide_hash_tensor(h, eg_opt_state(t->opt, k)->x);
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)h);
-    return !eg_ranks_agree(r, "the parameters and moments", text);
+    return !eg_ranks_agree(r, "the data", text);
 }
 int eg_trainer_divide(eg_trainer *t, eg_ranks *r)
 {
     if (!t) return -1;
     if (!r || eg_ranks_count(r) == 1) {
         t->ranks = NULL;
-        return eg_error(t->cx) ? -1 : 0;
+        return eg_opt_divide(t->opt, NULL);
     }
     if (eg_ranks_context(r) != t->cx) {
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the ranks belong to another context");
@@ -538,7 +538,7 @@ int eg_trainer_divide(eg_trainer *t, eg_ranks *r)
     const int64_t batches = (t->tests + t->o.batch - 1) / t->o.batch, ranks = eg_ranks_count(r);
     eg_score *looks =
         eg_owner_alloc(t->owner, (size_t)((batches + 1) * (ranks + 1)) * sizeof *looks);
-    if (eg_ranks_meet(r) || !looks || !divide_agree(t, r)) return -1;
+    if (eg_ranks_meet(r) || !looks || !divide_agree(t, r) || eg_opt_divide(t->opt, r)) return -1;
     t->looks = looks;
     t->ranks = r;
     return 0;

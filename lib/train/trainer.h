@@ -77,6 +77,7 @@ struct eg_trainer {
     eg_opt *opt;
     eg_score *score;       /* of each block of the last step */
     eg_ranks *ranks;       /* that divide steps and looks; NULL: this process alone */
+    bool watching;         /* inside `watch`, where rank 0 alone saves, and asks the others */
     eg_score *looks;       /* of each test batch, then of every rank's; NULL: alone */
     uint64_t cursor;       /* number of the next training example */
     eg_progress now;       /* of the last step */
@@ -115,6 +116,12 @@ typedef struct eg__evaluation {
 } eg__evaluation;
 eg__evaluation eg__evaluation_begin(eg_ctx *);
 void eg__evaluation_end(eg_ctx *, eg__evaluation);
+
+/* -- trainer.c, checkpoint.c: what rank 0 says to the others at a step's border ---------------- */
+enum { EG__TOLD_GO, EG__TOLD_STOP, EG__TOLD_SAVE };
+int eg__trainer_tell(eg_trainer *, char what); /* what rank 0 said; −1 after an error */
+/* The other ranks' part of a save, and rank 0's with a path; all have rank 0's error. */
+int eg__trainer_collect(eg_trainer *, const char *path);
 
 /* -- batch.c ---------------------------------------------------------------------------------- */
 eg__batch eg__batch_rows(const eg__batch *, int64_t from, int64_t to);

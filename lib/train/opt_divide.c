@@ -1,0 +1,220 @@
+/* opt_divide.c: an optimiser whose moments are divided among ranks (ZeRO stage 1). A rank keeps
+ * those of its range of chunks, updates the parameters there, and all gather the values. */
+#include "opt.h"
+#include <stdio.h>
+#include <string.h>
+
+/* -- what is here ----------------------------------------------------------------------------- */
+eg_span eg__opt_chunks(const eg_opt *op)
+{
+    return op->ranks ? op->range[eg_ranks_rank(op->ranks)] : (eg_span){ 0, op->first[op->count] };
+}
+/* The numbers of parameter k in a range of chunks. */
+static eg_span divided_own(const eg_opt *op, int k, eg_span chunks)
+{
+    const int64_t n = eg_size(op->x[k]), end = op->first[k + 1],
+                  from = chunks.from > op->first[k] ? chunks.from : op->first[k],
+                  to = chunks.to < end ? chunks.to : end;
+    if (from >= to) return (eg_span){ 0, 0 };
+    return (eg_span){ (from - op->first[k]) * EG__CHUNK,
+                      to == end ? n : (to - op->first[k]) * EG__CHUNK };
+}
+eg_span eg__opt_own(const eg_opt *op, int k) { return divided_own(op, k, eg__opt_chunks(op)); }
+bool eg__opt_meet(const eg_opt *op, bool good)
+{
+    return op->ranks ? !eg_ranks_meet(op->ranks) && good : good;
+}
+bool eg__opt_statistic(eg_opt *op, double *value)
+{
+    return !op->ranks || !eg_ranks_tree_statistics(op->tree, value);
+}
+
+/* -- values and moments whole ----------------------------------------------------------------- */
+static size_t divided_width(const eg_opt *op)
+{
+    return eg_type(op->x[0]) == EG_F64 ? sizeof(double) : sizeof(float);
+}
+static char *divided_bytes(eg_tensor *x)
+{
+    return eg_type(x) == EG_F64 ? (char *)eg_mut_f64(x) : (char *)eg_mut_f32(x);
+}
+/* Copies the own numbers of each parameter, from `part` which has them alone or `whole`, to their
+ * places in room, gathers, and copies all to `whole`. False after an error. */
+static bool divided_gather(eg_opt *op, eg_tensor *const *part, eg_tensor *const *whole, char *room)
+{
+    const size_t width = divided_width(op);
+    char *at = room;
+    for (int k = 0; k < op->count; k++) {
+        const eg_span own = eg__opt_own(op, k);
+        const size_t from = (size_t)own.from * width, bytes = (size_t)(own.to - own.from) * width;
+        if (bytes) memcpy(at + from, divided_bytes(part[k]) + (part == whole ? from : 0), bytes);
+        at += (size_t)eg_size(op->x[k]) * width;
+    }
+    if (eg_ranks_tree_gather(op->tree, room)) return false;
+    at = room;
+    for (int k = 0; k < op->count; k++) {
+        const size_t bytes = (size_t)eg_size(op->x[k]) * width;
+        if (bytes) memcpy(divided_bytes(whole[k]), at, bytes);
+        at += bytes;
+    }
+    return true;
+}
+bool eg__opt_gather(eg_opt *op, void *room)
+{
+    return !op->ranks || divided_gather(op, op->x, op->x, room);
+}
+
+/* Sends the own numbers of a moment of parameter k to rank 0, which puts them into `whole`. False
+ * after an error. */
+static bool divided_send(eg_opt *op, int k, eg_tensor *part, eg_tensor *whole)
+{
+    const size_t width = divided_width(op);
+    const eg_span own = eg__opt_own(op, k);
+    const size_t bytes = (size_t)(own.to - own.from) * width;
+    const int ranks = eg_ranks_count(op->ranks), me = eg_ranks_rank(op->ranks);
+    if (me) return !eg_ranks_exchange(op->ranks, 0, divided_bytes(part), bytes, -1, NULL, 0);
+    char *to = divided_bytes(whole);
+    if (bytes) memcpy(to + (size_t)own.from * width, divided_bytes(part), bytes);
+    for (int r = 1; r < ranks; r++) {
+        const eg_span of = divided_own(op, k, op->range[r]);
+        if (eg_ranks_exchange(op->ranks, -1, NULL, 0, r, to + (size_t)of.from * width,
+                              (size_t)(of.to - of.from) * width))
+            return false;
+    }
+    return true;
+}
+eg_tensor *eg_opt_whole(eg_opt *op, int k)
+{
+    if (!op || k < 0 || k >= op->states) return NULL;
+    eg_tensor *x = op->state[k].x, *whole = x;
+    if (!op->ranks) return x;
+    for (int m = 0; m < EG__MOMENTS; m++)
+        for (int i = 0; i < op->count; i++) {
+            if (!op->moment[m][i] || op->moment[m][i] != x) continue;
+            if (!eg_ranks_rank(op->ranks)) whole = eg_zeros_like(op->x[i]);
+            return !eg_ranks_meet(op->ranks) && divided_send(op, i, x, whole) ? whole : NULL;
+        }
+    return x; /* counts, which every rank has */
+}
+
+/* -- dividing --------------------------------------------------------------------------------- */
+eg_ranks_tree *eg__opt_tree(eg_opt *op, eg_ranks *r, eg_owner *owner, char **room)
+{
+    int64_t *counts = eg_owner_alloc(owner, (size_t)op->count * sizeof *counts), all = 0;
+    for (int k = 0; counts && k < op->count; k++) all += counts[k] = eg_size(op->x[k]);
+    *room = counts ? eg_owner_alloc(owner, (size_t)all * divided_width(op) + 1) : NULL;
+    return *room ? eg_ranks_tree_open(.ranks = r, .dtype = eg_type(op->x[0]), .parts = op->count,
+                                      .counts = counts, .chunk = EG__CHUNK)
+                 : NULL;
+}
+/* Makes a moment for each one that there is, in an owner of their own: the numbers of a range of
+ * chunks, or whole ones if `range` is NULL. NULL after an error. */
+static eg_owner *divided_make(eg_opt *op, const eg_span *range, eg_tensor **to[EG__MOMENTS])
+{
+    eg_owner *owner = eg_owner_beside(op->held);
+    for (int m = 0; m < EG__MOMENTS && owner; m++) {
+        to[m] = eg_owner_alloc(owner, (size_t)op->count * sizeof *to[m]);
+        for (int k = 0; to[m] && k < op->count; k++) {
+            const eg_tensor *x = op->x[k];
+            if (!op->moment[m][k]) continue;
+            const eg_span own = range ? divided_own(op, k, *range) : (eg_span){ 0, 0 };
+            to[m][k] = range
+                           ? eg_owner_tensor(owner, eg_type(x), 1, &(int64_t){ own.to - own.from })
+                           : eg_owner_tensor(owner, eg_type(x), eg_rank(x), eg_dims(x));
+        }
+    }
+    if (owner && !eg_error(op->cx)) return owner;
+    eg_owner_close(owner);
+    return NULL;
+}
+/* Puts the moments of another owner into the place of those that were. */
+static void divided_replace(eg_opt *op, eg_owner *owner, eg_tensor **const with[EG__MOMENTS])
+{
+    for (int m = 0; m < EG__MOMENTS; m++)
+        for (int k = 0; k < op->count; k++) {
+            if (!op->moment[m][k]) continue;
+            for (int s = 0; s < op->states; s++)
+                if (op->state[s].x == op->moment[m][k]) op->state[s].x = with[m][k];
+            op->moment[m][k] = with[m][k];
+        }
+    eg_owner_close(op->held);
+    op->held = owner;
+}
+/* Makes every rank have all moments again. False after an error. */
+static bool divided_undo(eg_opt *op)
+{
+    char *room = NULL;
+    eg_tensor **whole[EG__MOMENTS] = { NULL };
+    eg_owner *owner = divided_make(op, NULL, whole), *held = eg_owner_open(op->cx);
+    op->tree = eg__opt_tree(op, op->ranks, held, &room);
+    bool good = !eg_ranks_meet(op->ranks);
+    for (int m = 0; m < EG__MOMENTS && good; m++)
+        if (op->moment[m][0]) good = divided_gather(op, op->moment[m], whole[m], room);
+    eg_ranks_tree_close(op->tree);
+    eg_owner_close(held);
+    op->tree = NULL;
+    if (good)
+        divided_replace(op, owner, whole);
+    else
+        eg_owner_close(owner);
+    if (good) op->ranks = NULL, op->range = NULL;
+    return good;
+}
+
+static uint64_t divided_hash(uint64_t h, eg_tensor *x)
+{
+    const uint8_t *bytes = eg_raw(x, NULL);
+    const size_t width = eg_type(x) == EG_F32 ? sizeof(float) : sizeof(double);
+    for (size_t k = 0; bytes && k < width * (size_t)eg_size(x); k++)
+        h = (h ^ bytes[k]) * 1099511628211u;
+    return h; /* FNV-1a */
+}
+/* True if parameters, moments and options are the same on all ranks; else recorded. */
+static bool divided_agree(eg_opt *op, eg_ranks *r)
+{
+    char text[64];
+    uint64_t h = 14695981039346656037u;
+    for (int k = 0; k < op->count; k++) h = divided_hash(h, op->x[k]);
+    for (int k = 0; k < op->states; k++) h = divided_hash(h, op->state[k].x);
+    snprintf(text, sizeof text, "%d parameters, %016llx", op->count, (unsigned long long)h);
+    return !eg_ranks_agree(r, "the parameters and moments", text);
+}
+
+int eg_opt_divide(eg_opt *op, eg_ranks *r)
+{
+    if (!op) return -1;
+    if (op->ranks && !divided_undo(op)) return -1;
+    if (!r || eg_ranks_count(r) == 1) return eg_error(op->cx) ? -1 : 0;
+    if (eg_ranks_context(r) != op->cx) {
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "optimiser: the ranks belong to another context");
+        return -1;
+    }
+    if (eg_ranks_meet(r) || !divided_agree(op, r)) return -1;
+    char *room = NULL;
+    const int ranks = eg_ranks_count(r);
+    eg_tensor **part[EG__MOMENTS] = { NULL };
+    eg_owner *held = eg_owner_open(op->cx), *owner = NULL;
+    eg_ranks_tree *tree = eg__opt_tree(op, r, held, &room);
+    const eg_span own = eg_ranks_tree_range(tree);
+    if (tree) owner = divided_make(op, &own, part);
+    eg_span *range = owner ? eg_owner_alloc(owner, (size_t)ranks * sizeof *range) : NULL;
+    for (int k = 0; range && k < ranks; k++) range[k] = eg_ranks_tree_range_of(tree, k);
+    eg_ranks_tree_close(tree);
+    eg_owner_close(held);
+    if (eg_ranks_meet(r)) {
+        eg_owner_close(owner);
+        return -1;
+    }
+    const size_t width = divided_width(op);
+    for (int m = 0; m < EG__MOMENTS; m++)
+        for (int k = 0; k < op->count && op->moment[m][0]; k++) {
+            const eg_span of = divided_own(op, k, own);
+            if (of.from < of.to)
+                memcpy(divided_bytes(part[m][k]),
+                       divided_bytes(op->moment[m][k]) + (size_t)of.from * width,
+                       (size_t)(of.to - of.from) * width);
+        }
+    divided_replace(op, owner, part);
+    op->ranks = r, op->range = range;
+    return 0;
+}

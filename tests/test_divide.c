@@ -1,0 +1,325 @@
+/* test_divide.c: optimisers and trainers whose moments are divided among ranks, which are threads
+ * here: the bits of one process, memory, files, and errors. */
+#include <eingrad/ranks.h>
+#include <eingrad/train.h>
+#include <string.h>
+#include <unistd.h>
+#include "fixtures.h"
+#include "tests.h"
+
+enum { MOST = 5, ROWS = 70, COLUMNS = 130, EXAMPLES = 24, STEPS = 6 };
+
+static eg_ctx *cx;
+static void open_cx(void) { cx = eg_open(); }
+static void close_cx(void)
+{
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+    eg_close(cx);
+}
+static uint64_t hash(uint64_t h, const void *bytes, size_t n)
+{
+    for (size_t k = 0; k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 1099511628211u;
+    return h;
+}
+static uint64_t hash_tensor(uint64_t h, eg_tensor *x)
+{
+    const size_t width = eg_type(x) == EG_F32 ? 4 : 8;
+    return hash(h, eg_raw(x, NULL), width * (size_t)eg_size(x));
+}
+
+/* -- optimisers -------------------------------------------------------------------------------- */
+static eg_opt *make(int kind, eg_params *p)
+{
+    switch (kind) {
+    case 0: return eg_adam(p, .lr = 1e-2, .amsgrad = true, .clip_norm = 0.5);
+    case 1: return eg_adamw(p, .lr = 1e-2, .clip_norm = 0.1, .norm_type = INFINITY);
+    case 2: return eg_sgd(p, .lr = 1e-2, .momentum = 0.9, .nesterov = true, .clip_norm = 1);
+    case 3: return eg_rmsprop(p, .momentum = 0.5, .centered = true, .clip_value = 0.01);
+    case 4: return eg_adagrad(p, .initial_accumulator_value = 0.25, .weight_decay = 0.1);
+    default: return eg_sgd(p, .lr = 1e-2);
+    }
+}
+enum { KINDS = 6 };
+static const int moments_of[KINDS] = { 3, 2, 1, 3, 1, 0 };
+
+typedef struct lesson {
+    int kind, threads;
+    eg_dtype dtype;
+    bool alone; /* one rank, and nothing is divided */
+    /* by rank */
+    uint64_t values[MOST], moments[MOST], undone[MOST];
+    int64_t kept[MOST]; /* numbers of moments */
+    size_t freed[MOST];
+    double norm[MOST];
+    char said[MOST][300];
+    /* of a refusal */
+    int bad_rank; /* whose gradient is wrong; −1: none */
+    bool not_finite;
+    bool changed[MOST];
+} lesson;
+typedef struct model {
+    eg_tensor *w, *b;
+} model;
+static eg_tensor *loss_of(const model *m, eg_ctx *own, int64_t from, int64_t to)
+{
+    eg_tensor *x = eg_full_n(
+        own, EG_F64, 0, 2, (int64_t[]) { to - from, ROWS });
+    double *p = eg_mut_f64(x);
+    for (int64_t k = 0; p && k < eg_size(x); k++) p[k] = sin(0.37 * (double)(from * ROWS + k));
+    eg_tensor *y = eg_add(eg_einsum("ni,ij->nj", eg_cast(x, eg_type(m->w)), m->w), m->b);
+    return eg_sum(NULL, eg_mul(y, eg_tanh(y)));
+}
+static eg_tensor *block_loss(void *user, eg_ctx *own, int64_t from, int64_t to, int64_t *count)
+{
+    *count = to - from;
+    return loss_of(user, own, from, to);
+}
+/* One step of three kinds: over blocks, by given gradients, of a loss. */
+static int step(int k, eg_opt *op, const model *m, eg_ctx *own, bool divided, eg_ranks *r)
+{
+    model copy = *m;
+    if (k % 3 == 0)
+        return eg_step_over(op, block_loss, &copy, EXAMPLES, .block = 5,
+                            .ranks = divided || k ? NULL : r);
+    eg_tensor *loss = loss_of(m, own, k, k + 3), *g[3] = { NULL };
+    if (k % 3 == 1) return eg_step(op, loss);
+    eg_grad(loss, NULL, 2, (eg_tensor *[]){ m->w, m->b }, g);
+    return eg_step_by(op, g);
+}
+static int lesson_body(void *user, const eg_ranks_table *table)
+{
+    lesson *l = user;
+    const int me = table->rank;
+    eg_ctx *own = eg_open(.threads = l->threads, .seed = 3, .dtype = l->dtype);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_params *p = eg_params_open(own);
+    model m = { eg_param(p, "w", "ij", ROWS, COLUMNS), eg_param(p, "b", "j", COLUMNS) };
+    eg_param(p, "unreached", "k", 3);
+    randomise(p, 0.1);
+    eg_opt *op = make(l->kind, p);
+    const size_t used = eg_stats(own).used;
+    const eg_mark scope = eg_push(own); /* moments outlive it */
+    if (!l->alone) eg_opt_divide(op, r);
+    eg_pop(own, scope);
+    l->freed[me] = used - eg_stats(own).used;
+    for (int k = 3; eg_opt_state(op, k); k++) l->kept[me] += eg_size(eg_opt_state(op, k)->x);
+    for (int k = 0; k < STEPS && !eg_error(own); k++) {
+        const eg_mark s = eg_push(own);
+        step(k, op, &m, own, !l->alone, r);
+        eg_pop(own, s);
+    }
+    l->norm[me] = eg_opt_now(op).norm;
+    l->values[me] = l->moments[me] = l->undone[me] = 14695981039346656037u;
+    for (int k = 0; k < 3; k++) l->values[me] = hash_tensor(l->values[me], eg_params_at(p, k)->x);
+    for (int k = 0; eg_opt_state(op, k); k++) {
+        eg_tensor *x = eg_opt_whole(op, k);
+        if (x && !me) l->moments[me] = hash_tensor(l->moments[me], x);
+    }
+    if (!l->alone) eg_opt_divide(op, NULL);
+    for (int k = 0; eg_opt_state(op, k); k++)
+        l->undone[me] = hash_tensor(l->undone[me], eg_opt_state(op, k)->x);
+    if (eg_error(own)) snprintf(l->said[me], sizeof *l->said, "%s", eg_error(own));
+    const int bad = eg_error(own) != NULL;
+    eg_ranks_close(r);
+    eg_close(own);
+    return bad;
+}
+
+GROUP("optimisers", .setup = open_cx, .teardown = close_cx, .timeout = 120)
+
+/* Six kinds of optimiser, f32 and f64, of steps of three kinds with a norm that is clipped: values
+ * and moments have the bits of one process, and a rank keeps 1/ranks of the moments. */
+LOOP_TEST(divided_moments_give_the_bits_of_one_process, 2 * KINDS)
+{
+    static lesson one, more;
+    const int moments = moments_of[_i / 2];
+    const int64_t numbers = ROWS
+    *COLUMNS + COLUMNS + 3;
+    one =
+        (lesson){ .kind = _i / 2, .threads = 1, .dtype = _i % 2 ? EG_F64 : EG_F32, .alone = true };
+    eg_ranks_simulate(cx, 1, lesson_body, &one);
+    ck_assert_msg(!one.said[0][0], "%s", one.said[0]);
+    ck_assert_int_eq(one.kept[0], moments * numbers);
+    for (int ranks = 1; ranks <= MOST; ranks++)
+        for (int threads = 1; threads <= 2; threads++) {
+            more = (lesson){ .kind = one.kind, .threads = threads, .dtype = one.dtype };
+            eg_ranks_simulate(cx, ranks, lesson_body, &more);
+            int64_t kept = 0, most = 0;
+            for (int r = 0; r < ranks; r++) {
+                ck_assert_msg(!more.said[r][0], "rank %d of %d: %s", r, ranks, more.said[r]);
+                ck_assert_msg(more.values[r] == one.values[0], "%d ranks: other values", ranks);
+                ck_assert_msg(more.undone[r] == one.undone[0], "%d ranks: other moments", ranks);
+                ck_assert(memcmp(&more.norm[r], &one.norm[0], sizeof(double)) == 0);
+                kept += more.kept[r], most = more.kept[r] > most ? more.kept[r] : most;
+            }
+            ck_assert_msg(more.moments[0] == one.moments[0], "%d ranks: others are saved", ranks);
+            ck_assert_int_eq(kept, moments * numbers);
+            ck_assert(ranks == 1 || most <= moments * (numbers / ranks + 2 * EG_RANKS_CHUNK));
+#if !EG_DEBUG_ALLOC
+            const size_t width = one.dtype == EG_F64 ? 8 : 4;
+            for (int r = 0; r < ranks && ranks > 1; r++)
+                ck_assert_msg(more.freed[r] + 8192 >=
+                                  (size_t)(moments * numbers - more.kept[r]) * width,
+                              "rank %d of %d gave back %zu bytes", r, ranks, more.freed[r]);
+#endif
+        }
+}
+
+/* One rank's gradient is not finite in a range that another one owns, or is none. */
+static int refused_body(void *user, const eg_ranks_table *table)
+{
+    lesson *l = user;
+    const int me = table->rank;
+    eg_ctx *own = eg_open(.threads = 1);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_params *p = eg_params_open(own);
+    eg_tensor *w = eg_param(p, "w", "ij", ROWS, COLUMNS);
+    eg_opt *op = eg_adam(p);
+    eg_opt_divide(op, r);
+    eg_tensor *g = eg_full_n(
+        own, EG_F32, 1, 2, (int64_t[]) {
+            ROWS
+            , COLUMNS
+        });
+    if (l->not_finite) /* the same gradient on all ranks, a NaN in the last chunk */
+        eg_mut_f32(g)[ROWS * COLUMNS - 1] = NAN;
+    const uint64_t before = hash_tensor(1, w);
+    eg_tensor *const gs[] = { g };
+    eg_step_by(op, me == l->bad_rank ? NULL : gs);
+    snprintf(l->said[me], sizeof *l->said, "%s", eg_error(own) ? eg_error(own) : "");
+    eg_clear(own);
+    l->changed[me] = hash_tensor(1, w) != before || eg_opt_now(op).steps;
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+LOOP_TEST(a_step_that_one_rank_refuses_is_done_by_none, 2)
+{
+    static lesson l;
+    l = (lesson){ .bad_rank = _i ? 1 : -1, .not_finite = !_i };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, refused_body, &l), 0);
+    for (int r = 0; r < 3; r++) {
+        ck_assert_msg(strstr(l.said[r], _i ? "adam: the list of gradients is NULL"
+                                           : "adam: the gradient of \"w\" has a nan"),
+                      "rank %d says: %s", r, l.said[r]);
+        ck_assert(!l.changed[r]);
+    }
+}
+
+/* -- trainers ---------------------------------------------------------------------------------- */
+typedef struct course {
+    int threads;
+    int64_t save_at, steps;
+    const char *from, *during, *best, *at_end; /* files: to load, and to write */
+    char said[MOST][300];
+    int64_t kept[MOST];
+} course;
+/* Rank 0 saves in `watch`, where the others do nothing. */
+static bool saves(void *user, eg_trainer *t, const eg_progress *p)
+{
+    const course *c = user;
+    if (p->step == c->save_at) eg_trainer_save(t, c->during);
+    return false;
+}
+static int course_body(void *user, const eg_ranks_table *table)
+{
+    course *c = user;
+    const int me = table->rank;
+    eg_ctx *own = eg_open(.threads = c->threads);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_trainer *t = c->from ? eg_trainer_load(own, c->from)
+                            : eg_trainer_new(eg_data_task(own, eg_task_find("copy")), .layers = 1,
+                                             .d_model = 48, .heads = 2, .batch = 13, .block = 2,
+                                             .dropout = 0.1, .clip_norm = 0.5, .goal = EG_OFF,
+                                             .steps = c->steps, .evaluate = 4);
+    eg_trainer_divide(t, r);
+    for (int k = 3; t && eg_opt_state(eg_trainer_opt(t), k); k++)
+        c->kept[me] += eg_size(eg_opt_state(eg_trainer_opt(t), k)->x);
+    eg_trainer_keep_best(t, c->best);
+    if (!eg_trainer_run(t, me ? NULL : saves, c, NULL)) eg_trainer_save(t, me ? "" : c->at_end);
+    if (eg_error(own)) snprintf(c->said[me], sizeof *c->said, "%s", eg_error(own));
+    const int bad = eg_error(own) != NULL;
+    eg_ranks_close(r);
+    eg_close(own);
+    return bad;
+}
+enum { DURING, BEST, AT_END, RESUMED, FILES };
+static char path[2][FILES][40];
+static void open_files(void)
+{
+    open_cx();
+    for (int a = 0; a < 2; a++)
+        for (int k = 0; k < FILES; k++) {
+            strcpy(path[a][k], "/tmp/eg_divide_XXXXXX");
+            close(mkstemp(path[a][k]));
+        }
+}
+static void close_files(void)
+{
+    for (int k = 0; k < 2 * FILES; k++) unlink(path[0][k]);
+    close_cx();
+}
+static void course_on(course *c, int ranks)
+{
+    eg_ranks_simulate(cx, ranks, course_body, c);
+    for (int r = 0; r < ranks; r++)
+        ck_assert_msg(!c->said[r][0], "rank %d of %d says: %s", r, ranks, c->said[r]);
+}
+static void same_files(int k, int ranks, int threads)
+{
+    long n, m;
+    char *a = bytes_of(path[0][k], &n), *b = bytes_of(path[1][k], &m);
+    ck_assert_msg(n == m && !memcmp(a, b, (size_t)n), "%d ranks, %d threads: file %d differs",
+                  ranks, threads, k);
+    free(a), free(b);
+}
+
+GROUP("trainers", .setup = open_files, .teardown = close_files, .timeout = 240)
+
+/* What rank 0 writes in watch, for the best loss and at the end has the bytes of one process; a run
+ * goes on under another number of ranks. */
+LOOP_TEST(a_divided_trainer_writes_the_files_of_one_process, 4)
+{
+    static course c;
+    int64_t whole = 0;
+    const int ranks = _i + 1;
+    for (int threads = 1; threads <= 2; threads++)
+        for (int many = 0; many < 2; many++) {
+            c = (course){ .threads = many ? threads : 1,
+                          .steps = 9,
+                          .save_at = 5,
+                          .during = path[many][DURING],
+                          .best = path[many][BEST],
+                          .at_end = path[many][AT_END] };
+            course_on(&c, many ? ranks : 1);
+            if (!many) whole = c.kept[0];
+            for (int r = 0; many && ranks > 1 && r < ranks; r++)
+                ck_assert(c.kept[r] <= whole / ranks + 2 * EG_RANKS_CHUNK);
+            c = (course){ .threads = many ? threads : 1,
+                          .from = path[many][DURING],
+                          .at_end = path[many][RESUMED] };
+            course_on(&c, many ? 5 - ranks : 1);
+            if (many)
+                for (int k = 0; k < FILES; k++) same_files(k, ranks, threads);
+        }
+    long n, m;
+    char *a = bytes_of(path[1][AT_END], &n), *b = bytes_of(path[1][RESUMED], &m);
+    ck_assert(n == m && !memcmp(a, b, (size_t)n));
+    free(a), free(b);
+}
+/* In watch, for the best loss, at the end: rank 0's error is that of all, and nobody waits. */
+LOOP_TEST(a_file_that_rank_0_cannot_write_is_an_error_of_all, 3)
+{
+    static course c;
+    const char *nowhere = "/nowhere/at.all";
+    c = (course){ .threads = 1,
+                  .steps = 6,
+                  .save_at = 3,
+                  .during = _i ? path[0][DURING] : nowhere,
+                  .best = _i == 1 ? nowhere : path[0][BEST],
+                  .at_end = _i == 2 ? nowhere : path[0][AT_END] };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, course_body, &c), -1);
+    eg_clear(cx);
+    for (int r = 0; r < 3; r++)
+        ck_assert_msg(strstr(c.said[r], nowhere), "rank %d says: %s", r, c.said[r]);
+}
