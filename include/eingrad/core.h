@@ -432,6 +432,9 @@ EG_API const eg_copies *eg_copies_open(eg_owner *, int64_t count, const uint64_t
 EG_API int64_t eg_copies_count(const eg_copies *);            /* 0 of NULL */
 EG_API uint64_t eg_copies_seed(const eg_copies *, int64_t k); /* 0 of NULL */
 EG_API const eg_copies *eg_copies_of(const eg_tensor *);      /* NULL: it has none */
+/* Zeros with copies that live as long as the owner; copies NULL: eg_owner_tensor. */
+EG_API eg_tensor *eg_owner_copies(eg_owner *, const eg_copies *, eg_dtype, int rank,
+                                  const int64_t *dims);
 /* x (count, …) as copies of a tensor (…): a view, recorded. Refused: another first size. */
 EG_API eg_tensor *eg_copies_in(const eg_copies *, eg_tensor *x);
 /* All copies as one tensor, of which they are the first axis: a view, recorded. Refused: a tensor

@@ -305,8 +305,11 @@ static bool blocks_fit(blocks *b)
                    : o->xs      ? "dxs is NULL"
                                 : "xs is NULL");
     for (int k = 0; k < o->count && !cx->failed; k++)
-        if (eg__check_differentiable(cx, who, "xs", k, o->xs[k]) && o->xs[k]->tag &&
-            o->xs[k]->tag->hook)
+        if (o->xs[k] && o->xs[k]->copies)
+            eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: xs[%d] has copies; eg_grad takes them", who,
+                       k);
+        else if (eg__check_differentiable(cx, who, "xs", k, o->xs[k]) && o->xs[k]->tag &&
+                 o->xs[k]->tag->hook)
             eg_fail_as(cx, EG_ERROR_MISUSE,
                        "%s: xs[%d] has a hook, which several blocks would call at a time", who, k);
     return !cx->failed;

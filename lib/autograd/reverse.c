@@ -193,8 +193,8 @@ static bool pull(reverse *r, int64_t k)
     }
     r->mine = ++cx->pulls;
     /* a hook wants to see each cotangent by itself */
-    const bool lists = !cx->hooks.cotangent && eg__addend_due(t) &&
-                       (r->each || !t->copies || t->in[0]->copies);
+    const bool lists =
+        !cx->hooks.cotangent && eg__addend_due(t) && (r->each || !t->copies || t->in[0]->copies);
     for (int i = 0; i < t->count; i++) {
         eg_tensor *x = t->in[i];
         if (!eg__sweep_has(s, x)) continue;

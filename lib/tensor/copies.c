@@ -134,20 +134,3 @@ bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elem
     cx->copy.k = outer_k;
     return good;
 }
-
-eg_tensor *eg__new_copies(eg_ctx *cx, const eg_copies *c, eg_dtype dtype, int rank,
-                          const int64_t *dims)
-{
-    int64_t all[EG_RANK_MAX + 1];
-    if (!c) return eg__new(cx, dtype, rank, dims);
-    all[0] = c->count;
-    if (rank) memcpy(all + 1, dims, (size_t)rank * sizeof *dims);
-    eg_tensor *t = eg__new(cx, dtype, rank + 1, all);
-    if (!t) return NULL;
-    t->copies = c;
-    t->each = t->stride[0] * eg__width[t->dtype];
-    t->rank--;
-    t->dim++;
-    t->stride++;
-    return t;
-}

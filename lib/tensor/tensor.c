@@ -175,6 +175,43 @@ eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t 
     return t;
 }
 
+/* t of rank r + 1, whose first axis becomes its copies. */
+static eg_tensor *tensor_hide(eg_tensor *t, const eg_copies *c)
+{
+    t->copies = c;
+    t->each = t->stride[0] * eg__width[t->dtype];
+    t->rank--;
+    t->dim++;
+    t->stride++;
+    return t;
+}
+/* The sizes with the copies in front. */
+static const int64_t *tensor_sizes(const eg_copies *c, int rank, const int64_t *dims, int64_t *all)
+{
+    all[0] = c->count;
+    if (rank > 0) memcpy(all + 1, dims, (size_t)rank * sizeof *dims);
+    return all;
+}
+eg_tensor *eg__new_copies(eg_ctx *cx, const eg_copies *c, eg_dtype dtype, int rank,
+                          const int64_t *dims)
+{
+    int64_t all[EG_RANK_MAX + 1];
+    eg_tensor *t =
+        eg__new(cx, dtype, rank + (c != NULL), c ? tensor_sizes(c, rank, dims, all) : dims);
+    return t && c ? tensor_hide(t, c) : t;
+}
+eg_tensor *eg_owner_copies(eg_owner *o, const eg_copies *c, eg_dtype dtype, int rank,
+                           const int64_t *dims)
+{
+    int64_t all[EG_RANK_MAX + 1];
+    if (!c) return eg_owner_tensor(o, dtype, rank, dims);
+    if (rank >= EG_RANK_MAX || rank < 0)
+        return eg_fail_as(c->cx, EG_ERROR_SHAPE, "owner_copies: rank %d is not in 0..%d", rank,
+                          EG_RANK_MAX - 1);
+    eg_tensor *t = eg_owner_tensor(o, dtype, rank + 1, tensor_sizes(c, rank, dims, all));
+    return eg_ok(t) ? tensor_hide(t, c) : t;
+}
+
 eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides,
                      int64_t offset)
 {
