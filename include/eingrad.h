@@ -14,6 +14,7 @@
 #include <eingrad/pretrained.h> /* GPT-2, Llama, Qwen, BERT from their files             */
 #include <eingrad/train.h>      /* optimisers, schedules, tasks, the training loop         */
 #include <eingrad/ranks.h>      /* processes that compute together, and sums over them      */
+#include <eingrad/copies.h>     /* several computations of one shape as one                   */
 #include <eingrad/decode.h>     /* greedy, drawn and beam-searched sequences               */
 #include <eingrad/heads.h>      /* what heads look at, and how alike they are              */
 #include <eingrad/io.h>         /* .npy, safetensors, pictures                             */

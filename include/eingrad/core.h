@@ -117,7 +117,7 @@ EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...)
 EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
 /* the seed in force */
 EG_API uint64_t eg_seed_now(const eg_ctx *);
-EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw */
+EG_API uint64_t eg_draws(const eg_ctx *); /* number of the next random draw */
 /* sets that number: a resumed run draws the same */
 EG_API void eg_set_draws(eg_ctx *, uint64_t);
 /* set (0: leave); returns the number in force; same bits for any number */
@@ -411,38 +411,6 @@ EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis
 #define eg_reshape(x, ...) eg_reshape_n((x), EG_DIMS_(__VA_ARGS__))
 #define eg_expand(x, ...)  eg_expand_n((x), EG_DIMS_(__VA_ARGS__))
 #endif
-
-/* -- copies: S computations of one shape as one. A tensor with copies is S tensors behind one
- * handle. Rank, sizes and strings are those of one of them, so that code for one works as it is,
- * by letters and by axis numbers; an operation on it does for each copy, to the bit, what it does
- * for a tensor alone, and its result has copies again. Operands without copies are the same for
- * all. Dropout draws for copy k from seed[k], as in a context of that seed. A gradient by a tensor
- * with copies has copies; by one without it is the sum over them (eg_grad_each: each of them).
- * eg_fill and eg_assign write to all copies. Refused: operands of two groups of copies; to read
- * numbers, print, save or export a tensor with copies (eg_copies_out shows them), or to check its
- * gradient.
- *
- *     const eg_copies *s = eg_copies_open(owner, 32, NULL);
- *     eg_tensor *W = eg_copies_in(s, W32);               (32, i, o): 32 matrices (i, o)
- *     eg_tensor *y = eg_einsum("bi,io->bo", x, W);       32 products; eg_copies_out(y): (32, b, o)
- */
-/* seed: `count` seeds, which are copied; NULL: those from the context's own on, s, s + 1, …. It
- * lives as long as the owner. NULL after an error. */
-EG_API const eg_copies *eg_copies_open(eg_owner *, int64_t count, const uint64_t *seed);
-EG_API int64_t eg_copies_count(const eg_copies *);            /* 0 of NULL */
-EG_API uint64_t eg_copies_seed(const eg_copies *, int64_t k); /* 0 of NULL */
-EG_API const eg_copies *eg_copies_of(const eg_tensor *);      /* NULL: it has none */
-/* Zeros with copies that live as long as the owner; copies NULL: eg_owner_tensor. */
-EG_API eg_tensor *eg_owner_copies(eg_owner *, const eg_copies *, eg_dtype, int rank,
-                                  const int64_t *dims);
-/* x (count, …) as copies of a tensor (…): a view, recorded. Refused: another first size. */
-EG_API eg_tensor *eg_copies_in(const eg_copies *, eg_tensor *x);
-/* All copies as one tensor, of which they are the first axis: a view, recorded. Refused: a tensor
- * without copies. */
-EG_API eg_tensor *eg_copies_out(eg_tensor *x);
-/* Copy k alone: a view, recorded; −1 is the last. */
-EG_API eg_tensor *eg_copy_at(eg_tensor *x, int64_t k);
-
 EG_API bool eg_is_row_major(const eg_tensor *x);
 /* x itself if row-major, else a row-major copy */
 EG_API eg_tensor *eg_contiguous(eg_tensor *x);

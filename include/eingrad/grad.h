@@ -1,6 +1,7 @@
 /* eingrad/grad.h: gradients, the check of gradients, and how an operation is written. */
 #ifndef EINGRAD_GRAD_H
 #define EINGRAD_GRAD_H
+#include <eingrad/copies.h>
 #include <eingrad/ops.h>
 #ifdef __cplusplus
 extern "C" {
@@ -21,7 +22,7 @@ EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *x
 EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                            eg_tensor **dxs);
 
-/* The gradients of each copy: y has copies (core.h), of one element each, and dxs[k] is
+/* The gradients of each copy: y has copies (copies.h), of one element each, and dxs[k] is
  * (copies, the axes of xs[k]): [c, …] = ∂y_c/∂xs[k], also of an x without copies, whose gradient
  * eg_grad would add up. With one example a copy these are the gradients of each example:
  *

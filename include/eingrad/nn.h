@@ -10,6 +10,7 @@
  * default that its comment gives; EG_OFF says 0 where the default is another number. */
 #ifndef EINGRAD_NN_H
 #define EINGRAD_NN_H
+#include <eingrad/copies.h>
 #include <eingrad/io.h>
 #include <eingrad/ops.h>
 #ifdef __cplusplus
@@ -33,11 +34,11 @@ typedef struct eg_params_args {
     const char *path;               /* of that file, for messages */
     bool undrawn;                   /* no random initial values, 0 instead: saves time where the
                                      * values are read from a file next */
-    int64_t copies;                 /* S ≥ 1: every parameter has so many copies (core.h), and so
-                                     * has all that is made of them: S models in one run, each with
-                                     * the bits that it has alone; 0: none */
-    const uint64_t *seeds;          /* of first values and dropout of each copy, S of them; NULL:
-                                     * the context's seed and those after it */
+    int64_t copies;        /* S ≥ 1: every parameter has so many copies (copies.h), and so
+                            * has all that is made of them: S models in one run, each with
+                            * the bits that it has alone; 0: none */
+    const uint64_t *seeds; /* of first values and dropout of each copy, S of them; NULL:
+                            * the context's seed and those after it */
 } eg_params_args;
 EG_API eg_params *eg_params_open_with(const eg_params_args *);
 /* Ends the list before its scope does, and all modules and optimisers made on it; NULL is fine. */

@@ -9,6 +9,7 @@
 #if HAVE_CONFIG_H
 #include <config.h>
 #endif
+#include <eingrad/copies.h>
 #include <eingrad/core.h>
 #include <eingrad/grad.h>
 #include "core/fpmode.h"
@@ -86,7 +87,10 @@ static inline char *eg__copy_data(const eg_tensor *x, int64_t k)
     return x->copies ? x->data + k * x->each : x->data;
 }
 /* How many tensors x is. */
-static inline int64_t eg__copy_count(const eg_tensor *x) { return x->copies ? x->copies->count : 1; }
+static inline int64_t eg__copy_count(const eg_tensor *x)
+{
+    return x->copies ? x->copies->count : 1;
+}
 
 /* -- core/child.c: contexts that compute parts of one call, each on one thread -------------------
  */

@@ -10,6 +10,7 @@ static const eg_copies *copies_named(const eg_tensor *y)
 {
     return *(const eg_copies *const *)y->attr;
 }
+/* A view without x's first axis, along which the copies lie. */
 static bool copies_in_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
@@ -29,6 +30,7 @@ static bool copies_in_shape(eg_tensor *y)
     y->each = x->stride[0] * eg__width[x->dtype];
     return true;
 }
+/* A view with one axis more, over the places where the copies lie. */
 static bool copies_out_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];

@@ -24,7 +24,8 @@ static inline uint64_t *eg__versions(const eg_tensor *y)
     return (uint64_t *)(void *)(y->in + y->count);
 }
 
-/* -- copies.c: several tensors in one header ---------------------------------------------------- */
+/* -- copies.c: several tensors in one header ----------------------------------------------------
+ */
 /* True if x can be used and has no copies; else recorded. */
 bool eg__check_single(const char *who, eg_tensor *x);
 /* *found becomes the copies that the operands have; NULL: none. False after an error: they are of
