@@ -398,6 +398,7 @@ TEST(every_function_has_a_case)
 
 /* Rows that the cases do not reach, and where they are tested. */
 static const char *const elsewhere[][2] = {
+    { "affine_activation", "test_affine.c" },
     { "dropout", "test_loss.c" },
     { "detach", "it cuts the path" },
     { "expr", "test_expr.c" },

@@ -46,6 +46,22 @@ LOOP_TEST(one_set_of_numbers_in_any_form, 9)
         eg_assert_close(eg_contiguous(eg_mha_weight(c, which[k])), dws[k], 1e-13);
 }
 
+/* The residual is added to the bit as eg_add does it, whatever the layout and with any bias. */
+LOOP_TEST(a_run_adds_what_it_is_told, 8)
+{
+    static const char *const layouts[] = { "b i m", "i b m", "m i b", "(b=2 i) m" };
+    const char *layout = layouts[_i / 2];
+    eg_mha *m = eg_mha_new(eg_params_open(cx), "attn", .d_model = 12, .heads = 3, .layout = layout,
+                           .no_bias = _i % 2);
+    eg_tensor *x = _i / 2 == 3   ? eg_normal(cx, 0, 1, 10, 12)
+                   : _i / 2 == 2 ? eg_normal(cx, 0, 1, 12, 5, 2)
+                                 : eg_normal(cx, 0, 1, 2, 5, 12);
+    eg_tensor *r = eg_flip_axis(x, 0), *y = eg_mha_run(m, x, .add = r);
+    eg_assert_close(y, eg_add(eg_mha_run(m, x), r), 0);
+    ck_assert(!eg_ok(eg_mha_run(m, x, .add = eg_slice_axis(r, 0, 0, 1, 1))));
+    eg_assert_error(cx, "mha \"attn\": ");
+}
+
 TEST(names_and_counts_of_the_forms)
 {
     eg_params *p = eg_params_open(cx);

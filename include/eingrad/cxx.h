@@ -157,6 +157,12 @@ template <class... X_> inline eg_tensor *eg_stack_axis(int axis, X_... x)
     eg_tensor *const xs[] = { x... };
     return eg_stack_axis_n(axis, (int)sizeof...(x), xs);
 }
+inline eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b,
+                            eg_affine_args o = eg_affine_args())
+{
+    o.size = sizeof o, o.spec = spec, o.x = x, o.W = W, o.b = b;
+    return eg_affine_with(&o);
+}
 EG_CXX_SPEC_(eg_tensor *, eg_rearrange, eg_rearrange_args)
 template <class... P_> inline bool eg_axes(const char *spec, eg_tensor *x, P_... out)
 {

@@ -53,8 +53,24 @@ EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *ope
  * is then not read. The same bits as the string that has a letter for each number. */
 EG_API eg_tensor *eg_einsum_labels(int count, eg_tensor *const *xs, const int *const *labels,
                                    int rank, const int *out_labels);
-/* y = einsum(spec, x, W) + b, as one node: "bi,io->bo", b (o), the last letters of y; NULL: none */
-EG_API eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b);
+typedef struct eg_affine_args {
+    size_t size;
+    const char *spec; /* of x and W: "bi,io->bo" */
+    eg_tensor *x, *W;
+    eg_tensor *b; /* (o), the last letters of y; NULL: none */
+    /* f: an operation of one operand, "gelu", "relu", "tanh" …, or an expression of x, "x *
+     * sigmoid(1.702 * x)" (docs/expressions.md); NULL: f(z) = z */
+    const char *activation;
+    eg_tensor *add; /* r, of y's shape; NULL: none */
+} eg_affine_args;
+/* y = f(einsum(spec, x, W) + b) + r, to the bit what one operation after the other gives. Where f
+ * is an operation it is one node and one pass: bias, f and r follow while the product's numbers are
+ * in the cache, and einsum(…) + b is kept for the gradient if f needs it. Refused beside what
+ * einsum refuses: operands of several dtypes, a b or r of another shape, an activation that there
+ * is not.
+ *   h = eg_affine("...i,io->...o", x, W1, b1, .activation = "gelu");
+ *   y = eg_affine("...i,io->...o", h, W2, b2, .add = x); */
+EG_API eg_tensor *eg_affine_with(const eg_affine_args *);
 /* the micro-kernel under einsum, and why it was chosen: one line */
 EG_API const char *eg_kernel_info(void);
 /* f after aligning by letters; "bhij, bj": a missing letter broadcasts */
@@ -367,6 +383,7 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 #define eg_concat_axis(axis, ...) eg_concat_axis_n((axis), EG_XS_(__VA_ARGS__))
 #define eg_stack_axis(axis, ...)  eg_stack_axis_n((axis), EG_XS_(__VA_ARGS__))
 #define EG_ARGS_(type, ...)       (&(type){ .size = sizeof(type), __VA_ARGS__ })
+#define eg_affine(...)            eg_affine_with(EG_ARGS_(eg_affine_args, __VA_ARGS__))
 #define eg_rearrange(...)         eg_rearrange_with(EG_ARGS_(eg_rearrange_args, __VA_ARGS__))
 #define eg_axes(...)              eg_axes_with(EG_ARGS_(eg_axes_args, __VA_ARGS__))
 #define eg_var(...)               eg_var_with(EG_ARGS_(eg_var_args, __VA_ARGS__))

@@ -46,11 +46,21 @@ typedef enum eg_pair_kind {                     /* how it is computed */
                             EG_PAIR_INNER_BATCH /* inner_batch.c */
 } eg_pair_kind;
 size_t eg__pairing_bytes(int axes);
+/* What becomes of numbers of a result once their sums are complete, while they are in the first
+ * cache: `rows` rows of n neighbours, `step` elements apart, the first at c. The thread that made
+ * them calls it. */
+typedef struct eg_finish {
+    void (*run)(const struct eg_finish *, void *c, int64_t n, int64_t rows, int64_t step);
+} eg_finish;
 /* Makes a pairing in room of that many bytes, of at most 3 · EG_RANK_MAX axes. two: false if there
  * is no operand b; then it is a reduction, a copy, a transpose or a diagonal. */
 void eg__pairing(eg_pairing *, eg_dtype dtype, int axes, const eg_axis *axis, bool two);
-/* c = Σ a b, or c += with `add`; b NULL: Σ a. False after "out of memory". */
-bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add);
+/* c = Σ a b, or c += with `add`; b NULL: Σ a. finish: NULL, or called for all of c if the pairing
+ * is one that finishes. False after "out of memory". */
+bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add,
+                  const eg_finish *finish);
+/* True of products that are made tile by tile: only these call a finish. */
+bool eg__pair_finishes(const eg_pairing *);
 /* Both at once. */
 bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, const void *b,
               void *c, bool add);
@@ -213,6 +223,9 @@ size_t eg__program_bytes(const eg_draft *);
 /* Makes the program in room of that many bytes. It contains pointers into itself: do not copy or
  * move it. */
 eg_program *eg__program(void *room, const eg_draft *);
-/* out = the contraction of x, or out += with `add`. False after "out of memory". */
-bool eg__program_run(eg_ctx *, const eg_program *, const void *const *x, void *out, bool add);
+/* out = the contraction of x, or out += with `add`. finish: as in eg__pair_run, of the last pair.
+ * False after "out of memory". */
+bool eg__program_run(eg_ctx *, const eg_program *, const void *const *x, void *out, bool add,
+                     const eg_finish *finish);
+bool eg__program_finishes(const eg_program *);
 #endif

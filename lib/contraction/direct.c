@@ -308,6 +308,7 @@ static void singles(const eg_gemm *g, int64_t from, int64_t to, char *room)
         for (int64_t q = 0; q < of.tiles; q++) {
             const int64_t cols = of.each + (q < of.wider);
             s->tile[v][whole][cols - 1](m->size, k->size, a, ak, b, k->sb, n->sb, c, n->sc, g->add);
+            if (g->finish) g->finish->run(g->finish, c, m->size, cols, n->sc);
             b += w * cols * n->sb;
             c += w * cols * n->sc;
         }
@@ -353,6 +354,8 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
                 for (int x = 0; x < 2; x++) direct_ask(&next[x], lines[x]);
                 s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc,
                                             g->add || p > 0);
+                if (g->finish && p + kc == k->size)
+                    g->finish->run(g->finish, c, lanes, cols, n->sc);
                 b += w * cols * n->sb;
                 c += w * cols * n->sc;
             }

@@ -125,8 +125,29 @@ static void pack(const side *s, int64_t panel, int64_t count, int w, int nruns, 
 }
 
 /* -- tiles ------------------------------------------------------------------------------------ */
+/* Calls the finish of a tile's rows and columns, by stretches of neighbours in c. */
+static void tile_done(const shape *s, const side *a, const side *b, int64_t i, int64_t rows,
+                      int64_t j, int64_t cols, char *c, const eg_finish *finish)
+{
+    const bool by_rows = s->kernel->rows;
+    const int64_t rs = a->stride[i / s->kernel->mr], cs = b->stride[j / s->kernel->nr],
+                  along = by_rows ? cs : rs, step = by_rows ? rs : cs;
+    const int64_t w = (int64_t)s->width, n = by_rows ? cols : rows, others = by_rows ? rows : cols;
+    const side *x = by_rows ? b : a, *y = by_rows ? a : b;
+    const int64_t from = by_rows ? j : i, other = by_rows ? i : j;
+    if (along == 1 && step != IRREGULAR) {
+        finish->run(finish, c + (x->to[from] + y->to[other]) * w, n, others, step);
+        return;
+    }
+    for (int64_t q = 0, len; q < n; q += len) {
+        len = eg__min64(x->stretch[from + q], n - q);
+        for (int64_t r = 0; r < others; r++)
+            finish->run(finish, c + (x->to[from + q] + y->to[other + r]) * w, len, 1, 0);
+    }
+}
+/* finish: NULL, or what follows the last block of k */
 static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int64_t nc, int64_t kc,
-                  char *c, bool add)
+                  char *c, bool add, const eg_finish *finish)
 {
     const eg_kernel *kn = s->kernel;
     const int mr = kn->mr, nr = kn->nr;
@@ -141,19 +162,25 @@ static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int6
             if (rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR &&
                 (kn->rows ? cs == 1 : rs == 1)) {
                 kn->run(kn, kc, pa, pb, add, c + (a->to[i] + b->to[j]) * (int64_t)s->width, rs, cs);
-                continue;
+            } else {
+                kn->run(kn, kc, pa, pb, false, buffer, trs, tcs);
+                if (kn->rows)
+                    eg__scatter(s->width, cols, rows, buffer, trs, c, b->to + j, a->to + i,
+                                b->stretch + j, add);
+                else
+                    eg__scatter(s->width, rows, cols, buffer, tcs, c, a->to + i, b->to + j,
+                                a->stretch + i, add);
             }
-            kn->run(kn, kc, pa, pb, false, buffer, trs, tcs);
-            if (kn->rows)
-                eg__scatter(s->width, cols, rows, buffer, trs, c, b->to + j, a->to + i,
-                            b->stretch + j, add);
-            else
-                eg__scatter(s->width, rows, cols, buffer, tcs, c, a->to + i, b->to + j,
-                            a->stretch + i, add);
+            if (finish) tile_done(s, a, b, i, rows, j, cols, c, finish);
         }
     }
 }
 
+/* g's finish if the block [p, p + kc) of k is the last one. */
+static const eg_finish *gemm_finish(const eg_gemm *g, int64_t p, int64_t kc)
+{
+    return p + kc == g->k.total ? g->finish : NULL;
+}
 /* -- one batch by one thread ------------------------------------------------------------------ */
 static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, int64_t to, side *a,
                   side *b)
@@ -173,7 +200,7 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
                 int64_t mc = eg__min64(s->mc, g->m.total - i);
                 tables(a, &g->m, EG_OF_A, i, mc, mr);
                 for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, pa, kc, w);
-                tiles(s, a, b, mc, nc, kc, pc, g->add || p > 0);
+                tiles(s, a, b, mc, nc, kc, pc, g->add || p > 0, gemm_finish(g, p, kc));
             }
         }
     }
@@ -213,7 +240,8 @@ static void block_piece(void *user, int64_t i, int thread)
     const int ra = runs(&c->g->k, EG_OF_A, c->p, c->kc, a->run);
     tables(a, &c->g->m, EG_OF_A, from, mc, mr);
     for (int64_t q = 0; q * mr < mc; q++) pack(a, q, mc, mr, ra, c->pa, c->kc, c->s->width);
-    tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->add || c->p > 0);
+    tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->add || c->p > 0,
+          gemm_finish(c->g, c->p, c->kc));
 }
 /* One batch by all threads: they pack each block of b together, then take blocks of a in turn. */
 static void gemm_together(eg_ctx *cx, int team, crew *c)

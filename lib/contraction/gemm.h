@@ -32,6 +32,7 @@ typedef struct eg_gemm {
     const char *a, *b;
     char *c;
     bool add;
+    const eg_finish *finish; /* NULL: nothing is done to c afterwards */
 } eg_gemm;
 
 /* The sum of an operand over axes that neither the other operand nor c has, before everything else.

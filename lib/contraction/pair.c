@@ -237,6 +237,10 @@ bool eg__pair_copies(const eg_pairing *p)
 {
     return p->kind == EG_PAIR_DIRECT && !p->gemm.tiling.in_place;
 }
+bool eg__pair_finishes(const eg_pairing *p)
+{
+    return p->kind == EG_PAIR_DIRECT || p->kind == EG_PAIR_PACKED;
+}
 /* c's, and of each presum */
 size_t eg__pairing_bytes(int axes)
 {
@@ -316,7 +320,8 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, int axes, const eg_axis *axis, b
 
 /* Makes the sums that come first, exchanges the operands if the pairing says so, and calls the
  * kernel. */
-bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add)
+bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add,
+                  const eg_finish *finish)
 {
     const eg_dtype dtype = p->gemm.dtype;
     cx->use.multiply_adds += p->work;
@@ -349,6 +354,7 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
     g.b = b;
     g.c = c;
     g.add = add;
+    g.finish = eg__pair_finishes(p) ? finish : NULL;
     return p->kind == EG_PAIR_DIRECT        ? eg__direct(cx, &g)
            : p->kind == EG_PAIR_INNER_BATCH ? eg__inner_batch(cx, &g)
                                             : eg__gemm(cx, &g);
@@ -367,5 +373,5 @@ bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const v
         return false;
     }
     eg__pairing(&u.p, dtype, axes, axis, b != NULL);
-    return eg__pair_run(cx, &u.p, a, b, c, add);
+    return eg__pair_run(cx, &u.p, a, b, c, add, NULL);
 }

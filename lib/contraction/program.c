@@ -397,14 +397,20 @@ eg_program *eg__program(void *room, const eg_draft *d)
     return p;
 }
 
+bool eg__program_finishes(const eg_program *p)
+{
+    return p->steps > 0 && !p->empty && eg__pair_finishes(p->step[p->steps - 1].pairing);
+}
 /* Runs the steps. Intermediates lie on the stack if they are small, else in a scope of their own.
  * */
-bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void *out, bool add)
+bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void *out, bool add,
+                     const eg_finish *finish)
 {
     if (p->empty) return true;
-    if (p->clear && !eg__pair_run(cx, p->clear, x[0], NULL, out, add)) return false;
+    if (p->clear && !eg__pair_run(cx, p->clear, x[0], NULL, out, add, NULL)) return false;
     if (p->steps == 1)
-        return eg__pair_run(cx, p->step[0].pairing, x[0], p->count == 2 ? x[1] : NULL, out, add);
+        return eg__pair_run(cx, p->step[0].pairing, x[0], p->count == 2 ? x[1] : NULL, out, add,
+                            finish);
     const void *at[2 * EG_EINSUM_MAX];
     memcpy(at, x, (size_t)p->count * sizeof *at);
     _Alignas(64) char near[1 << 12];
@@ -416,7 +422,8 @@ bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void
         const eg_program_step *step = &p->step[s];
         const bool last = s == p->steps - 1;
         void *to = last ? out : room + step->at;
-        good = eg__pair_run(cx, step->pairing, at[step->a], at[step->b], to, last && add);
+        good = eg__pair_run(cx, step->pairing, at[step->a], at[step->b], to, last && add,
+                            last ? finish : NULL);
         at[p->count + s] = to;
     }
     eg_pop(cx, m);

@@ -4,7 +4,6 @@
  *   einsum.c   the row: labels in, one tensor out; its rule is einsum again
  *   network.c  three and more operands: what is kept for the gradient, and the gradient
  *   expand.c   stretching axes, whose adjoint is a sum
- *   affine.c   a product and a bias in one node
  *   plan.c     eg_plan: a planned einsum that no context owns
  *   explain.c  what einsum would do, in words */
 #ifndef EG_EINSUM_H

@@ -171,7 +171,7 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
                                    .stride = (int64_t *)(uintptr_t)p->out.stride,
                                    .data = out },
                      p->beta);
-    const bool good = eg__program_run(&brief, p->program, operands, out, p->beta != 0);
+    const bool good = eg__program_run(&brief, p->program, operands, out, p->beta != 0, NULL);
     eg__brief_close(&brief);
     return good ? 0 : -1;
 }

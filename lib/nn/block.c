@@ -29,14 +29,35 @@ eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-eg_tensor *eg_ffn_run(const eg_ffn *m, eg_tensor *x)
+/* The name by which eg_affine knows an activation; NULL: it is no operation of the library. */
+static const char *ffn_activation(eg_activation *f)
+{
+    static const struct {
+        eg_activation *f;
+        const char *name;
+    } known[] = { { eg_gelu, "gelu" },           { eg_relu, "relu" },       { eg_silu, "silu" },
+                  { eg_gelu_tanh, "gelu_tanh" }, { eg_sigmoid, "sigmoid" }, { eg_tanh, "tanh" },
+                  { eg_softplus, "softplus" } };
+    for (size_t k = 0; k < sizeof known / sizeof *known; k++)
+        if (known[k].f == f) return known[k].name;
+    return NULL;
+}
+/* act(x W + b) */
+static eg_tensor *ffn_active(const eg_ffn *m, const eg_linear *l, eg_tensor *x)
+{
+    const char *name = ffn_activation(m->activation);
+    return name ? eg__nn_linear(l, x, name, NULL) : m->activation(eg_linear_run(l, x));
+}
+/* The module's result + r; NULL: without r. */
+static eg_tensor *ffn_run(const eg_ffn *m, eg_tensor *x, eg_tensor *r)
 {
     if (!m) return eg__nn_absent("ffn", x);
     if (!x) return eg__nn_missing("ffn", m->name, "x", x);
-    eg_tensor *y = eg_linear_run(m->up, x);
-    y = m->gate ? eg_mul(m->activation(eg_linear_run(m->gate, x)), y) : m->activation(y);
-    return eg_linear_run(m->down, eg__nn_dropped(y, m->dropout));
+    eg_tensor *up = m->gate ? eg_linear_run(m->up, x) : NULL,
+              *y = ffn_active(m, m->gate ? m->gate : m->up, x);
+    return eg__nn_linear(m->down, eg__nn_dropped(up ? eg_mul(y, up) : y, m->dropout), NULL, r);
 }
+eg_tensor *eg_ffn_run(const eg_ffn *m, eg_tensor *x) { return ffn_run(m, x, NULL); }
 
 /* -- block ------------------------------------------------------------------------------------ */
 void eg__nn_template(eg_mha_args *o, const eg_mha_args *given)
@@ -101,9 +122,15 @@ static eg_tensor *block_in(const eg_block *m, const eg_norm *n, eg_tensor *x)
 {
     return m->post_norm ? x : eg_norm_run(n, x);
 }
+/* x if f adds it itself, in the product that makes its result: where nothing is dropped before;
+ * else NULL. */
+static eg_tensor *block_add(const eg_block *m, eg_tensor *x)
+{
+    return m->dropout && eg_training(eg_context(x)) ? NULL : x;
+}
 static eg_tensor *block_out(const eg_block *m, const eg_norm *n, eg_tensor *x, eg_tensor *y)
 {
-    eg_tensor *sum = eg_add(x, eg__nn_dropped(y, m->dropout));
+    eg_tensor *sum = block_add(m, x) ? y : eg_add(x, eg__nn_dropped(y, m->dropout));
     return m->post_norm ? eg_norm_run(n, sum) : sum;
 }
 
@@ -122,6 +149,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     eg_mha_run_args self = { .size = sizeof self,
                              .mha = m->self,
                              .query = block_in(m, m->norm_self, x),
+                             .add = block_add(m, x),
                              .where = a->where,
                              .score = a->score,
                              .keep = a->keep,
@@ -140,6 +168,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
         eg_mha_run_args cross = { .size = sizeof cross,
                                   .mha = m->cross,
                                   .query = block_in(m, m->norm_cross, x),
+                                  .add = block_add(m, x),
                                   .key = a->memory,
                                   .where = a->memory_where,
                                   .score = a->memory_score,
@@ -153,5 +182,6 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
         memcpy(cross.with, a->with, sizeof cross.with);
         x = block_out(m, m->norm_cross, x, eg_mha_run_with(&cross));
     }
-    return block_out(m, m->norm_ffn, x, eg_ffn_run(m->ffn, block_in(m, m->norm_ffn, x)));
+    return block_out(m, m->norm_ffn, x,
+                     ffn_run(m->ffn, block_in(m, m->norm_ffn, x), block_add(m, x)));
 }

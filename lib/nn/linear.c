@@ -19,10 +19,15 @@ eg_linear *eg_linear_new_with(const eg_linear_args *given)
 
 eg_tensor *eg_linear_run(const eg_linear *m, eg_tensor *x)
 {
+    return eg__nn_linear(m, x, NULL, NULL);
+}
+eg_tensor *eg__nn_linear(const eg_linear *m, eg_tensor *x, const char *activation, eg_tensor *add)
+{
     if (!m) return eg__nn_absent("linear", x);
     if (!eg__nn_width("linear", m->name, 'i', x, m->in))
         return eg__nn_missing("linear", m->name, "x", x);
     const bool before = failed(x);
-    return eg__nn_told("linear", m->name, x, before,
-                       eg_affine("...i,io->...o", x, m->weight, m->bias));
+    return eg__nn_told(
+        "linear", m->name, x, before,
+        eg_affine("...i,io->...o", x, m->weight, m->bias, .activation = activation, .add = add));
 }

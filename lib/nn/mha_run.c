@@ -589,6 +589,16 @@ static bool mha_run_goes(const eg_mha *m, const eg_mha_run_args *a)
     return false;
 }
 
+/* y + r of y's shape. */
+static eg_tensor *mha_run_sum(eg_tensor *y, eg_tensor *r)
+{
+    bool same = eg_ok(r) && eg_rank(r) == eg_rank(y);
+    for (int k = 0; same && k < eg_rank(y); k++) same = eg_dim(r, k) == eg_dim(y, k);
+    return same ? eg_add(y, r)
+                : eg_fail_as(eg_context(y), EG_ERROR_SHAPE,
+                             ".add has another shape than the result, of %lld numbers",
+                             (long long)eg_size(y));
+}
 /* Checks the options of a call and computes it: projections, rotary positions, attention and the
  * output's projection. Errors are recorded without the module's name, which the caller adds. */
 static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
@@ -620,8 +630,12 @@ static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
     if (m->temperature) q = eg_on(m->specs->per_head, eg_mul, q, m->temperature);
     o.q = turned(m, m->specs->turn_q, q, o.offset, a->positions);
     eg_tensor *y = m->d_k_each ? mha_run_one_by_one(m, a, o) : mha_run_together(m, a, o, q);
-    y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), m->specs->last ? m->b_o : NULL);
-    return !m->b_o || m->specs->last ? y : eg_on(m->specs->out_bias, eg_add, y, m->b_o);
+    const bool whole = !m->b_o || m->specs->last;
+    y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), whole ? m->b_o : NULL,
+                  .add = whole ? a->add : NULL);
+    if (whole || !eg_ok(y)) return y;
+    y = eg_on(m->specs->out_bias, eg_add, y, m->b_o);
+    return a->add ? mha_run_sum(y, a->add) : y;
 }
 
 eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)

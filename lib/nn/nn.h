@@ -68,6 +68,10 @@ eg_tensor *eg__nn_dropped(eg_tensor *x, double p); /* dropout, or x itself if p 
 /* x where the mask is true, else 0, whatever x is: no product, since 0 NaN is NaN */
 eg_tensor *eg__nn_left_out(eg_tensor *x, eg_tensor *keep);
 
+/* -- linear.c --------------------------------------------------------------------------------- */
+/* eg_linear_run with an activation and a residual, as in eg_affine; NULL: without. */
+eg_tensor *eg__nn_linear(const eg_linear *, eg_tensor *x, const char *activation, eg_tensor *add);
+
 /* -- mha.c, mha_run.c: strings that the layout decides, made once ----------------------------- */
 enum { EG_Q, EG_K, EG_V, EG_O };
 struct eg__mha_specs {

@@ -138,6 +138,38 @@ static inline const eg_arithmetic *eg__arithmetic(int dtype)
 /* f32, f64: every number as eg_arithmetic's tame says; c128: true */
 bool eg__tame(const eg_tensor *x);
 
+/* -- affine_finish.c -------------------------------------------------------------------------- */
+/* y = f(c + b) + r, where c is what stands in y: a contiguous, row-major tensor of floats. */
+typedef struct eg_affine_finish {
+    eg_finish finish;
+    int width;             /* bytes of a number */
+    char *y, *z;           /* z: gets c + b; NULL: it is not kept */
+    const char *bias;      /* b, contiguous, repeats after its `features` numbers; NULL: none */
+    int64_t features;      /* at least 1 */
+    eg_lanes_fn *function; /* f; NULL: none */
+    const char *add;       /* r, laid out as y; NULL: none */
+} eg_affine_finish;
+void eg__affine_finish(eg_affine_finish *, eg_dtype); /* sets finish and width */
+/* The same to all n numbers of y, of a product that did not finish. */
+void eg__affine_finish_all(eg_ctx *, const eg_affine_finish *, int64_t n);
+
+/* -- affine.c --------------------------------------------------------------------------------- */
+typedef struct eg_affine_call {
+    const char *spec;
+    eg_tensor *x, *W, *b, *add; /* b, add: NULL: none */
+    const eg_lanes_op *f;       /* NULL: none */
+    const char *name;           /* of f */
+} eg_affine_call;
+/* True if b has the last axes of a result of these sizes, and add all of them; else recorded. */
+bool eg__affine_fits(eg_ctx *, const eg_tensor *b, const eg_tensor *add, int rank,
+                     const int64_t *dim);
+/* y = f(einsum(spec, x, W) + b) + add, as eg_affine_with says. */
+eg_tensor *eg__affine(const eg_affine_call *);
+
+/* -- pointwise.c ------------------------------------------------------------------------------ */
+/* The operation of that name on one operand, without constants; NULL if there is none. */
+const eg_lanes_op *eg__pointwise(const char *name);
+
 /* -- ops/binary.c ----------------------------------------------------------------------------- */
 /* up to three operands, stretched to one shape by recorded views, then eg_apply */
 eg_tensor *eg__broadcast(const eg_op *, int count, eg_tensor *const *xs);

@@ -176,6 +176,19 @@ static const eg_lanes_op powc_op = {
 };
 eg_tensor *eg_powc(eg_tensor *x, double c) { return with_constants(&powc_op.op, x, c, 0); }
 
+#define ROW(CALL, NAME, ...) &NAME##_op,
+#define JUMP                 ROW
+#define WITH_CONSTANTS(...)
+static const eg_lanes_op *const by_name[] = {
+#include "ops/pointwise_rows.h"
+};
+const eg_lanes_op *eg__pointwise(const char *name)
+{
+    for (size_t k = 0; k < sizeof by_name / sizeof *by_name; k++)
+        if (!strcmp(by_name[k]->op.name, name)) return by_name[k];
+    return NULL;
+}
+
 #define ROW(CALL, NAME, ...) &NAME##_op.op,
 #define JUMP                 ROW
 #define WITH_CONSTANTS       ROW

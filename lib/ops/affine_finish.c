@@ -1,0 +1,39 @@
+/* affine_finish.c: what follows the sums of an affine map, y = f(c + b) + r, while a tile of c is
+ * in the first cache (eg_finish of contraction.h): one pass over memory for the product, the bias,
+ * the activation, what its gradient needs, and the residual. Each number becomes what one operation
+ * after the other would make of it, to the bit: activations are called for whole groups of lanes.
+ */
+#include "ops/ops.h"
+#include <string.h>
+
+#define T       float
+#define NAME(x) x##_f32
+#include "ops/affine_finish_of.h"
+#define T       double
+#define NAME(x) x##_f64
+#include "ops/affine_finish_of.h"
+
+void eg__affine_finish(eg_affine_finish *f, eg_dtype dtype)
+{
+    f->width = eg__width[dtype];
+    f->finish.run = dtype == EG_F64 ? affine_tile_f64 : affine_tile_f32;
+}
+
+enum { PIECE = 1 << 13 }; /* numbers */
+typedef struct affine_all {
+    const eg_affine_finish *f;
+    int64_t n;
+} affine_all;
+static void affine_piece(void *user, int64_t piece, int thread)
+{
+    const affine_all *a = user;
+    const int64_t from = piece * PIECE;
+    (void)thread;
+    a->f->finish.run(&a->f->finish, a->f->y + from * a->f->width, eg__min64(PIECE, a->n - from), 1,
+                     0);
+}
+void eg__affine_finish_all(eg_ctx *cx, const eg_affine_finish *f, int64_t n)
+{
+    affine_all a = { f, n };
+    eg__parallel(cx, eg__team(cx, n, PIECE), (n + PIECE - 1) / PIECE, affine_piece, &a);
+}
