@@ -118,6 +118,15 @@ if command -v bash >/dev/null; then
         _eingrad; echo "${COMPREPLY[*]}"' - "$stage$DATADIR/bash-completion/completions/eingrad")
     [ "$found" = --layers ] || die "completion of train --lay: $found"
 fi
+# installed for another prefix than was configured, eingrad.pc follows
+case $LIBDIR:$INCLUDEDIR in "$PREFIX"/*:"$PREFIX"/*)
+    run "$MAKE" -s install DESTDIR="$stage/moved" prefix=/elsewhere
+    where=$(PKG_CONFIG_PATH=$stage/moved/elsewhere/${LIBDIR#"$PREFIX"/}/pkgconfig \
+        "$PKG_CONFIG" --variable=includedir eingrad)
+    [ -f "$stage/moved$where/eingrad.h" ] || die "prefix=/elsewhere: eingrad.pc names $where"
+    rm -r "$stage/moved" ;;
+esac
+
 rm "$stage/user"
 run "$MAKE" -s uninstall DESTDIR="$stage"
 left=$(find "$stage" ! -type d)

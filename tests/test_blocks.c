@@ -504,6 +504,60 @@ TEST(a_step_over_blocks_is_the_step_of_the_batch)
     eg_close(cx);
 }
 
+/* Products add gradients to the sum of a leaf themselves; whatever else a block does with a weight
+ * is added as well. */
+typedef struct uses {
+    int what;
+    eg_tensor *x, *w, *b;
+} uses;
+static eg_tensor *uses_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const uses *u = user;
+    eg_tensor *x = eg_slice_axis(u->x, 0, from, to, 1), *w = u->w, *b = u->b, *y;
+    *count = from == 0; /* of all blocks: 1, so that nothing is divided */
+    y = eg_affine("bi,io->bo", x, w, b, .activation = "gelu");
+    switch (u->what) {
+    case 0: break;
+    case 1: y = eg_affine("io,bi->bo", w, x, b, .add = x); break;
+    case 2: y = from == 3 ? eg_add(eg_square(x), b) : y; break; /* a block without w */
+    case 3: y = eg_affine("ii,bi->bi", w, x, b); break;
+    case 4: y = eg_affine("bo,io->bi", y, w, b); break; /* twice */
+    case 5: y = eg_mul(y, eg_sum(NULL, eg_square(w))); break;
+    case 6: y = eg_add(y, eg_slice_axis(w, 0, 0, 1, 1)); break;
+    case 7: y = eg_mul(eg_slice_axis(w, 0, 0, 1, 1), eg_affine("bi,io->bo", y, w, b)); break;
+    case 8: y = eg_affine("bi,io->bo", x, eg_transpose(w, 0, 1), b); break;
+    }
+    (void)cx;
+    return eg_sum(NULL, eg_square(y));
+}
+LOOP_TEST(sums_of_a_leaf_are_those_of_its_blocks, 9 * 2)
+{
+    enum { EACH = 3, ALL = 12, SIDE = 5 };
+    const bool once = _i % 9 < 4; /* a product alone: then to the bit */
+    for (int same = 0; same < 2; same++) {
+        eg_ctx *cx = eg_open(.dtype = _i / 9 ? EG_F32 : EG_F64, .threads = 2, .seed = 3);
+        uses u = { _i % 9, eg_uniform(cx, -1, 1, ALL, SIDE), eg_uniform(cx, -1, 1, SIDE, SIDE),
+                   eg_uniform(cx, -1, 1, SIDE) };
+        eg_tensor *const xs[] = { u.w, u.b, same ? u.w : u.x }; /* w stands twice */
+        eg_tensor *over[3], *d[3], *sum[3] = { NULL };
+        eg_nograd(cx, true);
+        ck_assert_msg(
+            !eg_grad_over(cx, uses_loss, &u, ALL, 3, xs, over, .block = EACH, .leaves = 1), "%s",
+            eg_error(cx));
+        for (int64_t from = 0; from < ALL; from += EACH) {
+            int64_t count;
+            eg_nograd(cx, false);
+            eg_tensor *y = uses_loss(&u, cx, from, from + EACH, &count);
+            eg_nograd(cx, true);
+            ck_assert_msg(!eg_grad(y, NULL, 3, xs, d), "%s", eg_error(cx));
+            for (int k = 0; k < 3; k++) sum[k] = sum[k] ? eg_add(sum[k], d[k]) : d[k];
+        }
+        const double close = once ? 0 : eg_type(u.x) == EG_F64 ? 1e-13 : 1e-5;
+        for (int k = 0; k < 3; k++) eg_assert_close(over[k], sum[k], close);
+        eg_close(cx);
+    }
+}
+
 /* Each allocation may fail, in whichever thread: the step says so, and nothing is lost. */
 TEST(each_allocation_may_fail)
 {

@@ -11,6 +11,7 @@ know macros with named arguments. HTML chapters need python3-markdown; man pages
 import argparse
 import html as markup
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -428,6 +429,7 @@ def write_html(out, top, program):
     (out / 'names.js').write_text('const NAMES=' + json.dumps(index, ensure_ascii=False) + ';\n')
     (out / 'search.js').write_text(SEARCH + '\n')
     (out / 'style.css').write_text(STYLE + '\n')
+    shutil.copytree(top / 'docs' / 'pictures', out / 'pictures', dirs_exist_ok=True)
     return broken_links(out)
 
 
@@ -437,7 +439,7 @@ def broken_links(folder):
     ids = {name: set(re.findall(r'\bid="([^"]+)"', text)) for name, text in texts.items()}
     broken = []
     for name, text in texts.items():
-        for link in re.findall(r'href="([^"]+)"', text):
+        for link in re.findall(r'(?:href|src)="([^"]+)"', text):
             target, _, anchor = link.partition('#')
             target = target or name
             if re.match(r'[a-z]+:', link) or (target not in texts and (folder / target).is_file()):

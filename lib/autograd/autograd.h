@@ -94,6 +94,15 @@ bool eg__check_cotangent(const eg_sweep *, const eg_tensor *t, const char *sourc
 
 /* eg_grad of a y that may be a constant: where it depends on no x, dxs are zeros. */
 int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
+/* A sum of gradients, of its x's shape. The sweep keeps the other members for itself. */
+typedef struct eg_into {
+    eg_tensor *sum;
+    bool reached;     /* it holds something; else it is written */
+    bool used, twice; /* a product of this sweep has added to it; its x stands twice */
+} eg_into;
+/* Adds the gradients of y to the sums of the xs, and sets reached of those that y reaches. Not
+ * recorded. 0, or −1 after an error as of eg_grad_or_null; the sums are then worth nothing. */
+int eg__grad_into(eg_tensor *y, int count, eg_tensor *const *xs, eg_into *);
 
 /* -- origin.c: where a result comes from, in words; names and hooks --------------------------- */
 typedef struct eg__hook {

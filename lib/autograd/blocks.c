@@ -148,11 +148,15 @@ static bool blocks_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
 /* Adds the gradients of the loss to s. */
 static bool blocks_sweep(blocks *b, eg_ctx *child, eg_tensor *y, blocks_sum *s)
 {
-    eg_tensor **d = eg__alloc(child, (size_t)b->o.count * sizeof *d);
+    eg_into *into = eg__alloc(child, (size_t)b->o.count * sizeof *into);
     const bool was = eg_nograd(child, true);
-    bool good = d && !eg_grad_or_null(y, NULL, b->o.count, b->o.xs, d);
-    for (int k = 0; good && k < b->o.count; k++)
-        if (d[k]) good = blocks_add(child, s, k, d[k]);
+    bool good = into != NULL;
+    for (int k = 0; good && k < b->o.count; k++) {
+        into[k] = (eg_into){ .sum = eg__borrow(child, s->g[k]), .reached = s->reached[k] };
+        good = into[k].sum != NULL;
+    }
+    good = good && !eg__grad_into(y, b->o.count, b->o.xs, into);
+    for (int k = 0; good && k < b->o.count; k++) s->reached[k] = into[k].reached;
     eg_nograd(child, was);
     return good;
 }

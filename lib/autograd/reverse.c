@@ -5,7 +5,10 @@
  * What was read of x through a view or an index adds to a few places of x's cotangent. Such
  * contributions wait in a list until the sweep comes to x, and are then added up in one buffer, in
  * the order of their arrival (ops/accumulate.c). Where x is itself a view, its list is handed on to
- * the tensor that it is a view of, so that no view in a loop costs a buffer of the whole. */
+ * the tensor that it is a view of, so that no view in a loop costs a buffer of the whole.
+ *
+ * Where gradients belong to sums (eg__grad_into), the product that makes that of a leaf adds it
+ * there itself: no tensor between, and no pass that adds. */
 #include "autograd/autograd.h"
 #include <limits.h>
 #include <string.h>
@@ -23,6 +26,7 @@ typedef struct reverse {
     bool *asked;    /* by node: it is an x */
     bool each;      /* copies are not added up */
     waiting **wait; /* by node; NULL until one has contributions that wait */
+    eg_into *into;  /* by node: where its cotangent is added up; NULL: nowhere */
     uint64_t mine;  /* the number of the pull that runs (eg_ctx.pull) */
 } reverse;
 
@@ -132,6 +136,26 @@ static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
     eg__sweep_reclaim(&r->s);
     return cx->failed ? NULL : c;
 }
+/* Lets the product that makes a leaf's cotangent add it to the sum that it belongs to
+ * (eg__grad_into). False if that is no product, or if there is more to the cotangent already. */
+static bool reverse_into(reverse *r, eg_tensor *t, eg_tensor *g, int i)
+{
+    eg_tensor *x = t->in[i], **d = &r->s.d[x->slot];
+    eg_into *to = r->into ? &r->into[x->slot] : NULL;
+    const eg_ctx *cx = r->s.cx;
+    if (!to || !to->sum || x->op || waiting_for(r, x->slot) || (*d && *d != to->sum)) return false;
+    if (cx->recording || cx->hooks.cotangent || cx->hooks.result) return false;
+    const eg_tensor *outer = cx->rule_node;
+    r->s.cx->rule_node = t;
+    r->s.cx->rule_kind = "gradient";
+    const bool done = eg__affine_into(t, g, i, to->sum, to->reached);
+    r->s.cx->rule_node = outer;
+    eg__sweep_reclaim(&r->s);
+    if (!done) return false;
+    *d = to->sum;
+    to->reached = to->used = r->sums[x->slot] = true;
+    return true;
+}
 /* What waits for node k, as one tensor. */
 static bool reverse_settle(reverse *r, int64_t k)
 {
@@ -208,6 +232,8 @@ static bool pull(reverse *r, int64_t k)
             if (!accumulate_read(r, t, g)) return false;
             continue;
         }
+        if (reverse_into(r, t, g, i)) continue;
+        if (cx->failed) return false;
         eg_tensor *c = cotangent(r, t, g, i);
         if (cx->failed) return false;
         if (!c) continue;
@@ -263,11 +289,42 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
     return false;
 }
 
+/* Hands the sums to the nodes of the xs. One that stands twice has two: its cotangent is copied. */
+static bool reverse_sums(reverse *r, int count, eg_tensor *const *xs, const eg_into *into)
+{
+    const size_t bytes = (size_t)r->s.n * sizeof *r->into;
+    if (!(r->into = eg__alloc(r->s.cx, bytes))) return false;
+    memset(r->into, 0, bytes);
+    for (int k = 0; k < count; k++) {
+        if (!eg__sweep_has(&r->s, xs[k])) continue;
+        eg_into *of = &r->into[xs[k]->slot];
+        of->sum = of->twice ? NULL : into[k].sum;
+        of->reached = into[k].reached;
+        of->twice = true;
+    }
+    for (int64_t k = 0; k < r->s.n; k++) r->into[k].used = false;
+    return true;
+}
+/* Adds what is not in the sums yet. */
+static void reverse_add_up(reverse *r, int count, eg_tensor *const *xs, eg_into *into)
+{
+    for (int k = 0; k < count; k++) {
+        eg_tensor *d = eg__sweep_at(&r->s, xs[k]);
+        if (!d) continue;
+        const bool used = r->into && r->into[xs[k]->slot].used;
+        if (into[k].reached && !used)
+            eg__add_to(into[k].sum, d);
+        else if (d != into[k].sum)
+            eg__copy(into[k].sum, d);
+        into[k].reached = true;
+    }
+}
+
 /* What an x gets that y does not reach; ZEROS_OF_ANY: and y may be a constant. */
 typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS, ZEROS_OF_EACH } unreached;
 /* The sweep: checks, finds the nodes, and pulls each from y to the xs. False after an error. */
 static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
-                 eg_tensor **dxs, unreached how)
+                 eg_tensor **dxs, unreached how, eg_into *into)
 {
     if (!eg__check_differentiable(cx, "grad", "y", -1, y) ||
         (seed && !eg__check_differentiable(cx, "grad", "the seed", -1, seed)))
@@ -276,7 +333,7 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
         eg_fail_as(cx, EG_ERROR_MISUSE, "grad: %d inputs", count);
         return false;
     }
-    if (count && (!xs || !dxs)) {
+    if (count && (!xs || (!dxs && !into))) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "grad: %s is NULL", xs ? "dxs" : "xs");
         return false;
     }
@@ -296,13 +353,15 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     if (s->n && !r.sums) return false;
     if (s->n) memset(r.sums, 0, 2 * (size_t)s->n);
     r.asked = r.sums + s->n;
+    if (into && s->n && !reverse_sums(&r, count, xs, into)) return false;
     for (int k = 0; k < count; k++)
         if (eg__sweep_has(s, xs[k])) r.asked[xs[k]->slot] = true;
     /* y is the last of its post-order */
     if (s->n) s->d[s->n - 1] = seed ? seed : eg_ones_like(y);
     for (int64_t k = s->n; k-- > 0;)
         if ((s->d[k] || waiting_for(&r, k)) && !pull(&r, k)) return false;
-    for (int k = 0; k < count; k++) {
+    if (into) reverse_add_up(&r, count, xs, into);
+    for (int k = 0; !into && k < count; k++) {
         eg_tensor *d = eg__sweep_at(s, xs[k]);
         dxs[k] = d || how == NULLS ? d : eg_zeros_like(xs[k]);
         const eg_copies *c = r.each ? y->copies : xs[k]->copies;
@@ -313,20 +372,20 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
 }
 
 static int grad_as(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs,
-                   unreached how)
+                   unreached how, eg_into *into)
 {
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("grad", count, xs);
     /* a child's tape holds headers of its own for what it reads of its parent */
     const bool own = !cx || !cx->parent || count < 0 || !xs || !y ||
                      ((xs = eg__own_all(cx, count, xs)) && (y = eg__own(y)));
-    const bool good = cx && own && grad(cx, y, seed, count, xs, dxs, how);
+    const bool good = cx && own && grad(cx, y, seed, count, xs, dxs, how, into);
     if (!good && dxs)
         for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
     return good ? 0 : -1;
 }
 int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, ZEROS);
+    return grad_as(y, seed, count, xs, dxs, ZEROS, NULL);
 }
 int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
@@ -334,9 +393,13 @@ int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
 }
 int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, ZEROS_OF_ANY);
+    return grad_as(y, seed, count, xs, dxs, ZEROS_OF_ANY, NULL);
 }
 int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, NULLS);
+    return grad_as(y, seed, count, xs, dxs, NULLS, NULL);
+}
+int eg__grad_into(eg_tensor *y, int count, eg_tensor *const *xs, eg_into *into)
+{
+    return grad_as(y, NULL, count, xs, NULL, NULLS, into);
 }

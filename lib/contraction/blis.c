@@ -95,6 +95,19 @@ static const family families[] = {
 #if defined(BLIS_CONFIG_KNL)
     { "knl", BLIS_ARCH_KNL, NEVER, false },
 #endif
+/* AArch64: every processor has these kernels' instructions */
+#if defined(BLIS_CONFIG_FIRESTORM)
+    { "firestorm", BLIS_ARCH_FIRESTORM, NOTHING, true },
+#endif
+#if defined(BLIS_CONFIG_THUNDERX2)
+    { "thunderx2", BLIS_ARCH_THUNDERX2, NOTHING, true },
+#endif
+#if defined(BLIS_CONFIG_CORTEXA57)
+    { "cortexa57", BLIS_ARCH_CORTEXA57, NOTHING, true },
+#endif
+#if defined(BLIS_CONFIG_CORTEXA53)
+    { "cortexa53", BLIS_ARCH_CORTEXA53, NOTHING, true },
+#endif
     { "generic", BLIS_ARCH_GENERIC, NOTHING, false },
 };
 enum { FAMILIES = sizeof families / sizeof *families };
@@ -157,6 +170,11 @@ typedef struct named {
         NAMED(family, bli_sgemm_piledriver_asm_16x3, 16, 3, false),  \
             NAMED(family, bli_dgemm_piledriver_asm_8x3, 8, 3, false) \
     }
+#define ARMV8A(family)                                           \
+    {                                                            \
+        NAMED(family, bli_sgemm_armv8a_asm_8x12, 8, 12, false),  \
+            NAMED(family, bli_dgemm_armv8a_asm_6x8, 6, 8, false) \
+    }
 static const named by_name[][2] = {
 #if defined(BLIS_CONFIG_SKX) && defined(BLIS_KERNELS_SKX)
     { NAMED("skx", bli_sgemm_skx_asm_32x12_l2, 32, 12, false),
@@ -180,6 +198,12 @@ static const named by_name[][2] = {
 #if defined(BLIS_CONFIG_PENRYN) && defined(BLIS_KERNELS_PENRYN)
     { NAMED("penryn", bli_sgemm_penryn_asm_8x4, 8, 4, false),
       NAMED("penryn", bli_dgemm_penryn_asm_4x4, 4, 4, false) },
+#endif
+#if defined(BLIS_KERNELS_ARMV8A)
+    ARMV8A("firestorm"),
+    ARMV8A("thunderx2"),
+    ARMV8A("cortexa57"),
+    ARMV8A("cortexa53"),
 #endif
     { { .family = NULL }, { .family = NULL } },
 };
@@ -273,14 +297,21 @@ static const family *kernels_of(const family *want, eg_kernel *both, bool *other
 #else
 #define BLIS_AT_RUN_TIME bli_info_get_version_str()
 /* The environment is changed for the time of BLIS's first look at it, and put back. *other: BLIS
- * was running, with another family */
+ * was running, with another family. A BLIS without the generic family, on a processor of which we
+ * know no other, chooses itself: it would abort on a number that it was not built for. */
 static const family *kernels_of(const family *want, eg_kernel *both, bool *other)
 {
+#if defined(BLIS_CONFIG_GENERIC)
+    const bool itself = false;
+#else
+    const bool itself = want->id == BLIS_ARCH_GENERIC;
+#endif
     const char *given = getenv("BLIS_ARCH_TYPE");
     char number[16], *saved = given ? strdup(given) : NULL;
     snprintf(number, sizeof number, "%d", want->id);
     *other = false;
-    if ((given && !saved) || setenv("BLIS_ARCH_TYPE", number, 1) != 0) {
+    if ((given && !saved) ||
+        (itself ? unsetenv("BLIS_ARCH_TYPE") : setenv("BLIS_ARCH_TYPE", number, 1)) != 0) {
         free(saved);
         return NULL;
     }
@@ -294,7 +325,7 @@ static const family *kernels_of(const family *want, eg_kernel *both, bool *other
     free(saved);
     static const family unknown = { "of BLIS's own choice", -1, NOTHING, false };
     const family *now = family_of(got) ? family_of(got) : &unknown;
-    *other = got != want->id;
+    *other = !itself && got != want->id;
     return cntx && kernel_of(&both[0], now->name, cntx, false) &&
                    kernel_of(&both[1], now->name, cntx, true)
                ? now

@@ -210,6 +210,26 @@ static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
                             (const uint16_t *[]){ out_of(y), affine_letters(y, i ? 0 : 1) },
                             y->in[i]->rank, affine_letters(y, i));
 }
+bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add)
+{
+    if (y->op != &affine_op && y->op != &affine_activation_op) return false;
+    const affine *a = y->attr;
+    const uint16_t *mine;
+    if ((a->add && i == y->count - 1) || !eg__is_float(to->dtype)) return false;
+    mine = affine_letters(y, i);
+    for (int k = 0; k < to->rank; k++) /* a diagonal would clear the rest */
+        if (eg__label_at(mine, k, mine[k]) >= 0) return false;
+    if (a->f) g = affine_slope(y, g);
+    eg_tensor *const in[] = { g, y->in[i ? 0 : 1] };
+    const int n = i < 2 ? 2 : 1;
+    if (!eg__check_all(y->cx, "affine", n, in)) return false;
+    const uint64_t begun = eg__fpmode_begin(y->cx->flush);
+    const bool good =
+        eg__einsum_into(to, add, &eg__any_order, n, in,
+                        (const uint16_t *[]){ out_of(y), affine_letters(y, i ? 0 : 1) }, mine);
+    eg__fpmode_end(begun);
+    return good;
+}
 /* Σ of the einsum with each tangent in its operand's place, through f'(z), + dr. */
 static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
 {

@@ -165,6 +165,10 @@ bool eg__affine_fits(eg_ctx *, const eg_tensor *b, const eg_tensor *add, int ran
                      const int64_t *dim);
 /* y = f(einsum(spec, x, W) + b) + add, as eg_affine_with says. */
 eg_tensor *eg__affine(const eg_affine_call *);
+/* to = the cotangent of operand i of y for g, or to += with `add`, made by the product itself. Not
+ * recorded. False, and `to` is as it was, if no product makes that cotangent alone; also after an
+ * error. */
+bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add);
 
 /* -- pointwise.c ------------------------------------------------------------------------------ */
 /* The operation of that name on one operand, without constants; NULL if there is none. */
