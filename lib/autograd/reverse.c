@@ -232,7 +232,7 @@ static bool pull(reverse *r, int64_t k)
             if (!accumulate_read(r, t, g)) return false;
             continue;
         }
-        if (reverse_into(r, t, g, i)) continue;
+        if (!t->copies && reverse_into(r, t, g, i)) continue;
         if (cx->failed) return false;
         eg_tensor *c = cotangent(r, t, g, i);
         if (cx->failed) return false;
@@ -389,7 +389,7 @@ int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_t
 }
 int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, NULL, count, xs, dxs, ZEROS_OF_EACH);
+    return grad_as(y, NULL, count, xs, dxs, ZEROS_OF_EACH, NULL);
 }
 int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
