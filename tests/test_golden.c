@@ -333,6 +333,7 @@ static const char *const without_case[][2] = {
     { "keep", "moves a tensor to another scope" },
     { "zeros_like", "reads a shape" },
     { "ones_like", "reads a shape" },
+    { "captured_output", "an output of a captured step: test_capture.c" },
     { "detach", "its gradient is none, by definition" },
     { "complex", "c128 has no gradient" },
     { "real", "c128 has no gradient" },

@@ -143,6 +143,45 @@ EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b);
 typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
 EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
 
+/* -- a step captured, and run again ------------------------------------------------------------ */
+/* A step of fixed shapes: what it computes, of tensors that were there before, and what it writes
+ * to these. out[k]: what is to be read after a run; a tensor that the step made, or one that was
+ * there. Returns 0, or another number, which is an error. */
+typedef int eg_step_function(void *user, eg_tensor **out);
+/* Calls f once, which computes as it always does, and records what it does: forward, gradients of
+ * any order, updates in place, draws. Each eg_captured_run does the same again on the numbers that
+ * the tensors have then: no strings, no look-ups, no headers, no tape; numbers that are not used at
+ * the same time share memory. The bits are those of f called again. What else may change between
+ * runs: the context's seed, draws, threads and eg_flush. What a run could not do again is refused
+ * while f runs, by name: numbers read or written by the program (eg_item, eg_f32, eg_mut_f32,
+ * eg_print …; eg_host_call has a place for them), tensors made of its numbers (eg_from), what
+ * outlives the step (eg_keep, eg_keep_in, owners, modules), eg_seed, eg_set_draws, eg_grad_over,
+ * ring attention, caches. A run refuses numbers that would have led f to another graph: integers
+ * outside of the bounds that an index or a mask was planned for, numbers that are no longer finite
+ * under a mask, another number of classes that count; and tensors that are gone. Lives as long as
+ * the open scope or until eg_captured_free; its outputs too. NULL after an error. */
+typedef struct eg_captured eg_captured;
+EG_API eg_captured *eg_capture(eg_ctx *, eg_step_function *f, void *user, int outputs);
+EG_API int eg_captured_run(eg_captured *); /* 0, or −1 after an error: the step may be half done */
+/* The bytes it holds, which are known before the first run: results, headers' contents, what rows
+ * saved. A run takes none beside the context's workspaces. */
+EG_API size_t eg_captured_bytes(const eg_captured *);
+/* The k-th output, a leaf whose numbers each run writes anew. */
+EG_API eg_tensor *eg_captured_output(const eg_captured *, int k);
+EG_API void eg_captured_free(eg_captured *);
+/* Calls f(args, count, xs), in place, and also at this place of each run if a step is being
+ * captured: for what is no operation, such as an optimiser or the next batch. f gets a copy of args
+ * (`bytes` of them) and tensors with the numbers of xs, of which entries may be NULL, without
+ * history; it may read numbers, and write to tensors that were there before the step. 0, or −1
+ * after an error: f returned not 0. */
+typedef int eg_host_function(void *args, int count, eg_tensor *const *xs);
+EG_API int eg_host_call(eg_ctx *, eg_host_function *f, const void *args, size_t bytes, int count,
+                        eg_tensor *const *xs);
+EG_API bool eg_capturing(const eg_ctx *); /* true while eg_capture records what is done */
+/* For what cannot stand in a captured step: −1 after recording that, in the name of `who`, if one
+ * is being captured; else 0. */
+EG_API int eg_no_capture(eg_ctx *, const char *who);
+
 /* -- a row: one operation. Its address is its identity; docs/operations.md shows how to write
  * one */
 typedef struct eg_sample {                   /* how the table test calls the row; ended by { 0 } */
@@ -179,6 +218,13 @@ typedef struct eg_op {
     bool (*forward_c128)(eg_tensor *y);
     /* adds to *cost what y has cost, for eg_explain_graph; NULL: nothing */
     void (*cost)(const eg_tensor *y, eg_op_cost *cost);
+    /* 1 + the bytes in the attribute before two uint64_t, seed and number of a draw: each run of a
+     * captured step has its own; 0: there is none */
+    size_t draws;
+    /* for a captured step, behind forward(): returns memory of y's (eg_node_save) that is
+     * eg_node_saved when forward() is called again, with what forward() looked up; NULL after an
+     * error. NULL member: what was saved before forward() serves again */
+    void *(*settle)(eg_tensor *y);
 } eg_op;
 /* attr is copied */
 EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count,

@@ -149,11 +149,11 @@ void eg__attend_gradient(const eg_attention_plan *, eg_tensor *const *x, eg_tens
 /* -- composed_masked.c ------------------------------------------------------------------------ */
 /* True if something may be forbidden and q, k or v (g not NULL: or g alone) has a number that is
  * not finite or so large that products overflow (eg__tame). Then −inf in a bias forbids as well. */
-bool eg__attend_careful(const eg_attention_plan *, eg_tensor *const *x, const eg_tensor *g);
+bool eg__attend_careful(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g);
 /* Returns the plan itself, or a careful copy of it if the cotangent g asks for that; NULL after an
  * error. */
 const eg_attention_plan *eg__attention_careful(const eg_attention_plan *, eg_tensor *const *x,
-                                               const eg_tensor *g);
+                                               eg_tensor *g);
 typedef struct eg_labelled_tensor {
     eg_tensor *x;
     int rank;

@@ -593,6 +593,8 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
                               eg_type_name(o.q->dtype), called[k], eg_type_name(xs[k]->dtype));
     }
     if (!with_fits(cx, &o)) return eg__poison(cx);
+    if (o.ranks && eg__capture_refuses(cx, "attention", "processes cannot wait for each other"))
+        return eg__poison(cx);
     if (o.ranks) return eg__attention_ring(cx, &o);
     roles r;
     int n = 3, order[EG_RANK_MAX];
@@ -614,6 +616,10 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
         if (a && keyed && as_given(&r, a, n, xs)) remember(&r, &key.key, a, order);
     }
     if (!a) return eg__poison(cx);
+    for (int t = 0; t < a->tensors; t++)
+        if (eg__is_int(x[EG_TERMS + t]->dtype) &&
+            !eg__extremes_act("attention", x[EG_TERMS + t], a->least[t], a->most[t]))
+            return eg__poison(cx);
     a->dropping = eg__drop_draw(cx, eg_option(o.dropout, 0), &a->drop);
     a->wants_lse = o.lse != NULL;
     a->hooked = o.score_fn || o.score;

@@ -239,7 +239,7 @@ eg_tensor *eg__masked_product(const eg_attention_plan *a, const eg_attention_mas
     return masked_apply(&k, m->n, m->mask, u->x, v->x);
 }
 
-bool eg__attend_careful(const eg_attention_plan *a, eg_tensor *const *x, const eg_tensor *g)
+bool eg__attend_careful(const eg_attention_plan *a, eg_tensor *const *x, eg_tensor *g)
 {
     if (!a->where_bytes && !a->hooked) return false;
     for (int t = EG_TERM_Q; !g && t <= EG_TERM_V; t++)
@@ -247,7 +247,7 @@ bool eg__attend_careful(const eg_attention_plan *a, eg_tensor *const *x, const e
     return g && !eg__tame(g);
 }
 const eg_attention_plan *eg__attention_careful(const eg_attention_plan *a, eg_tensor *const *x,
-                                               const eg_tensor *g)
+                                               eg_tensor *g)
 {
     if (a->careful || !eg__attend_careful(a, x, g)) return a;
     eg_attention_plan *careful = eg__alloc(g->cx, eg__attention_bytes(a));

@@ -276,6 +276,7 @@ static const eg_op gradient_op = {
     .rule = fused_gradient_rule,
     .samples = gradient_samples,
     .forward_c128 = fused_gradient_c128,
+    .draws = 1 + offsetof(eg_attention_plan, drop),
 };
 
 /* All cotangents that are wanted come from one pass. */
@@ -378,6 +379,7 @@ static const eg_op attention_op = {
     .samples = attention_samples,
     .forward_c128 = forward_c128,
     .cost = attention_cost,
+    .draws = 1 + offsetof(eg_attention_plan, drop),
 };
 
 /* -- attention_lse: l = ln Σ e^score(scale q·k),  dS = P g; of nothing: −inf, gradient 0 */
@@ -427,6 +429,7 @@ static const eg_op lse_op = {
     .rule = attention_rule,
     .samples = lse_samples,
     .forward_c128 = forward_c128,
+    .draws = 1 + offsetof(eg_attention_plan, drop),
 };
 const eg_op *const eg__flash_rows[] = { &attention_op, &lse_op, &gradient_op, NULL };
 

@@ -292,6 +292,7 @@ static bool blocks_fit(blocks *b)
     eg_ctx *cx = b->cx;
     const char *who = o->who;
     if (cx->failed) return false;
+    if (eg__capture_refuses(cx, who, "its threads have contexts of their own")) return false;
     if (cx->parent || cx->probe)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: inside %s", who,
                    cx->parent ? "a block of another call" : "a gradient check");

@@ -164,6 +164,7 @@ static eg_tensor *forward_unit(const eg_tensor *like, int64_t n, int64_t k)
         ((double *)(void *)e->data)[k] = 1;
     else
         ((float *)(void *)e->data)[k] = 1;
+    eg__made_once(e);
     return e;
 }
 /* ∂y/∂x line by line. While nothing is recorded a scope frees each line's temporaries. */
@@ -195,7 +196,7 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
             eg_tensor *to = eg_ok(d) ? eg__alias(all, 1, &length, &all->stride[rows ? 1 : 0],
                                                  k * all->stride[rows ? 0 : 1])
                                      : NULL;
-            if (to) eg__copy(to, d);
+            if (to && !eg__copy_act(to, d)) to = NULL;
             eg_pop(cx, m);
         }
         return cx->failed || !all ? eg__poison(cx) : eg_reshape_n(all, rank, dim);

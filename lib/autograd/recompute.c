@@ -123,8 +123,9 @@ static bool again_shape(eg_tensor *y)
 }
 static bool again_forward(eg_tensor *y)
 {
-    eg_tensor result = *((const again_saved *)y->saved)->result;
-    result.data = eg__copy_data(&result, y->cx->copy.of ? y->cx->copy.k : 0);
+    eg_tensor *made = ((const again_saved *)y->saved)->result, result = *made;
+    eg__also_reads(y, made);
+    result.data = eg__copy_data(made, y->cx->copy.k);
     eg__copy(y, &result);
     return true;
 }
@@ -253,7 +254,7 @@ static eg_tensor *node(const again *a, size_t size, eg_tensor *r, uint64_t born)
     cx->top = inner->outer;
     eg_tensor *y = eg__apply(cx, &again_op, a, size, s, found.n, found.x);
     cx->top = inner;
-    s->result = NULL; /* it goes with the inner scope */
+    if (!cx->heir) s->result = NULL; /* it goes with the inner scope */
     return y;
 }
 eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs)

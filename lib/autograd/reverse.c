@@ -87,6 +87,7 @@ static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
         return true;
     }
     if (r->sums[x->slot] && !s->cx->recording && (!c->copies || (*d)->copies)) {
+        if (!(*d)->copies) return eg__add_act(*d, c);
         eg__add_to(*d, c);
         return true;
     }

@@ -215,14 +215,16 @@ typedef struct eg_program_step {
 typedef struct eg_program {
     int count, steps;
     size_t room;             /* bytes of all intermediates */
+    size_t bytes;            /* of this block */
     const eg_pairing *clear; /* writes zeros first, where the result is a diagonal; else NULL */
     bool empty;              /* the result has no element */
     eg_program_step step[];
 } eg_program;
 size_t eg__program_bytes(const eg_draft *);
-/* Makes the program in room of that many bytes. It contains pointers into itself: do not copy or
- * move it. */
+/* Makes the program in room of that many bytes. It contains pointers into itself, which
+ * eg__program_copy sets anew. */
 eg_program *eg__program(void *room, const eg_draft *);
+eg_program *eg__program_copy(void *room, const eg_program *); /* in room of p->bytes */
 /* out = the contraction of x, or out += with `add`. finish: as in eg__pair_run, of the last pair.
  * False after "out of memory". */
 bool eg__program_run(eg_ctx *, const eg_program *, const void *const *x, void *out, bool add,

@@ -169,21 +169,15 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
 
     /* the lowest place where it overlaps no intermediate that is still alive */
     const int64_t need = (bytes + 63) / 64 * 64;
-    int64_t at = 0;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int s = 0; s < step; s++) {
-            int64_t size = eg__width[d->task->dtype];
-            const bool alive =
-                !gone[n + s] || d->pair[step][0] == n + s || d->pair[step][1] == n + s;
-            for (int k = 0; k < d->side[n + s].n; k++) size *= d->side[n + s].size[k];
-            size = (size + 63) / 64 * 64;
-            if (alive && at < d->at[s] + size && d->at[s] < at + need) {
-                at = d->at[s] + size;
-                moved = true;
-            }
-        }
+    eg__stretch taken[EG_EINSUM_MAX];
+    int alive = 0;
+    for (int s = 0; s < step; s++) {
+        if (gone[n + s] && d->pair[step][0] != n + s && d->pair[step][1] != n + s) continue;
+        int64_t size = eg__width[d->task->dtype];
+        for (int k = 0; k < d->side[n + s].n; k++) size *= d->side[n + s].size[k];
+        taken[alive++] = (eg__stretch){ d->at[s], d->at[s] + (size + 63) / 64 * 64 };
     }
+    const int64_t at = eg__gap(need, alive, taken);
     d->at[step] = at;
     if ((size_t)(at + need) > d->room) d->room = (size_t)(at + need);
     return true;
@@ -394,6 +388,18 @@ eg_program *eg__program(void *room, const eg_draft *d)
         axis[o->rank] = (eg_axis){ .size = 0, .sa = 1, .in_a = true };
         p->clear = pairing(&next, d->task->dtype, o->rank + 1, axis, false);
     }
+    p->bytes = (size_t)(next - (char *)room);
+    return p;
+}
+eg_program *eg__program_copy(void *room, const eg_program *from)
+{
+    eg_program *p = memcpy(room, from, from->bytes);
+    const char *const old = (const char *)from;
+    for (int s = 0; s < p->steps; s++)
+        p->step[s].pairing =
+            (eg_pairing *)(void *)((char *)room + ((const char *)from->step[s].pairing - old));
+    if (from->clear)
+        p->clear = (eg_pairing *)(void *)((char *)room + ((const char *)from->clear - old));
     return p;
 }
 

@@ -263,6 +263,24 @@ static void arena_release(eg__arena *a)
     data_release(a->cx, &a->data, a->owned);
 }
 
+/* Leaves the chunks of a scope that ends to another arena; its tensors are dead to the caller. */
+static void arena_leave(eg__arena *a, eg__arena *heir)
+{
+    for (eg__chunk *c = a->nodes; c; c = c->next)
+        for (size_t at = c->from; at < c->used; at += sizeof(eg_tensor))
+            ((eg_tensor *)(void *)(eg__chunk_room(c) + at))->live = EG_DEAD;
+    eg__chunk **const lists[][2] = { { &a->nodes, &heir->nodes }, { &a->data, &heir->data } };
+    for (int k = 0; k < 2; k++) {
+        eg__chunk **end = lists[k][1]; /* behind the first, which the heir takes memory of */
+        if (*end) end = &(*end)->next;
+        eg__chunk *rest = *end;
+        *end = *lists[k][0];
+        while (*end) end = &(*end)->next;
+        *end = rest;
+        *lists[k][0] = NULL;
+    }
+}
+
 void *eg__alloc(eg_ctx *cx, size_t bytes) { return eg__alloc_in(eg__top(cx), bytes); }
 
 void *eg__scratch(eg_ctx *cx, eg_scratch which, size_t bytes)
@@ -482,8 +500,8 @@ void eg_pop(eg_ctx *cx, eg_mark m)
     cx = eg__here(cx);
     if (!cx || !m.scope) return;
     eg__arena *a = cx->top;
-    while (a != &cx->root && (a != m.scope || a->serial != m.serial)) a = a->outer;
-    if (a == &cx->root) {
+    while (a != &cx->root && a != cx->heir && (a != m.scope || a->serial != m.serial)) a = a->outer;
+    if (a == &cx->root || a == cx->heir) {
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "pop: this mark belongs to no open scope (popped twice, or out of order)");
         return;
@@ -492,7 +510,10 @@ void eg_pop(eg_ctx *cx, eg_mark m)
         a = cx->top;
         last = a == m.scope;
         cx->top = a->outer;
-        arena_release(a);
+        if (cx->heir && !cx->aside)
+            arena_leave(a, cx->heir);
+        else
+            arena_release(a);
         eg__chunk *c = a->self;
 #if EG_DEBUG_ALLOC
         chunk_free(cx, c);
@@ -532,7 +553,8 @@ static void owner_give_back(eg_ctx *cx, eg_owner *o)
 /* An owner in the list that begins or goes on at *link: that of its scope. NULL after an error. */
 static eg_owner *owner_at(eg_ctx *cx, eg_owner **link)
 {
-    if (eg__failed(cx)) return NULL;
+    if (eg__failed(cx) || eg__capture_refuses(cx, "owner", "nothing outlives the step but outputs"))
+        return NULL;
     eg_owner *o = owner_take(cx);
     if (!o) {
         eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room for an owner");
@@ -578,11 +600,18 @@ void *eg_owner_alloc(eg_owner *o, size_t bytes)
 }
 eg__arena *eg__owner_arena(eg_owner *o) { return owner_is_here(o) ? &o->arena : NULL; }
 
+bool eg__capture_refuses(eg_ctx *cx, const char *who, const char *why)
+{
+    if (!cx || !eg__capturing(cx)) return false;
+    eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: in a step that is captured %s", who, why);
+    return true;
+}
+
 /* -- switches and counters -------------------------------------------------------------------- */
 void eg_seed(eg_ctx *cx, uint64_t seed)
 {
     cx = eg__here(cx);
-    if (cx) {
+    if (cx && !eg__capture_refuses(cx, "seed", "draws follow the context's seed")) {
         cx->seed = seed;
         cx->draw = 0;
     }
@@ -592,7 +621,8 @@ uint64_t eg_draws(const eg_ctx *cx) { return cx ? eg__here(cx)->draw : 0; }
 void eg_set_draws(eg_ctx *cx, uint64_t draw)
 {
     cx = eg__here(cx);
-    if (cx) cx->draw = draw;
+    if (cx && !eg__capture_refuses(cx, "set_draws", "draws are counted on from those before"))
+        cx->draw = draw;
 }
 uint64_t eg__draw(eg_ctx *cx) { return eg__here(cx)->draw++; }
 uint64_t eg__seed_of(const eg_ctx *cx) { return eg__here(cx)->seed; }

@@ -40,16 +40,22 @@ typedef struct eg_storage {
     size_t bytes;
     uint64_t version;
     bool lent;             /* of a tensor of the parent context: nothing is written to it */
+    uint8_t made;          /* in a step that is captured: eg_made */
+    uint32_t place;        /* 1 + its number among the numbers that the captured step lays out */
     struct eg__hold *hold; /* of foreign memory; NULL: memory of the context */
 } eg_storage;
 enum { EG_DTYPES = EG_U8 + 1 }; /* tables by dtype have as many entries */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
+/* Where the numbers of a storage come from: not from a step that is being captured; nothing is
+ * known yet; they are the same in each run; an act or a row makes them. */
+typedef enum eg_made { EG_MADE_BEFORE, EG_MADE_SOMEHOW, EG_MADE_ONCE, EG_MADE_EACH_RUN } eg_made;
 
 struct eg_tensor {
     uint32_t live; /* EG_LIVE until its scope is popped */
     uint8_t dtype, rank;
     bool poison;
     bool unrecorded; /* made by an operation while nothing was recorded: op is NULL */
+    bool captured;   /* of a captured step, whose runs alone use it */
     int count;       /* operands */
     uint32_t attr_size;
     eg_ctx *cx;
@@ -160,6 +166,13 @@ typedef void eg_piece(void *user, int64_t piece, int thread);
  * if it is itself called from a piece. */
 void eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user);
 
+/* -- core/gap.c: places in one block for what lives at different times */
+typedef struct eg__stretch {
+    int64_t from, to; /* bytes */
+} eg__stretch;
+/* Returns the lowest place for `bytes` that overlaps none of the stretches, which it sorts. */
+int64_t eg__gap(int64_t bytes, int64_t n, eg__stretch *taken);
+
 /* -- core/random.c: Philox 4x32-10 (Salmon et al. 2011), keyed by seed and draw, counted by the
  * logical index */
 void eg__philox(uint64_t seed, uint64_t draw, uint64_t index, uint32_t out[4]);
@@ -194,6 +207,7 @@ struct eg__arena { /* the memory of one scope or of one owner */
     struct eg__hold *foreign; /* memory that its tensors lie in and no chunk of it is */
     uint64_t serial;          /* number of the scope */
     bool owned;               /* the arena of an owner */
+    bool fixed;               /* a row's in a captured step: its chunk is all that there is */
 };
 
 /* Functions that the gradient check, eg_trace and the checks of rows have called. All NULL in
@@ -232,8 +246,12 @@ struct eg_ctx {
     struct eg__team *team; /* helper threads; NULL before the first loop that is worth dividing */
     /* what eg__team found worth dividing while the helpers slept, in pieces; enough wakes them */
     int64_t pending_work;
-    void *plan_cache;        /* plans.c; NULL before the first string      */
-    eg_hooks hooks;          /* all NULL in normal use */
+    void *plan_cache;            /* plans.c; NULL before the first string      */
+    struct eg__capture *capture; /* the step that is being captured: tensor/capture.c; else NULL */
+    eg__arena *heir; /* gets what scopes leave that end while a step is captured; else NULL */
+    int aside;       /* > 0: what is done is part of something that the captured step has whole */
+    bool replaying;  /* a captured step runs */
+    eg_hooks hooks;  /* all NULL in normal use */
     struct eg__probe *probe; /* the gradient check that runs: gradcheck/probe.c */
     eg__chunk *spare_data, *spare_scopes, *scratch[EG_SCRATCHES];
     struct eg__headers headers[2]; /* chunks of several, and of one: an owner's first */
@@ -289,6 +307,10 @@ void *eg__plan_cache_room(eg_ctx *, size_t bytes);
 void eg__brief_open(eg_ctx *);
 void eg__brief_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
+/* True while what is done in cx is recorded for the runs of a step. */
+static inline bool eg__capturing(const eg_ctx *cx) { return cx->capture && !cx->aside; }
+/* True, after recording it, while a step is captured, in which `who` cannot stand. */
+bool eg__capture_refuses(eg_ctx *, const char *who, const char *why);
 /* -- core/hold.c: memory that ends with its last holder. One of the holders is the arena of the
  * tensors that lie in it; the others are tensors that were exported. */
 typedef struct eg__hold {
@@ -325,17 +347,20 @@ static inline eg_ctx *eg__here(const eg_ctx *cx)
 static inline eg__arena *eg__top(eg_ctx *cx) { return eg__here(cx)->top; }
 static inline void *eg__alloc_in(eg__arena *a, size_t bytes)
 {
-#if !EG_DEBUG_ALLOC
-    eg__chunk *c = a->data;
-    /* align: a power of two */
-    const size_t align = bytes >= EG_ALIGN ? EG_ALIGN : 16,
-                 at = c ? (c->used + align - 1) & -align : 0;
-    if (c && at <= c->cap && bytes <= c->cap - at) {
-        a->cx->use.used += at + bytes - c->used;
-        c->used = at + bytes;
-        return eg__chunk_room(c) + at;
-    }
+#if EG_DEBUG_ALLOC
+    if (a->fixed)
 #endif
+    {
+        eg__chunk *c = a->data;
+        /* align: a power of two */
+        const size_t align = bytes >= EG_ALIGN ? EG_ALIGN : 16,
+                     at = c ? (c->used + align - 1) & -align : 0;
+        if (c && at <= c->cap && bytes <= c->cap - at) {
+            a->cx->use.used += at + bytes - c->used;
+            c->used = at + bytes;
+            return eg__chunk_room(c) + at;
+        }
+    }
     return eg__alloc_chunk(a, bytes);
 }
 /* Returns a tensor's header, live and numbered, all else 0; NULL after "out of memory". */

@@ -161,19 +161,27 @@ static bool einsum_shape(eg_tensor *y)
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
     return eg__einsum_shape(y, y->count, label, l->out_rank, next);
 }
+/* The program of a node that is made by no call. */
+static const eg_program *program_of(const eg_tensor *y)
+{
+    const uint16_t *label[EG_EINSUM_MAX];
+    for (int k = 0; k < y->count; k++) label[k] = labels_of(y, k);
+    return eg__einsum_program(y->cx, y->count, y->in, label,
+                              &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
+                              &(eg_order_args){ .limit = eg__einsum_limit(y), .steps = -1 });
+}
 static bool einsum_forward(eg_tensor *y)
 {
-    const labels *l = y->attr;
     const eg_call *c = eg__call_saved(y);
-    const uint16_t *label[EG_EINSUM_MAX];
     if (c && c->x) return einsum_run(y->cx, c->program, c->count, c->x, y->data, false);
     if (c) return einsum_run(y->cx, c->program, y->count, y->in, y->data, false);
     if (is_network(y->cx, y->count, y->in) && !eg__network_save(y)) return false;
-    for (int k = 0; k < y->count; k++) label[k] = labels_of(y, k);
-    const eg_program *p = eg__einsum_program(
-        y->cx, y->count, y->in, label, &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
-        &(eg_order_args){ .limit = l->limit, .steps = -1 });
+    const eg_program *p = program_of(y);
     return p && einsum_run(y->cx, p, y->count, y->in, y->data, false);
+}
+static void *einsum_settle(eg_tensor *y)
+{
+    return eg__call_settle(y, eg__call_saved(y) ? NULL : program_of(y));
 }
 /* What `in` makes with the labels of operand i. A label that operand i alone has is stretched
  * afterwards, and one that it repeats is put on the diagonal. */
@@ -335,6 +343,7 @@ static const eg_op einsum_op = {
     .jvp = einsum_jvp,
     .forward_c128 = einsum_forward,
     .cost = einsum_cost,
+    .settle = einsum_settle,
 };
 const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
 
@@ -371,6 +380,27 @@ eg_tensor *eg__call_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const v
     eg_tensor *y = eg__apply(cx, op, attr, attr_size, &c, count, x);
     y->saved = NULL; /* the cache may evict the call, and the node may be evaluated again */
     return y;
+}
+void *eg__call_settle(eg_tensor *y, const eg_program *p)
+{
+    const eg_call *c = eg__call_saved(y);
+    const int count = c && c->x ? c->count : 0;
+    typedef struct settled {
+        const eg_call *made;
+        eg_call call;
+        eg_tensor *x[];
+    } settled;
+    if (c) p = c->program;
+    if (!p) return NULL;
+    const size_t head = eg__up16(sizeof(settled) + (size_t)count * sizeof *c->x);
+    char *room = eg__alloc(y->cx, head + p->bytes);
+    if (!room) return NULL;
+    settled *s = (settled *)(void *)room;
+    *s = (settled){ .made = &s->call, .call = { .count = count } };
+    s->call.program = eg__program_copy(room + head, p);
+    if (count) s->call.x = memcpy(s->x, c->x, (size_t)count * sizeof *c->x);
+    for (int k = 0; k < count; k++) eg__also_reads(y, s->x[k]);
+    return s;
 }
 const eg_order_args eg__any_order = { .limit = 0, .steps = -1 };
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
@@ -450,11 +480,26 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, i
     return c ? einsum_apply(cx, c, count, x) : eg__poison(cx);
 }
 
+/* An einsum into a tensor that is there, as an act. */
+typedef struct einsum_target {
+    const eg_program *program;
+    bool add;
+} einsum_target;
+static bool act_einsum(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    const einsum_target *t = arg;
+    return einsum_run(cx, t->program, count, x, to->data, t->add);
+}
 bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count,
                      eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out)
 {
-    const eg_program *p =
-        eg__einsum_program(target->cx, count, x, label,
-                           &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
-    return p && einsum_run(target->cx, p, count, x, target->data, add);
+    eg_ctx *cx = target->cx;
+    einsum_target to = { .add = add };
+    to.program = eg__einsum_program(
+        cx, count, x, label, &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
+    if (to.program && eg__capturing(cx)) {
+        void *room = eg__alloc(cx, to.program->bytes);
+        to.program = room ? eg__program_copy(room, to.program) : NULL;
+    }
+    return to.program && eg__act(cx, act_einsum, target, count, x, &to, sizeof to, 0);
 }

@@ -121,6 +121,9 @@ eg_call *eg__call_plan(eg_ctx *, const eg_plan_key *, const void *attr, size_t s
  * Afterwards nothing is saved: the plan memory may evict the call. */
 eg_tensor *eg__call_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,
                           size_t attr_size, int count, eg_tensor *const *);
+/* The settle() of rows made by calls: the call with a program of its own, and what it reads. p: the
+ * program, if y is made by no call. */
+void *eg__call_settle(eg_tensor *y, const eg_program *p);
 /* The call that y is being made by; NULL if eg_apply applied the row. */
 static inline const eg_call *eg__call_saved(const eg_tensor *y)
 {

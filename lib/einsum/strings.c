@@ -104,7 +104,7 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
     if (!eg_ok(target)) return false;
     for (int k = 0; k < count; k++) shared |= eg__overlap(target, x[k]);
     if (!shared) {
-        if (beta != 0 && beta != 1) eg__scale_by(target, beta);
+        if (beta != 0 && beta != 1 && !eg__scale_act(target, beta)) return false;
         return eg__einsum_into(target, beta != 0, order, count, x, label, r->out.label);
     }
     /* planning the contraction below may evict r from the plan memory: copy what it says of out */
@@ -116,10 +116,9 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
     eg_tensor *y = eg__einsum_limited(order, count, x, label, rank, out);
     /* y may be a view of an operand */
     if (eg_ok(y) && eg__overlap(target, y)) y = eg_copy(y);
-    if (eg_ok(y) && beta != 0 && beta != 1) eg__scale_by(target, beta);
-    const bool good =
-        eg_ok(y) && eg__einsum_into(target, beta != 0, &(eg_order_args){ .steps = -1 }, 1, &y,
-                                    (const uint16_t *[]){ counting }, counting);
+    const bool good = eg_ok(y) && (beta == 0 || beta == 1 || eg__scale_act(target, beta)) &&
+                      eg__einsum_into(target, beta != 0, &(eg_order_args){ .steps = -1 }, 1, &y,
+                                      (const uint16_t *[]){ counting }, counting);
     eg_pop(cx, m);
     return good && !eg__failed(cx);
 }
@@ -169,6 +168,7 @@ eg_tensor *eg__alpha_of(const eg_tensor *x, const char *name, double given)
     eg_tensor *a = eg__new(cx, dtype, 0, NULL);
     if (!a) return eg__poison(cx);
     eg__fill(a, c);
+    eg__made_once(a);
     return a;
 }
 int eg__path_with_alpha(int count, const int (*path)[2], int steps, int (*out)[2])

@@ -40,7 +40,6 @@ static eg_tensor *plain_values(eg_composed *c, int k)
 {
     int64_t dim[EG_RANK_MAX];
     eg_tensor *x[EG_TENSORS_MAX];
-    eg_block_loop o;
     if (c->value[k]) return c->value[k];
     node_sizes(c, k, dim);
     for (int t = 0; t < c->count; t++)
@@ -49,11 +48,10 @@ static eg_tensor *plain_values(eg_composed *c, int k)
         if (!eg_ok(x[t])) return x[t];
     const bool truth = c->e->node[k].kind == EG_IS_TRUTH;
     eg_tensor *y = eg__new(c->cx, truth ? EG_BOOL : EG_I64, c->letters, dim);
-    if (!y || !eg__block_loop(&o, c->cx, c->e, k, c->letters, dim, c->first, x, c->count,
-                              c->floats != EG_F32, 0))
+    if (!y || !eg__expression_into(y, c->e, k, c->letters, dim, c->first, x, c->count,
+                                   c->floats != EG_F32))
         return eg__poison(c->cx);
-    o.out = y->data;
-    return c->value[k] = eg__block_loop_run(&o) ? y : eg__poison(c->cx);
+    return c->value[k] = y;
 }
 /* True if read k is a view of its tensor: each index is another letter, from position 0 on, whose
  * size is that of the axis. letter[r] is then the letter of axis r. */

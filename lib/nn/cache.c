@@ -1,5 +1,6 @@
 /* cache.c: keys and values of the places so far. A slot's tensors have room for all places from the
  * start, so that appending copies the new ones only. */
+#include <eingrad/grad.h>
 #include "nn.h"
 
 /* Keys and values of one attention. */
@@ -170,6 +171,7 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
                false;
     if (k < 0 || k > 1 << 20)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "the cache has no slot %d", k), false;
+    if (eg_no_capture(cx, "cache")) return false;
     slot *s = cache_at(c, k);
     if (!s) return false;
     if (*key) {

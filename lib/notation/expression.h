@@ -365,4 +365,12 @@ bool eg__given_used(eg_ctx *, const char *who, const eg_given_tensors *, const e
 /* Finds the least and the largest element of a tensor of integers or bools with at most EG_READ_MAX
  * axes; 0 and 0 if it is empty. */
 void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most);
+/* In a captured step, as an act: refuses numbers of x outside of these bounds, for which something
+ * was planned. False after an error. */
+bool eg__extremes_act(const char *who, eg_tensor *x, int64_t least, int64_t most);
+/* Computes node `root` for all places of the letters, of `size` each, into y, as an act. False
+ * after an error. */
+bool eg__expression_into(eg_tensor *y, const eg_expression *e, int root, int letters,
+                         const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
+                         bool f64);
 #endif

@@ -142,3 +142,27 @@ eg_interval eg__bounds_over(const eg_bounds *b, int tensor, const eg_interval *i
     }
     return v;
 }
+
+typedef struct extremes_act {
+    const char *who; /* static */
+    int64_t least, most;
+} extremes_act;
+static bool act_extremes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    (void)to, (void)count;
+    const extremes_act *a = arg;
+    int64_t least, most;
+    eg__extremes(x[0], &least, &most);
+    if (least >= a->least && most <= a->most) return true;
+    eg_fail_as(cx, EG_ERROR_INDEX,
+               "%s: in a captured step integers are now %lld to %lld, and it was planned for %lld "
+               "to %lld; capture it again",
+               a->who, (long long)least, (long long)most, (long long)a->least, (long long)a->most);
+    return false;
+}
+bool eg__extremes_act(const char *who, eg_tensor *x, int64_t least, int64_t most)
+{
+    extremes_act a = { who, least, most };
+    return !eg__capturing(eg__here(x->cx)) ||
+           eg__act(x->cx, act_extremes, NULL, 1, &x, &a, sizeof a, 0);
+}

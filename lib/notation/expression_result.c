@@ -222,3 +222,37 @@ void eg__sums_add(bool f64, void *to, int64_t n, int64_t sets, int64_t apart, co
             ((float *)to)[k] = (float)all;
     }
 }
+
+/* -- values as an act ------------------------------------------------------------------------- */
+typedef struct values_act { /* the expression follows it in memory */
+    int root, letters;
+    bool f64;
+    int64_t size[EG_RANK_MAX], first[EG_RANK_MAX];
+} values_act;
+static bool act_values(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *x, void *arg)
+{
+    const values_act *a = arg;
+    eg_block_loop o;
+    if (!eg__block_loop(&o, cx, (const eg_expression *)(const void *)(a + 1), a->root, a->letters,
+                        a->size, a->first, x, count, a->f64, 0))
+        return false;
+    o.out = y->data;
+    return eg__block_loop_run(&o);
+}
+bool eg__expression_into(eg_tensor *y, const eg_expression *e, int root, int letters,
+                         const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
+                         bool f64)
+{
+    const size_t bytes = eg__expression_bytes(e);
+    values_act *a = eg__alloc(y->cx, sizeof *a + bytes);
+    if (!a) return false;
+    *a = (values_act){ .root = root, .letters = letters, .f64 = f64 };
+    if (letters) memcpy(a->size, size, (size_t)letters * sizeof *size);
+    if (letters && first) memcpy(a->first, first, (size_t)letters * sizeof *first);
+    memcpy(a + 1, e, bytes);
+    if (!count && eg__capturing(y->cx)) { /* positions alone: the same in each run */
+        eg__made_once(y);
+        return act_values(y->cx, y, 0, x, a);
+    }
+    return eg__act(y->cx, act_values, y, count, x, a, sizeof *a + bytes, 0);
+}

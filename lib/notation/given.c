@@ -19,7 +19,11 @@ bool eg__given_read(eg_ctx *cx, const char *who, const eg_given *with, eg_given_
         g->readable[k] = (eg_readable){
             .name = with[k].name, .dtype = (eg_dtype)x->dtype, .rank = x->rank, .dim = x->dim
         };
-        if (eg__is_int(x->dtype)) eg__extremes(x, &g->readable[k].least, &g->readable[k].most);
+        if (eg__is_int(x->dtype)) {
+            eg__extremes(x, &g->readable[k].least, &g->readable[k].most);
+            if (!eg__extremes_act(who, g->x[k], g->readable[k].least, g->readable[k].most))
+                return false;
+        }
         if (!eg__is_inexact(x->dtype)) continue;
         if (first && g->floats != (eg_dtype)x->dtype)
             return eg_fail_as(cx, EG_ERROR_DTYPE,

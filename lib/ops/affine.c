@@ -120,6 +120,16 @@ static bool affine_regular(const eg_tensor *y)
     return eg__is_float(y->dtype) && eg_is_row_major(y) && (!b || eg_is_row_major(b)) &&
            (!r || eg_is_row_major(r));
 }
+static const eg_program *affine_program(const eg_tensor *y)
+{
+    return eg__einsum_program(
+        y->cx, 2, y->in, (const uint16_t *[]){ affine_letters(y, 0), affine_letters(y, 1) },
+        &(eg_labelled){ y->rank, y->dim, y->stride, out_of(y) }, &eg__any_order);
+}
+static void *affine_settle(eg_tensor *y)
+{
+    return eg__call_settle(y, eg__call_saved(y) ? NULL : affine_program(y));
+}
 /* The product, and what follows it: in its tiles, in one pass behind it, or step by step. */
 static bool affine_forward(eg_tensor *y)
 {
@@ -127,11 +137,7 @@ static bool affine_forward(eg_tensor *y)
     const eg_call *c = eg__call_saved(y);
     const void *const data[] = { y->in[0]->data, y->in[1]->data };
     if (!affine_keep(y)) return false;
-    const eg_program *p =
-        c ? c->program
-          : eg__einsum_program(
-                y->cx, 2, y->in, (const uint16_t *[]){ affine_letters(y, 0), affine_letters(y, 1) },
-                &(eg_labelled){ y->rank, y->dim, y->stride, out_of(y) }, &eg__any_order);
+    const eg_program *p = c ? c->program : affine_program(y);
     if (!p) return false;
     eg_tensor *const b = affine_bias(y), *const r = affine_add(y), *z = affine_z(y), its;
     if (z) { /* of the copy whose turn it is */
@@ -320,6 +326,7 @@ static const eg_op affine_op = {
     .jvp = affine_jvp,
     .forward_c128 = affine_forward,
     .cost = affine_cost,
+    .settle = affine_settle,
 };
 static const eg_op affine_activation_op = {
     .name = "affine_activation",
@@ -334,6 +341,7 @@ static const eg_op affine_activation_op = {
     .jvp = affine_jvp,
     .forward_c128 = affine_forward,
     .cost = affine_cost,
+    .settle = affine_settle,
 };
 const eg_op *const eg__affine_rows[] = { &affine_op, &affine_activation_op, NULL };
 

@@ -1,14 +1,33 @@
 /* affine_finish_of.h: what follows the sums of an affine map, for one type T. */
 
-/* z = c + b of n neighbours of a row, the first of which is element `at` of the result; b repeats
- * after its features. */
-EG_INLINE void NAME(affine_biased)(const eg_affine_finish *f, int64_t n, const T *c, int64_t at,
-                                   T *restrict z)
+/* z = c + b of n neighbours of a row, the first of which belongs to number j of b, which repeats
+ * after its features. z may be c. */
+EG_INLINE void NAME(affine_biased)(const eg_affine_finish *f, int64_t n, const T *c, int64_t j,
+                                   T *z)
 {
-    const T *bias = (const T *)f->bias;
-    for (int64_t j = at % f->features, m; n > 0; n -= m, c += m, z += m, j = 0) {
+    const T *bias = (const T *)(const void *)f->bias;
+    for (int64_t m; n > 0; n -= m, c += m, z += m, j = 0) {
         m = eg__min64(n, f->features - j);
         for (int64_t k = 0; k < m; k++) z[k] = c[k] + bias[j + k];
+    }
+}
+/* Copies n numbers, which are few: whole lines without a call. */
+EG_INLINE void NAME(affine_move)(int64_t n, T *to, const T *from)
+{
+    enum { LINE = 64 / sizeof(T) };
+    for (; n >= LINE; n -= LINE, to += LINE, from += LINE) memcpy(to, from, 64);
+    for (int64_t k = 0; k < n; k++) to[k] = from[k];
+}
+/* y = c + b + r where there is no f: in place. */
+EG_INLINE void NAME(affine_sum)(const eg_affine_finish *f, int64_t n, int64_t rows, int64_t step,
+                                int64_t first, int64_t j, bool same)
+{
+    for (int64_t q = 0; q < rows; q++) {
+        T *y = (T *)(void *)f->y + first + q * step;
+        if (f->bias) NAME(affine_biased)(f, n, y, same ? j : (first + q * step) % f->features, y);
+        if (!f->add) continue;
+        const T *r = (const T *)(const void *)f->add + first + q * step;
+        for (int64_t k = 0; k < n; k++) y[k] = y[k] + r[k];
     }
 }
 /* y = f(c + b) + r, in groups of whole rows that fill a vector's lanes. */
@@ -19,34 +38,37 @@ EG_CLONES static void NAME(affine_tile)(const eg_finish *finish, void *at, int64
     static const double none[2];
     const eg_affine_finish *f = (const eg_affine_finish *)(const void *)finish;
     _Alignas(64) T before[ROOM], after[ROOM];
-    T *const y = (T *)(void *)f->y;
+    T *const y = (T *)(void *)f->y, *const z = (T *)(void *)f->z;
     const int64_t first = (T *)at - y;
+    const bool same = step % f->features == 0; /* every row begins with the same number of b */
+    if (!f->function) {
+        NAME(affine_sum)(f, n, rows, step, first, first % f->features, same);
+        return;
+    }
     for (int64_t i = 0, m; i < n; i += m) {
         m = eg__min64(n - i, ROOM);
         for (int64_t r = 0, count; r < rows; r += count) {
             count = eg__min64(rows - r, ROOM / m);
-            const int64_t from = first + r * step + i, total = count * m;
-            for (int64_t q = 0; q < count; q++)
-                if (f->bias)
-                    NAME(affine_biased)(f, m, y + from + q * step, from + q * step, before + q * m);
-                else
-                    memcpy(before + q * m, y + from + q * step, (size_t)m * sizeof *y);
-            for (int64_t q = 0; f->z && q < count; q++)
-                memcpy((T *)(void *)f->z + from + q * step, before + q * m, (size_t)m * sizeof *y);
-            const T *result = before;
-            if (f->function) {
-                const int64_t lanes = (total + EG_LANES - 1) & -EG_LANES;
-                for (int64_t k = total; k < lanes; k++) before[k] = before[total - 1];
-                f->function(lanes, (char *[]){ (char *)after, (char *)before }, none);
-                result = after;
-            }
+            const int64_t from = first + r * step + i, total = count * m,
+                          lanes = (total + EG_LANES - 1) & -EG_LANES, j = from % f->features;
             for (int64_t q = 0; q < count; q++) {
-                T *to = y + from + q * step;
-                if (f->add) {
-                    const T *r_at = (const T *)(const void *)f->add + from + q * step;
-                    for (int64_t k = 0; k < m; k++) to[k] = result[q * m + k] + r_at[k];
-                } else
-                    memcpy(to, result + q * m, (size_t)m * sizeof *y);
+                T *to = before + q * m, *c = y + from + q * step;
+                if (f->bias)
+                    NAME(affine_biased)(f, m, c, same ? j : (from + q * step) % f->features, to);
+                else
+                    NAME(affine_move)(m, to, c);
+                if (z) NAME(affine_move)(m, z + from + q * step, to);
+            }
+            for (int64_t k = total; k < lanes; k++) before[k] = before[total - 1];
+            f->function(lanes, (char *[]){ (char *)after, (char *)before }, none);
+            for (int64_t q = 0; q < count; q++) {
+                T *to = y + from + q * step, *of = after + q * m;
+                if (!f->add) {
+                    NAME(affine_move)(m, to, of);
+                    continue;
+                }
+                const T *more = (const T *)(const void *)f->add + from + q * step;
+                for (int64_t k = 0; k < m; k++) to[k] = of[k] + more[k];
             }
         }
     }

@@ -86,6 +86,7 @@ static const eg_op drop_op = {
     .samples = drop_samples,
     .jvp = eg_jvp_symmetric,
     .forward_c128 = drop_forward,
+    .draws = 1,
 };
 eg_tensor *eg__drop(const eg_drop *d, eg_tensor *x)
 {

@@ -112,33 +112,56 @@ static bool xent_forward(eg_tensor *y)
     return true;
 }
 
+/* Of each target: what it means, and (to a bool) whether it counts. */
+static bool act_targets(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    (void)cx, (void)count;
+    const xent *a = arg;
+    const eg_tensor *classes = x[0];
+    const int64_t rows = eg__count(classes->rank, classes->dim), n = rows ? eg_size(to) / rows : 0,
+                  *target = (const int64_t *)(void *)classes->data;
+    const double even = a->smoothing / (double)n;
+    const int width = eg__width[to->dtype];
+    memset(to->data, 0, (size_t)(eg_size(to) * width));
+    for (int64_t row = 0; row < rows; row++) {
+        const bool yes = counts(a, target[row]);
+        if (to->dtype == EG_BOOL) ((bool *)to->data)[row] = yes;
+        if (to->dtype == EG_BOOL || !yes) continue;
+        char *at = to->data + row * n * width;
+        for (int64_t c = 0; c < n && even > 0; c++) loss_put(at + c * width, width, even);
+        loss_put(at + target[row] * width, width,
+                 width == 8 ? even + (1 - a->smoothing)
+                            : (double)((float)even + (float)(1 - a->smoothing)));
+    }
+    return true;
+}
+/* An act on `to` that reads x; of copies, on each. */
+static bool loss_act(eg_act *act, eg_tensor *to, eg_tensor *x, void *arg, size_t bytes)
+{
+    if (!to->copies) return eg__act(to->cx, act, to, 1, &x, arg, bytes, 0);
+    for (int64_t k = 0; k < to->copies->count; k++) {
+        eg_tensor one = *to, from = *x, *in = &from;
+        one.data = eg__copy_data(to, k);
+        from.data = eg__copy_data(x, k);
+        one.copies = from.copies = NULL;
+        if (!act(to->cx, &one, 1, &in, arg)) return false;
+    }
+    return true;
+}
 /* The distribution that the targets mean, (1 − ε) one-hot + ε/n, and which targets count:
  * constants. NULL after an error. */
 static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
 {
-    const xent *a = y->attr;
-    const eg_tensor *x = y->in[0], *classes = y->in[1];
-    const int64_t n = eg__row_length(x, a->inner), rows = eg__count(classes->rank, classes->dim);
-    const eg_copies *c = classes->copies;
-    const double even = a->smoothing / (double)n;
-    const int width = eg__width[x->dtype];
-    eg_tensor *t = eg__new_copies(y->cx, c, (eg_dtype)x->dtype, x->rank, x->dim),
-              *k = a->ignoring ? eg__new_copies(y->cx, c, EG_BOOL, classes->rank, classes->dim)
-                               : NULL;
-    if (!t || (a->ignoring && !k)) return NULL;
-    memset(t->data, 0, t->own.bytes);
-    for (int64_t at = 0; at < rows * eg__copy_count(classes); at++) {
-        const int64_t copy = at / rows, row = at % rows,
-                      target = ((const int64_t *)(void *)eg__copy_data(classes, copy))[row];
-        const bool yes = counts(a, target);
-        if (k) ((bool *)eg__copy_data(k, copy))[row] = yes;
-        if (!yes) continue;
-        char *to = eg__copy_data(t, copy) + row * n * width;
-        for (int64_t v = 0; v < n && even > 0; v++) loss_put(to + v * width, width, even);
-        loss_put(to + target * width, width,
-                 width == 8 ? even + (1 - a->smoothing)
-                            : (double)((float)even + (float)(1 - a->smoothing)));
-    }
+    xent a = *(const xent *)y->attr;
+    const eg_tensor *x = y->in[0];
+    eg_tensor *classes = y->in[1],
+              *t = eg__new_copies(y->cx, classes->copies, (eg_dtype)x->dtype, x->rank, x->dim),
+              *k = a.ignoring ? eg__new_copies(y->cx, classes->copies, EG_BOOL, classes->rank,
+                                               classes->dim)
+                              : NULL;
+    if (!t || (a.ignoring && !k)) return NULL;
+    if (!loss_act(act_targets, t, classes, &a, sizeof a)) return NULL;
+    if (k && !loss_act(act_targets, k, classes, &a, sizeof a)) return NULL;
     *keep = NULL;
     if (k) {
         int64_t stride[EG_RANK_MAX] = { 0 };
@@ -258,22 +281,8 @@ static const eg_op xent_op = {
 };
 const eg_op *const eg__loss_rows[] = { &xent_op, &slope_op, NULL };
 
-/* Refuses class number `class` at element k of the targets. */
-static void class_refused(eg_ctx *cx, int rank, const int64_t *dim, int64_t k, int64_t number,
-                          int64_t classes)
-{
-    char text[256];
-    int64_t at[EG_RANK_MAX];
-    for (int r = rank; r-- > 0; k /= dim[r]) at[r] = k % dim[r];
-    eg_fail_as(cx, EG_ERROR_INDEX,
-               "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)",
-               eg__sizes_text(rank, at, text, sizeof text), (long long)number, (long long)classes);
-}
-/* Returns the targets as contiguous i64 over x's outer axes, and sets *counted to the number of
- * those that are not ignored, or *share to 1/(that number) of each copy, 0 if it is 0. NULL after
- * an error, such as a target that is no class. */
-static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, int64_t *counted,
-                          eg_tensor **share)
+/* Returns the targets as contiguous i64. NULL after an error. */
+static eg_tensor *checked(const eg_focus *f, eg_tensor *target)
 {
     eg_ctx *cx = eg__here(f->x->cx);
     int64_t want[EG_RANK_MAX];
@@ -293,26 +302,37 @@ static eg_tensor *checked(const eg_focus *f, const xent *a, eg_tensor *target, i
                NULL;
     if (target->dtype != EG_I64) target = eg_cast(target, EG_I64);
     target = eg_contiguous(target);
-    if (!eg_ok(target)) return NULL;
-    const int64_t n = eg__count(rank, want), classes = eg__row_length(f->x, f->inner);
-    *share = NULL;
-    if (target->copies &&
-        !(*share = eg__new_copies(cx, target->copies, (eg_dtype)f->x->dtype, 0, NULL)))
-        return NULL;
-    for (int64_t copy = 0; copy < eg__copy_count(target); copy++) {
-        const int64_t *t = (const int64_t *)(void *)eg__copy_data(target, copy);
-        *counted = 0;
-        for (int64_t k = 0; k < n; k++) {
-            if (!counts(a, t[k])) continue;
-            ++*counted;
-            if (t[k] >= 0 && t[k] < classes) continue;
-            return class_refused(cx, rank, want, k, t[k], classes), NULL;
-        }
-        if (*share)
-            loss_put(eg__copy_data(*share, copy), eg__width[f->x->dtype],
-                     *counted ? 1 / (double)*counted : 0);
+    return eg_ok(target) ? target : NULL;
+}
+typedef struct classes_act {
+    xent of;
+    int64_t classes;
+} classes_act;
+/* Checks that targets are classes, and sets `to` to 1/the number of those that are not ignored; 0
+ * if all are. */
+static bool act_classes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    (void)count;
+    const classes_act *a = arg;
+    const eg_tensor *target = x[0];
+    const int64_t n = eg__count(target->rank, target->dim),
+                  *t = (const int64_t *)(void *)target->data;
+    int64_t counted = 0;
+    char text[256];
+    for (int64_t k = 0; k < n; k++) {
+        if (!counts(&a->of, t[k])) continue;
+        ++counted;
+        if (t[k] >= 0 && t[k] < a->classes) continue;
+        int64_t at[EG_RANK_MAX], rest = k;
+        for (int r = target->rank; r-- > 0; rest /= target->dim[r]) at[r] = rest % target->dim[r];
+        return eg_fail_as(cx, EG_ERROR_INDEX,
+                          "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)",
+                          eg__sizes_text(target->rank, at, text, sizeof text), (long long)t[k],
+                          (long long)a->classes),
+               false;
     }
-    return rank == f->outer ? target : eg_reshape_n(target, f->outer, f->x->dim);
+    eg__fill(to, counted ? 1 / (double)counted : 0);
+    return true;
 }
 
 /* (ln Σ e^x)² where the target counts, else 0 */
@@ -320,8 +340,10 @@ static eg_tensor *log_square(const eg_focus *f, const xent *a, eg_tensor *target
 {
     eg_tensor *z = eg__logsumexp_last(f->x, f->inner);
     if (!a->ignoring) return eg_square(z);
-    eg_tensor *ignored = eg_from_n(f->x->cx, EG_I64, &a->ignore, 0, NULL),
-              *zero = eg__zero_like(f->x);
+    eg_tensor *ignored = eg__new(f->x->cx, EG_I64, 0, NULL), *zero = eg__zero_like(f->x);
+    if (!ignored) return eg__poison(f->x->cx);
+    memcpy(ignored->data, &a->ignore, sizeof a->ignore);
+    eg__made_once(ignored);
     return eg_square(eg_where(eg_ne(target, ignored), z, zero));
 }
 
@@ -347,14 +369,14 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
                           "cross_entropy: the weight of the z-loss is %g; it must not be negative",
                           o.z_loss);
     const xent a = { f.inner, o.ignore != 0, (int64_t)eg_option((double)o.ignore, 0), o.smoothing };
-    int64_t counted = 0;
-    eg_tensor *share, *t = checked(&f, &a, o.target, &counted, &share);
-    if (!t) return eg__poison(cx);
+    eg_tensor *t = checked(&f, o.target),
+              *share = t ? eg__new_copies(cx, t->copies, eg_type(f.x), 0, NULL) : NULL;
+    classes_act k = { a, eg__row_length(f.x, f.inner) };
+    if (!share || !loss_act(act_classes, share, t, &k, sizeof k)) return eg__poison(cx);
+    if (eg_rank(t) != f.outer) t = eg_reshape_n(t, f.outer, f.x->dim);
     eg_tensor *each = eg_apply(&xent_op, &a, sizeof a, 2, (eg_tensor *[]){ f.x, t });
     if (o.z_loss != 0) each = eg_add(each, eg_scale(log_square(&f, &a, t), o.z_loss));
-    return o.each  ? eg__focus_outer(&f, each)
-           : share ? eg_mul(eg_sum(NULL, each), share)
-                   : eg_scale(eg_sum(NULL, each), counted ? 1 / (double)counted : 0);
+    return o.each ? eg__focus_outer(&f, each) : eg_mul(eg_sum(NULL, each), share);
 }
 
 /* -- binary cross entropy: mean of t ln(1 + e^−x) + (1 − t) ln(1 + e^x), two positive terms:

@@ -136,7 +136,7 @@ static inline const eg_arithmetic *eg__arithmetic(int dtype)
     return dtype == EG_F64 ? &eg__arithmetic_f64 : &eg__arithmetic_f32;
 }
 /* f32, f64: every number as eg_arithmetic's tame says; c128: true */
-bool eg__tame(const eg_tensor *x);
+bool eg__tame(eg_tensor *x);
 
 /* -- affine_finish.c -------------------------------------------------------------------------- */
 /* y = f(c + b) + r, where c is what stands in y: a contiguous, row-major tensor of floats. */

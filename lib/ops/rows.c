@@ -168,7 +168,7 @@ static void tame_run(int64_t n, char *const *p, const int64_t *step, const void 
         for (int64_t k = 0; k < n && tame; k++) tame = t->m->tame(1, p[0] + k * step[0]);
     if (!tame) *t->wild = true;
 }
-bool eg__tame(const eg_tensor *x)
+static bool tame_now(const eg_tensor *x)
 {
     _Atomic bool wild = false;
     const eg_tensor *all = x;
@@ -192,6 +192,23 @@ bool eg__tame(const eg_tensor *x)
     eg__loop(x->cx, 1, &all, tame_run,
              &(taming){ eg__arithmetic(x->dtype), eg__width[x->dtype], &wild });
     return !wild;
+}
+
+static bool act_tame(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    (void)to, (void)count;
+    if (tame_now(x[0]) == *(const bool *)arg) return true;
+    eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+               "captured_run: an operand of something masked is %s, and was not when the step was "
+               "captured; capture it again",
+               *(const bool *)arg ? "infinite, NaN or so large that products overflow" : "finite");
+    return false;
+}
+bool eg__tame(eg_tensor *x)
+{
+    bool tame = tame_now(x);
+    if (eg__capturing(x->cx)) eg__act(x->cx, act_tame, NULL, 1, &x, &tame, sizeof tame, 0);
+    return tame;
 }
 
 /* -- every row, shared among threads ---------------------------------------------------------- */

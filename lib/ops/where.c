@@ -115,18 +115,15 @@ eg_tensor *eg__where_bools(const eg_where_call *w, bool whole)
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX], loop[EG_RANK_MAX];
     int n = 0;
-    eg_block_loop o;
     for (int r = 0; r < w->rank; r++) {
         const bool used = whole || w->e->positions >> r & 1;
         loop[r] = used ? w->size[r] : 1;
         if (used) dim[n++] = w->size[r];
     }
     eg_tensor *y = eg__new(w->cx, EG_BOOL, n, dim);
-    if (!y || !eg__block_loop(&o, w->cx, w->e, w->e->root, w->rank, loop, w->first, w->given.x,
-                              w->given.count, false, 0))
+    if (!y || !eg__expression_into(y, w->e, w->e->root, w->rank, loop, w->first, w->given.x,
+                                   w->given.count, false))
         return NULL;
-    o.out = y->data;
-    if (!eg__block_loop_run(&o)) return NULL;
     if (n == w->rank) return y;
     for (int r = 0, k = 0; r < w->rank; r++)
         stride[r] = w->e->positions >> r & 1 ? y->stride[k++] : 0;

@@ -63,6 +63,17 @@ void eg__add_to(eg_tensor *target, const eg_tensor *source)
     eg__fpmode_end(begun);
 }
 
+static bool act_add(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    (void)cx, (void)count, (void)arg;
+    eg__add_to(to, x[0]);
+    return true;
+}
+bool eg__add_act(eg_tensor *target, eg_tensor *source)
+{
+    return eg__act(target->cx, act_add, target, 1, &source, NULL, 0, 0);
+}
+
 /* -- target *= c ------------------------------------------------------------------------------ */
 static eg_inner *const scale_by[EG_DTYPES] = {
     [EG_F32] = scale_by_f32, [EG_F64] = scale_by_f64, [EG_C128] = scale_by_c128,
@@ -74,4 +85,14 @@ void eg__scale_by(eg_tensor *target, double c)
     const eg_tensor *const x = target;
     eg__loop(target->cx, 1, &x, scale_by[target->dtype], &c);
     eg__fpmode_end(begun);
+}
+static bool act_scale(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    (void)cx, (void)count, (void)x;
+    eg__scale_by(to, *(const double *)arg);
+    return true;
+}
+bool eg__scale_act(eg_tensor *target, double c)
+{
+    return eg__act(target->cx, act_scale, target, 0, NULL, &c, sizeof c, 0);
 }

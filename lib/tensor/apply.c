@@ -44,13 +44,20 @@ static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
     else if (x->poison)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: operand %d is the result of an operation that failed",
                    who, k + 1);
+    else if (x->captured && !cx->replaying && !cx->aside)
+        eg_fail_as(
+            cx, EG_ERROR_MISUSE,
+            "%s: operand %d belongs to a captured step, whose runs write over it; make it an "
+            "output of the step",
+            who, k + 1);
     else
         return true;
     return false;
 }
 static bool fine(const eg_ctx *cx, const eg_tensor *x)
 {
-    return x && x->live == EG_LIVE && apply_belongs(cx, x) && !x->poison && !eg__is_held(x->dtype);
+    return x && x->live == EG_LIVE && apply_belongs(cx, x) && !x->poison && !x->captured &&
+           !eg__is_held(x->dtype);
 }
 /* computes: with the operand's numbers, so that its dtype has to be one for that */
 static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x, bool computes)
@@ -103,7 +110,9 @@ static bool apply_made(eg_tensor *y, bool is_complex)
         return true;
     else if (forward)
         return eg__give_storage(y) &&
-               (y->copies ? eg__copies_forward(y, forward, apply_by_elements(y)) : forward(y));
+               (y->copies              ? eg__copies_forward(y, forward, apply_by_elements(y))
+                : eg__capturing(y->cx) ? eg__capture_row(y, forward)
+                                       : forward(y));
     else if (is_complex)
         eg_fail_as(y->cx, EG_ERROR_UNSUPPORTED,
                    "%s: its row has no forward_c128(), so that it cannot evaluate c128",
@@ -180,8 +189,11 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         y->count = 0;
         y->unrecorded = true;
     }
-    if (cx->recording && cx->hooks.recorded && !cx->hooks.recorded(y)) return &cx->poison;
-    return y;
+    if (!cx->recording || !cx->hooks.recorded) return y;
+    cx->aside++; /* what a check of the row computes is no part of a captured step */
+    const bool good = cx->hooks.recorded(y);
+    cx->aside--;
+    return good ? y : &cx->poison;
 }
 
 /* Asks t's shape() about x in place of t's operand. A row that is a view sets data, sizes and

@@ -105,6 +105,7 @@ bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elem
     eg_ctx *cx = y->cx;
     eg_tensor some[FEW], *few[FEW], one = *y;
     const int n = y->count;
+    if (eg_no_capture(cx, y->op->name)) return false;
     if (by_elements && y->count <= 3 && y->rank < EG_RANK_MAX && y->each && !cx->hooks.result)
         return copies_flat(y, forward);
     char *room = n > FEW ? eg__alloc(cx, (size_t)n * (sizeof(eg_tensor) + sizeof *few)) : NULL;

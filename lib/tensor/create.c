@@ -24,6 +24,10 @@ static bool create_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dty
 eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, const int64_t *dims)
 {
     eg_tensor *y;
+    if (eg__capture_refuses(eg__here(cx), "from",
+                            "numbers of the program cannot change from run to run; make the tensor "
+                            "before, and write to it between runs"))
+        return eg__poison(cx);
     if (!create_made(&y, cx, "from", dtype, rank, dims)) return y;
     if (!data && y->st->bytes)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
@@ -49,7 +53,9 @@ eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const i
     eg_tensor *y;
     /* eg_zeros and eg_ones are macros of this one */
     const char *who = value == 0 ? "zeros" : value == 1 ? "ones" : "full";
-    if (create_made(&y, cx, who, dtype, rank, dims)) eg__fill(y, value);
+    if (!create_made(&y, cx, who, dtype, rank, dims)) return y;
+    eg__fill(y, value);
+    eg__made_once(y);
     return y;
 }
 /* Copies re and im into the halves of a new c128 tensor. */
@@ -70,8 +76,7 @@ eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
     eg_tensor *z, *part;
     if (!create_made(&z, cx, "complex", EG_C128, re->rank, re->dim)) return z;
     for (int k = 0; k < 2; k++) {
-        if (!(part = eg__part(z, k))) return eg__poison(cx);
-        eg__copy(part, parts[k]);
+        if (!(part = eg__part(z, k)) || !eg__copy_act(part, parts[k])) return eg__poison(cx);
     }
     return z;
 }
@@ -81,7 +86,9 @@ static eg_tensor *like(const char *who, const eg_tensor *x, double value)
 {
     eg_tensor *y;
     if (!eg__check_held(who, (eg_tensor *)(uintptr_t)x)) return eg__poison_of(x);
-    if (create_made(&y, x->cx, who, x->dtype, x->rank, x->dim)) eg__fill(y, value);
+    if (!create_made(&y, x->cx, who, x->dtype, x->rank, x->dim)) return y;
+    eg__fill(y, value);
+    eg__made_once(y);
     return y;
 }
 eg_tensor *eg_zeros_like(const eg_tensor *x) { return like("zeros_like", x, 0); }
@@ -126,6 +133,7 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
                           "arange: start %g and step %g must be whole numbers for %s", start, step,
                           eg_type_name(y->dtype));
     ramp[y->dtype](y->data, y->dim[0], start, step);
+    eg__made_once(y);
     return y;
 }
 
@@ -135,6 +143,7 @@ typedef struct draws {
     double a, b;
     int64_t low;
     uint64_t range;
+    void (*pair)(const struct draws *, int64_t i, int64_t n);
     eg_dtype dtype;
     char *out;
 } draws;
@@ -150,7 +159,6 @@ static void create_put(const draws *d, int64_t i, double v)
 
 typedef struct drawing {
     const draws *d;
-    void (*pair)(const draws *, int64_t i, int64_t n);
     int64_t n, pieces;
 } drawing;
 static void piece_of_draws(void *user, int64_t piece, int thread)
@@ -159,21 +167,30 @@ static void piece_of_draws(void *user, int64_t piece, int thread)
     const drawing *w = user;
     const int64_t pairs = (w->n + 1) / 2, to = pairs * (piece + 1) / w->pieces;
     for (int64_t k = pairs * piece / w->pieces; k < to; k++)
-        w->pair(w->d, 2 * k, 2 * k + 1 < w->n ? 2 : 1);
+        w->d->pair(w->d, 2 * k, 2 * k + 1 < w->n ? 2 : 1);
 }
 /* Fills n elements in pairs: element 2k and 2k + 1 belong together. */
+static bool act_draw(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *x, void *arg)
+{
+    (void)count, (void)x;
+    draws d = *(const draws *)arg;
+    const int64_t n = eg_size(y);
+    d.out = y->data;
+    int team = eg__team(cx, n, GRAIN);
+    drawing w = { &d, n, team > 1 ? 4 * team : 1 };
+    eg__parallel(cx, team, w.pieces, piece_of_draws, &w);
+    return true;
+}
 static eg_tensor *create_drawn(eg_tensor *y, draws d,
                                void (*pair)(const draws *, int64_t i, int64_t n))
 {
-    int64_t n = eg_size(y);
     d.seed = eg__seed_of(y->cx);
     d.draw = eg__draw(y->cx);
+    d.pair = pair;
     d.dtype = y->dtype;
-    d.out = y->data;
-    int team = eg__team(y->cx, n, GRAIN);
-    drawing w = { &d, pair, n, team > 1 ? 4 * team : 1 };
-    eg__parallel(y->cx, team, w.pieces, piece_of_draws, &w);
-    return y;
+    return eg__act(y->cx, act_draw, y, 0, NULL, &d, sizeof d, 1 + offsetof(draws, seed))
+               ? y
+               : eg__poison(y->cx);
 }
 
 static bool float_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int rank,

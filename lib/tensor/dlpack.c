@@ -218,7 +218,7 @@ static DLTensor export_tensor(const eg_tensor *x, dlpack_export *e)
 
 DLManagedTensorVersioned *eg_to_dlpack(eg_tensor *x)
 {
-    dlpack_export *e = eg__check_single("to_dlpack", x) ? export_new(x) : NULL;
+    dlpack_export *e = eg__check_read("to_dlpack", x) ? export_new(x) : NULL;
     if (!e) return NULL;
     e->m.versioned = (DLManagedTensorVersioned){
         .version = { DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION },
@@ -231,7 +231,7 @@ DLManagedTensorVersioned *eg_to_dlpack(eg_tensor *x)
 }
 DLManagedTensor *eg_to_dlpack_unversioned(eg_tensor *x)
 {
-    if (!eg__check_single("to_dlpack", x)) return NULL;
+    if (!eg__check_read("to_dlpack", x)) return NULL;
     if (x->st->hold && !x->st->hold->writable)
         return eg_fail_as(x->cx, EG_ERROR_UNSUPPORTED,
                           "to_dlpack: operand 1 lies in foreign memory that is read-only, which "

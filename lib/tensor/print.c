@@ -355,7 +355,7 @@ static void brackets(page *g, int axis, char *p)
 static bool print(const char *who, sink *s, eg_tensor *x)
 {
     char text[WORD];
-    if (!eg__check_single(who, x)) return false;
+    if (!eg__check_read(who, x)) return false;
     if (eg_size(x) == 0)
         print_put(s, "[]", 2);
     else if (x->rank == 0)
@@ -371,7 +371,7 @@ static bool print(const char *who, sink *s, eg_tensor *x)
 int eg_print(FILE *file, eg_tensor *x)
 {
     sink s = { .file = file };
-    if (!eg__check_single("print", x)) return -1;
+    if (!eg__check_read("print", x)) return -1;
     if (!file)
         eg_fail_as(x->cx, EG_ERROR_MISUSE, "print: the file is NULL");
     else if (print("print", &s, x)) {

@@ -52,9 +52,15 @@ static eg_tensor *copied(eg_tensor *x)
     if (y) eg__copy(y, x);
     return y;
 }
+bool eg__check_read(const char *who, eg_tensor *x)
+{
+    static const char why[] = "no number is read or written by the program: a run does not do what "
+                              "depends on it again. Read outputs after a run, or use eg_host_call";
+    return eg__check_single(who, x) && !eg__capture_refuses(eg__here(x->cx), who, why);
+}
 static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
 {
-    if (!eg__check_single(who, x)) return NULL;
+    if (!eg__check_read(who, x)) return NULL;
     if (x->dtype != dtype) {
         eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
                    eg_type_name(x->dtype), eg_type_name(dtype));
@@ -76,7 +82,7 @@ const uint8_t *eg_u8(eg_tensor *x) { return values("u8", x, EG_U8); }
 
 const void *eg_raw(eg_tensor *x, int64_t *strides)
 {
-    if (!eg__check_single("raw", x)) return NULL;
+    if (!eg__check_read("raw", x)) return NULL;
     if (strides && x->rank) memcpy(strides, x->stride, x->rank * sizeof *strides);
     return x->data;
 }
@@ -101,7 +107,7 @@ static double element(const char *who, const eg_tensor *x, char *p)
 double eg_item(eg_tensor *x)
 {
     char text[256];
-    if (!eg__check_single("item", x)) return NAN;
+    if (!eg__check_read("item", x)) return NAN;
     if (eg_size(x) == 1) return element("item", x, x->data);
     eg_fail_as(x->cx, EG_ERROR_SHAPE, "item: %s has %lld elements, not one",
                eg__dims_text(x, text, sizeof text), (long long)eg_size(x));
@@ -111,7 +117,7 @@ double eg_item(eg_tensor *x)
 double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 {
     char text[256];
-    if (!eg__check_single("get", x)) return NAN;
+    if (!eg__check_read("get", x)) return NAN;
     if (rank != x->rank) {
         eg_fail_as(x->cx, EG_ERROR_SHAPE, "get: %d indices for %s, which has %d axes", rank,
                    eg__dims_text(x, text, sizeof text), x->rank);
@@ -154,7 +160,7 @@ bool eg__writable(const char *who, const eg_tensor *x)
 static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
-    if (!eg__check_single(who, x)) return NULL;
+    if (!eg__check_read(who, x)) return NULL;
     if (x->dtype != dtype) {
         eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
                    eg_type_name(x->dtype), eg_type_name(dtype));
@@ -249,6 +255,24 @@ bool eg__overlap(const eg_tensor *a, const eg_tensor *b)
     return al < bh && bl < ah;
 }
 
+static bool act_copy(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    (void)cx, (void)count, (void)arg;
+    eg_tensor *value = x[0];
+    if (eg__overlap(to, value) && !(value = copied(value))) return false;
+    eg__copy(to, value);
+    return true;
+}
+bool eg__copy_act(eg_tensor *to, eg_tensor *x)
+{
+    return eg__act(to->cx, act_copy, to, 1, &x, NULL, 0, 0);
+}
+static bool act_fill(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    (void)cx, (void)count, (void)x;
+    eg__fill(to, *(const double *)arg);
+    return true;
+}
 /* Copies value over target. Where the two share memory, value is copied aside first. */
 int eg_assign(eg_tensor *target, eg_tensor *value)
 {
@@ -279,24 +303,29 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
                    (long long)value->copies->count, target->copies ? "others" : "none");
         return -1;
     }
-    if (eg__overlap(target, value) && !(value = copied(value))) return -1;
-    for (int64_t k = 0; k < eg__copy_count(target); k++) {
+    if (target->copies && eg_no_capture(cx, "assign to copies")) return -1;
+    if (target->copies && eg__overlap(target, value) && !(value = copied(value))) return -1;
+    for (int64_t k = 0; target->copies && k < target->copies->count; k++) {
         eg_tensor to = *target, from = *value;
         to.data = eg__copy_data(target, k);
         from.data = eg__copy_data(value, k);
         eg__copy(&to, &from);
     }
+    if (!target->copies && !eg__copy_act(target, value)) return -1;
     target->st->version++;
     return 0;
 }
 int eg_fill(eg_tensor *target, double value)
 {
     if (!eg__target("fill", target)) return -1;
-    for (int64_t k = 0; k < eg__copy_count(target); k++) {
+    if (target->copies && eg_no_capture(target->cx, "fill of copies")) return -1;
+    for (int64_t k = 0; target->copies && k < target->copies->count; k++) {
         eg_tensor to = *target;
         to.data = eg__copy_data(target, k);
         eg__fill(&to, value);
     }
+    if (!target->copies && !eg__act(target->cx, act_fill, target, 0, NULL, &value, sizeof value, 0))
+        return -1;
     target->st->version++;
     return 0;
 }

@@ -12,6 +12,7 @@ static eg_tensor *zeros_of(const eg_tensor *x)
 {
     static const int64_t still[EG_RANK_MAX];
     eg_tensor *zero = eg__zeros(x->cx, (eg_dtype)x->dtype, 0, NULL);
+    eg__made_once(zero);
     eg_tensor *t = zero ? eg__alias(zero, x->rank, x->dim, still, 0) : NULL;
     return t ? t : eg__poison(x->cx);
 }

@@ -131,7 +131,7 @@ static bool give_storage(eg_tensor *y, eg__arena *a)
         return false;
     }
     y->each = (int64_t)each;
-    y->data = eg__alloc_in(a, y->own.bytes);
+    y->data = eg__capturing(y->cx) ? eg__capture_storage(y) : eg__alloc_in(a, y->own.bytes);
     return y->data != NULL;
 }
 
@@ -149,6 +149,7 @@ static eg_tensor *leaf_in(eg_ctx *cx, eg__arena *a, eg_dtype dtype, int rank, co
     t->dim = (int64_t *)(void *)block;
     t->rank = (uint8_t)rank;
     t->own.bytes = bytes;
+    t->own.made = eg__capturing(cx) ? EG_MADE_SOMEHOW : EG_MADE_BEFORE;
     t->data = block + before;
     take_sizes(t, a, rank, dims);
     eg__row_major(rank, t->dim, t->stride);
@@ -168,6 +169,8 @@ eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t 
 {
     if (!o) return NULL;
     eg_ctx *cx = eg_owner_context(o);
+    if (eg__capture_refuses(cx, "owner_tensor", "nothing outlives it but outputs"))
+        return eg__poison(cx);
     eg__arena *a = eg__owner_arena(o);
     eg_tensor *t = a ? leaf_in(cx, a, dtype, rank, dims) : NULL;
     if (!t) return eg__poison(cx);
@@ -244,10 +247,10 @@ eg_tensor *eg_keep(eg_tensor *x)
     eg__arena *a = eg__top(x->cx);
     if (a->outer && a->outer == a->cx->loans.home)
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: nothing that a block makes outlives it");
+    if (a == x->cx->heir && eg__capture_refuses(x->cx, "keep", "nothing outlives it but outputs"))
+        return eg__poison(x->cx);
     eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, x->dtype, x->rank, x->dim);
-    if (!t) return eg__poison(x->cx);
-    eg__copy(t, x);
-    return t;
+    return t && eg__copy_act(t, x) ? t : eg__poison(x->cx);
 }
 
 eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
@@ -256,6 +259,8 @@ eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
     if (!o) return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: the owner is NULL");
     if (eg_owner_context(o) != x->cx)
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: operand 1 belongs to another context");
+    if (eg__capture_refuses(x->cx, "keep_in", "nothing outlives it but outputs"))
+        return eg__poison(x->cx);
     eg__arena *a = eg__owner_arena(o);
     eg_tensor *t = a ? leaf_in(x->cx, a, x->dtype, x->rank, x->dim) : NULL;
     if (!t) return eg__poison(x->cx);

@@ -11,6 +11,8 @@
 eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs);
 /* True if x can be used; else records that it is NULL, dead, poison or of another context. */
 bool eg__check_held(const char *who, eg_tensor *x);
+/* … and its numbers can be had by the program now: no step is being captured. (read.c) */
+bool eg__check_read(const char *who, eg_tensor *x);
 /* … and computed with: its dtype is none that only holds numbers. */
 bool eg__check(const char *who, eg_tensor *x);
 bool eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
@@ -42,6 +44,25 @@ eg_tensor *eg__new_copies(eg_ctx *, const eg_copies *, eg_dtype, int rank, const
 void eg__copies_shown(eg_tensor *t, const eg_tensor *x, int64_t count, int64_t *dim);
 /* The seed of the copy whose turn it is; `otherwise` where no row is at work on copies. */
 uint64_t eg__copy_seed(const eg_ctx *, uint64_t otherwise);
+
+/* -- capture.c: a step that is recorded while it runs, to be run again (eg_capture) -------------
+ */
+/* What writes to `to` (NULL: to nothing of the step's) and reads x, and is no row: an assignment, a
+ * draw, a function of the program. False after an error. */
+typedef bool eg_act(eg_ctx *, eg_tensor *to, int count, eg_tensor *const *x, void *arg);
+/* Does it now, and in each run of the step that is captured, if one is, with copies of the `bytes`
+ * of arg and headers of its own. draws: as eg_op.draws, of arg. */
+bool eg__act(eg_ctx *, eg_act *, eg_tensor *to, int count, eg_tensor *const *x, void *arg,
+             size_t bytes, size_t draws);
+bool eg__copy_act(eg_tensor *to, eg_tensor *x); /* eg__copy as an act */
+/* The numbers of x, a new leaf, are the same in each run. Where nothing is said of a leaf, the step
+ * is refused if it reads it. */
+void eg__made_once(eg_tensor *x);
+/* In forward(): y's row reads x, which is not one of its operands. */
+void eg__also_reads(eg_tensor *y, eg_tensor *x);
+/* For apply.c and tensor.c: computes y and appends its row; memory for y's numbers. */
+bool eg__capture_row(eg_tensor *y, bool (*forward)(eg_tensor *));
+char *eg__capture_storage(eg_tensor *y);
 
 /* -- borrow.c: a child's headers of its parent's tensors --------------------------------------- */
 /* Opens a scope of the child that holds them until it is closed; a mark of NULL after an error. */
@@ -162,8 +183,10 @@ extern const eg_op eg__add_op;                  /* y = a + b of equal shapes */
 eg_tensor *eg__add(eg_tensor *a, eg_tensor *b); /* recorded; equal shapes */
 /* target += source; equal shapes, any strides */
 void eg__add_to(eg_tensor *target, const eg_tensor *source);
+bool eg__add_act(eg_tensor *target, eg_tensor *source); /* … as an act */
 /* target *= c, of any strides; f32, f64, i64 and c128 */
 void eg__scale_by(eg_tensor *target, double c);
+bool eg__scale_act(eg_tensor *target, double c); /* … as an act */
 
 /* -- view.c: views are affine index maps; the adjoint of a view is `embed`, and the adjoint of
  * embed is the view */

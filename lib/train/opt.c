@@ -574,10 +574,16 @@ int eg__opt_update(eg_opt *op, bool good, void *room)
     return done ? 0 : -1;
 }
 
+static int opt_host(void *args, int count, eg_tensor *const *g)
+{
+    eg_opt *op = *(eg_opt **)args;
+    (void)count;
+    return opt_point(op, g) ? eg__opt_update(op, true, NULL) : -1;
+}
 /* With gradients that every rank has whole; good false: this rank has an error. */
 static int update(eg_opt *op, bool good, eg_tensor *const *g)
 {
-    if (!op->ranks) return good && opt_point(op, g) ? eg__opt_update(op, true, NULL) : -1;
+    if (!op->ranks) return good ? eg_host_call(op->cx, opt_host, &op, sizeof op, op->count, g) : -1;
     char *room = NULL;
     eg_owner *owner = eg_owner_open(op->cx);
     good = good && opt_point(op, g) && (op->tree = eg__opt_tree(op, op->ranks, owner, &room));
@@ -643,6 +649,24 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
     return bad;
 }
 
+/* Refuses a loss that is not finite; in the run of a captured step nobody knows where it comes
+ * from.
+ */
+static int loss_host(void *args, int count, eg_tensor *const *x)
+{
+    eg_opt *op = *(eg_opt **)args;
+    (void)count;
+    const double value = eg_item(x[0]), shown = isnan(value) ? (double)NAN : value; /* no "-nan" */
+    if (isfinite(value) || eg_error(op->cx)) return eg_error(op->cx) != NULL;
+    if (op->loss)
+        eg_fail_as(op->cx, EG_ERROR_MISUSE,
+                   "%s: the loss is %g, which comes from %s; the step is not done", op->kind->name,
+                   shown, eg_origin(eg_first_nonfinite(op->loss)));
+    else
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the loss is %g; the step is not done",
+                   op->kind->name, shown);
+    return -1;
+}
 /* True if the loss is finite, or is no number at all, which eg_grad refuses; else recorded. */
 static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
 {
@@ -656,13 +680,10 @@ static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
                        (long long)k, isnan(one) ? (double)NAN : one);
     }
     if (c) return !eg_error(op->cx);
-    double value = eg_item(loss);
-    if (!isfinite(value) && !eg_error(op->cx))
-        eg_fail_as(op->cx, EG_ERROR_MISUSE,
-                   "%s: the loss is %g, which comes from %s; the step is not done", op->kind->name,
-                   isnan(value) ? (double)NAN : value,
-                   eg_origin(eg_first_nonfinite(loss))); /* no "-nan" */
-    return !eg_error(op->cx);
+    op->loss = loss;
+    const int bad = eg_host_call(op->cx, loss_host, &op, sizeof op, 1, &loss);
+    op->loss = NULL;
+    return !bad;
 }
 
 /* True if the loss can be differentiated by the parameters; else recorded. */

@@ -351,7 +351,7 @@ int main(int argc, char **argv)
             head();
             einsum_cases(dtype);
             eg_nograd(bench_cx, false);
-            if (dtype == EG_F32) attention_cases(), module_cases(), model_cases();
+            if (dtype == EG_F32) attention_cases(), module_cases(), capture_cases(), model_cases();
             eg_close(bench_cx);
         }
         bench_peers_close();

@@ -7,6 +7,7 @@
  *   einsum.c   the cases of contraction
  *   attention.c  attention alone
  *   module.c   attention modules, an encoder layer
+ *   capture.c  steps that are captured and run again, beside the same steps as they are
  *   model.c    small operations, rows, gradients, training
  *   peers.py   NumPy and PyTorch
  *   report.py  JSON lines → the tables of docs/benchmarks.md
@@ -96,6 +97,7 @@ void einsum_cases(eg_dtype);
 int einsum_serve(const char *peer, int threads, const char *library);
 void attention_cases(void);
 void module_cases(void);
+void capture_cases(void);
 void model_cases(void);
 /* the program that bench runs itself as: trains `reverse` to 99 % */
 int model_to_goal(int threads);

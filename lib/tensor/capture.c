@@ -1,0 +1,343 @@
+/* capture.c: eg_capture records what a step does, to be done again without the calls that led to
+ * it.
+ *
+ * The step runs once as it always does. Meanwhile each row that is applied leaves an item: its
+ * forward() and the header of its result. What writes to tensors and is no row (eg_assign, a draw,
+ * an optimiser) leaves one as an act. Headers, attributes and what rows save lie in an owner's
+ * arena and stay; results lie in a scope that goes, and get places in one block in the end
+ * (captured.c). Whatever else could make a run differ from the step is refused here: numbers read
+ * by the program, and leaves whose numbers come from the program. */
+#include "tensor/capture.h"
+#include <string.h>
+
+/* -- lists ------------------------------------------------------------------------------------ */
+/* Room for one more element; NULL after an error. */
+static void *capture_room(eg__capture *p, void *list, int64_t n, int64_t *room, size_t each)
+{
+    if (n < *room) return list;
+    const int64_t more = *room ? 2 * *room : 64;
+    void *to = eg__alloc_in(p->numbers, (size_t)more * each);
+    if (!to) return NULL;
+    if (n) memcpy(to, list, (size_t)n * each);
+    *room = more;
+    return to;
+}
+static eg_captured_item *capture_item(eg__capture *p)
+{
+    eg_captured *c = p->c;
+    eg_captured_item *list = capture_room(p, c->item, c->items, &p->item_room, sizeof *c->item);
+    if (!list) return NULL;
+    c->item = list;
+    c->item[c->items] = (eg_captured_item){ .recording = c->cx->recording };
+    return &c->item[c->items];
+}
+
+/* -- what is read and written ----------------------------------------------------------------- */
+/* Notes that the next item uses x. False after an error. */
+static bool capture_uses(eg__capture *p, eg_tensor *x)
+{
+    eg_captured *c = p->c;
+    if (x->st->place) p->each[x->st->place - 1].last = c->items;
+    if (x->seq > p->born) return true;
+    for (int64_t k = c->outsides; k-- > 0;)
+        if (c->outside[k].x == x) return true;
+    eg_captured_outside *list =
+        capture_room(p, c->outside, c->outsides, &p->outside_room, sizeof *c->outside);
+    if (!list) return false;
+    c->outside = list;
+    c->outside[c->outsides++] = (eg_captured_outside){ x, x->seq };
+    return true;
+}
+/* The same of an operand, whose numbers each run must have. */
+static bool capture_reads(eg__capture *p, const char *who, eg_tensor *x)
+{
+    if (x->st->made == EG_MADE_SOMEHOW)
+        return eg_fail_as(x->cx, EG_ERROR_UNSUPPORTED,
+                          "%s: in a step that is captured it has an operand whose numbers no run "
+                          "could make again",
+                          who),
+               false;
+    return capture_uses(p, x);
+}
+void eg__also_reads(eg_tensor *y, eg_tensor *x)
+{
+    eg__capture *p = y->cx->capture;
+    if (p && y->cx->aside == 1) capture_uses(p, x);
+}
+void eg__made_once(eg_tensor *x)
+{
+    if (x && x->st->made == EG_MADE_SOMEHOW) x->st->made = EG_MADE_ONCE;
+}
+/* What is about to be written to: a leaf of constant numbers is written anew when a run begins. */
+static bool capture_writes(eg__capture *p, eg_tensor *to)
+{
+    eg_storage *st = to->st;
+    if (st->made == EG_MADE_ONCE) {
+        const eg_tensor *of =
+            (const eg_tensor *)(const void *)((char *)st - offsetof(eg_tensor, own));
+        void *from = eg__alloc_in(p->arena, st->bytes);
+        eg_captured_start *list =
+            capture_room(p, p->c->start, p->c->starts, &p->start_room, sizeof *p->c->start);
+        if (!from || !list) return false;
+        p->c->start = list;
+        list[p->c->starts++] =
+            (eg_captured_start){ of->data, memcpy(from, of->data, st->bytes), st->bytes };
+    }
+    if (st->made != EG_MADE_BEFORE) st->made = EG_MADE_EACH_RUN;
+    return capture_uses(p, to);
+}
+
+/* -- rows ------------------------------------------------------------------------------------- */
+char *eg__capture_storage(eg_tensor *y)
+{
+    eg_ctx *cx = y->cx;
+    eg__capture *p = cx->capture;
+    eg_captured_numbers *list = capture_room(p, p->each, p->count, &p->count_room, sizeof *p->each);
+    if (!list) return NULL;
+    p->each = list;
+    list[p->count++] = (eg_captured_numbers){
+        .of = y, .bytes = (int64_t)y->own.bytes, .first = p->c->items, .last = p->c->items
+    };
+    y->own.place = (uint32_t)p->count;
+    y->own.made = EG_MADE_EACH_RUN;
+    return eg__alloc_in(p->numbers, y->own.bytes);
+}
+/* A chunk of the arena's memory; NULL after an error. */
+static eg__chunk *capture_chunk(eg__capture *p, size_t bytes)
+{
+    char *room = eg__alloc_in(p->arena, EG_CHUNK_HEADER + bytes + EG_ALIGN);
+    if (!room) return NULL;
+    eg__chunk *c = (eg__chunk *)(void *)room;
+    *c = (eg__chunk){ .cap = bytes };
+    return c;
+}
+/* Runs forward() once more, in an arena of its own that has all the memory it takes: each run puts
+ * what is saved where it was. */
+static bool capture_again(eg__capture *p, eg_captured_item *i, size_t bytes, uint64_t headers)
+{
+    eg_tensor *y = i->y;
+    eg_ctx *cx = y->cx;
+    eg__arena *work = eg__alloc_in(p->arena, sizeof *work), *outer = cx->top;
+    eg__chunk *data = work ? capture_chunk(p, bytes + 4 * EG_ALIGN) : NULL,
+              *nodes = data && headers ? capture_chunk(p, headers * sizeof(eg_tensor)) : NULL;
+    if (!data || (headers && !nodes)) return false;
+    *work = (eg__arena){ .cx = cx,
+                         .outer = outer,
+                         .data = data,
+                         .nodes = nodes,
+                         .serial = ++cx->scopes,
+                         .fixed = true };
+    i->work = y->home = cx->top = work;
+    y->saved = i->saved;
+    cx->aside++;
+    const bool good = i->forward(y);
+    cx->aside--;
+    cx->top = outer;
+    if (good && (work->data != data || work->nodes != nodes))
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "%s: in a step that is captured it takes more memory each time", y->op->name);
+    return good && !cx->failed;
+}
+/* True if seed and number of a draw are the context's, of a draw in this step. */
+static bool capture_draws(const eg__capture *p, const void *key)
+{
+    uint64_t draw[2];
+    memcpy(draw, key, sizeof draw);
+    return draw[0] == p->c->cx->seed && draw[1] >= p->draw;
+}
+/* Computes y, whose shape and storage are known, and appends its row to the list. */
+bool eg__capture_row(eg_tensor *y, bool (*forward)(eg_tensor *))
+{
+    eg_ctx *cx = y->cx;
+    eg__capture *p = cx->capture;
+    const eg_op *op = y->op;
+    for (int k = 0; k < y->count; k++)
+        if (!capture_reads(p, op->name, y->in[k])) return false;
+    eg_captured_item *i = capture_item(p);
+    if (!i) return false;
+    i->forward = forward;
+    i->y = y;
+    i->saved = y->saved;
+    i->op = op;
+    i->count = y->count;
+    if (op->draws && capture_draws(p, (const char *)y->attr + op->draws - 1)) {
+        char *attr = eg__alloc(cx, y->attr_size);
+        if (!attr) return false;
+        y->attr = memcpy(attr, y->attr, y->attr_size);
+        i->draw = (uint64_t *)(void *)(attr + op->draws - 1);
+        i->drawn = i->draw[1] - p->draw;
+    }
+    const size_t used = cx->use.used;
+    const uint64_t seq = cx->seq;
+    cx->aside++;
+    bool good = forward(y);
+    cx->aside--;
+    if (good && (cx->use.used != used || cx->seq != seq))
+        good = capture_again(p, i, cx->use.used - used, cx->seq - seq);
+    cx->aside++;
+    if (good && op->settle) good = (i->saved = op->settle(y)) != NULL;
+    cx->aside--;
+    p->c->items += good;
+    return good;
+}
+
+/* -- acts ------------------------------------------------------------------------------------- */
+/* Returns a header of the step's own for x, without history. */
+static eg_tensor *capture_header(eg_tensor *x)
+{
+    return x ? eg__alias(x, x->rank, x->dim, x->stride, 0) : NULL;
+}
+bool eg__act(eg_ctx *cx, eg_act *act, eg_tensor *to, int count, eg_tensor *const *x, void *arg,
+             size_t bytes, size_t draws)
+{
+    eg__capture *p = cx->capture;
+    if (!eg__capturing(cx)) return act(cx, to, count, x, arg);
+    char *kept = eg__alloc(cx, bytes ? bytes : 1);
+    eg_tensor **own = kept ? eg__alloc(cx, (size_t)(count ? count : 1) * sizeof *own) : NULL;
+    if (!own) return false;
+    for (int k = 0; k < count; k++) {
+        if (x[k] && !capture_reads(p, "act", x[k])) return false;
+        if (!(own[k] = capture_header(x[k])) && x[k]) return false;
+    }
+    eg_tensor *target = capture_header(to);
+    if (to && (!target || !capture_writes(p, to))) return false;
+    eg_captured_item *i = capture_item(p);
+    if (!i) return false;
+    if (bytes) memcpy(kept, arg, bytes);
+    i->act = act;
+    i->y = target;
+    i->x = own;
+    i->count = count;
+    i->arg = kept;
+    if (draws) {
+        i->draw = (uint64_t *)(void *)(kept + draws - 1);
+        i->drawn = i->draw[1] - p->draw;
+    }
+    cx->aside++;
+    const bool good = act(cx, to, count, x, arg);
+    cx->aside--;
+    p->c->items += good;
+    return good;
+}
+
+/* The function of a program, and its arguments behind it. */
+typedef struct host_call {
+    eg_host_function *f;
+    _Alignas(16) char args[];
+} host_call;
+static bool act_host(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    (void)to;
+    host_call *h = arg;
+    const eg_mark m = eg_push(cx);
+    const bool good = m.scope && !h->f(h->args, count, x);
+    eg_pop(cx, m);
+    if (!good && !cx->failed)
+        eg_fail_as(cx, EG_ERROR_USER, "host_call: the function failed without saying why");
+    return good && !cx->failed;
+}
+int eg_host_call(eg_ctx *cx, eg_host_function *f, const void *args, size_t bytes, int count,
+                 eg_tensor *const *x)
+{
+    cx = eg__here(cx);
+    if (eg__failed(cx)) return -1;
+    if (!f || (bytes && !args) || count < 0 || (count && !x)) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "host_call: %s",
+                   !f          ? "the function is NULL"
+                   : count < 0 ? "the number of tensors is negative"
+                               : "arguments are NULL");
+        return -1;
+    }
+    for (int k = 0; k < count; k++)
+        if (x[k] && !eg__check_held("host_call", x[k])) return -1;
+    host_call *h = eg__alloc(cx, sizeof *h + bytes);
+    if (!h) return -1;
+    h->f = f;
+    if (bytes) memcpy(h->args, args, bytes);
+    return eg__act(cx, act_host, NULL, count, x, h, sizeof *h + bytes, 0) ? 0 : -1;
+}
+
+/* -- the call --------------------------------------------------------------------------------- */
+bool eg_capturing(const eg_ctx *cx) { return cx && eg__capturing(eg__here(cx)); }
+int eg_no_capture(eg_ctx *cx, const char *who)
+{
+    cx = eg__here(cx);
+    return cx && eg__capture_refuses(cx, who, "it does something that no run could do again") ? -1
+                                                                                              : 0;
+}
+/* The outputs: what the step put there, with numbers that nothing else takes. */
+static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)
+{
+    eg_captured *c = p->c;
+    for (int k = 0; k < count; k++) {
+        eg_tensor *x = out[k];
+        if (!x) return eg_fail_as(c->cx, EG_ERROR_MISUSE, "capture: output %d is NULL", k), false;
+        if (!eg__check_held("capture: output", x)) return false;
+        if (!capture_reads(p, "capture", x)) return false;
+        c->output[k] = x->seq > p->born ? capture_header(x) : x;
+        if (!c->output[k]) return false;
+        if (x->st->place) p->each[x->st->place - 1].last = INT64_MAX;
+    }
+    return true;
+}
+/* Runs the step with the context recording it, and lays out what it made. */
+static bool capture_step(eg__capture *p, eg_step_function *f, void *user, int outputs)
+{
+    eg_ctx *cx = p->c->cx;
+    eg_captured *c = p->c;
+    eg__arena *arena = p->arena, *outer = cx->top;
+    eg_tensor **out = c->output;
+    arena->outer = outer;
+    arena->serial = ++cx->scopes;
+    cx->top = cx->heir = arena;
+    cx->capture = p;
+    if (f(user, out) && !cx->failed)
+        eg_fail_as(cx, EG_ERROR_USER, "capture: the step failed without saying why");
+    bool good = !cx->failed;
+    if (good && cx->top != arena)
+        good = !eg_fail_as(cx, EG_ERROR_MISUSE, "capture: the step left a scope open");
+    good = good && capture_outputs(p, outputs, out);
+    cx->aside++; /* what follows is no part of the step */
+    c->draws = cx->draw - p->draw;
+    good = good && eg__captured_lay_out(p);
+    cx->aside--;
+    cx->capture = NULL;
+    cx->heir = NULL;
+    while (cx->top != arena) cx->top = cx->top->outer; /* after an error */
+    cx->top = outer;
+    arena->outer = NULL;
+    return good;
+}
+eg_captured *eg_capture(eg_ctx *cx, eg_step_function *f, void *user, int outputs)
+{
+    cx = eg__here(cx);
+    if (eg__failed(cx)) return NULL;
+    if (!f || outputs < 0 || cx->capture || cx->replaying || cx->probe || cx->parent) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "capture: %s",
+                   !f            ? "the step is NULL"
+                   : outputs < 0 ? "the number of outputs is negative"
+                   : cx->probe   ? "inside a gradient check"
+                   : cx->parent  ? "inside a block of eg_grad_over"
+                                 : "inside of a captured step");
+        return NULL;
+    }
+    const size_t used = cx->use.used;
+    eg_owner *owner = eg_owner_open(cx);
+    eg_captured *c = owner ? eg_owner_alloc(owner, sizeof *c) : NULL;
+    const eg_mark m = c ? eg_push(cx) : (eg_mark){ NULL, 0 };
+    bool good = m.scope != NULL;
+    if (good) {
+        eg__capture p = { .c = c,
+                          .numbers = cx->top,
+                          .arena = eg__owner_arena(owner),
+                          .born = cx->seq,
+                          .draw = cx->draw };
+        *c = (eg_captured){ .cx = cx, .owner = owner, .outputs = outputs };
+        c->output = eg_owner_alloc(owner, (size_t)(outputs ? outputs : 1) * sizeof *c->output);
+        good = c->output && capture_step(&p, f, user, outputs);
+    }
+    if (m.scope) eg_pop(cx, m);
+    if (good) c->bytes = cx->use.used - used;
+    if (!good && owner) eg_owner_close(owner);
+    return good ? c : NULL;
+}

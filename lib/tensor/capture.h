@@ -1,0 +1,65 @@
+/* capture.h: a captured step, as capture.c records it and captured.c runs it. */
+#ifndef EG_TENSOR_CAPTURE_H
+#define EG_TENSOR_CAPTURE_H
+#include "tensor/tensor.h"
+
+/* One thing that a run does: a row's forward(), or an act. */
+typedef struct eg_captured_item {
+    bool (*forward)(eg_tensor *); /* of y's row; NULL: an act */
+    eg_tensor *y;                 /* the result of the row, or what the act writes to, or NULL */
+    void *saved;                  /* of a row: what y->saved is when forward() begins */
+    bool recording;               /* the context's switch at the time */
+    eg__arena *work; /* of a row: what forward() takes memory of; NULL: it takes none */
+    uint64_t *draw;  /* seed and number of a draw, which each run has anew; or NULL */
+    uint64_t drawn;  /* its number, counted from the run's first draw */
+    const eg_op *op; /* of a row, and its operands: y has them while it runs */
+    int count;
+    eg_act *act;
+    eg_tensor **x; /* of an act */
+    void *arg;
+} eg_captured_item;
+/* A leaf that is made with the same numbers in each run and then written to. */
+typedef struct eg_captured_start {
+    void *to, *from;
+    size_t bytes;
+} eg_captured_start;
+/* A tensor that was there before the step. */
+typedef struct eg_captured_outside {
+    eg_tensor *x;
+    uint64_t seq;
+} eg_captured_outside;
+struct eg_captured {
+    eg_ctx *cx;
+    eg_owner *owner;
+    eg_captured_item *item;
+    eg_captured_start *start;
+    eg_captured_outside *outside;
+    int64_t items, starts, outsides;
+    int outputs;
+    eg_tensor **output;
+    uint64_t draws; /* of a run */
+    size_t bytes;
+    bool runs;
+};
+
+/* Numbers that the step lays out: those of a row's result. */
+typedef struct eg_captured_numbers {
+    eg_tensor *of;
+    int64_t bytes, first, last; /* first and last item that uses them */
+    int64_t at;
+} eg_captured_numbers;
+/* While a step is captured: lists that grow in the scope that goes when it is done. */
+typedef struct eg__capture {
+    eg_captured *c;
+    eg__arena *numbers; /* where results lie until they are laid out */
+    eg__arena *arena;   /* the owner's, which everything else lies in */
+    uint64_t born;      /* tensors with greater numbers are of the step */
+    uint64_t draw;      /* the number of the first draw */
+    int64_t item_room, start_room, outside_room, count, count_room;
+    eg_captured_numbers *each;
+    eg_tensor *const *extra; /* while a row's forward() runs: what it reads besides operands */
+} eg__capture;
+
+/* Gives the numbers their places in one block, and every header its own. False after an error. */
+bool eg__captured_lay_out(eg__capture *);
+#endif

@@ -1,0 +1,178 @@
+/* captured.c: a captured step: where its numbers lie, and its runs. A run calls forward() of each
+ * row on the headers that the step left, in the order of the step; it looks nothing up, makes no
+ * header and no tape. */
+#include "tensor/capture.h"
+#include <string.h>
+
+/* -- memory ----------------------------------------------------------------------------------- */
+/* True if a has its place found before b: the larger one, of two the earlier one. */
+static bool captured_before(const eg_captured_numbers *a, const eg_captured_numbers *b)
+{
+    return a->bytes != b->bytes ? a->bytes > b->bytes : a->first < b->first;
+}
+/* Sorts the order in which places are found: Shell's sort, which allocates nothing. */
+static void captured_sort(int64_t n, int64_t *order, const eg_captured_numbers *each)
+{
+    for (int64_t gap = n / 2; gap > 0; gap /= 2)
+        for (int64_t k = gap; k < n; k++) {
+            const int64_t moved = order[k];
+            int64_t at = k;
+            for (; at >= gap && captured_before(&each[moved], &each[order[at - gap]]); at -= gap)
+                order[at] = order[at - gap];
+            order[at] = moved;
+        }
+}
+/* Finds a place for all numbers, so that those used at the same time share none: the largest first,
+ * each as low as it can lie. Returns the bytes of the block; −1 after an error. */
+static int64_t captured_places(eg__capture *p)
+{
+    const size_t n = (size_t)p->count;
+    int64_t *order = eg__alloc_in(p->numbers, (n + 1) * sizeof *order), room = 0;
+    eg__stretch *taken = eg__alloc_in(p->numbers, (n + 1) * sizeof *taken);
+    if (!order || !taken) return -1;
+    for (int64_t k = 0; k < p->count; k++) order[k] = k;
+    captured_sort(p->count, order, p->each);
+    for (int64_t k = 0; k < p->count; k++) {
+        eg_captured_numbers *b = &p->each[order[k]];
+        int64_t others = 0;
+        for (int64_t j = 0; j < k; j++) {
+            const eg_captured_numbers *a = &p->each[order[j]];
+            if (a->first <= b->last && b->first <= a->last)
+                taken[others++] = (eg__stretch){ a->at, a->at + eg__round_up(a->bytes, EG_ALIGN) };
+        }
+        b->at = eg__gap(eg__round_up(b->bytes, EG_ALIGN), others, taken);
+        if (b->at + b->bytes > room) room = b->at + b->bytes;
+    }
+    return room;
+}
+/* Every header of the arena's: its numbers are where the block has them. */
+static void captured_move(eg__capture *p, char *block)
+{
+    for (eg__chunk *h = p->arena->nodes; h; h = h->next)
+        for (size_t at = h->from; at < h->used; at += sizeof(eg_tensor)) {
+            eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_room(h) + at);
+            t->live = EG_LIVE;
+            t->captured = true;
+            if (!t->st || !t->st->place || t->st == &t->own) continue;
+            const eg_captured_numbers *n = &p->each[t->st->place - 1];
+            t->data = block + n->at + (t->data - n->of->data);
+        }
+    for (int64_t k = 0; k < p->count; k++) {
+        eg_captured_numbers *n = &p->each[k];
+        char *to = block + n->at;
+        if (n->last == INT64_MAX && n->bytes) memcpy(to, n->of->data, (size_t)n->bytes);
+        n->of->data = to;
+    }
+}
+/* Copies a list into the arena. */
+static bool captured_keep(eg__capture *p, void *list, int64_t n, size_t each)
+{
+    void *from = *(void **)list;
+    void *to = eg__alloc_in(p->arena, (size_t)n * each + 1);
+    if (to && n) memcpy(to, from, (size_t)n * each);
+    *(void **)list = to;
+    return to;
+}
+bool eg__captured_lay_out(eg__capture *p)
+{
+    eg_captured *c = p->c;
+    const int64_t bytes = captured_places(p);
+    char *block = bytes < 0 ? NULL : eg__alloc_in(p->arena, (size_t)bytes + EG_ALIGN);
+    if (!block || !captured_keep(p, &c->item, c->items, sizeof *c->item) ||
+        !captured_keep(p, &c->start, c->starts, sizeof *c->start) ||
+        !captured_keep(p, &c->outside, c->outsides, sizeof *c->outside))
+        return false;
+    captured_move(p, (char *)(((uintptr_t)block + EG_ALIGN - 1) & -(uintptr_t)EG_ALIGN));
+    for (int64_t k = 0; k < c->items; k++) {
+        eg_captured_item *i = &c->item[k];
+        if (!i->forward) continue;
+        i->y->op = i->op; /* not recorded: the header forgot them */
+        i->y->count = i->count;
+    }
+    for (int k = 0; k < c->outputs; k++)
+        if (c->output[k]->seq > p->born) c->output[k]->captured = false;
+    return true;
+}
+
+/* -- runs ------------------------------------------------------------------------------------- */
+/* True if the step can run now; else recorded. */
+static bool captured_ready(const eg_captured *c)
+{
+    eg_ctx *cx = c->cx;
+    if (cx->failed) return false;
+    if (cx != eg__here(cx) || cx->capture || cx->replaying || cx->probe)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "captured_run: inside %s",
+                          cx->probe            ? "a gradient check"
+                          : cx != eg__here(cx) ? "a block of eg_grad_over"
+                                               : "a captured step"),
+               false;
+    for (int64_t k = 0; k < c->outsides; k++)
+        if (c->outside[k].x->live != EG_LIVE || c->outside[k].x->seq != c->outside[k].seq)
+            return eg_fail_as(cx, EG_ERROR_MISUSE,
+                              "captured_run: a tensor that the step reads or writes is gone: its "
+                              "scope or owner was closed"),
+                   false;
+    return true;
+}
+static bool captured_row(eg_ctx *cx, const eg_captured_item *i)
+{
+    eg__arena *outer = cx->top;
+    const size_t used = cx->use.used;
+    i->y->saved = i->saved;
+    if (!i->work) return i->forward(i->y);
+    i->work->data->used = 0;
+    if (i->work->nodes) i->work->nodes->used = 0;
+    i->work->outer = outer;
+    cx->top = i->work;
+    const bool good = i->forward(i->y);
+    cx->top = outer;
+    cx->use.used = used;
+    return good;
+}
+static bool captured_items(eg_captured *c, uint64_t draw)
+{
+    eg_ctx *cx = c->cx;
+    for (const eg_captured_item *i = c->item, *end = i + c->items; i < end; i++) {
+        cx->recording = i->recording;
+        if (i->draw) {
+            i->draw[0] = cx->seed;
+            i->draw[1] = draw + i->drawn;
+        }
+        if (i->forward ? !captured_row(cx, i) : !i->act(cx, i->y, i->count, i->x, i->arg))
+            return false;
+        if (!i->forward && i->y) i->y->st->version++;
+    }
+    return true;
+}
+int eg_captured_run(eg_captured *c)
+{
+    if (!c) {
+        eg_fail_as(NULL, EG_ERROR_MISUSE, "captured_run: the step is NULL");
+        return -1;
+    }
+    eg_ctx *cx = c->cx;
+    if (!captured_ready(c)) return -1;
+    const bool recording = cx->recording;
+    const uint64_t draw = cx->draw, begun = eg__fpmode_begin(cx->flush);
+    cx->replaying = true;
+    cx->draw += c->draws;
+    for (int64_t k = 0; k < c->starts; k++)
+        memcpy(c->start[k].to, c->start[k].from, c->start[k].bytes);
+    const bool good = captured_items(c, draw);
+    for (int k = 0; k < c->outputs; k++) c->output[k]->st->version++;
+    cx->replaying = false;
+    cx->recording = recording;
+    eg__fpmode_end(begun);
+    return good && !cx->failed ? 0 : -1;
+}
+size_t eg_captured_bytes(const eg_captured *c) { return c ? c->bytes : 0; }
+eg_tensor *eg_captured_output(const eg_captured *c, int k)
+{
+    if (!c) return NULL;
+    if (k >= 0 && k < c->outputs) return c->output[k];
+    return eg_fail_as(c->cx, EG_ERROR_INDEX, "captured_output: %d of %d outputs", k, c->outputs);
+}
+void eg_captured_free(eg_captured *c)
+{
+    if (c) eg_owner_close(c->owner);
+}
