@@ -15,6 +15,7 @@
 #include <eingrad/train.h>      /* optimisers, schedules, tasks, the training loop         */
 #include <eingrad/network.h>    /* batches by number, networks of one's own for a trainer    */
 #include <eingrad/ranks.h>      /* processes that compute together, and sums over them      */
+#include <eingrad/copies.h>     /* several computations of one shape as one                   */
 #include <eingrad/decode.h>     /* greedy, drawn and beam-searched sequences               */
 #include <eingrad/heads.h>      /* what heads look at, and how alike they are              */
 #include <eingrad/io.h>         /* .npy, safetensors, pictures                             */

@@ -347,6 +347,10 @@ static const char *const without_case[][2] = {
     { "from", "makes a leaf" },
     { "from_memory", "makes a leaf" },
     { "keep_in", "copies: test_foreign.c" },
+    { "copies_in", "a view of each copy: test_copies.c" },
+    { "copies_out", "a view of all copies: test_copies.c" },
+    { "copy_at", "a view of one copy: test_copies.c" },
+    { "owner_copies", "makes a leaf: test_copies.c" },
 };
 static bool has_case(const char *name)
 {

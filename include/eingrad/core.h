@@ -34,6 +34,7 @@ extern "C" {
 typedef struct eg_ctx eg_ctx;
 typedef struct eg_tensor eg_tensor;
 typedef struct eg_owner eg_owner;
+typedef struct eg_copies eg_copies;
 /* EG_DEFAULT: the context's. The last four are to hold numbers in, not to compute with: they are
  * made, viewed, moved (eg_at, eg_concat, eg_stack, eg_pad, eg_where, eg_tril), copied, cast,
  * printed, saved and exchanged; what computes names eg_cast, and no gradient passes through them.
@@ -115,7 +116,9 @@ EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...)
 #endif
     ;
 EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
-EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw */
+/* the seed in force */
+EG_API uint64_t eg_seed_now(const eg_ctx *);
+EG_API uint64_t eg_draws(const eg_ctx *); /* number of the next random draw */
 /* sets that number: a resumed run draws the same */
 EG_API void eg_set_draws(eg_ctx *, uint64_t);
 /* set (0: leave); returns the number in force; same bits for any number */

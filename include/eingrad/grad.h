@@ -1,6 +1,7 @@
 /* eingrad/grad.h: gradients, the check of gradients, and how an operation is written. */
 #ifndef EINGRAD_GRAD_H
 #define EINGRAD_GRAD_H
+#include <eingrad/copies.h>
 #include <eingrad/ops.h>
 #ifdef __cplusplus
 extern "C" {
@@ -20,6 +21,17 @@ EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *x
  * path (eg_detach, floor), one that reads what was made under eg_nograd, or that no x was read. */
 EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                            eg_tensor **dxs);
+
+/* The gradients of each copy: y has copies (copies.h), of one element each, and dxs[k] is
+ * (copies, the axes of xs[k]): [c, …] = ∂y_c/∂xs[k], also of an x without copies, whose gradient
+ * eg_grad would add up. With one example a copy these are the gradients of each example:
+ *
+ *     tokens = eg_copies_in(b, eg_rearrange("b l -> b 1 l", tokens));
+ *     eg_grad_each(loss(tokens), n, parameters, gradients);           gradients: (b, …)
+ *
+ * Refused beside what eg_grad refuses: a y without copies; an operation between y and the xs that
+ * shows copies to each other (eg_copies_out), since then copies are coupled. */
+EG_API int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
 /* -- the gradient of a sum over examples, block by block -------------------------------------- */
 /* The loss of examples [from, to) as a sum over them, never as a mean, in cx: a context for this

@@ -10,6 +10,7 @@
  * default that its comment gives; EG_OFF says 0 where the default is another number. */
 #ifndef EINGRAD_NN_H
 #define EINGRAD_NN_H
+#include <eingrad/copies.h>
 #include <eingrad/io.h>
 #include <eingrad/ops.h>
 #ifdef __cplusplus
@@ -33,6 +34,11 @@ typedef struct eg_params_args {
     const char *path;               /* of that file, for messages */
     bool undrawn;                   /* no random initial values, 0 instead: saves time where the
                                      * values are read from a file next */
+    int64_t copies;        /* S ≥ 1: every parameter has so many copies (copies.h), and so
+                            * has all that is made of them: S models in one run, each with
+                            * the bits that it has alone; 0: none */
+    const uint64_t *seeds; /* of first values and dropout of each copy, S of them; NULL:
+                            * the context's seed and those after it */
 } eg_params_args;
 EG_API eg_params *eg_params_open_with(const eg_params_args *);
 /* Ends the list before its scope does, and all modules and optimisers made on it; NULL is fine. */
@@ -42,6 +48,11 @@ EG_API void eg_params_close(eg_params *);
 EG_API eg_params *eg_params_under(eg_params *, const char *name);
 EG_API eg_ctx *eg_params_context(const eg_params *);
 EG_API eg_dtype eg_params_type(const eg_params *);
+EG_API const eg_copies *eg_params_copies(const eg_params *); /* NULL: none */
+/* The list of copy k alone: tensors of the same names in the same memory, without copies, to be
+ * saved, loaded, copied and looked at. Made at the first call for k, of the parameters that there
+ * are then, and lives as the list. NULL after an error. */
+EG_API eg_params *eg_params_of_copy(eg_params *, int64_t k);
 EG_API eg_owner *eg_params_owner(eg_params *);
 /* Memory for a module's struct: zeroed, lives as the list; NULL after an error. */
 EG_API void *eg_params_alloc(eg_params *, size_t bytes);
@@ -53,7 +64,7 @@ EG_API eg_tensor *eg_param_n(eg_params *, const char *name, const char *axes, in
 /* Zeros that live as the list but are not in it: not trained, not saved. */
 EG_API eg_tensor *eg_constant_n(eg_params *, int rank, const int64_t *dims);
 EG_API int eg_params_count(const eg_params *);    /* tensors */
-EG_API int64_t eg_params_size(const eg_params *); /* numbers in them */
+EG_API int64_t eg_params_size(const eg_params *); /* numbers in them; of one copy */
 /* The k-th in the order of making; NULL past the end. */
 EG_API const eg_named *eg_params_at(const eg_params *, int k);
 /* The parameter of that name; NULL if there is none (no error). */

@@ -83,6 +83,10 @@ typedef struct eg_opt_args {
     bool centered;                    /* rmsprop */
     double lr_decay;                  /* adagrad: 0 */
     double initial_accumulator_value; /* of adagrad's v: 0 */
+    /* of parameters with copies (eg_params_args.copies): one number for each copy, in place of lr
+     * and clip_norm, with the same meaning of 0 and EG_OFF; NULL: lr and clip_norm are all copies'
+     */
+    const double *lr_each, *clip_each;
 } eg_opt_args;
 /* An optimiser of the parameters that the list has now. Its moments are made here, so that a step
  * allocates nothing that outlives it. */
@@ -97,7 +101,9 @@ EG_API eg_opt *eg_adagrad_with(const eg_opt_args *);
  * cut off by an operation such as eg_detach, which is named, or reads none); a loss or gradient
  * that is not finite, with the operation that made it; gradients whose squares overflow the
  * moments' dtype. To find the operation that made a gradient not finite, the reverse sweep runs
- * once more, traced: hooks are then called again. */
+ * once more, traced: hooks are then called again.
+ * Of parameters with copies (eg_params_args.copies) the loss has copies, too, and each copy makes
+ * the step that it makes alone. One that is refused is named; copies before it made their step. */
 EG_API int eg_step(eg_opt *, eg_tensor *loss);
 /* The same with given gradients, in the parameters' order, such as sums over micro-batches; NULL
  * stands for a parameter that the loss does not reach. */
@@ -138,6 +144,9 @@ EG_API eg_opt_report eg_opt_now(const eg_opt *);
 EG_API double eg_opt_norm_of(const eg_opt *, int k);
 /* Sets lr from the next step on; the schedule's factor still applies. */
 EG_API int eg_opt_set_lr(eg_opt *, double lr);
+/* The optimiser of copy k, with its report, learning rate and state; that of all copies has none
+ * of its own: its report is that of copy 0. NULL if there are no copies, or no copy k. */
+EG_API eg_opt *eg_opt_of_copy(const eg_opt *, int64_t k);
 /* The k-th of the tensors that a step reads beside the parameters, to be saved with them:
  * "opt.counts", "opt.lr", "opt.skipped", then "opt.m.NAME", "opt.v.NAME" …; NULL past the end. */
 EG_API const eg_named *eg_opt_state(const eg_opt *, int k);

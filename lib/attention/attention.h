@@ -245,6 +245,7 @@ typedef struct eg_flash_list {
 /* A plan with the arrays it works on. */
 typedef struct eg_flash {
     const eg_attention_plan *a;
+    eg_drop drop; /* the plan's, of the copy whose turn it is */
     eg_flash_list list[EG_PARTS];
     eg_panel_kernel kernel;
     const eg_tile_ops *ops;

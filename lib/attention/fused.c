@@ -31,13 +31,37 @@ typedef struct fused_saved {
     eg_row_stats stats;
     int64_t empty; /* rows with nothing to attend to */
     eg_memo memo;  /* the cotangents of all operands */
+    /* of a node with copies, whose first copy's this is: those of all copies, and what the node was
+     * lent */
+    struct fused_saved **each;
+    const struct fused_saved *lent;
 } fused_saved;
+/* What the node that is at work was lent, of the copy whose turn it is; NULL: nothing. */
+static const fused_saved *lent_to(const eg_tensor *y)
+{
+    const eg_ctx *cx = y->cx;
+    const fused_saved *s = y->saved;
+    if (cx->copy.of && cx->copy.k) s = s->lent;
+    return s && cx->copy.of && s->each ? s->each[cx->copy.k] : s;
+}
 /* y->saved, with `lent`'s statistics, or, if there are none, with room for its own where `stats` is
  * true. NULL after an error. */
 static fused_saved *fused_save(eg_tensor *y, const fused_saved *lent, bool stats)
 {
-    fused_saved *s = eg_node_save(y, sizeof *s);
+    const eg_copies *copies = y->cx->copy.of;
+    const int64_t copy = copies ? y->cx->copy.k : 0;
+    const fused_saved *given = y->saved;
+    fused_saved *first = copy ? y->saved : NULL, *s;
+    s = copy ? eg__alloc(y->cx, sizeof *s) : eg_node_save(y, sizeof *s);
     if (!s) return NULL;
+    *s = (fused_saved){ .empty = 0 };
+    if (copies && !copy) {
+        s->lent = given;
+        s->each = eg__alloc(y->cx, (size_t)copies->count * sizeof *s->each);
+        if (!s->each) return NULL;
+        memset(s->each, 0, (size_t)copies->count * sizeof *s->each);
+    }
+    if (copies) (copy ? first : s)->each[copy] = s;
     if (lent && lent->stats.row_max) {
         s->stats = lent->stats;
         return s;
@@ -59,6 +83,7 @@ static bool fused_place(eg_flash *f, const eg_attention_plan *a, const eg_tensor
     eg_tensor *x[EG_ATTENTION_OPERANDS];
     from_operands(a, y->in, x);
     eg__flash_open(f, a, (eg_dtype)y->dtype);
+    f->drop.seed = eg__copy_seed(y->cx, f->drop.seed);
     for (int t = 0; t < EG_TERMS; t++)
         if (x[t]) eg__flash_place(f, at[t], t, x[t]);
     for (int t = 0; t < a->tensors; t++) {
@@ -123,7 +148,7 @@ static bool fused_gradient_shape(eg_tensor *d)
 static bool fused_gradient_forward(eg_tensor *d)
 {
     const eg_attention_plan *a = d->attr;
-    const fused_saved *lent = d->saved;
+    const fused_saved *lent = lent_to(d);
     fused_saved *s = fused_save(d, lent, !a->no_softmax);
     eg_flash f;
     eg_tensor *x[EG_ATTENTION_OPERANDS];
@@ -293,7 +318,9 @@ static bool attention_forward(eg_tensor *y)
     if (!s) return false;
     if (!fused_place(&f, a, y, EG_PART_QUERY)) return false;
     eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, y);
-    return eg__flash_forward(y->cx, &f, s->stats.row_max ? &s->stats : NULL, &s->empty);
+    const bool good = eg__flash_forward(y->cx, &f, s->stats.row_max ? &s->stats : NULL, &s->empty);
+    if (s != y->saved) ((fused_saved *)y->saved)->empty += s->empty;
+    return good;
 }
 static eg_tensor *sample_plain(eg_tensor *const *x)
 {
@@ -365,7 +392,7 @@ static double log_sum_of(double row_max, double inv_sum)
 static bool fused_lse_forward(eg_tensor *y)
 {
     const eg_attention_plan *a = y->attr;
-    const fused_saved *lent = y->saved;
+    const fused_saved *lent = lent_to(y);
     fused_saved *s = fused_save(y, lent, true);
     eg_flash f;
     if (!s) return false;

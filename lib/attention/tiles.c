@@ -16,6 +16,7 @@ static eg_flash_axis *tiles_append(eg_flash *f, int axis, int score)
 void eg__flash_open(eg_flash *f, const eg_attention_plan *a, eg_dtype dtype)
 {
     f->a = a;
+    f->drop = a->drop;
     f->dtype = dtype;
     f->width = eg__width[dtype];
     f->kernel = eg__panel_kernel(dtype);
@@ -158,7 +159,7 @@ static void dropout_kept(const eg_flash *f, const eg_flash_batch *b, int64_t que
 {
     const int64_t first =
         b->at[EG_SLOT_DRAW] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DRAW, query) + keys.from;
-    eg__drop_stays(&f->a->drop, (uint64_t)first, keys.count, out);
+    eg__drop_stays(&f->drop, (uint64_t)first, keys.count, out);
 }
 /* A row of keys for one query is a row of the tile if its lanes are keys, else a column. */
 void eg__flash_dropout(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,

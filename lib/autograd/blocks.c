@@ -169,6 +169,9 @@ static bool blocks_one(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
     eg__philox(b->seed, b->draw, (uint64_t)k, key);
     child->seed = (uint64_t)key[1] << 32 | key[0];
     child->draw = 0;
+    child->block.on = true;
+    child->block.draw = b->draw;
+    child->block.block = (uint64_t)k;
     child->training = b->cx->training;
     child->recording = true;
     const eg_mark m = eg_push(child);
@@ -307,8 +310,11 @@ static bool blocks_fit(blocks *b)
                    : o->xs      ? "dxs is NULL"
                                 : "xs is NULL");
     for (int k = 0; k < o->count && !cx->failed; k++)
-        if (eg__check_differentiable(cx, who, "xs", k, o->xs[k]) && o->xs[k]->tag &&
-            o->xs[k]->tag->hook)
+        if (o->xs[k] && o->xs[k]->copies)
+            eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: xs[%d] has copies; eg_grad takes them", who,
+                       k);
+        else if (eg__check_differentiable(cx, who, "xs", k, o->xs[k]) && o->xs[k]->tag &&
+                 o->xs[k]->tag->hook)
             eg_fail_as(cx, EG_ERROR_MISUSE,
                        "%s: xs[%d] has a hook, which several blocks would call at a time", who, k);
     return !cx->failed;

@@ -24,6 +24,7 @@ typedef struct reverse {
     eg_sweep s;
     bool *sums;     /* by node: d is a sum that this sweep made, and nobody else holds */
     bool *asked;    /* by node: it is an x */
+    bool each;      /* copies are not added up */
     waiting **wait; /* by node; NULL until one has contributions that wait */
     eg_into *into;  /* by node: where its cotangent is added up; NULL: nowhere */
     uint64_t mine;  /* the number of the pull that runs (eg_ctx.pull) */
@@ -85,8 +86,10 @@ static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
         *d = c;
         return true;
     }
-    if (r->sums[x->slot] && !s->cx->recording) {
-        return eg__add_act(*d, c);
+    if (r->sums[x->slot] && !s->cx->recording && (!c->copies || (*d)->copies)) {
+        if (!(*d)->copies) return eg__add_act(*d, c);
+        eg__add_to(*d, c);
+        return true;
     }
     *d = eg_add(*d, c);
     r->sums[x->slot] = true;
@@ -126,6 +129,9 @@ static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
     cx->rule_kind = "gradient";
     cx->pull = r->mine;
     eg_tensor *c = t->op->rule(t, g, i);
+    /* what all copies of t read of one x adds up */
+    if (c && t->copies && !t->in[i]->copies && !r->each && !eg__copies_made(t))
+        c = eg__copies_sum(t->copies, c);
     cx->pull = before;
     cx->rule_node = outer;
     eg__sweep_reclaim(&r->s);
@@ -204,9 +210,16 @@ static bool pull(reverse *r, int64_t k)
     if (cx->failed || !reverse_settle(r, k) || !call_hooks(s, k)) return false;
     eg_tensor *t = s->node[k], *g = s->d[k];
     if (!t->op || eg__sweep_zero(t)) return true;
+    if (r->each && eg__copies_made(t)) {
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "grad_each: %s lies between y and an x, so that copies are coupled",
+                   t->op->name);
+        return false;
+    }
     r->mine = ++cx->pulls;
     /* a hook wants to see each cotangent by itself */
-    const bool lists = !cx->hooks.cotangent && eg__addend_due(t);
+    const bool lists =
+        !cx->hooks.cotangent && eg__addend_due(t) && (r->each || !t->copies || t->in[0]->copies);
     for (int i = 0; i < t->count; i++) {
         eg_tensor *x = t->in[i];
         if (!eg__sweep_has(s, x)) continue;
@@ -220,7 +233,7 @@ static bool pull(reverse *r, int64_t k)
             if (!accumulate_read(r, t, g)) return false;
             continue;
         }
-        if (reverse_into(r, t, g, i)) continue;
+        if (!t->copies && reverse_into(r, t, g, i)) continue;
         if (cx->failed) return false;
         eg_tensor *c = cotangent(r, t, g, i);
         if (cx->failed) return false;
@@ -309,7 +322,7 @@ static void reverse_add_up(reverse *r, int count, eg_tensor *const *xs, eg_into 
 }
 
 /* What an x gets that y does not reach; ZEROS_OF_ANY: and y may be a constant. */
-typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS } unreached;
+typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS, ZEROS_OF_EACH } unreached;
 /* The sweep: checks, finds the nodes, and pulls each from y to the xs. False after an error. */
 static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                  eg_tensor **dxs, unreached how, eg_into *into)
@@ -329,7 +342,11 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
         if (!eg__check_differentiable(cx, "grad", "xs", k, xs[k])) return false;
     if (!given(cx, y, seed)) return false;
     if (count && how != ZEROS_OF_ANY && !eg__check_recorded(cx, "grad", y, count, xs)) return false;
-    reverse r = { .s = { .cx = cx, .who = "grad" } };
+    if (how == ZEROS_OF_EACH && !y->copies) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "grad_each: y has no copies");
+        return false;
+    }
+    reverse r = { .s = { .cx = cx, .who = "grad" }, .each = how == ZEROS_OF_EACH };
     eg_sweep *s = &r.s;
     if (count && !eg__sweep(s, 1, &y, count, xs)) return false;
     if (count && !s->n && how == NULLS) return nothing_reached(cx, y, count, xs);
@@ -348,6 +365,9 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     for (int k = 0; !into && k < count; k++) {
         eg_tensor *d = eg__sweep_at(s, xs[k]);
         dxs[k] = d || how == NULLS ? d : eg_zeros_like(xs[k]);
+        const eg_copies *c = r.each ? y->copies : xs[k]->copies;
+        if (c && dxs[k]) dxs[k] = eg__copies_spread(c, dxs[k]);
+        if (r.each) dxs[k] = eg_copies_out(dxs[k]);
     }
     return !cx->failed;
 }
@@ -367,6 +387,10 @@ static int grad_as(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *x
 int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
     return grad_as(y, seed, count, xs, dxs, ZEROS, NULL);
+}
+int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
+{
+    return grad_as(y, NULL, count, xs, dxs, ZEROS_OF_EACH, NULL);
 }
 int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {

@@ -9,6 +9,7 @@
 #if HAVE_CONFIG_H
 #include <config.h>
 #endif
+#include <eingrad/copies.h>
 #include <eingrad/core.h>
 #include <eingrad/grad.h>
 #include "core/fpmode.h"
@@ -75,7 +76,27 @@ struct eg_tensor {
     /* return address of the user's call that made it, or NULL: core/caller.c */
     void *caller;
     struct eg__tag *tag; /* name and hooks, or NULL: autograd/origin.c */
+    /* tensor/copies.c: NULL, or there are several of it, `each` bytes apart; data is the first's */
+    const eg_copies *copies;
+    int64_t each;
 };
+
+/* -- tensor/copies.c: several tensors of one shape in one header ------------------------------- */
+struct eg_copies {
+    eg_ctx *cx;
+    int64_t count;
+    const uint64_t *seed; /* of each copy's draws */
+};
+/* Where x lies in copy k; x->data where it has no copies. */
+static inline char *eg__copy_data(const eg_tensor *x, int64_t k)
+{
+    return x->copies ? x->data + k * x->each : x->data;
+}
+/* How many tensors x is. */
+static inline int64_t eg__copy_count(const eg_tensor *x)
+{
+    return x->copies ? x->copies->count : 1;
+}
 
 /* -- core/child.c: contexts that compute parts of one call, each on one thread -------------------
  */
@@ -248,6 +269,16 @@ struct eg_ctx {
         int n, room;
     } rows;
 #endif
+    /* a row's forward() is at work on copy k of these; NULL: on all there is */
+    struct {
+        const eg_copies *of;
+        int64_t k;
+    } copy;
+    /* of a child at work on a block: what makes the seed of a copy that of its block */
+    struct {
+        bool on;
+        uint64_t draw, block;
+    } block;
     uint64_t seed, draw, seq, scopes, sweep;
     /* the number of the rule call that is at work in a backward sweep, 0 outside; and how many
      * there were */

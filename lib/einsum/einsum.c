@@ -139,7 +139,8 @@ static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *co
                        bool add)
 {
     const void *data[EG_EINSUM_MAX];
-    for (int k = 0; k < count; k++) data[k] = x[k]->data;
+    /* what a network's step reads may have copies: that whose turn it is */
+    for (int k = 0; k < count; k++) data[k] = eg__copy_data(x[k], cx->copy.of ? cx->copy.k : 0);
     return eg__program_run(cx, p, data, out, add, NULL);
 }
 

@@ -226,6 +226,7 @@ int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out,
         const eg_tensor *x = k < 0 ? out : operands[k];
         if (!x || x->live != EG_LIVE || x->poison || !is(x, k < 0 ? &p->out : &p->operand[k]))
             return plan_refused(p, k, x, why, room);
+        if (x->copies) return snprintf(why, room, "einsum: a plan takes no copies"), -1;
         if (k < 0 && x->st->hold && !x->st->hold->writable)
             return snprintf(why, room, "einsum: out lies in foreign memory that is read-only"), -1;
         if (k < 0) continue;

@@ -206,9 +206,12 @@ static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
     else if (beta != (double)(int64_t)beta &&
              !eg__is_inexact(eg__einsum_type(o->count, o->operands)))
         eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .beta is %g, and the result i64", beta);
-    else if (o->out)
-        return eg__target("einsum", o->out);
-    return !cx->failed;
+    bool copies = o->out && o->out->copies;
+    for (int k = 0; o->out && k < o->count; k++) copies |= o->operands[k] && o->operands[k]->copies;
+    if (copies && !cx->failed)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "einsum: .out takes no copies; leave it away, and eg_assign the result");
+    return !cx->failed && (!o->out || eg__target("einsum", o->out));
 }
 /* -- add: y + beta c, where c broadcasts to y ------------------------------------------------- */
 /* True if c can be added to a result of that type and shape; else records why not. */

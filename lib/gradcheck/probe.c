@@ -62,6 +62,13 @@ void eg__probe_operand(eg_ctx *cx, eg_tensor *x)
 {
     eg__probe *p = cx->probe;
     const bool single = x->dtype == EG_F32, older = x->seq < p->born;
+    if (x->copies && older && !cx->failed) {
+        eg_fail_as(
+            cx, EG_ERROR_UNSUPPORTED,
+            "gradcheck: f reads a tensor that has %lld copies; eg_copy_at gives one to check",
+            (long long)x->copies->count);
+        return;
+    }
     if (!(single || (older && x->op)) || cx->failed) return;
     if (!older && x->op && x->count && x->in[0]->dtype == EG_F64) p->cast = eg__site_of(x);
     char *data = single ? widened(older ? p->home : x->home, x) : x->data;

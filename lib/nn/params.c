@@ -16,6 +16,8 @@ typedef struct list {
     const eg_safetensors *expected;
     const char *path;
     bool undrawn; /* values stay 0 */
+    const eg_copies *copies;
+    struct eg_params **of_copy; /* NULL entries: not made yet */
 } list;
 
 struct eg_params {
@@ -33,6 +35,13 @@ eg_params *eg_params_open_with(const eg_params_args *given)
                    eg_type_name(dtype));
         return NULL;
     }
+    if (a->copies < 0 || (a->seeds && !a->copies)) {
+        eg_fail_as(a->cx, EG_ERROR_MISUSE,
+                   a->copies < 0 ? "params: there must be at least 1 copy, not %lld"
+                                 : "params: .seeds are those of copies, and .copies is %lld",
+                   (long long)a->copies);
+        return NULL;
+    }
     eg_owner *owner = eg_owner_open(a->cx);
     eg_params *p = owner ? eg_owner_alloc(owner, sizeof *p) : NULL;
     list *all = p ? eg_owner_alloc(owner, sizeof *all) : NULL;
@@ -46,7 +55,11 @@ eg_params *eg_params_open_with(const eg_params_args *given)
                    .path = a->path,
                    .undrawn = a->undrawn };
     *p = (eg_params){ all, "" };
-    return p;
+    if (a->copies) all->copies = eg_copies_open(owner, a->copies, a->seeds);
+    if (all->copies) all->of_copy = eg_owner_alloc(owner, (size_t)a->copies * sizeof *all->of_copy);
+    if (!a->copies || all->of_copy) return p;
+    eg_owner_close(owner);
+    return NULL;
 }
 
 void eg_params_close(eg_params *p)
@@ -56,6 +69,7 @@ void eg_params_close(eg_params *p)
 
 eg_ctx *eg_params_context(const eg_params *p) { return p ? eg_owner_context(p->all->owner) : NULL; }
 eg_dtype eg_params_type(const eg_params *p) { return p ? p->all->dtype : EG_DEFAULT; }
+const eg_copies *eg_params_copies(const eg_params *p) { return p ? p->all->copies : NULL; }
 void *eg_params_alloc(eg_params *p, size_t bytes)
 {
     return p ? eg_owner_alloc(p->all->owner, bytes) : NULL;
@@ -231,12 +245,48 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
             return eg_fail_as(cx, EG_ERROR_FILE, "param \"%s%s\": the file has no tensor for it",
                               p->prefix, name);
     }
-    eg_tensor *x = eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims);
+    eg_tensor *x = eg_owner_copies(p->all->owner, p->all->copies, p->all->dtype, rank, dims);
     const bool drawn = rank > 1 && !p->all->undrawn;
     if (!eg_ok(x) || (drawn && !eg_ok(eg_init_xavier(x, dims[0], others))) ||
         !params_add(p, name, axes, x))
         return eg_fail_as(cx, EG_ERROR_MEMORY, "param \"%s%s\": out of memory", p->prefix, name);
     return x;
+}
+
+/* Copy k of x in the same memory, kept as long as the list; NULL after an error. */
+static eg_tensor *params_alias(list *all, eg_tensor *x, int64_t k)
+{
+    eg_ctx *cx = eg_context(x);
+    const eg_mark m = eg_push(cx);
+    const bool was = eg_nograd(cx, true);
+    const void *data = eg_raw(eg_copy_at(x, k), NULL);
+    eg_nograd(cx, was);
+    eg_pop(cx, m);
+    eg_tensor *y = data ? eg_from_memory(cx, eg_type(x), data, eg_rank(x), eg_dims(x),
+                                         .writable = true, .owner = all->owner)
+                        : NULL;
+    return eg_ok(y) ? y : NULL;
+}
+eg_params *eg_params_of_copy(eg_params *p, int64_t k)
+{
+    list *all = p ? p->all : NULL;
+    eg_ctx *cx = eg_params_context(p);
+    if (!p || k < 0 || k >= eg_copies_count(all->copies)) {
+        eg_fail_as(cx, p ? EG_ERROR_INDEX : EG_ERROR_MISUSE, "params_of_copy: copy %lld of %lld",
+                   (long long)k, (long long)(p ? eg_copies_count(all->copies) : 0));
+        return NULL;
+    }
+    if (all->of_copy[k]) return all->of_copy[k];
+    eg_params *one = eg_params_alloc(p, sizeof *one);
+    list *own = one ? eg_params_alloc(p, sizeof *own) : NULL;
+    if (!own) return NULL;
+    *own = (list){ .owner = all->owner, .dtype = all->dtype, .undrawn = true };
+    *one = (eg_params){ own, "" };
+    for (int n = 0; n < all->count; n++) {
+        eg_tensor *x = params_alias(all, all->item[n]->x, k);
+        if (!x || !params_add(one, all->item[n]->name, all->item[n]->axes, x)) return NULL;
+    }
+    return all->of_copy[k] = one;
 }
 
 eg_tensor *eg_constant_n(eg_params *p, int rank, const int64_t *dims)
@@ -271,10 +321,21 @@ static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
 {
     eg_ctx *cx = eg_context(w);
     if (!eg_ok(w)) return w;
+    const eg_copies *c = eg_copies_of(w);
+    const uint64_t seed = eg_seed_now(cx), draw = eg_draws(cx);
     eg_mark m = eg_push(cx);
-    int bad = eg_assign(
-        w, normal ? eg_normal_n(cx, eg_type(w), 0, spread, eg_rank(w), eg_dims(w))
-                  : eg_uniform_n(cx, eg_type(w), -spread, spread, eg_rank(w), eg_dims(w)));
+    const bool was = eg_nograd(cx, true);
+    int bad = 0;
+    for (int64_t k = 0; !bad && k < (c ? eg_copies_count(c) : 1); k++) {
+        eg_tensor *one = c ? eg_copy_at(w, k) : w;
+        if (c) eg_seed(cx, eg_copies_seed(c, k)), eg_set_draws(cx, draw);
+        bad = eg_assign(
+            one, normal ? eg_normal_n(cx, eg_type(w), 0, spread, eg_rank(w), eg_dims(w))
+                        : eg_uniform_n(cx, eg_type(w), -spread, spread, eg_rank(w), eg_dims(w)));
+    }
+    const uint64_t next = eg_draws(cx);
+    if (c) eg_seed(cx, seed), eg_set_draws(cx, next);
+    eg_nograd(cx, was);
     eg_pop(cx, m);
     return bad ? eg_fail_as(cx, EG_ERROR_MISUSE, "init: the tensor could not be written") : w;
 }

@@ -105,8 +105,12 @@ void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most)
         t.dim[r] = t.block[r] = x->dim[r];
         t.blocks[r] = 1;
     }
-    tensor_bounds(&t, &(eg_source){ x->data, x->stride, (eg_dtype)x->dtype, x->dim }, &v);
-    *least = v.low, *most = v.high;
+    for (int64_t k = 0; k < eg__copy_count(x); k++) {
+        const char *data = eg__copy_data(x, k);
+        tensor_bounds(&t, &(eg_source){ data, x->stride, (eg_dtype)x->dtype, x->dim }, &v);
+        *least = k && *least < v.low ? *least : v.low;
+        *most = k && *most > v.high ? *most : v.high;
+    }
 }
 
 /* -- a box of indices ------------------------------------------------------------------------- */

@@ -71,9 +71,12 @@ static bool affine_needs_z(const affine *a) { return a->f->op.uses != EG_USES_RE
 static bool affine_keep(eg_tensor *y)
 {
     const affine *a = y->attr;
+    const eg_copies *of = y->cx->copy.of;
     if (!a->f || !eg__recording(y->cx)) return true;
+    if (of && y->cx->copy.k) return true; /* the first copy has kept for all */
     affine_kept *k = eg_node_save(y, sizeof *k);
-    return k && (!affine_needs_z(a) || (k->z = eg__new(y->cx, y->dtype, y->rank, y->dim)));
+    return k && (!affine_needs_z(a) ||
+                 (k->z = eg__new_copies(y->cx, of, (eg_dtype)y->dtype, y->rank, y->dim)));
 }
 static eg_tensor *affine_z(const eg_tensor *y)
 {
@@ -136,7 +139,12 @@ static bool affine_forward(eg_tensor *y)
     if (!affine_keep(y)) return false;
     const eg_program *p = c ? c->program : affine_program(y);
     if (!p) return false;
-    eg_tensor *const b = affine_bias(y), *const r = affine_add(y), *const z = affine_z(y);
+    eg_tensor *const b = affine_bias(y), *const r = affine_add(y), *z = affine_z(y), its;
+    if (z) { /* of the copy whose turn it is */
+        its = *z;
+        its.data = eg__copy_data(z, y->cx->copy.k);
+        z = &its;
+    }
     if (!affine_regular(y))
         return eg__program_run(y->cx, p, data, y->data, false, NULL) && affine_rest(y, z);
     eg_affine_finish f = { .y = y->data,

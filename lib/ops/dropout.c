@@ -53,6 +53,7 @@ static bool drop_forward(eg_tensor *y)
 {
     const int inner = y->rank > 0;
     drop_job j = { .d = *(const eg_drop *)y->attr };
+    j.d.seed = eg__copy_seed(y->cx, j.d.seed);
     eg__strip(&j.y, y, inner);
     eg__strip(&j.x, y->in[0], inner);
     if (j.y.n)

@@ -135,17 +135,33 @@ static bool act_targets(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
     }
     return true;
 }
+/* An act on `to` that reads x; of copies, on each. */
+static bool loss_act(eg_act *act, eg_tensor *to, eg_tensor *x, void *arg, size_t bytes)
+{
+    if (!to->copies) return eg__act(to->cx, act, to, 1, &x, arg, bytes, 0);
+    for (int64_t k = 0; k < to->copies->count; k++) {
+        eg_tensor one = *to, from = *x, *in = &from;
+        one.data = eg__copy_data(to, k);
+        from.data = eg__copy_data(x, k);
+        one.copies = from.copies = NULL;
+        if (!act(to->cx, &one, 1, &in, arg)) return false;
+    }
+    return true;
+}
 /* The distribution that the targets mean, (1 − ε) one-hot + ε/n, and which targets count:
  * constants. NULL after an error. */
 static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
 {
     xent a = *(const xent *)y->attr;
     const eg_tensor *x = y->in[0];
-    eg_tensor *classes = y->in[1], *t = eg__new(y->cx, (eg_dtype)x->dtype, x->rank, x->dim),
-              *k = a.ignoring ? eg__new(y->cx, EG_BOOL, classes->rank, classes->dim) : NULL;
+    eg_tensor *classes = y->in[1],
+              *t = eg__new_copies(y->cx, classes->copies, (eg_dtype)x->dtype, x->rank, x->dim),
+              *k = a.ignoring ? eg__new_copies(y->cx, classes->copies, EG_BOOL, classes->rank,
+                                               classes->dim)
+                              : NULL;
     if (!t || (a.ignoring && !k)) return NULL;
-    if (!eg__act(y->cx, act_targets, t, 1, &classes, &a, sizeof a, 0)) return NULL;
-    if (k && !eg__act(y->cx, act_targets, k, 1, &classes, &a, sizeof a, 0)) return NULL;
+    if (!loss_act(act_targets, t, classes, &a, sizeof a)) return NULL;
+    if (k && !loss_act(act_targets, k, classes, &a, sizeof a)) return NULL;
     *keep = NULL;
     if (k) {
         int64_t stride[EG_RANK_MAX] = { 0 };
@@ -353,9 +369,10 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
                           "cross_entropy: the weight of the z-loss is %g; it must not be negative",
                           o.z_loss);
     const xent a = { f.inner, o.ignore != 0, (int64_t)eg_option((double)o.ignore, 0), o.smoothing };
-    eg_tensor *t = checked(&f, o.target), *share = t ? eg__new(cx, eg_type(f.x), 0, NULL) : NULL;
+    eg_tensor *t = checked(&f, o.target),
+              *share = t ? eg__new_copies(cx, t->copies, eg_type(f.x), 0, NULL) : NULL;
     classes_act k = { a, eg__row_length(f.x, f.inner) };
-    if (!share || !eg__act(cx, act_classes, share, 1, &t, &k, sizeof k, 0)) return eg__poison(cx);
+    if (!share || !loss_act(act_classes, share, t, &k, sizeof k)) return eg__poison(cx);
     if (eg_rank(t) != f.outer) t = eg_reshape_n(t, f.outer, f.x->dim);
     eg_tensor *each = eg_apply(&xent_op, &a, sizeof a, 2, (eg_tensor *[]){ f.x, t });
     if (o.z_loss != 0) each = eg_add(each, eg_scale(log_square(&f, &a, t), o.z_loss));

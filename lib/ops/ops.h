@@ -327,4 +327,11 @@ bool eg__addend_fits(const eg_tensor *t, int depth);
 /* The sum in the order of the list, which has `count` parts; one node, whose rule reads its
  * cotangent as t was read. */
 eg_tensor *eg__accumulate(eg_ctx *, int count, const eg__addend *first);
+
+/* -- copies.c ---------------------------------------------------------------------------------- */
+/* x with copies, all alike, if it has none. */
+eg_tensor *eg__copies_spread(const eg_copies *, eg_tensor *x);
+/* The sum over all copies; of x without copies, over as many. */
+eg_tensor *eg__copies_sum(const eg_copies *, eg_tensor *x);
+bool eg__copies_made(const eg_tensor *); /* true of a result of copies_in and copies_out */
 #endif

@@ -54,7 +54,12 @@ static eg_inner *const add_to[EG_DTYPES] = {
 void eg__add_to(eg_tensor *target, const eg_tensor *source)
 {
     const uint64_t begun = eg__fpmode_begin(target->cx->flush);
-    eg__loop(target->cx, 2, (const eg_tensor *[]){ target, source }, add_to[target->dtype], NULL);
+    for (int64_t k = 0; k < eg__copy_count(target); k++) {
+        eg_tensor to = *target, from = *source;
+        to.data = eg__copy_data(target, k);
+        from.data = eg__copy_data(source, k);
+        eg__loop(target->cx, 2, (const eg_tensor *[]){ &to, &from }, add_to[target->dtype], NULL);
+    }
     eg__fpmode_end(begun);
 }
 

@@ -95,11 +95,18 @@ bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
     return eg__check_taken(cx, who, EG_TAKES_NUMBERS, count, xs);
 }
 
+/* True if each element of y is made of the operands' elements in the same place. */
+static bool apply_by_elements(const eg_tensor *y)
+{
+    return y->op->forward == eg__lanes_forward || y->op == &eg__add_op || eg__only_moves(y->op);
+}
 /* A row's shape() says what the result is, and forward() what is in it, unless it is a view; of
  * c128 operands forward_c128() does. */
 static bool apply_made(eg_tensor *y, bool is_complex)
 {
     bool (*const forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
+    /* a view has the copies of its operand, in the same places */
+    if (y->copies && y->count) y->each = y->in[0]->each;
     if (!y->op->shape(y)) return false;
     if (!y->dtype)
         eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: its shape() declared no result", y->op->name);
@@ -107,7 +114,9 @@ static bool apply_made(eg_tensor *y, bool is_complex)
         return true;
     else if (forward)
         return eg__give_storage(y) &&
-               (eg__capturing(y->cx) ? eg__capture_row(y, forward) : forward(y));
+               (y->copies              ? eg__copies_forward(y, forward, apply_by_elements(y))
+                : eg__capturing(y->cx) ? eg__capture_row(y, forward)
+                                       : forward(y));
     else if (is_complex)
         eg_fail_as(y->cx, EG_ERROR_UNSUPPORTED,
                    "%s: its row has no forward_c128(), so that it cannot evaluate c128",
@@ -168,6 +177,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         y->attr_size = (uint32_t)attr_size;
     }
     y->saved = saved;
+    if (!eg__copies_of_all(cx, op->name, count, xs, &y->copies)) return &cx->poison;
     cx->use.nodes++;
     const uint64_t begun = eg__fpmode_begin(cx->flush);
     const bool ok = apply_made(y, is_complex);

@@ -68,6 +68,8 @@ static eg_tensor *borrow_header(eg_ctx *cx, const eg_tensor *x)
     t->stride = x->stride;
     t->caller = x->caller;
     t->tag = x->tag;
+    t->copies = x->copies;
+    t->each = x->each;
     return t;
 }
 eg_tensor *eg__borrow(eg_ctx *cx, eg_tensor *x)

@@ -42,6 +42,12 @@ bool eg_is_row_major(const eg_tensor *x)
 /* A row-major copy without history in the open scope; NULL after an error. */
 static eg_tensor *copied(eg_tensor *x)
 {
+    if (x->copies) {
+        const bool was = eg_nograd(x->cx, true);
+        x = eg_copy(x);
+        eg_nograd(x->cx, was);
+        return eg_ok(x) ? x : NULL;
+    }
     eg_tensor *y = eg__new(x->cx, x->dtype, x->rank, x->dim);
     if (y) eg__copy(y, x);
     return y;
@@ -50,7 +56,7 @@ bool eg__check_read(const char *who, eg_tensor *x)
 {
     static const char why[] = "no number is read or written by the program: a run does not do what "
                               "depends on it again. Read outputs after a run, or use eg_host_call";
-    return eg__check_held(who, x) && !eg__capture_refuses(eg__here(x->cx), who, why);
+    return eg__check_single(who, x) && !eg__capture_refuses(eg__here(x->cx), who, why);
 }
 static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
 {
@@ -189,6 +195,11 @@ bool eg__target(const char *who, eg_tensor *x)
     int order[EG_RANK_MAX], n = 0;
     int64_t far = 0;
     if (!eg__check_held(who, x) || !eg__writable(who, x)) return false;
+    if (x->copies && llabs(x->each) < (long long)(eg_size(x) * eg__width[x->dtype])) {
+        eg_fail_as(x->cx, EG_ERROR_MISUSE, "%s: the copies of the target %s share their elements",
+                   who, eg__dims_text(x, dims, sizeof dims));
+        return false;
+    }
     for (int k = 0; k < x->rank; k++)
         if (x->dim[k] > 1 && x->stride[k] == 0) {
             eg_fail_as(x->cx, EG_ERROR_MISUSE,
@@ -230,6 +241,7 @@ static void reach(const eg_tensor *x, const char **low, const char **high)
         else
             *high += far;
     }
+    if (x->copies) *(x->each < 0 ? low : high) += (x->copies->count - 1) * x->each;
     *high += eg__width[x->dtype];
 }
 bool eg__overlap(const eg_tensor *a, const eg_tensor *b)
@@ -286,14 +298,34 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
                    eg__dims_text(target, a, sizeof a), eg__dims_text(value, b, sizeof b));
         return -1;
     }
-    if (!eg__copy_act(target, value)) return -1;
+    if (value->copies && value->copies != target->copies) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "assign: the value has %lld copies, the target %s",
+                   (long long)value->copies->count, target->copies ? "others" : "none");
+        return -1;
+    }
+    if (target->copies && eg_no_capture(cx, "assign to copies")) return -1;
+    if (target->copies && eg__overlap(target, value) && !(value = copied(value))) return -1;
+    for (int64_t k = 0; target->copies && k < target->copies->count; k++) {
+        eg_tensor to = *target, from = *value;
+        to.data = eg__copy_data(target, k);
+        from.data = eg__copy_data(value, k);
+        eg__copy(&to, &from);
+    }
+    if (!target->copies && !eg__copy_act(target, value)) return -1;
     target->st->version++;
     return 0;
 }
 int eg_fill(eg_tensor *target, double value)
 {
     if (!eg__target("fill", target)) return -1;
-    if (!eg__act(target->cx, act_fill, target, 0, NULL, &value, sizeof value, 0)) return -1;
+    if (target->copies && eg_no_capture(target->cx, "fill of copies")) return -1;
+    for (int64_t k = 0; target->copies && k < target->copies->count; k++) {
+        eg_tensor to = *target;
+        to.data = eg__copy_data(target, k);
+        eg__fill(&to, value);
+    }
+    if (!target->copies && !eg__act(target->cx, act_fill, target, 0, NULL, &value, sizeof value, 0))
+        return -1;
     target->st->version++;
     return 0;
 }

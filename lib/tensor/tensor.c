@@ -124,7 +124,13 @@ static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, con
 }
 static bool give_storage(eg_tensor *y, eg__arena *a)
 {
-    y->own.bytes = (size_t)eg__count(y->rank, y->dim) * eg__width[y->dtype];
+    const size_t each = (size_t)eg__count(y->rank, y->dim) * eg__width[y->dtype];
+    if (__builtin_mul_overflow(each, (size_t)eg__copy_count(y), &y->own.bytes)) {
+        eg_fail_as(y->cx, EG_ERROR_MEMORY, "%s: %lld copies of %zu bytes", y->op->name,
+                   (long long)eg__copy_count(y), each);
+        return false;
+    }
+    y->each = (int64_t)each;
     y->data = eg__capturing(y->cx) ? eg__capture_storage(y) : eg__alloc_in(a, y->own.bytes);
     return y->data != NULL;
 }
@@ -172,6 +178,43 @@ eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t 
     return t;
 }
 
+/* t of rank r + 1, whose first axis becomes its copies. */
+static eg_tensor *tensor_hide(eg_tensor *t, const eg_copies *c)
+{
+    t->copies = c;
+    t->each = t->stride[0] * eg__width[t->dtype];
+    t->rank--;
+    t->dim++;
+    t->stride++;
+    return t;
+}
+/* The sizes with the copies in front. */
+static const int64_t *tensor_sizes(const eg_copies *c, int rank, const int64_t *dims, int64_t *all)
+{
+    all[0] = c->count;
+    if (rank > 0) memcpy(all + 1, dims, (size_t)rank * sizeof *dims);
+    return all;
+}
+eg_tensor *eg__new_copies(eg_ctx *cx, const eg_copies *c, eg_dtype dtype, int rank,
+                          const int64_t *dims)
+{
+    int64_t all[EG_RANK_MAX + 1];
+    eg_tensor *t =
+        eg__new(cx, dtype, rank + (c != NULL), c ? tensor_sizes(c, rank, dims, all) : dims);
+    return t && c ? tensor_hide(t, c) : t;
+}
+eg_tensor *eg_owner_copies(eg_owner *o, const eg_copies *c, eg_dtype dtype, int rank,
+                           const int64_t *dims)
+{
+    int64_t all[EG_RANK_MAX + 1];
+    if (!c) return eg_owner_tensor(o, dtype, rank, dims);
+    if (rank >= EG_RANK_MAX || rank < 0)
+        return eg_fail_as(c->cx, EG_ERROR_SHAPE, "owner_copies: rank %d is not in 0..%d", rank,
+                          EG_RANK_MAX - 1);
+    eg_tensor *t = eg_owner_tensor(o, dtype, rank + 1, tensor_sizes(c, rank, dims, all));
+    return eg_ok(t) ? tensor_hide(t, c) : t;
+}
+
 eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides,
                      int64_t offset)
 {
@@ -183,6 +226,8 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
     t->st = x->st;
     t->version = x->st->version;
     t->data = x->data + offset * eg__width[x->dtype];
+    t->copies = x->copies;
+    t->each = x->each;
     return t;
 }
 
@@ -198,7 +243,7 @@ eg_tensor *eg__part(eg_tensor *z, int part)
 
 eg_tensor *eg_keep(eg_tensor *x)
 {
-    if (!eg__check_held("keep", x)) return eg__poison_of(x);
+    if (!eg__check_single("keep", x)) return eg__poison_of(x);
     eg__arena *a = eg__top(x->cx);
     if (a->outer && a->outer == a->cx->loans.home)
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: nothing that a block makes outlives it");
@@ -210,7 +255,7 @@ eg_tensor *eg_keep(eg_tensor *x)
 
 eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
 {
-    if (!eg__check_held("keep_in", x)) return eg__poison_of(x);
+    if (!eg__check_single("keep_in", x)) return eg__poison_of(x);
     if (!o) return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: the owner is NULL");
     if (eg_owner_context(o) != x->cx)
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: operand 1 belongs to another context");

@@ -28,6 +28,25 @@ static inline uint64_t *eg__versions(const eg_tensor *y)
     return (uint64_t *)(void *)(y->in + y->count);
 }
 
+/* -- copies.c: several tensors in one header ----------------------------------------------------
+ */
+/* True if x can be used and has no copies; else recorded. */
+bool eg__check_single(const char *who, eg_tensor *x);
+/* *found becomes the copies that the operands have; NULL: none. False after an error: they are of
+ * two groups. */
+bool eg__copies_of_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs,
+                       const eg_copies **found);
+/* Calls forward for each copy of y. by_elements: each element of y is made of the same one of each
+ * operand, so that one call will do. */
+bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elements);
+/* eg__new with copies (NULL: without). */
+eg_tensor *eg__new_copies(eg_ctx *, const eg_copies *, eg_dtype, int rank, const int64_t *dims);
+/* Makes t, a header on the stack, show `count` copies of x along a first axis; dim: room for its
+ * sizes and strides. */
+void eg__copies_shown(eg_tensor *t, const eg_tensor *x, int64_t count, int64_t *dim);
+/* The seed of the copy whose turn it is; `otherwise` where no row is at work on copies. */
+uint64_t eg__copy_seed(const eg_ctx *, uint64_t otherwise);
+
 /* -- capture.c: a step that is recorded while it runs, to be run again (eg_capture) -------------
  */
 /* What writes to `to` (NULL: to nothing of the step's) and reads x, and is no row: an assignment, a

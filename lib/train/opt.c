@@ -317,11 +317,49 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     return make_state(op) ? op : NULL;
 }
 
-eg_opt *eg_sgd_with(const eg_opt_args *a) { return open_kind(&sgd, a); }
-eg_opt *eg_adam_with(const eg_opt_args *a) { return open_kind(&adam, a); }
-eg_opt *eg_adamw_with(const eg_opt_args *a) { return open_kind(&adamw, a); }
-eg_opt *eg_rmsprop_with(const eg_opt_args *a) { return open_kind(&rmsprop, a); }
-eg_opt *eg_adagrad_with(const eg_opt_args *a) { return open_kind(&adagrad, a); }
+/* Of parameters with copies: an optimiser for each, of that copy's list, which has its memory. */
+static eg_opt *open_each(const kind *row, const eg_opt_args *given)
+{
+    eg_opt_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, given);
+    eg_params *p = o.params;
+    const int64_t copies = eg_copies_count(eg_params_copies(p));
+    if (!copies && (o.lr_each || o.clip_each)) {
+        eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE,
+                   "%s: .%s is for parameters with copies, and these have none", row->name,
+                   o.lr_each ? "lr_each" : "clip_each");
+        return NULL;
+    }
+    if (!copies || eg_error(eg_params_context(p))) return open_kind(row, given);
+    const int n = eg_params_count(p);
+    eg_opt *op = eg_params_alloc(p, sizeof *op);
+    eg_opt **each = eg_params_alloc(p, (size_t)copies * sizeof *each);
+    eg_tensor **arrays = eg_params_alloc(p, 2 * (size_t)(n + 1) * sizeof *arrays);
+    if (!op || !each || !arrays) return NULL;
+    *op = (eg_opt){ .kind = row,
+                    .each = each,
+                    .cx = eg_params_context(p),
+                    .count = n,
+                    .x = arrays,
+                    .g = arrays + n };
+    for (int k = 0; k < n; k++) op->x[k] = eg_params_at(p, k)->x;
+    for (int64_t k = 0; k < copies; k++) {
+        eg_opt_args one = o;
+        one.params = eg_params_of_copy(p, k);
+        one.lr = o.lr_each ? o.lr_each[k] : o.lr;
+        one.clip_norm = o.clip_each ? o.clip_each[k] : o.clip_norm;
+        one.lr_each = one.clip_each = NULL;
+        each[k] = one.params ? open_kind(row, &one) : NULL;
+        if (!each[k]) return eg_fail_in(op->cx, "copy %lld", (long long)k), NULL;
+    }
+    return op;
+}
+
+eg_opt *eg_sgd_with(const eg_opt_args *a) { return open_each(&sgd, a); }
+eg_opt *eg_adam_with(const eg_opt_args *a) { return open_each(&adam, a); }
+eg_opt *eg_adamw_with(const eg_opt_args *a) { return open_each(&adamw, a); }
+eg_opt *eg_rmsprop_with(const eg_opt_args *a) { return open_each(&rmsprop, a); }
+eg_opt *eg_adagrad_with(const eg_opt_args *a) { return open_each(&adagrad, a); }
 
 /* -- a step: first all that may refuse it, then all that changes ------------------------------ */
 /* Measures the own chunks of all gradients, scaled; those of others are 0. */
@@ -562,6 +600,44 @@ static int update(eg_opt *op, bool good, eg_tensor *const *g)
     return eg__opt_meet(op, !bad) ? 0 : -1;
 }
 
+/* True if g[k] is a gradient of parameter k with its copies; then each copy's optimiser points to
+ * its part. */
+static bool opt_point_each(eg_opt *op, int k, eg_tensor *g, int64_t copies)
+{
+    if (g && !opt_fits(op, k, g)) return false;
+    if (g && eg_copies_of(g) != eg_copies_of(op->x[k])) {
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: gradient %d has not the copies of its parameter",
+                   op->kind->name, k + 1);
+        return false;
+    }
+    eg_tensor *all = g ? eg_copies_out(g) : NULL;
+    const bool wide = g && eg_type(g) == EG_F64;
+    const char *at = !g     ? NULL
+                     : wide ? (const char *)(const void *)eg_f64(all)
+                            : (const char *)(const void *)eg_f32(all);
+    if (g && !at) return false;
+    for (int64_t c = 0; c < copies; c++)
+        op->each[c]->at[k] = g ? at + c * eg_size(g) * (wide ? 8 : 4) : NULL;
+    return true;
+}
+/* Each copy's step, with its part of the gradients. Afterwards the parameters count as written to.
+ */
+static int update_each(eg_opt *op, bool good, eg_tensor *const *g)
+{
+    const int64_t copies = eg_copies_count(eg_copies_of(op->x[0]));
+    const bool was = eg_nograd(op->cx, true);
+    for (int k = 0; good && k < op->count; k++) good = opt_point_each(op, k, g[k], copies);
+    for (int64_t c = 0; good && c < copies; c++)
+        if (eg__opt_update(op->each[c], true, NULL)) {
+            eg_fail_in(op->cx, "copy %lld", (long long)c);
+            good = false;
+        }
+    for (int k = 0; k < op->count && !eg_error(op->cx); k++) /* nothing of it, all the same */
+        eg_fill(eg_slice_axis(eg_copies_out(op->x[k]), 0, 0, 0, 1), 0);
+    eg_nograd(op->cx, was);
+    return good ? 0 : -1;
+}
+
 int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
 {
     if (!op) {
@@ -574,7 +650,7 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
         good = false;
     }
     eg_mark m = eg_push(op->cx);
-    int bad = update(op, good, gradients);
+    int bad = op->each ? update_each(op, good, gradients) : update(op, good, gradients);
     eg_pop(op->cx, m);
     return bad;
 }
@@ -601,6 +677,15 @@ static int loss_host(void *args, int count, eg_tensor *const *x)
 static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
 {
     if (eg_size(loss) != 1 || (eg_type(loss) != EG_F32 && eg_type(loss) != EG_F64)) return true;
+    const eg_copies *c = eg_copies_of(loss);
+    for (int64_t k = 0; k < eg_copies_count(c); k++) {
+        const double one = eg_item(eg_copy_at(loss, k));
+        if (!isfinite(one) && !eg_error(op->cx))
+            eg_fail_as(op->cx, EG_ERROR_MISUSE,
+                       "%s: the loss of copy %lld is %g; the step is not done", op->kind->name,
+                       (long long)k, isnan(one) ? (double)NAN : one);
+    }
+    if (c) return !eg_error(op->cx);
     op->loss = loss;
     const int bad = eg_host_call(op->cx, loss_host, &op, sizeof op, 1, &loss);
     op->loss = NULL;
@@ -615,6 +700,11 @@ static bool loss_fits(eg_opt *op, eg_tensor *loss)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the loss is NULL", op->kind->name);
     else if (eg_context(loss) != op->cx)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the loss belongs to another context",
+                   op->kind->name);
+    if (!eg_error(op->cx) && op->each && eg_copies_of(loss) != eg_copies_of(op->x[0]))
+        eg_fail_as(op->cx, EG_ERROR_MISUSE,
+                   "%s: the loss has not the copies of the parameters: what made it reads none of "
+                   "them, or added them up",
                    op->kind->name);
     return !eg_error(op->cx) && loss_is_finite(op, loss);
 }
@@ -638,7 +728,7 @@ int eg_step(eg_opt *op, eg_tensor *loss)
         eg_fail_as(op->cx, code, "%s: the loss has no gradient: %s", op->kind->name, reason);
     }
     op->loss = loss; /* not_finite differentiates it again */
-    const int bad = update(op, good, op->g);
+    const int bad = op->each ? update_each(op, good, op->g) : update(op, good, op->g);
     op->loss = NULL;
     eg_nograd(op->cx, was);
     eg_pop(op->cx, m);
@@ -646,8 +736,14 @@ int eg_step(eg_opt *op, eg_tensor *loss)
 }
 
 /* -- asking ----------------------------------------------------------------------------------- */
+eg_opt *eg_opt_of_copy(const eg_opt *op, int64_t k)
+{
+    const int64_t copies = op && op->each ? eg_copies_count(eg_copies_of(op->x[0])) : 0;
+    return k >= 0 && k < copies ? op->each[k] : NULL;
+}
 eg_opt_report eg_opt_now(const eg_opt *op)
 {
+    if (op && op->each) op = op->each[0];
     const int64_t *counts = op ? eg_i64(op->counts) : NULL;
     return counts ? (eg_opt_report){ counts[STEPS], counts[NORM_CLIPPED], counts[VALUE_CLIPPED],
                                      op->norm,
@@ -659,6 +755,12 @@ eg_opt_report eg_opt_now(const eg_opt *op)
 int eg_opt_set_lr(eg_opt *op, double lr)
 {
     if (!op) return -1;
+    if (op->each) {
+        int bad = 0;
+        for (int64_t k = 0; !bad && eg_opt_of_copy(op, k); k++)
+            bad = eg_opt_set_lr(op->each[k], lr);
+        return bad;
+    }
     if (!(lr >= 0 && lr < INFINITY)) {
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: lr must not be negative or infinite, not %g",
                    op->kind->name, lr);

@@ -12,6 +12,7 @@ enum { EG__CHUNK = EG_RANKS_CHUNK };
 
 struct eg_opt {
     const struct eg__opt_kind *kind;
+    eg_opt **each; /* of parameters with copies: an optimiser for each; else NULL */
     eg_opt_args o; /* with the defaults filled in */
     eg_ctx *cx;
     int count, states;

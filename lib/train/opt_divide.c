@@ -183,6 +183,10 @@ static bool divided_agree(eg_opt *op, eg_ranks *r)
 int eg_opt_divide(eg_opt *op, eg_ranks *r)
 {
     if (!op) return -1;
+    if (op->each && r && !eg_error(op->cx)) {
+        eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED, "optimiser: ranks do not divide copies");
+        return -1;
+    }
     if (op->ranks && !divided_undo(op)) return -1;
     if (!r || eg_ranks_count(r) == 1) return eg_error(op->cx) ? -1 : 0;
     if (eg_ranks_context(r) != op->cx) {

@@ -101,6 +101,12 @@ int eg_step_over_with(const eg_step_over_args *given)
         eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the optimiser is NULL", o.who);
         return -1;
     }
+    if (op->each && !eg_error(op->cx)) {
+        eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED,
+                   "%s: the parameters have copies, which blocks cannot add up; eg_step takes them",
+                   o.who ? o.who : "step_over");
+        return -1;
+    }
     eg_ranks *ranks = op->ranks ? op->ranks : o.ranks;
     if (ranks && o.ranks && o.ranks != ranks)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the optimiser is divided among other ranks",

@@ -1,0 +1,137 @@
+/* copies.c: tensors with copies: S tensors of one shape behind one header, whose data is that of
+ * the first; the others lie `each` bytes apart. Sizes, strides and strings know nothing of them.
+ *
+ * A row is asked once for its result's shape and once for each copy for its numbers, on headers of
+ * the operands that are moved to that copy: whatever a row does for a tensor alone, to the bit, it
+ * does for each copy, and rules, which are made of operations, need no change. Rows that work
+ * element by element are asked once for all, with the copies as one more axis. */
+#include "tensor/tensor.h"
+#include <string.h>
+
+/* -- groups ------------------------------------------------------------------------------------ */
+const eg_copies *eg_copies_open(eg_owner *owner, int64_t count, const uint64_t *seed)
+{
+    eg_ctx *cx = eg_owner_context(owner);
+    if (!owner || count < 1 || count > (int64_t)1 << 32) {
+        if (!owner)
+            eg_fail_as(NULL, EG_ERROR_MISUSE, "copies: the owner is NULL");
+        else
+            eg_fail_as(cx, EG_ERROR_MISUSE, "copies: there must be at least 1, not %lld",
+                       (long long)count);
+        return NULL;
+    }
+    eg_copies *c = eg_owner_alloc(owner, sizeof *c);
+    uint64_t *own = c ? eg_owner_alloc(owner, (size_t)count * sizeof *own) : NULL;
+    if (!own) return NULL;
+    for (int64_t k = 0; k < count; k++) own[k] = seed ? seed[k] : cx->seed + (uint64_t)k;
+    *c = (eg_copies){ cx, count, own };
+    return c;
+}
+int64_t eg_copies_count(const eg_copies *c) { return c ? c->count : 0; }
+uint64_t eg_copies_seed(const eg_copies *c, int64_t k)
+{
+    return c && k >= 0 && k < c->count ? c->seed[k] : 0;
+}
+const eg_copies *eg_copies_of(const eg_tensor *x) { return eg_ok(x) ? x->copies : NULL; }
+
+bool eg__check_single(const char *who, eg_tensor *x)
+{
+    if (!eg__check_held(who, x)) return false;
+    if (x->copies)
+        eg_fail_as(x->cx, EG_ERROR_MISUSE,
+                   "%s: the tensor has %lld copies; eg_copies_out shows them all, eg_copy_at one",
+                   who, (long long)x->copies->count);
+    return !x->copies;
+}
+
+uint64_t eg__copy_seed(const eg_ctx *cx, uint64_t otherwise)
+{
+    uint32_t key[4];
+    if (!cx->copy.of) return otherwise;
+    const uint64_t seed = cx->copy.of->seed[cx->copy.k];
+    if (!cx->block.on) return seed;
+    eg__philox(seed, cx->block.draw, cx->block.block, key);
+    return (uint64_t)key[1] << 32 | key[0];
+}
+
+/* -- a row on copies --------------------------------------------------------------------------- */
+bool eg__copies_of_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs,
+                       const eg_copies **found)
+{
+    int first = 0;
+    *found = NULL;
+    for (int k = 0; k < count; k++) {
+        if (!xs[k]->copies) continue;
+        if (*found && *found != xs[k]->copies)
+            eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "%s: operand %d has %lld copies and operand %d %lld of another group", who,
+                       first + 1, (long long)(*found)->count, k + 1,
+                       (long long)xs[k]->copies->count);
+        if (!*found) first = k;
+        *found = xs[k]->copies;
+    }
+    return !cx->failed;
+}
+
+void eg__copies_shown(eg_tensor *t, const eg_tensor *x, int64_t count, int64_t *dim)
+{
+    *t = *x;
+    t->copies = NULL;
+    t->rank++;
+    t->dim = dim;
+    t->stride = dim + t->rank;
+    dim[0] = count;
+    t->stride[0] = x->copies ? x->each / eg__width[x->dtype] : 0;
+    if (x->rank) memcpy(dim + 1, x->dim, x->rank * sizeof *dim);
+    if (x->rank) memcpy(t->stride + 1, x->stride, x->rank * sizeof *dim);
+}
+/* One call for all copies of a row that works element by element. */
+static bool copies_flat(eg_tensor *y, bool (*forward)(eg_tensor *))
+{
+    enum { MOST = 3 };
+    eg_tensor shown[MOST + 1], *in[MOST];
+    int64_t dims[MOST + 1][2 * EG_RANK_MAX];
+    eg__copies_shown(&shown[MOST], y, y->copies->count, dims[MOST]);
+    for (int k = 0; k < y->count; k++) {
+        in[k] = &shown[k];
+        eg__copies_shown(in[k], y->in[k], y->copies->count, dims[k]);
+    }
+    shown[MOST].in = in;
+    return forward(&shown[MOST]);
+}
+bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elements)
+{
+    enum { FEW = 4 };
+    eg_ctx *cx = y->cx;
+    eg_tensor some[FEW], *few[FEW], one = *y;
+    const int n = y->count;
+    if (eg_no_capture(cx, y->op->name)) return false;
+    if (by_elements && y->count <= 3 && y->rank < EG_RANK_MAX && y->each && !cx->hooks.result)
+        return copies_flat(y, forward);
+    char *room = n > FEW ? eg__alloc(cx, (size_t)n * (sizeof(eg_tensor) + sizeof *few)) : NULL;
+    if (n > FEW && !room) return false;
+    eg_tensor *header = n > FEW ? (eg_tensor *)(void *)room : some,
+              **in = n > FEW ? (eg_tensor **)(void *)(header + n) : few;
+    for (int i = 0; i < n; i++) {
+        header[i] = *y->in[i];
+        header[i].copies = NULL;
+        in[i] = y->in[i]->copies ? &header[i] : y->in[i];
+    }
+    one.in = in;
+    one.copies = NULL;
+    const eg_copies *const outer = cx->copy.of;
+    const int64_t outer_k = cx->copy.k;
+    bool good = true;
+    cx->copy.of = y->copies;
+    for (int64_t k = 0; good && k < y->copies->count; k++) {
+        cx->copy.k = k;
+        one.data = y->data + k * y->each;
+        for (int i = 0; i < n; i++)
+            if (in[i] == &header[i]) header[i].data = y->in[i]->data + k * y->in[i]->each;
+        good = forward(&one);
+        y->saved = one.saved;
+    }
+    cx->copy.of = outer;
+    cx->copy.k = outer_k;
+    return good;
+}

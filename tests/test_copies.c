@@ -1,0 +1,383 @@
+/* test_copies.c: tensors with copies: every operation does for each copy, to the bit, what it does
+ * for a tensor alone. */
+#include <eingrad.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tests.h"
+
+enum { COPIES = 3 };
+
+/* True if both hold the same bytes. */
+static bool copies_equal(eg_tensor *a, eg_tensor *b)
+{
+    if (!eg_ok(a) || !eg_ok(b) || eg_rank(a) != eg_rank(b) || eg_type(a) != eg_type(b))
+        return false;
+    for (int k = 0; k < eg_rank(a); k++)
+        if (eg_dim(a, k) != eg_dim(b, k)) return false;
+    eg_tensor *x = eg_contiguous(a), *y = eg_contiguous(b);
+    const size_t width = eg_type(a) == EG_BOOL                          ? 1
+                         : eg_type(a) == EG_F32 || eg_type(a) == EG_I32 ? 4
+                         : eg_type(a) == EG_C128                        ? 16
+                                                                        : 8;
+    return !memcmp(eg_raw(x, NULL), eg_raw(y, NULL), width * (size_t)eg_size(a));
+}
+
+/* -- every sample of every row ----------------------------------------------------------------- */
+/* "2x3:b, 4:i5": one operand of a sample, COPIES times; NULL: no more. */
+static eg_tensor *copies_operand(eg_ctx *cx, const eg_sample *s, const char **at)
+{
+    int64_t dim[EG_RANK_MAX] = { COPIES }, below = 0;
+    int rank = 1;
+    const char *c = *at;
+    if (!*c) return NULL;
+    while (*c == ' ') c++;
+    char *end = (char *)(uintptr_t)c;
+    if (*c == '(')
+        end += 2;
+    else
+        for (; *c >= '0' && *c <= '9'; c = *end == 'x' ? end + 1 : end)
+            dim[rank++] = strtoll(c, &end, 10);
+    eg_tensor *x;
+    if (!strncmp(end, ":i", 2)) {
+        below = strtoll(end + 2, &end, 10);
+        x = eg_randint_n(cx, 0, below, rank, dim);
+    } else if (!strncmp(end, ":b", 2)) {
+        end += 2;
+        x = eg_gt(eg_uniform_n(cx, EG_F32, 0, 1, rank, dim), eg_full_n(cx, EG_F32, .5, 0, NULL));
+    } else {
+        const bool any = s->low < s->high;
+        x = eg_uniform_n(cx, EG_F32, any ? s->low : -2, any ? s->high : 2, rank, dim);
+    }
+    while (*end == ',' || *end == ' ') end++;
+    *at = end;
+    return x;
+}
+
+/* What a sample makes of copies, and of each of them alone. */
+typedef struct trial {
+    const eg_op *op;
+    const eg_sample *s;
+    int shared; /* this operand is one for all; −1: none */
+    int n, bad;
+    const eg_copies *c;
+    eg_tensor *all[16], *in[16]; /* the operands: (copies, …), and as the sample gets them */
+    eg_tensor *y, *d[16];        /* its result, and cotangents of the operands */
+    bool slopes;
+} trial;
+static int floats_of(int n, eg_tensor *const *in, eg_tensor **xs)
+{
+    int floats = 0;
+    for (int k = 0; k < n; k++)
+        if (eg_type(in[k]) == EG_F32) xs[floats++] = in[k];
+    return floats;
+}
+static void complain(trial *t, const char *what, int64_t copy)
+{
+    eg_ctx *cx = eg_context(t->all[0]);
+    printf("%s, sample %d, shared %d: %s of copy %lld%s%s\n", t->op->name,
+           (int)(t->s - t->op->samples), t->shared, what, (long long)copy, eg_error(cx) ? ": " : "",
+           eg_error(cx) ? eg_error(cx) : "");
+    eg_clear(cx);
+    t->bad++;
+}
+/* The gradients of ⟨cos y, y⟩: cos y is a cotangent that differs from copy to copy. */
+static bool slopes_of(eg_tensor *y, int n, eg_tensor *const *in, eg_tensor **d)
+{
+    eg_tensor *xs[16];
+    const int floats = floats_of(n, in, xs);
+    return !eg_grad(y, eg_cos(eg_detach(y)), floats, xs, d);
+}
+static void alone(trial *t, int64_t k)
+{
+    eg_ctx *cx = eg_context(t->all[0]);
+    eg_tensor *one[16], *e[16];
+    for (int i = 0; i < t->n; i++)
+        one[i] = i == t->shared ? t->in[i] : eg_copy(eg_select_axis(t->all[i], 0, k));
+    eg_seed(cx, eg_copies_seed(t->c, k));
+    eg_set_draws(cx, 100);
+    eg_tensor *z = t->s->call(one);
+    eg_seed(cx, 5);
+    if (!copies_equal(eg_copy_at(t->y, k), z)) complain(t, "other bits", k);
+    if (!t->slopes) return;
+    if (!slopes_of(z, t->n, one, e)) complain(t, "no gradient", k);
+    for (int i = 0, f = 0; i < t->n; i++) {
+        if (eg_type(one[i]) != EG_F32) continue;
+        if (i != t->shared && !copies_equal(eg_copy_at(t->d[f], k), e[f]))
+            complain(t, "other bits of a gradient", k);
+        f++;
+    }
+}
+/* One sample on copies of all operands but the shared one. Returns how much is wrong. */
+static int try_sample(eg_ctx *cx, const eg_op *op, const eg_sample *s, int shared)
+{
+    trial t = { .op = op, .s = s, .shared = shared };
+    const char *at = s->shapes;
+    t.c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
+    while (t.n < 16 && (t.all[t.n] = copies_operand(cx, s, &at))) t.n++;
+    if (shared >= t.n || (shared >= 0 && t.n == 1)) return 0;
+    for (int k = 0; k < t.n; k++)
+        t.in[k] = k == shared ? eg_select_axis(t.all[k], 0, 0) : eg_copies_in(t.c, t.all[k]);
+    eg_set_draws(cx, 100);
+    t.y = s->call(t.in);
+    eg_tensor *xs[16];
+    t.slopes = eg_type(t.y) == EG_F32 && floats_of(t.n, t.in, xs) && op->rule;
+    if (!eg_ok(t.y) || !eg_copies_of(t.y))
+        complain(&t, "no result", 0);
+    else if (t.slopes && !slopes_of(t.y, t.n, t.in, t.d))
+        complain(&t, "no gradient", 0);
+    else
+        for (int k = 0; k < COPIES; k++) alone(&t, k);
+    return t.bad;
+}
+TEST(copies_every_row_gives_each_copy_the_bits_of_one)
+{
+    eg_ctx *cx = eg_open(.seed = 5);
+    int calls = 0, bad = 0;
+    for (int r = 0; eg_op_at(r); r++) {
+        const eg_op *op = eg_op_at(r);
+        /* they make copies and end them; a sample that draws from a seed of its own */
+        if (!strncmp(op->name, "copies_", 7) || !strcmp(op->name, "dropout")) continue;
+        for (const eg_sample *s = op->samples; s && s->call; s++)
+            for (int shared = -1; shared < 2; shared++, calls++) {
+                eg_mark m = eg_push(cx);
+                bad += try_sample(cx, op, s, shared);
+                eg_pop(cx, m);
+            }
+    }
+    ck_assert_int_gt(calls, 200);
+    ck_assert_int_eq(bad, 0);
+    eg_close(cx);
+}
+
+/* -- what copies draw, share and refuse -------------------------------------------------------- */
+TEST(copies_dropout_draws_as_in_a_context_of_each_seed)
+{
+    const uint64_t seeds[] = { 3, 99, 12345 };
+    float want[COPIES][40];
+    for (int k = 0; k < COPIES; k++) {
+        eg_ctx *cx = eg_open(.seed = seeds[k]);
+        memcpy(want[k], eg_f32(eg_dropout(eg_ones(cx, 4, 10), .5)), sizeof want[k]);
+        eg_close(cx);
+    }
+    eg_ctx *cx = eg_open(.seed = 1);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, seeds);
+    eg_tensor *y = eg_dropout(eg_copies_in(c, eg_ones(cx, COPIES, 4, 10)), .5);
+    for (int k = 0; k < COPIES; k++)
+        ck_assert(!memcmp(want[k], eg_f32(eg_copy_at(y, k)), sizeof want[k]));
+    ck_assert(memcmp(want[0], want[1], sizeof want[0]) != 0);
+    eg_close(cx);
+}
+
+TEST(copies_of_one_x_add_up_in_its_gradient)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
+    eg_tensor *W = eg_normal(cx, 0, 1, 4, 5), *x = eg_normal(cx, 0, 1, COPIES, 6, 4), *d, *each, *e,
+              *twin;
+    eg_tensor *h = eg_tanh(eg_einsum("bi,io->bo", eg_copies_in(c, x), eg_scale(W, 2)));
+    ck_assert(!eg_grad(eg_sum(NULL, eg_square(h)), NULL, 1, &W, &d));
+    eg_tensor *flat = eg_tanh(eg_einsum("sbi,io->sbo", x, eg_scale(W, 2)));
+    ck_assert(!eg_grad(eg_sum(NULL, eg_square(flat)), NULL, 1, &W, &e));
+    ck_assert_ptr_null(eg_copies_of(d));
+    ck_assert_double_le(eg_item(eg_max(NULL, eg_abs(eg_sub(d, e)))), 1e-12);
+    /* each copy's part of it, as a loop gives it */
+    ck_assert(!eg_grad_each(eg_sum(NULL, eg_square(h)), 1, &W, &each));
+    ck_assert_int_eq(eg_rank(each), 3);
+    for (int k = 0; k < COPIES; k++) {
+        eg_tensor *one = eg_tanh(eg_einsum("bi,io->bo", eg_select_axis(x, 0, k), eg_scale(W, 2)));
+        ck_assert(!eg_grad(eg_sum(NULL, eg_square(one)), NULL, 1, &W, &twin));
+        ck_assert(copies_equal(eg_select_axis(each, 0, k), twin));
+    }
+    /* a constant's gradient is zeros, of each copy */
+    eg_tensor *other = eg_ones(cx, 2);
+    ck_assert(!eg_grad_each(eg_sum(NULL, h), 1, &other, &each));
+    ck_assert_int_eq(eg_size(each), 2 * COPIES);
+    ck_assert_double_eq(eg_item(eg_max(NULL, each)), 0);
+    eg_close(cx);
+}
+
+TEST(copies_second_derivatives_and_forward_mode_are_those_of_one)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
+    eg_tensor *X = eg_normal(cx, 0, 1, COPIES, 4), *x = eg_copies_in(c, X), *v = eg_ones(cx, 4), *d,
+              *dd, *e, *ee;
+    eg_tensor *y = eg_sum(NULL, eg_mul(eg_sin(x), eg_exp(x))), *t = eg_jvp(y, 1, &x, &v);
+    ck_assert(!eg_grad(y, NULL, 1, &x, &d) &&
+              !eg_grad(eg_sum(NULL, eg_square(d)), NULL, 1, &x, &dd));
+    for (int k = 0; k < COPIES; k++) {
+        eg_tensor *one = eg_copy(eg_select_axis(X, 0, k));
+        eg_tensor *z = eg_sum(NULL, eg_mul(eg_sin(one), eg_exp(one)));
+        ck_assert(copies_equal(eg_copy_at(t, k), eg_jvp(z, 1, &one, &v)));
+        ck_assert(!eg_grad(z, NULL, 1, &one, &e) &&
+                  !eg_grad(eg_sum(NULL, eg_square(e)), NULL, 1, &one, &ee));
+        ck_assert(copies_equal(eg_copy_at(dd, k), ee));
+    }
+    /* copies_out couples them, and its adjoint takes them apart */
+    eg_tensor *all = eg_copies_out(x), *m = eg_sum(NULL, eg_square(eg_mean("[s] i", all)));
+    ck_assert(!eg_grad(m, NULL, 1, &x, &d) && !eg_grad(m, NULL, 1, &X, &e));
+    ck_assert(copies_equal(eg_copies_out(d), e));
+    eg_close(cx);
+}
+
+static void refused(eg_ctx *cx, const char *part)
+{
+    ck_assert_ptr_nonnull(eg_error(cx));
+    ck_assert_msg(strstr(eg_error(cx), part), "%s", eg_error(cx));
+    eg_clear(cx);
+}
+TEST(copies_refusals_name_both_numbers)
+{
+    eg_ctx *cx = eg_open(.seed = 2);
+    eg_owner *o = eg_owner_open(cx);
+    const eg_copies *c = eg_copies_open(o, 3, NULL), *b = eg_copies_open(o, 2, NULL);
+    eg_tensor *x = eg_copies_in(c, eg_ones(cx, 3, 4)), *z = eg_copies_in(b, eg_ones(cx, 2, 4)), *d;
+    eg_add(x, z), refused(cx, "add: operand 1 has 3 copies and operand 2 2 of another group");
+    eg_copies_in(c, eg_ones(cx, 4, 3)), refused(cx, "its first axis must have the 3 copies");
+    eg_copies_in(c, x), refused(cx, "has copies already: 3");
+    eg_copies_out(eg_ones(cx, 2)), refused(cx, "copies_out: operand 1 has no copies");
+    eg_f32(x), refused(cx, "f32: the tensor has 3 copies; eg_copies_out shows them all");
+    eg_item(eg_sum(NULL, x)), refused(cx, "item: the tensor has 3 copies");
+    eg_keep(x), refused(cx, "keep: the tensor has 3 copies");
+    eg_print(stdout, x), refused(cx, "print: the tensor has 3 copies");
+    eg_copy_at(x, 3), refused(cx, "copy_at: copy 3 of 3");
+    eg_copies_open(o, 0, NULL), refused(cx, "copies: there must be at least 1, not 0");
+    eg_assign(eg_ones(cx, 4), x), refused(cx, "assign: the value has 3 copies, the target none");
+    eg_assign(z, x), refused(cx, "assign: the value has 3 copies, the target others");
+    eg_grad_each(eg_sum(NULL, eg_ones(cx, 2)), 1, &x, &d),
+        refused(cx, "grad_each: y has no copies");
+    eg_tensor *mixed = eg_mul(x, eg_mean("[s] i", eg_copies_out(x)));
+    eg_grad_each(eg_sum(NULL, mixed), 1, &x, &d), refused(cx, "so that copies are coupled");
+    eg_nograd(cx, true);
+    eg_einsum_to(eg_ones(cx, 4), "i->i", x), refused(cx, "einsum: .out takes no copies");
+    eg_close(cx);
+}
+
+TEST(copies_are_filled_and_assigned_all_together)
+{
+    eg_ctx *cx = eg_open(.seed = 2);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), 3, NULL);
+    eg_tensor *base = eg_zeros(cx, 3, 2), *x = eg_copies_in(c, base);
+    ck_assert(!eg_fill(x, 2) && !eg_assign(eg_copy_at(x, 1), eg_full(cx, 7, 2)));
+    const float one[] = { 2, 2, 7, 7, 2, 2 }, two[] = { 4, 4, 14, 14, 4, 4 };
+    ck_assert(!memcmp(eg_f32(base), one, sizeof one));
+    ck_assert(!eg_assign(x, eg_scale(x, 2)));
+    ck_assert(!memcmp(eg_f32(base), two, sizeof two));
+    ck_assert(!memcmp(eg_f32(eg_copy_at(x, -1)), two + 4, 8));
+    eg_close(cx);
+}
+
+/* -- models ------------------------------------------------------------------------------------ */
+enum { MODELS = 3, BATCH = 4, PLACES = 6, STEPS = 4 };
+static const double rates[MODELS] = { 1e-3, 3e-3, 1e-2 }, clips[MODELS] = { 0, .5, 1 };
+static const uint64_t model_seeds[MODELS] = { 4, 8, 15 };
+/* The tokens of a model's step; of another length in each, as its task might have it. */
+static eg_tensor *tokens_of(eg_ctx *cx, uint64_t seed, int step)
+{
+    int64_t t[BATCH * PLACES];
+    for (int k = 0; k < BATCH * PLACES; k++)
+        t[k] = (int64_t)((seed * 7 + (uint64_t)step * 13 + (uint64_t)(k * k)) % 9);
+    return eg_from_n(cx, EG_I64, t, 2, (int64_t[]){ BATCH, PLACES });
+}
+static eg_transformer *model_of(eg_params *p)
+{
+    return eg_transformer_new(p, "", .vocabulary = 9, .length = PLACES, .d_model = 16, .heads = 2,
+                              .layers = 2, .dropout = .1,
+                              .mha = &(eg_mha_args){ .kv_heads = 1, .alibi = true });
+}
+static eg_tensor *loss_of(eg_transformer *m, eg_tensor *tokens)
+{
+    return eg_cross_entropy("b l [v]", eg_transformer_run(m, tokens, .where = "j <= i"), tokens,
+                            .ignore = 3);
+}
+TEST(copies_of_a_model_train_to_the_bits_of_single_runs)
+{
+    eg_ctx *all = eg_open(.seed = 77, .threads = 2);
+    eg_params *p = eg_params_open(all, .copies = MODELS, .seeds = model_seeds);
+    eg_transformer *m = model_of(p);
+    eg_opt *opt = eg_adamw(p, .lr_each = rates, .clip_each = clips);
+    ck_assert_msg(opt != NULL, "%s", eg_error(all));
+    float losses[STEPS][MODELS];
+    for (int s = 0; s < STEPS; s++) {
+        eg_mark mark = eg_push(all);
+        eg_tensor *t[MODELS];
+        for (int k = 0; k < MODELS; k++) t[k] = tokens_of(all, model_seeds[k], s);
+        eg_tensor *tokens = eg_copies_in(eg_params_copies(p), eg_stack_axis_n(0, MODELS, t));
+        eg_tensor *loss = loss_of(m, tokens);
+        ck_assert_msg(!eg_step(opt, loss), "%s", eg_error(all));
+        memcpy(losses[s], eg_f32(eg_copies_out(loss)), sizeof losses[s]);
+        eg_pop(all, mark);
+    }
+    for (int k = 0; k < MODELS; k++) {
+        eg_ctx *cx = eg_open(.seed = model_seeds[k], .threads = 1);
+        eg_params *q = eg_params_open(cx);
+        eg_transformer *one = model_of(q);
+        eg_opt *alone = eg_adamw(q, .lr = rates[k], .clip_norm = clips[k]);
+        for (int s = 0; s < STEPS; s++) {
+            eg_mark mark = eg_push(cx);
+            eg_tensor *loss = loss_of(one, tokens_of(cx, model_seeds[k], s));
+            ck_assert(!memcmp(&losses[s][k], eg_f32(loss), sizeof(float)));
+            ck_assert(!eg_step(alone, loss));
+            eg_pop(cx, mark);
+        }
+        eg_params *copy = eg_params_of_copy(p, k);
+        ck_assert_int_eq(eg_params_count(copy), eg_params_count(q));
+        for (int n = 0; n < eg_params_count(q); n++) {
+            const eg_named *x = eg_params_at(copy, n), *y = eg_params_at(q, n);
+            ck_assert_str_eq(x->name, y->name);
+            ck_assert_msg(copies_equal(x->x, y->x), "%s of copy %d", x->name, k);
+        }
+        ck_assert_int_eq(eg_opt_now(eg_opt_of_copy(opt, k)).norm_clipped,
+                         eg_opt_now(alone).norm_clipped);
+        eg_close(cx);
+    }
+    ck_assert_int_gt(eg_opt_now(eg_opt_of_copy(opt, 1)).norm_clipped, 0);
+    eg_close(all);
+}
+
+TEST(copies_with_one_example_each_give_gradients_of_each_example)
+{
+    eg_ctx *cx = eg_open(.seed = 6, .dtype = EG_F64);
+    eg_params *p = eg_params_open(cx);
+    eg_transformer *m = model_of(p);
+    const eg_copies *b = eg_copies_open(eg_owner_open(cx), BATCH, NULL);
+    eg_eval(cx);
+    eg_tensor *tokens = tokens_of(cx, 3, 1), *x[64], *each[64], *d[64];
+    const int n = eg_params_count(p);
+    for (int k = 0; k < n; k++) x[k] = eg_params_at(p, k)->x;
+    eg_tensor *apart = eg_copies_in(b, eg_rearrange("b l -> b 1 l", tokens));
+    ck_assert_msg(!eg_grad_each(loss_of(m, apart), n, x, each), "%s", eg_error(cx));
+    for (int e = 0; e < BATCH; e++) {
+        ck_assert(!eg_grad(loss_of(m, eg_slice_axis(tokens, 0, e, e + 1, 1)), NULL, n, x, d));
+        for (int k = 0; k < n; k++)
+            ck_assert_msg(copies_equal(eg_select_axis(each[k], 0, e), d[k]), "%s of example %d",
+                          eg_params_at(p, k)->name, e);
+    }
+    eg_close(cx);
+}
+
+TEST(copies_of_parameters_refuse_in_one_sentence)
+{
+    eg_ctx *cx = eg_open();
+    ck_assert_ptr_null(eg_params_open(cx, .copies = -1));
+    refused(cx, "params: there must be at least 1 copy, not -1");
+    eg_params *p = eg_params_open(cx, .copies = 2), *q = eg_params_open(cx);
+    eg_linear *l = eg_linear_new(p, "a", .in = 2, .out = 3);
+    eg_linear_new(q, "a", .in = 2, .out = 3);
+    ck_assert_ptr_null(eg_adam(q, .lr_each = rates));
+    refused(cx, "adam: .lr_each is for parameters with copies, and these have none");
+    ck_assert_ptr_null(eg_adam(p, .lr_each = (const double[]){ 1, -1 }));
+    refused(cx, "copy 1: adam: lr must not be negative, not -1");
+    ck_assert_ptr_null(eg_params_of_copy(p, 2));
+    refused(cx, "params_of_copy: copy 2 of 2");
+    eg_opt *opt = eg_adam(p);
+    eg_tensor *x = eg_ones(cx, 1, 2), *y = eg_linear_run(l, x);
+    ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_copies_out(y))), -1);
+    refused(cx, "the loss has not the copies of the parameters");
+    eg_fill(eg_copy_at(l->bias, 1), INFINITY);
+    ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_linear_run(l, x))), -1);
+    refused(cx, "adam: the loss of copy 1 is inf; the step is not done");
+    ck_assert_int_eq(eg_params_save(p, "/nowhere/x"), -1);
+    eg_clear(cx);
+    eg_close(cx);
+}
