@@ -40,4 +40,6 @@ trap 'rm -rf "$again"' EXIT
 for file in "$out"/*.deb "$out"/*.dsc "$out"/*.tar.?z; do
     cmp "$file" "$again/a-longer-folder/${file##*/}" && echo "same bytes: ${file##*/}"
 done
-lintian -i --pedantic --fail-on error,warning "$out"/*.changes
+# No bug of Debian asked for the package, and Debian 12's lintian does not know Static-Built-Using.
+lintian -i --pedantic --fail-on error,warning \
+    --suppress-tags initial-upload-closes-no-bugs,unknown-field "$out"/*.changes
