@@ -13,6 +13,7 @@
 #include <eingrad/model.h>      /* transformer blocks, encoder, decoder, both             */
 #include <eingrad/pretrained.h> /* GPT-2, Llama, Qwen, BERT from their files             */
 #include <eingrad/train.h>      /* optimisers, schedules, tasks, the training loop         */
+#include <eingrad/network.h>    /* batches by number, networks of one's own for a trainer    */
 #include <eingrad/ranks.h>      /* processes that compute together, and sums over them      */
 #include <eingrad/copies.h>     /* several computations of one shape as one                   */
 #include <eingrad/decode.h>     /* greedy, drawn and beam-searched sequences               */

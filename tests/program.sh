@@ -259,6 +259,38 @@ refuses 'schedule.gamma must be a number above 0, not 0' train copy --schedule e
 refuses '--schedule is noam, but s.safetensors has constant' train --schedule noam --resume \
     s.safetensors
 rm -f alarm.json alarm.safetensors s.json s.safetensors
+# options of model and optimiser: said at the start, stored, gone on with; others are refused
+# shellcheck disable=SC2086
+while IFS='|' read -r option said; do
+    prints "$said" train reverse $tiny --steps 2 $option --force --out o.safetensors --log o.json
+    runs train --resume o.safetensors --steps 3 $option
+    runs predict o.safetensors abcd
+done <<'END'
+--rotary|rotary 10000
+--alibi --kv-heads 1|kv_heads 1, alibi yes
+--window 4|where abs(i - j) < 4
+--window 4 --where j!=i+1 --model decoder|where (j!=i+1) & abs(i - j) < 4
+--score 30*tanh(score/30)|score 30*tanh(score/30)
+--linear --model seq2seq|linear yes
+--norm post|norm post
+--norm rms --ffn swiglu|norm rms, ffn swiglu
+--optimiser adamw --weight-decay 0.1|adamw, weight decay 0.1
+--optimiser sgd --momentum 0.9 --warm-up 1|sgd, momentum 0.9
+--diversity 0.1|diversity 0.1
+END
+for text in '"config": "", "optimiser": "adam"' '"heads": {"0.0": {"rows": ' '"largest": ' \
+    '"previous": ' '"parameters": {"tokens.E": {"norm": ' '"gradient": ' '"bytes": '; do
+    grep -qF "$text" o.json || bad "train --log: '$text' is not in $(cat o.json)"
+done
+refuses '--ffn must be one of gelu|relu|swiglu|geglu, not "swigle"; is it swiglu?' train copy \
+    --ffn swigle
+refuses '--norm must be one of pre|post|rms' train copy --norm after
+refuses 'no option --kv-head; is it --kv-heads?' train copy --kv-head 2
+refuses 'kv_heads' train copy --heads 4 --kv-heads 3
+refuses '--alibi is given, but o.safetensors has none' train --alibi --resume o.safetensors
+refuses '--norm is rms, but o.safetensors has pre' train --norm rms --resume o.safetensors
+refuses 'attends where "", not where "abs(i - j) < 4"' train --window 4 --resume o.safetensors
+rm -f o.safetensors o.json
 prints '' predict copy.safetensors hello world
 [ "$(wc -l <out)" = 2 ] || bad "predict: two inputs, $(wc -l <out) answers"
 printf 'hello\nworld\r\n' | "$eingrad" predict copy.safetensors >out2 ||
@@ -461,7 +493,7 @@ fresh 'train has no option --micro-batches any more: a batch comes in blocks by 
     reverse --micro-batches 4
 fresh '--block must be a whole number from 1' reverse --block 0
 fresh '--label-smoothing must be a number from 0 to 0.99, not "1"' reverse --label-smoothing 1
-fresh '--early-stop must be a whole number from 1' reverse --early-stop 0
+fresh '--early-stop must be a whole number from 0' reverse --early-stop -1
 fresh 'No such file' reverse --best none/x.safetensors
 fresh 'No such file' reverse --curve none/x.svg
 fresh '--curve must end in .png or .svg, not "x.jpg"' reverse --curve x.jpg
@@ -542,7 +574,7 @@ cp "$in/good.tsv" p.tsv; ln -s p.tsv soft.tsv; ln p.tsv hard.tsv; mkdir sub
     "$eingrad" predict p.safetensors <hard.tsv >>p.tsv 2>err && bad 'predict printed into its input'
     grep -q 'standard output and standard input are one file' err ||
         bad "predict into its input: $(cat err)"
-    runs train --text p.tsv $tiny --context 8 --steps 2 --out t.safetensors
+    runs train --text p.tsv $tiny --context 8 --steps 2 --out t.safetensors; rm t-best.safetensors
     fresh '--log soft.tsv and the data p.tsv are one file' \
         --resume t.safetensors --steps 3 --log soft.tsv
 }
@@ -613,7 +645,7 @@ poke() {                                # poke FILE TENSOR BYTES: at its beginni
 # shellcheck disable=SC2086
 runs train copy $tiny --steps 3 --out new/x
 # shellcheck disable=SC2086
-runs train --text "$in/good.tsv" $tiny --context 8 --steps 3 --out new/t
+runs train --text "$in/good.tsv" $tiny --context 8 --steps 3 --out new/t; rm new/t-best
 poke new/x norm.gain '\000\000\300\177'; poke new/t norm.gain '\000\000\200\177'
 bad_gain='parameter "norm.gain" has a NaN or an infinity'
 for words in 'evaluate new/x' 'evaluate new/x --each-head' 'predict new/x abc' \
@@ -691,15 +723,30 @@ runs train --text ../rage.txt --layers 1 --d-model 16 --heads 2 --batch 4 --cont
     --evaluate 5 --lr 1 --out worse.safetensors
 grep -q 'unseen loss was smallest at step [0-9]*, [0-9.]* bits a character' out ||
     bad "train --text: $(grep smallest out)"
-grep -qF 'worse.safetensors has the last model, not that one: --best FILE keeps it' out ||
+grep -qF 'that model is saved in worse-best.safetensors; worse.safetensors has the last one' out ||
     bad "train --text: the best is not spoken of"
 grep -q 'train --resume worse' out &&
     bad 'train --text: more steps are advised although the unseen loss grew'
-rm worse.safetensors ../out2 ../err2
+grep -q '; stopped early' out || bad 'train --text: it goes on although it overfits'
+rm worse.safetensors worse-best.safetensors ../out2 ../err2
 printf 'more' >>../rage.txt
 refuses 'when it had 2580 characters' train --resume whole.safetensors --steps 70
+# a .npy of integers is a text of tokens
+{ printf '\223NUMPY\001\000\166\000%-117s\n' \
+    "{'descr': '|u1', 'fortran_order': False, 'shape': (400,), }"
+  k=0; while [ $k -lt 100 ]; do printf '\000\003\001\002'; k=$((k + 1)); done; } >../n.npy
+# shellcheck disable=SC2086
+prints 'bits a token' train --text ../n.npy --layers 1 --d-model 16 --heads 2 --context 8 --steps 60 \
+    --lr 0.01 --out n.safetensors --log n.json
+grep -q '^../n.npy: 400 tokens, 4 different ones' out || bad "train --text n.npy: $(cat out)"
+prints '1 2 0 3 1' generate n.safetensors --prompt '0 3' --length 5 --temperature 0.01
+prints 'bits a token, perplexity' evaluate n.safetensors
+prints '1 logs' curve n.json -o n.svg
+grep -qF '>loss (bits a token)</text>' n.svg || bad 'curve: a text is in bits'
+rm n.safetensors n-best.safetensors n.json n.svg ../n.npy
 rm -f out err; cd ..
-only best.safetensors killed.safetensors log.json loss.svg whole.safetensors
+only best.safetensors killed-best.safetensors killed.safetensors log.json loss.svg \
+    whole.safetensors
 
 # -- encoder and decoder; heads off ----------------------------------------------------------------
 # shellcheck disable=SC2086

@@ -92,12 +92,12 @@ static eg_tensor *whole_pass(void *user, const eg_prefixes *p)
     const passes *w = user;
     int32_t source[64 * 8];
     for (int64_t k = 0; k < p->rows * w->sources; k++) source[k] = w->source[k % w->sources];
-    eg__batch b = { .rows = p->rows,
-                    .length = p->length,
-                    .sources = w->sources,
-                    .tokens = p->tokens,
-                    .source = source };
-    return eg_select_axis(w->t->kind->logits(&w->t->net, cx, &b, NULL), 1, p->length - 1);
+    eg_batch b = { .rows = p->rows,
+                   .length = p->length,
+                   .sources = w->sources,
+                   .tokens = p->tokens,
+                   .source = source };
+    return eg_select_axis(eg__network_logits(w->t, cx, &b, NULL), 1, p->length - 1);
 }
 
 /* a beam over caches writes what a beam over whole passes writes */
@@ -106,7 +106,7 @@ LOOP_TEST(beams_pick_their_rows_of_the_cache, 2)
     static const char *const models[] = { "decoder", "seq2seq" };
     eg_trainer *t = small(models[_i], 0);
     for (int k = 0; k < 40; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
-    bool apart = t->kind->has_source;
+    bool apart = t->network->source;
     int differ = 0;
     for (int k = 0; k < 30; k++) {
         char in[16], said[64], greedy[64];
@@ -119,11 +119,12 @@ LOOP_TEST(beams_pick_their_rows_of_the_cache, 2)
         passes w = { t, e.input, e.inputs };
         eg_eval(cx);
         bool was = eg_nograd(cx, true);
-        const eg_decoded *d = eg_decode(.cx = cx, .next = whole_pass, .user = &w,
-                                        .prompt = apart ? e.input + e.inputs : e.input,
-                                        .prompts = apart ? 1 : e.inputs + 1,
-                                        .longest = t->longest - (apart ? 1 : e.inputs + 1) + 1,
-                                        .least = EG_FIRST, .end = EG_STOP, .beam = 5);
+        const eg_decoded *d =
+            eg_decode(.cx = cx, .next = whole_pass, .user = &w,
+                      .prompt = apart ? e.input + e.inputs : e.input,
+                      .prompts = apart ? 1 : e.inputs + 1,
+                      .longest = t->batches->longest - (apart ? 1 : e.inputs + 1) + 1,
+                      .least = EG_FIRST, .end = EG_STOP, .beam = 5);
         eg_nograd(cx, was);
         eg_assert_ok(cx);
         char right[64];
@@ -149,9 +150,9 @@ TEST(a_text_beyond_its_context)
     eg_nograd(cx, true);
     eg_eval(cx);
     for (int64_t n = 3, sight = 3; n < 43; n++, sight = sight == 6 ? 4 : sight + 1) {
-        eg__batch b = { .rows = 1, .length = sight, .tokens = tokens + n - sight };
+        eg_batch b = { .rows = 1, .length = sight, .tokens = tokens + n - sight };
         eg_tensor *logits =
-            eg_slice_axis(eg_select_axis(t->kind->logits(&t->net, cx, &b, NULL), 1, sight - 1), 1,
+            eg_slice_axis(eg_select_axis(eg__network_logits(t, cx, &b, NULL), 1, sight - 1), 1,
                           EG_FIRST, EG_END, 1);
         tokens[n] = (int32_t)*eg_i64(eg_argmax("b [v]", logits)) + EG_FIRST;
         ck_assert_msg(*eg_data_symbol(t->data, tokens[n]) == said[n - 3],
@@ -250,16 +251,16 @@ LOOP_TEST(a_cache_gives_the_full_pass, 4)
     eg_eval(cx);
     eg_nograd(cx, true);
     static const int32_t source[] = { 5, 3, 4, 8, 6 }, tokens[] = { 1, 4, 3, 5, 6 };
-    eg__batch b = { .rows = 1, .length = 1, .sources = 5, .tokens = tokens, .source = source };
+    eg_batch b = { .rows = 1, .length = 1, .sources = 5, .tokens = tokens, .source = source };
     eg_owner *owner = eg_owner_open(cx);
-    eg_cache *cache = eg_cache_new(owner, t->longest);
-    eg_tensor *memory = t->kind->memory ? t->kind->memory(&t->net, cx, &b) : NULL;
+    eg_cache *cache = eg_cache_new(owner, t->batches->longest);
+    eg_tensor *memory = t->network->memory ? t->network->memory(t->net, cx, &b) : NULL;
     for (int64_t n = 1; n <= 5; n++) {
-        eg__batch all = b, one = b;
+        eg_batch all = b, one = b;
         all.length = n, one.tokens = tokens + n - 1;
-        eg_tensor *full = eg_select_axis(t->kind->logits(&t->net, cx, &all, NULL), 1, n - 1);
-        eg_tensor *cached =
-            eg_select_axis(t->kind->next_logits(&t->net, cx, &one, memory, cache), 1, 0);
+        one.memory = memory, one.cache = cache;
+        eg_tensor *full = eg_select_axis(eg__network_logits(t, cx, &all, NULL), 1, n - 1);
+        eg_tensor *cached = eg_select_axis(eg__network_logits(t, cx, &one, NULL), 1, 0);
         eg_assert_ok(cx);
         eg_assert_close(cached, eg_contiguous(full), cases[_i].tolerance);
     }

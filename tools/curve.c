@@ -1,6 +1,7 @@
 /* eingrad curve: the logs of runs as curves in one picture. */
 #include "tools.h"
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,6 +30,8 @@ typedef struct curves {
         int64_t count, room;
     } points[CURVES_MOST];
     char name[CURVES_MOST][2 * NAME_ROOM];
+    char unit[16]; /* of the texts, as train says it; "": other data */
+    bool other;    /* some log is of other data: then losses are in nats */
 } curves;
 
 static bool read_columns(curves *c, const char *text) /* false after saying why */
@@ -69,6 +72,12 @@ static bool read_line(eg_ctx *cx, curves *c, int log, const char *path, int64_t 
             (long long)number);
     const eg_json *step = good ? eg_json_find(line, "step") : NULL;
     /* the line of options, which has the data, is about no step */
+    const eg_json *text_of = good ? eg_json_find(line, "text") : NULL;
+    if (good && eg_json_find(line, "data")) {
+        const char *unit = text_of && text_of->kind == EG_JSON_STRING ? text_of->text : "";
+        c->other = c->other || !*unit || (*c->unit && strcmp(c->unit, unit) != 0);
+        snprintf(c->unit, sizeof c->unit, "%s", unit);
+    }
     for (int k = 0; good && step && !eg_json_find(line, "data") && k < c->columns; k++) {
         const eg_json *y = eg_json_find(line, c->column[k]);
         if (step->kind == EG_JSON_NUMBER && y && y->kind == EG_JSON_NUMBER)
@@ -116,6 +125,7 @@ static int save(eg_ctx *cx, curves *c, const curve *o, char **path)
     eg_curve all[CURVES_MOST];
     char y_name[COLUMNS_MOST * NAME_ROOM] = "";
     bool losses = true;
+    const bool bits = *c->unit && !c->other; /* as train says the losses of a text */
     int n = 0;
     for (int k = 0; k < c->columns; k++) {
         losses = losses && strstr(c->column[k], "loss");
@@ -127,6 +137,8 @@ static int save(eg_ctx *cx, curves *c, const curve *o, char **path)
             const struct points *p = &c->points[log * c->columns + k];
             char run[NAME_ROOM];
             if (!p->count) continue;
+            for (int64_t i = 0; bits && strstr(c->column[k], "loss") && i < p->count; i++)
+                p->y[i] /= M_LN2;
             name_of(path[log], run, sizeof run);
             snprintf(c->name[n], sizeof c->name[n], "%s%s%s", c->logs > 1 ? run : "",
                      c->logs > 1 && c->columns > 1 ? ": " : "",
@@ -141,7 +153,7 @@ static int save(eg_ctx *cx, curves *c, const curve *o, char **path)
             n++;
         }
     if (eg_curves_save(o->out, cx, n, all, .title = o->title, .x_name = "step",
-                       .y_name = losses ? "loss (nats a token)" : y_name,
+                       .y_name = losses ? loss_name(bits ? c->unit : NULL) : y_name,
                        .logarithmic = o->logarithmic))
         return say_error(cx, NULL);
     printf("%s: %d curves of %d logs\n", o->out, n, c->logs);

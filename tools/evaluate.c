@@ -66,13 +66,12 @@ bool heads_off(eg_trainer *t, const char *names)
     return good;
 }
 
-static void line(const eg_score *s, bool text)
+static void line(const eg_score *s, bool text, const char *unit)
 {
     if (text)
-        printf(
-            "%.4f bits a character, perplexity %.3f; %lld of %lld characters foretold (%.1f %%)\n",
-            s->loss / log(2), exp(s->loss), (long long)s->right, (long long)s->tokens,
-            100 * (double)s->right / (double)s->tokens);
+        printf("%.4f bits a %s, perplexity %.3f; %lld of %lld %ss foretold (%.1f %%)\n",
+               s->loss / log(2), unit, exp(s->loss), (long long)s->right, (long long)s->tokens,
+               unit, 100 * (double)s->right / (double)s->tokens);
     else
         printf("%lld of %lld sequences exactly right (%.1f %%), %.1f %% of the tokens, loss %.4f\n",
                (long long)s->exact, (long long)s->sequences,
@@ -120,7 +119,7 @@ static int run(const command *c, int count, char **word)
     if (w.count > 1) return say("evaluate takes one model, and there is \"%s\" too", w.word[1]);
     if (o.off && o.each) return say("--heads-off and --each-head exclude each other");
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
-    eg_data *data = o.text ? eg_data_corpus(cx, o.text) : NULL;
+    eg_data *data = o.text ? text_data(cx, o.text) : NULL;
     eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .data = data });
     int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
     if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
@@ -128,7 +127,7 @@ static int run(const command *c, int count, char **word)
     bool text = t && eg_data_is_text(eg_trainer_data(t));
     if (!status && eg_trainer_evaluate(t, &s)) status = say_error(cx, NULL);
     if (!status && !isfinite(s.loss)) status = say_loss(s.loss);
-    if (!status) line(&s, text);
+    if (!status) line(&s, text, eg_data_unit(eg_trainer_data(t)));
     if (!status && o.each) status = each_head(t, &s, text);
     eg_close(cx);
     return status;

@@ -1,5 +1,6 @@
 /* model.c: a trained model as the commands load it. */
 #include "tools.h"
+#include <string.h>
 #include <math.h>
 
 /* 0 · x is 0 for what is finite and NaN for all else. */
@@ -30,4 +31,10 @@ eg_trainer *load_model(eg_ctx *cx, const eg_trainer_load_args *a)
     eg_trainer *t = cx ? eg_trainer_load_with(&o) : NULL;
     if (!t) say_load_error(cx, o.path, o.data ? "" : NULL);
     return t && finite_model(t, o.path) ? t : NULL;
+}
+
+eg_data *text_data(eg_ctx *cx, const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && !strcmp(dot, ".npy") ? eg_data_tokens(cx, path) : eg_data_corpus(cx, path);
 }

@@ -63,6 +63,24 @@ static bool chosen(const option *o, const char *text, const char **value)
     return false;
 }
 
+/* The words of a CHOICE, for nearest(). */
+enum { CHOICES_MOST = 16 };
+static char choices[CHOICES_MOST][32];
+static const char *choice_name(int k)
+{
+    return k < CHOICES_MOST && *choices[k] ? choices[k] : NULL;
+}
+static void not_chosen(const option *o, const char *text)
+{
+    int n = 0;
+    memset(choices, 0, sizeof choices);
+    for (const char *c = o->argument; *c && n < CHOICES_MOST; c += strcspn(c, "|"), c += *c == '|')
+        snprintf(choices[n++], sizeof *choices, "%.*s", (int)strcspn(c, "|"), c);
+    const char *near = nearest(text, choice_name);
+    say("%s must be one of %s, not \"%s\"%s%s%s", shown(o), o->argument, text,
+        near ? "; is it " : "", near ? near : "", near ? "?" : "");
+}
+
 /* Stores the value of an option; false after saying why it cannot be. */
 static bool take(const option *o, char *text, void *values)
 {
@@ -109,7 +127,7 @@ static bool take(const option *o, char *text, void *values)
     }
     case CHOICE:
         good = chosen(o, text, at);
-        if (!good) say("%s must be one of %s, not \"%s\"", shown(o), o->argument, text);
+        if (!good) not_chosen(o, text);
         break;
     }
     return good;
@@ -123,15 +141,27 @@ static const char *option_name(int k)
     return NULL;
 }
 
+/* The length of an option's name at the start of a word, which ends there or goes on with '='; 0:
+ * it is another. Hyphens inside do not matter: --warmup is --warm-up. */
+static size_t named(const char *word, const char *name)
+{
+    const char *w = word;
+    for (; *name; name++) {
+        if (*name == '-' && *w != '-') continue;
+        if (*name != '-' && *w == '-' && w > word) w++;
+        if (*w++ != *name) return 0;
+    }
+    return *w && *w != '=' ? 0 : (size_t)(w - word);
+}
+
 /* The option of a word "--name", "--name=value", "-n" or "-nvalue"; *value points to the value or
  * is NULL. NULL after saying that there is none. */
 static const option *find(const command *c, const char *word, char **value)
 {
     *value = NULL;
     for (const option *o = c->options; o && (o->name || o->letter); o++) {
-        size_t n = o->name ? strlen(o->name) : 0;
-        if (word[1] == '-' && n && strncmp(word + 2, o->name, n) == 0 &&
-            (!word[2 + n] || word[2 + n] == '=')) {
+        const size_t n = word[1] == '-' && o->name ? named(word + 2, o->name) : 0;
+        if (n) {
             if (word[2 + n]) *value = (char *)word + 3 + n;
             if (o->kind != GONE) return o;
             say("%s has no option --%s any more: %s", c->name, o->name, o->help);

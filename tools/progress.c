@@ -57,7 +57,8 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
                      .first = now.step,
                      .goal = o->goal,
                      .start = seconds(),
-                     .text = eg_data_is_text(eg_trainer_data(t)) };
+                     .text = eg_data_is_text(eg_trainer_data(t)),
+                     .unit = eg_data_unit(eg_trainer_data(t)) };
     g->whole = -1;
     g->unseen = now.held;
     g->guess = log(eg_data_symbols(eg_trainer_data(t)));
@@ -70,7 +71,15 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
     }
     fputs("{\"data\": ", g->log);
     json_text(g->log, eg_data_name(eg_trainer_data(t)));
-    fprintf(g->log, ", \"model\": \"%s\"", o->model);
+    fputs(", \"model\": ", g->log);
+    json_text(g->log, o->model);
+    fputs(", \"config\": ", g->log);
+    const char *config = eg_trainer_config_text(t);
+    json_text(g->log, config ? config : "");
+    fputs(", \"optimiser\": ", g->log);
+    json_text(g->log, o->optimiser);
+    fputs(", \"text\": ", g->log);
+    json_text(g->log, g->text ? g->unit : "");
     const struct {
         const char *name;
         double value;
@@ -96,21 +105,6 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
         field(g, fields[k].name, fields[k].value);
     fputs("}\n", g->log);
     return logged(g);
-}
-
-static void log_step(progress *g, const eg_progress *p)
-{
-    fprintf(g->log, "{\"step\": %lld", (long long)p->step);
-    field(g, "loss", p->loss);
-    field(g, "tokens", p->accuracy);
-    field(g, "sequences", p->whole);
-    if (p->exact >= 0) field(g, "unseen", p->exact);
-    field(g, "tokens_per_second", p->rate);
-    field(g, "seconds", p->seconds);
-    field(g, "lr", p->lr);
-    field(g, "norm", p->norm);
-    if (p->held >= 0) field(g, "unseen_loss", p->held);
-    fputs("}\n", g->log);
 }
 
 /* Ends the log with the result of the test set, unless s is NULL. False after saying why it
@@ -169,11 +163,9 @@ static int describe(const progress *g, const eg_progress *p, char *out, size_t r
               took / (double)(p->step - g->first) * (double)(p->steps - p->step));
     if (g->text) {
         char unseen[32] = "";
-        if (p->held >= 0) snprintf(unseen, sizeof unseen, "  unseen %.3f", p->held / log(2));
-        return snprintf(
-            out, room,
-            "step %4lld  loss %.4f  %.3f bits a character%s  %s characters/s  at most %s left",
-            (long long)p->step, p->loss, p->loss / log(2), unseen, rate, left);
+        if (p->held >= 0) snprintf(unseen, sizeof unseen, ", unseen %.3f", p->held / log(2));
+        return snprintf(out, room, "step %4lld  %.3f bits a %s%s  %s %ss/s  at most %s left",
+                        (long long)p->step, p->loss / log(2), g->unit, unseen, rate, g->unit, left);
     }
     if (g->bar)
         return snprintf(out, room, "loss %.4f tokens %.1f%% sequences %.1f%% %s tokens/s <%s left",
@@ -263,42 +255,93 @@ static void divergence(progress *g, const eg_progress *p)
            (long long)p->step, g->smooth, g->lowest);
 }
 
-/* -- saturation ------------------------------------------------------------------------------- */
-/* Heads whose mean largest weight is above 0.95 when the model is evaluated: all go to the log, the
- * first to the screen, once. */
-static const double SATURATED = 0.95;
-/* Logs each saturated head, and shows the first one once. False after an error, which the context
- * has. */
-static bool saturation(progress *g, eg_trainer *t, const eg_progress *p)
+/* -- heads and parameters, when the model is evaluated ---------------------------------------- */
+/* A head is saturated if its mean largest weight is above 0.95, and dead if its weights are all
+ * alike, as those of a head that has learnt nothing. All heads go to the log, the first of each
+ * kind to the screen, once. */
+static const double SATURATED = 0.95, ALIKE = 0.9999;
+/* "heads": what each does; "parameters": norms of each and of its last gradient. */
+static void log_look(progress *g, eg_trainer *t, const eg_head *head, int count)
 {
-    int heads = (int)eg_trainer_config(t)->heads, count = eg_trainer_attentions(t) * heads,
-        first = -1, found = 0;
-    double *largest = calloc((size_t)count, sizeof *largest);
-    if (!largest)
-        eg_fail_as(eg_params_context(eg_trainer_params(t)), EG_ERROR_MEMORY,
-                   "out of memory: no room for the weights of %d heads", count);
-    if (!largest || eg_trainer_saturation(t, largest)) {
-        free(largest);
-        return false;
-    }
+    const eg_params *params = eg_trainer_params(t);
+    const int heads = (int)eg_trainer_config(t)->heads;
+    fputs(", \"heads\": {", g->log);
     for (int k = 0; k < count; k++) {
-        if (!(largest[k] > SATURATED)) continue;
-        first = found++ ? first : k;
-        if (g->log)
-            fprintf(g->log, "{\"step\": %lld, \"saturated\": \"%s.%d\", \"value\": %.16g}\n",
-                    (long long)p->step, eg_trainer_attention(t, k / heads), k % heads, largest[k]);
+        fprintf(g->log, "%s\"%s.%d\": {\"rows\": %lld", k ? ", " : "",
+                eg_trainer_attention(t, k / heads), k % heads, (long long)head[k].rows);
+        field(g, "entropy", head[k].entropy);
+        field(g, "largest", head[k].top);
+        field(g, "previous", head[k].previous);
+        field(g, "self", head[k].self);
+        field(g, "first", head[k].first);
+        fputc('}', g->log);
     }
-    if (found && !g->told) {
-        progress_clear(g);
-        printf("step %4lld  saturated: head %s.%d attends to one place (mean largest weight %.3f)",
-               (long long)p->step, eg_trainer_attention(t, first / heads), first % heads,
-               largest[first]);
-        if (found > 1) printf("; so do %d others", found - 1);
-        putchar('\n');
-        g->told = true;
+    fputs("}, \"parameters\": {", g->log);
+    for (int k = 0; eg_params_at(params, k); k++) {
+        const eg_named *one = eg_params_at(params, k);
+        eg_ctx *cx = eg_context(one->x);
+        const eg_mark m = eg_push(cx);
+        const bool was = eg_nograd(cx, true);
+        const double norm = sqrt(eg_item(eg_sum(NULL, eg_square(one->x))));
+        eg_nograd(cx, was);
+        eg_pop(cx, m);
+        fputs(k ? ", " : "", g->log);
+        json_text(g->log, one->name);
+        fprintf(g->log, ": {\"norm\": %.16g, \"gradient\": %.16g}", norm,
+                eg_opt_norm_of(eg_trainer_opt(t), k));
     }
-    free(largest);
-    return true;
+    fputc('}', g->log);
+}
+
+/* The first head of a kind, and how many there are beside it. */
+static void tell_head(const progress *g, const eg_progress *p, const char *kind,
+                      const char *attention, int head, const char *what, double value, int others)
+{
+    progress_clear(g);
+    printf("step %4lld  %s: head %s.%d %s %.3f)", (long long)p->step, kind, attention, head, what,
+           value);
+    if (others) printf("; so do %d others", others);
+    putchar('\n');
+}
+
+/* What each head does, in memory that the caller frees; NULL if there are none, and after an error,
+ * which the context has. */
+static eg_head *heads_looked(eg_trainer *t, int *count)
+{
+    const int all = eg_trainer_attentions(t) * (int)eg_trainer_config(t)->heads;
+    eg_head *head = all ? calloc((size_t)all, sizeof *head) : NULL;
+    if (all && !head)
+        eg_fail_as(eg_params_context(eg_trainer_params(t)), EG_ERROR_MEMORY,
+                   "out of memory: no room for what %d heads do", all);
+    *count = all;
+    if (!head || !eg_trainer_heads(t, head)) return head;
+    free(head);
+    return NULL;
+}
+
+/* Logs each head that is saturated or dead, and shows the first of each kind once. */
+static void heads_told(progress *g, eg_trainer *t, const eg_progress *p, const eg_head *head,
+                       int count)
+{
+    const int heads = (int)eg_trainer_config(t)->heads;
+    int saturated = 0, dead = 0, first[2] = { 0 };
+    for (int k = 0; k < count; k++) {
+        const bool alike = !head[k].rows || head[k].spread > ALIKE, one = head[k].top > SATURATED;
+        if (one && !saturated++) first[0] = k;
+        if (alike && !dead++) first[1] = k;
+        if (g->log && (one || alike))
+            fprintf(g->log, "{\"step\": %lld, \"%s\": \"%s.%d\", \"value\": %.16g}\n",
+                    (long long)p->step, one ? "saturated" : "dead",
+                    eg_trainer_attention(t, k / heads), k % heads,
+                    one ? head[k].top : head[k].spread);
+    }
+    if (saturated && !g->told)
+        tell_head(g, p, "saturated", eg_trainer_attention(t, first[0] / heads), first[0] % heads,
+                  "attends to one place (mean largest weight", head[first[0]].top, saturated - 1);
+    if (dead && !g->told_dead)
+        tell_head(g, p, "dead", eg_trainer_attention(t, first[1] / heads), first[1] % heads,
+                  "attends to all places alike (spread", head[first[1]].spread, dead - 1);
+    g->told = g->told || saturated, g->told_dead = g->told_dead || dead;
 }
 
 /* -- the curve -------------------------------------------------------------------------------- */
@@ -322,6 +365,14 @@ static void remember(progress *g, const eg_progress *p)
     at[0] = (double)p->step, at[1] = p->loss, at[2] = evaluated(g, p) ? p->held : NAN;
 }
 
+const char *loss_name(const char *unit)
+{
+    static char name[64];
+    if (!unit) return "loss (nats a token)";
+    snprintf(name, sizeof name, "loss (bits a %s)", unit);
+    return name;
+}
+
 /* Writes the picture of the losses, if one is wanted; of a text in bits. */
 bool progress_curve(const progress *g, eg_trainer *t)
 {
@@ -343,11 +394,28 @@ bool progress_curve(const progress *g, eg_trainer *t)
                                 { .name = "unseen", .count = looks, .x = u, .y = v } };
     int bad = eg_curves_save(g->curve, cx, looks ? 2 : 1, curves,
                              .title = eg_data_name(eg_trainer_data(t)), .x_name = "step",
-                             .y_name = g->text ? "loss (bits a character)" : "loss (nats)",
-                             .logarithmic = true);
+                             .y_name = loss_name(g->text ? g->unit : NULL), .logarithmic = true);
     free(column);
     if (bad) say_error(cx, NULL);
     return !bad;
+}
+
+static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool looked,
+                     const eg_head *head, int heads)
+{
+    fprintf(g->log, "{\"step\": %lld", (long long)p->step);
+    field(g, "loss", p->loss);
+    field(g, "tokens", p->accuracy);
+    field(g, "sequences", p->whole);
+    if (p->exact >= 0) field(g, "unseen", p->exact);
+    field(g, "tokens_per_second", p->rate);
+    field(g, "seconds", p->seconds);
+    field(g, "lr", p->lr);
+    field(g, "norm", p->norm);
+    field(g, "bytes", (double)eg_stats(eg_params_context(eg_trainer_params(t))).bytes);
+    if (p->held >= 0) field(g, "unseen_loss", p->held);
+    if (looked) log_look(g, t, head, heads);
+    fputs("}\n", g->log);
 }
 
 /* A line now and then: at the first and the last step, every 50, and every 5 seconds when steps are
@@ -355,10 +423,14 @@ bool progress_curve(const progress *g, eg_trainer *t)
 bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
 {
     g->whole = g->whole < 0 ? p->whole : g->whole + (p->whole - g->whole) * 0.2;
-    if (g->log) log_step(g, p);
+    int heads = 0;
+    eg_head *head = evaluated(g, p) ? heads_looked(t, &heads) : NULL;
+    if (heads && !head) return false;
+    if (g->log) log_step(g, t, p, evaluated(g, p), head, heads);
     remember(g, p);
     divergence(g, p);
-    if (evaluated(g, p) && !saturation(g, t, p)) return false;
+    heads_told(g, t, p, head, heads);
+    free(head);
     g->unseen = p->held;
     alarm(g, p, "loss", &g->loss, p->loss, 0.5);
     alarm(g, p, "gradient", &g->norm, p->norm, 3);

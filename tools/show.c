@@ -207,9 +207,9 @@ static void clipping(eg_trainer *t, const eg_progress *p, const char *path, cons
     printf("; the longest was %.4g, at step %lld\n", p->longest, (long long)p->longest_step);
     if (p->best < 0 || p->best_step == p->step) return;
     const bool text = eg_data_is_text(eg_trainer_data(t));
-    printf("unseen loss was smallest at step %lld, %.4f%s%s\n", (long long)p->best_step,
-           text ? p->best / log(2) : p->best, text ? " bits a character" : "",
-           p->stopped ? "; stopped early" : "");
+    printf("unseen loss was smallest at step %lld, %.4f%s%s%s\n", (long long)p->best_step,
+           text ? p->best / log(2) : p->best, text ? " bits a " : "",
+           text ? eg_data_unit(eg_trainer_data(t)) : "", p->stopped ? "; stopped early" : "");
     if (best)
         printf("that model is saved in %s; %s has the last one\n", best, path);
     else
@@ -229,8 +229,8 @@ static int show_text(eg_trainer *t, const char *path, const char *best, const eg
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
     size_t bytes;
-    printf("%.3f bits a character on %lld unseen ones, perplexity %.3f; %.1f %% foretold exactly\n",
-           s->loss / log(2), (long long)s->tokens, exp(s->loss),
+    printf("%.3f bits a %s on %lld unseen ones, perplexity %.3f; %.1f %% foretold exactly\n",
+           s->loss / log(2), eg_data_unit(eg_trainer_data(t)), (long long)s->tokens, exp(s->loss),
            100 * (double)s->right / (double)s->tokens);
     const char *text = eg_trainer_generate(t, .length = 300, .temperature = 0.8, .bytes = &bytes);
     if (!text) return say_error(cx, NULL);

@@ -72,6 +72,8 @@ bool hold_streams(void);                      /* takes descriptors 0, 1, 2; fals
 /* -- model.c ---------------------------------------------------------------------------------- */
 bool all_finite(eg_tensor *);                      /* no NaN and no infinity */
 bool finite_model(eg_trainer *, const char *path); /* true if its parameters are; else says not */
+/* A text to continue: the tokens of a .npy, else the characters of a file. NULL after an error. */
+eg_data *text_data(eg_ctx *, const char *path);
 eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *); /* NULL after saying why */
 
 /* -- text.c ----------------------------------------------------------------------------------- */
@@ -106,7 +108,7 @@ typedef struct progress {
     FILE *log; /* JSON lines; NULL: none */
     const char *log_path;
     int64_t first;       /* steps done before this run */
-    bool text;           /* bits a character, not sequences */
+    bool text;           /* bits a character (or token), not sequences */
     double goal;         /* share of exact sequences */
     double start, shown; /* seconds() of the start, and of the last line */
     double whole;        /* share of exact sequences in a batch, smoothed; −1: no step yet */
@@ -115,7 +117,8 @@ typedef struct progress {
     double smooth, lowest; /* loss over some steps, and its minimum */
     double guess;          /* the loss of a uniform guess */
     bool risen;            /* the loss diverges */
-    bool told;             /* a saturated head was shown */
+    bool told, told_dead;  /* a saturated head was shown, one that is dead */
+    const char *unit;      /* of a text: "character"; else NULL */
     double unseen;         /* the last held-out loss */
     const char *curve;     /* the picture of the losses; NULL: none */
     double *point;         /* step, loss, held-out loss (NaN: not evaluated) of each step */
@@ -127,6 +130,8 @@ bool progress_open(progress *, eg_trainer *, const char *log_path, bool append);
 bool progress_step(progress *, eg_trainer *, const eg_progress *);
 /* writes it, if it was asked for; false after saying why */
 bool progress_curve(const progress *, eg_trainer *);
+/* The name of a loss's axis; unit: of a text its "character" or "token", else NULL. */
+const char *loss_name(const char *unit);
 void progress_clear(const progress *); /* the bar goes away before something else is printed */
 bool progress_close(progress *, const eg_score *, const eg_progress *);
 /* evaluate.c: "0.1,1.3"; false after saying why */

@@ -13,12 +13,17 @@ typedef struct train {
     const char *pairs, *text, *log, *out, *resume, *best, *curve, *schedule, *milestones;
     int64_t threads, every;
     bool force;
+    /* of the attentions: model.attention is made of these */
+    int64_t kv_heads, window;
+    bool rotary, alibi, linear;
+    const char *where, *score;
 } train;
 #define MODEL(member) offsetof(train, model.member)
 #define AT(member)    offsetof(train, member), 0, 0, false
 static const option options[] = {
     { 0, "pairs", INPUT, "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
-    { 0, "text", INPUT, "FILE", "a text to continue, character by character; any file will do",
+    { 0, "text", INPUT, "FILE",
+      "a text to continue, character by character; any file will do. A .npy of integers: tokens",
       AT(text) },
     { 0, "context", WHOLE, "N", "of a text: characters that the model sees at once (default 64)",
       MODEL(context), 1, 65536, true },
@@ -32,6 +37,31 @@ static const option options[] = {
       65536, true },
     { 0, "width", WHOLE, "N", "inner width of the feed-forward part (default 4 d-model)",
       MODEL(width), 1, 1 << 20, true },
+    { 0, "kv-heads", WHOLE, "N", "heads of keys and values, a divisor of heads (default: heads)",
+      offsetof(train, kv_heads), 1, 65536, true },
+    { 0, "rotary", FLAG, NULL, "rotary positions in the place of learned ones",
+      offsetof(train, rotary), 0, 0, true },
+    { 0, "alibi", FLAG, NULL, "a bias by distance (ALiBi) in the place of learned positions",
+      offsetof(train, alibi), 0, 0, true },
+    { 0, "window", WHOLE, "N", "attend to less than N places away only (default: to all)",
+      offsetof(train, window), 1, 65536, false },
+    { 0, "where", TEXT, "EXPR",
+      "what query i may see of the keys j, as 'j % 2 == 0' (default: all)", AT(where) },
+    { 0, "score", TEXT, "EXPR", "the scores, as '30 * tanh(score / 30)' (default: score)",
+      offsetof(train, score), 0, 0, true },
+    { 0, "linear", FLAG, NULL, "linear attention, without a softmax", offsetof(train, linear), 0, 0,
+      true },
+    { 0, "norm", CHOICE, "pre|post|rms", "norms before or after, or RMS norms before (default pre)",
+      MODEL(norm), 0, 0, true },
+    { 0, "ffn", CHOICE, "gelu|relu|swiglu|geglu", "feed-forward part (default gelu)", MODEL(ffn), 0,
+      0, true },
+    { 0, "optimiser", CHOICE, "adam|adamw|sgd|rmsprop|adagrad", "(default adam)", MODEL(optimiser),
+      0, 0, true },
+    { 0, "weight-decay", REAL, "X", "of the optimiser (default 0; adamw 0.01)", MODEL(weight_decay),
+      0, 10, true },
+    { 0, "momentum", REAL, "X", "of sgd and rmsprop (default 0)", MODEL(momentum), 0, 1, true },
+    { 0, "diversity", REAL, "X", "added to the loss: X times how alike heads look (default 0)",
+      MODEL(diversity), 0, 1e6, true },
     { 0, "dropout", REAL, "P", "share of values set to 0 while training (default 0)",
       MODEL(dropout), 0, 1, true },
     { 0, "lr", REAL, "X", "highest learning rate (default: the task's; pairs: 0.001; text: 0.002)",
@@ -39,7 +69,7 @@ static const option options[] = {
     { 0, "schedule", CHOICE, "constant|linear|cosine|noam|steps|exponential|wsd|wsd-sqrt",
       "how the learning rate falls (default cosine; linear, cosine and wsd end at a twentieth)",
       offsetof(train, schedule), 0, 0, true },
-    { 0, "warmup", WHOLE, "N",
+    { 0, "warm-up", WHOLE, "N",
       "steps of rising rate before that (default: the task's; constant, steps, exponential: none)",
       MODEL(schedule.warmup), 1, 1e9, true },
     { 0, "gamma", REAL, "X",
@@ -78,11 +108,13 @@ static const option options[] = {
       "steps between evaluations on what is unseen (default: when the goal is near; text: 250)",
       MODEL(evaluate), 1, 1e9, true },
     { 0, "early-stop", WHOLE, "N",
-      "stop after N evaluations without a smaller unseen loss (default: never; evaluates every 100 "
-      "steps if --evaluate says nothing)",
-      MODEL(early_stop), 1, 1e9, true },
+      "stop after N evaluations without a smaller unseen loss (0: never; default: never, of a text "
+      "4; evaluates every 100 steps if --evaluate says nothing)",
+      MODEL(early_stop), 0, 1e9, true },
     { 0, "best", OUTPUT, "FILE",
-      "checkpoint of the smallest unseen loss, beside --out, the last one (default: none)",
+      "checkpoint of the smallest unseen loss, beside --out, the last one (default: none; of a "
+      "text "
+      "--out with -best)",
       AT(best) },
     { 0, "seed", WHOLE, "N", "of first values, examples and dropout (default 0)", MODEL(seed), 0,
       9e15, true },
@@ -105,6 +137,8 @@ static const option options[] = {
       AT(force) },
     { 0 }
 };
+
+enum { EARLY_STOP = 4 }; /* of a text: looks without a smaller unseen loss */
 
 /* -- what to train ---------------------------------------------------------------------------- */
 static const char *task_name(int k) { return eg_task_at(k) ? eg_task_at(k)->name : NULL; }
@@ -186,6 +220,39 @@ static bool schedule_of(const train *o, eg_schedule *s) /* false after saying wh
     return read_milestones(o->milestones, s->milestones);
 }
 
+/* -- the attentions --------------------------------------------------------------------------- */
+enum { WHERE_ROOM = 4096 };
+/* --where and --window as one predicate, NULL if there is neither. */
+static const char *where_of(const train *o, char *out)
+{
+    if (!o->window) return o->where;
+    if (o->where)
+        snprintf(out, WHERE_ROOM, "(%s) & abs(i - j) < %lld", o->where, (long long)o->window);
+    else
+        snprintf(out, WHERE_ROOM, "abs(i - j) < %lld", (long long)o->window);
+    return out;
+}
+
+static bool attention_of(const train *o, char *room, eg_mha_args *to) /* false: all are defaults */
+{
+    static const eg_linear_attention_args linear = { 0 };
+    *to = (eg_mha_args){ .kv_heads = o->kv_heads,
+                         .rotary = o->rotary ? 1e4 : 0,
+                         .alibi = o->alibi,
+                         .where = where_of(o, room),
+                         .score = o->score,
+                         .linear = o->linear ? &linear : NULL };
+    return o->kv_heads || o->rotary || o->alibi || to->where || o->score || o->linear;
+}
+
+/* The same options of a trainer, to be compared. */
+static void attention_from(const eg_mha_args *a, train *to)
+{
+    if (!a) return;
+    to->kv_heads = a->kv_heads, to->rotary = a->rotary > 0, to->alibi = a->alibi;
+    to->linear = a->linear != NULL, to->where = a->where, to->score = a->score;
+}
+
 /* A new trainer of the options; NULL after saying why. */
 static eg_trainer *fresh(eg_ctx *cx, train *o, const char *task, const words *w, const command *c)
 {
@@ -194,10 +261,14 @@ static eg_trainer *fresh(eg_ctx *cx, train *o, const char *task, const words *w,
     eg_trainer_args a = o->model;
     a.size = sizeof a;
     if (!schedule_of(o, &a.schedule)) return NULL;
-    a.data = o->text    ? eg_data_corpus(cx, o->text)
+    a.data = o->text    ? text_data(cx, o->text)
              : o->pairs ? eg_data_pairs(cx, o->pairs)
                         : eg_data_task(cx, row);
     if (was_given(w, c, "goal") && a.goal == 0) a.goal = EG_OFF;
+    char where[WHERE_ROOM];
+    eg_mha_args attention;
+    if (attention_of(o, where, &attention)) a.attention = &attention;
+    if (o->text && !was_given(w, c, "early-stop")) a.early_stop = EARLY_STOP;
     eg_trainer *t = a.data ? eg_trainer_new_with(&a) : NULL;
     if (!t) say_error(cx, NULL);
     return t;
@@ -213,6 +284,12 @@ static bool agrees(const option *k, const void *given, const void *has, const ch
                                   *(const double *)given >= *(const double *)has))
         say("--%s is %g, but %s has %g", k->name, *(const double *)given, path,
             *(const double *)has);
+    else if (k->kind == FLAG && !*(const bool *)has)
+        say("--%s is given, but %s has none", k->name, path);
+    else if (k->kind == TEXT && (!*(const char *const *)has ||
+                                 strcmp(*(const char *const *)given, *(const char *const *)has)))
+        say("--%s is \"%s\", but %s has \"%s\"", k->name, *(const char *const *)given, path,
+            *(const char *const *)has ? *(const char *const *)has : "");
     else if (k->kind == CHOICE &&
              strcmp(*(const char *const *)given, *(const char *const *)has) != 0)
         say("--%s is %s, but %s has %s", k->name, *(const char *const *)given, path,
@@ -226,7 +303,7 @@ static bool agrees(const option *k, const void *given, const void *has, const ch
 static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const words *w,
                            const char *path)
 {
-    eg_data *text = o->text ? eg_data_corpus(cx, o->text) : NULL;
+    eg_data *text = o->text ? text_data(cx, o->text) : NULL;
     const eg_trainer_load_args a = { .path = path, .steps = o->model.steps, .data = text };
     eg_trainer *t = load_model(cx, &a);
     if (!t) return NULL;
@@ -239,6 +316,13 @@ static eg_trainer *resumed(eg_ctx *cx, const train *o, const char *task, const w
     }
     train has = { .model = *eg_trainer_config(t),
                   .schedule = decays[eg_trainer_config(t)->schedule.decay] };
+    char room[WHERE_ROOM];
+    const char *where = where_of(o, room);
+    attention_from(has.model.attention, &has);
+    if (where && strcmp(where, has.where ? has.where : "")) {
+        say("%s attends where \"%s\", not where \"%s\"", path, has.where ? has.where : "", where);
+        return NULL;
+    }
     int64_t marks[EG_MILESTONES] = { 0 };
     if (!read_milestones(o->milestones, marks)) return NULL;
     if (o->milestones && memcmp(marks, has.model.schedule.milestones, sizeof marks) != 0) {
@@ -354,6 +438,20 @@ static bool watch(void *user, eg_trainer *t, const eg_progress *p)
     return stopped || u->log_failed;
 }
 
+/* A line of the options that are not the usual ones, if there are any. */
+static void introduce_options(eg_trainer *t)
+{
+    const eg_trainer_args *o = eg_trainer_config(t);
+    const char *text = eg_trainer_config_text(t), *between = "";
+    for (; text && *text; text += strcspn(text, "\n"), text += *text == '\n', between = ", ")
+        printf("%s%.*s", between, (int)strcspn(text, "\n"), text);
+    if (strcmp(o->optimiser, "adam")) printf("%s%s", between, o->optimiser), between = ", ";
+    if (o->weight_decay > 0) printf("%sweight decay %g", between, o->weight_decay), between = ", ";
+    if (o->momentum > 0) printf("%smomentum %g", between, o->momentum), between = ", ";
+    if (o->diversity > 0) printf("%sdiversity %g", between, o->diversity), between = ", ";
+    if (*between) putchar('\n');
+}
+
 /* Prints what is trained on what. */
 static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
 {
@@ -365,9 +463,9 @@ static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
     if (task)
         printf("%s: %s\n", task->name, task->about);
     else if (text)
-        printf("%s: %lld characters, %d different ones, the last tenth unseen; context %lld\n",
-               eg_data_name(d), (long long)eg_data_size(d), eg_data_symbols(d) - EG_FIRST,
-               (long long)o->context);
+        printf("%s: %lld %ss, %d different ones, the last tenth unseen; context %lld\n",
+               eg_data_name(d), (long long)eg_data_size(d), eg_data_unit(d),
+               eg_data_symbols(d) - EG_FIRST, (long long)o->context);
     else
         printf("%s: %lld pairs, %d symbols\n", eg_data_name(d), (long long)eg_data_size(d),
                eg_data_symbols(d) - EG_FIRST);
@@ -383,6 +481,7 @@ static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
         printf("; %lld of them have nothing to compute: a batch has %lld leaves",
                (long long)(ranks - leaves), (long long)leaves);
     putchar('\n');
+    introduce_options(t);
     eg_progress now = eg_trainer_now(t);
     if (now.step) printf("resumed after step %lld\n", (long long)now.step);
     fflush(stdout);
@@ -512,6 +611,18 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
     return show(t, path, o->best, &s, &p, &u.g);
 }
 
+/* The best model of a text is kept: beside FILE.safetensors in FILE-best.safetensors, unless --best
+ * says where. False after saying why not. */
+static bool best_of(eg_trainer *t, train *o, const char *to, char *out, size_t room)
+{
+    const char *slash = strrchr(to, '/'), *dot = strrchr(to, '.');
+    const int stem = dot && dot > (slash ? slash + 1 : to) ? (int)(dot - to) : (int)strlen(to);
+    if (o->best || !eg_data_is_text(eg_trainer_data(t)) || same_file(to, "/dev/null")) return true;
+    snprintf(out, room, "%.*s-best%s", stem, to, to + stem);
+    o->best = out;
+    return use_file("--best", out, true);
+}
+
 static int run(const command *c, int count, char **word)
 {
     train o = { 0 };
@@ -558,7 +669,9 @@ static int run(const command *c, int count, char **word)
         if (follows && !freopen("/dev/null", "w", stdout)) fclose(stdout);
         if (follows) on_signals(SIG_IGN); /* mpirun hands signals on; rank 0 decides */
         eg_trainer *t = from ? resumed(cx, &o, task, &w, from) : fresh(cx, &o, task, &w, c);
-        if (all_well(r, cx, t != NULL))
+        char best[4096 + 8];
+        const bool good = t && best_of(t, &o, to, best, sizeof best);
+        if (all_well(r, cx, good))
             status = follows ? follow(cx, t, &o, r) : go(cx, t, &o, to, from, r);
     }
     eg_ranks_close(r);

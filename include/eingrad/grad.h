@@ -158,7 +158,7 @@ typedef int eg_step_function(void *user, eg_tensor **out);
  * outlives the step (eg_keep, eg_keep_in, owners, modules), eg_seed, eg_set_draws, eg_grad_over,
  * ring attention, caches. A run refuses numbers that would have led f to another graph: integers
  * outside of the bounds that an index or a mask was planned for, numbers that are no longer finite
- * under a mask, another number of classes that count; and tensors that are gone. Lives as long as
+ * under a mask, or have become so; and tensors that are gone. Lives as long as
  * the open scope or until eg_captured_free; its outputs too. NULL after an error. */
 typedef struct eg_captured eg_captured;
 EG_API eg_captured *eg_capture(eg_ctx *, eg_step_function *f, void *user, int outputs);

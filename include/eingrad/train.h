@@ -139,6 +139,9 @@ typedef struct eg_opt_report {
     double lr;             /* of the next step */
 } eg_opt_report;
 EG_API eg_opt_report eg_opt_now(const eg_opt *);
+/* ‖g‖ (Euclidean) of parameter k in the last step, before clip_norm; 0 before the first step. NaN
+ * if there is no such parameter. */
+EG_API double eg_opt_norm_of(const eg_opt *, int k);
 /* Sets lr from the next step on; the schedule's factor still applies. */
 EG_API int eg_opt_set_lr(eg_opt *, double lr);
 /* The optimiser of copy k, with its report, learning rate and state; that of all copies has none
@@ -203,9 +206,14 @@ EG_API eg_data *eg_data_parse(eg_ctx *, const char *text, const char *name);
 /* One text of any bytes, whose examples are windows. Symbols are characters, or single bytes where
  * it is not UTF-8. */
 EG_API eg_data *eg_data_corpus(eg_ctx *, const char *path);
+/* The same of tokens: a .npy file of integers from 0 on, below 2^20, in one row. The symbol of
+ * token 17 is the word "17", and a prompt is words: "17 4 17". */
+EG_API eg_data *eg_data_tokens(eg_ctx *, const char *path);
 EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, const char *name);
 /* True if the data are one text to continue; false if they are pairs of input and output. */
 EG_API bool eg_data_is_text(const eg_data *);
+/* What the symbols of a text are: "character", or "token" of eg_data_tokens; else "symbol". */
+EG_API const char *eg_data_unit(const eg_data *);
 EG_API const char *eg_data_name(const eg_data *);       /* of the task, or the file's path */
 EG_API const char *eg_data_pairs_text(const eg_data *); /* pairs: what was read; else NULL */
 EG_API bool eg_data_wants_decoder(const eg_data *);     /* the default model is a decoder */
@@ -227,30 +235,45 @@ EG_API size_t eg_data_decode(const eg_data *, int count, const int32_t *tokens, 
                              size_t capacity);
 
 /* -- training --------------------------------------------------------------------------------- */
-/* A trainer is a model, its optimiser (eg_adam) and a place in the stream of examples. */
+/* A trainer is a model, its optimiser and a place in the stream of examples. */
 typedef struct eg_trainer eg_trainer;
+typedef struct eg_network eg_network; /* network.h */
 typedef struct eg_trainer_args {
     size_t size;
     eg_data *data;
-    const char *model;    /* "encoder" (input and output of one length), "decoder", "seq2seq" (an
-                           * encoder, and a decoder that attends to it, `layers` each); what the
-                           * data ask for */
-    int64_t layers;       /* 2; of a text 3 */
-    int64_t d_model;      /* 64; of a text 128 */
-    int64_t heads;        /* divides d_model: 4 */
-    int64_t width;        /* of the feed-forward part: 4 d_model */
-    int64_t context;      /* a text only: symbols that the model sees at once; 64, or less where
-                           * the held-out part is shorter */
-    double dropout;       /* probability, in [0, 1]: 0 */
-    double smoothing;     /* label smoothing ε in [0, 1): 0 */
-    int64_t steps;        /* the task's; pairs 3000, a text 1500 */
-    int64_t batch;        /* sequences in a step: 64; of a text 32 */
-    int64_t block;        /* sequences of a block (eg_step_over): a step takes the memory of one a
-                           * thread; by the sizes of model and batch, so that activations stay in
-                           * a cache of 1 MB where that moves fewer bytes, at most a quarter of the
-                           * batch; bits depend on it */
-    int64_t leaves;       /* of a step (eg_step_over): 16 */
-    double lr;            /* the task's; pairs 1e-3, a text 2e-3 */
+    const char *model; /* "encoder" (input and output of one length), "decoder", "seq2seq" (an
+                        * encoder, and a decoder that attends to it, `layers` each); what the
+                        * data ask for */
+    const eg_network *network; /* one's own in its place (network.h), copied; NULL: none */
+    void *user;                /* read by that network */
+    int64_t layers;            /* 2; of a text 3 */
+    int64_t d_model;           /* 64; of a text 128 */
+    int64_t heads;             /* divides d_model: 4 */
+    int64_t width;             /* of the feed-forward part: 4 d_model */
+    int64_t context; /* a text only: symbols that the model sees at once; 64, or less where
+                      * the held-out part is shorter */
+    /* of the models above, not of a network of one's own: */
+    const struct eg_mha_args *attention; /* further options of their attentions, as
+                                          * eg_block_args.mha has them; positions are not learned if
+                                          * they are rotary or .alibi. Refused: what a checkpoint
+                                          * cannot say, such as functions and tensors */
+    const char *norm;                    /* "pre", "post", or "rms" (RMS norms, before): pre */
+    const char *ffn;                     /* "gelu", "relu", or gated "swiglu", "geglu": gelu */
+
+    double dropout;        /* probability, in [0, 1]: 0 */
+    double smoothing;      /* label smoothing ε in [0, 1): 0 */
+    int64_t steps;         /* the task's; pairs 3000, a text 1500 */
+    int64_t batch;         /* sequences in a step: 64; of a text 32 */
+    int64_t block;         /* sequences of a block (eg_step_over): a step takes the memory of one a
+                            * thread; by the sizes of model and batch, so that activations stay in
+                            * a cache of 1 MB where that moves fewer bytes, at most a quarter of the
+                            * batch; bits depend on it */
+    int64_t leaves;        /* of a step (eg_step_over): 16 */
+    double lr;             /* the task's; pairs 1e-3, a text 2e-3 */
+    const char *optimiser; /* "adam", "adamw", "sgd", "rmsprop", "adagrad": adam */
+    double weight_decay, momentum; /* as eg_opt_args' */
+    double diversity;     /* added to the loss, times this: the mean of eg_head_diversity over the
+                           * attentions; ≥ 0: 0 */
     double clip_norm;     /* limit of the gradient's norm; 0: none */
     eg_schedule schedule; /* the task's warm-up, then cosine to 1/20 at `steps`;
                            * { .decay = EG_CONSTANT, .warmup = 1 }: none. Of one that is given:
@@ -360,6 +383,10 @@ EG_API eg_params *eg_trainer_params(eg_trainer *);
 EG_API eg_opt *eg_trainer_opt(eg_trainer *);
 EG_API eg_data *eg_trainer_data(eg_trainer *);
 EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *); /* with defaults filled in */
+/* What a checkpoint says of the model beside its sizes: of a built-in one a line "name value" for
+ * each option of attention, norm and ffn that is not its default, else eg_network.config's text.
+ * "": nothing. In the open scope; NULL after an error. */
+EG_API const char *eg_trainer_config_text(eg_trainer *);
 
 /* Compares the gradients of the model as it stands, in f64 copies, on a batch of test examples,
  * with central differences and Richardson's extrapolation. Tensors of up to 64 numbers: entry by
@@ -392,13 +419,15 @@ typedef struct eg_trainer_load_args {
     size_t size;
     eg_ctx *cx;
     const char *path;
-    int64_t steps;       /* planned in all; as saved */
-    eg_data *data;       /* the user's own task, or the text from elsewhere; what the file names */
-    bool inference_only; /* a text is not read: the model generates, but neither trains nor is
-                          * evaluated */
+    int64_t steps; /* planned in all; as saved */
+    eg_data *data; /* the user's own task, or the text from elsewhere; what the file names */
+    const eg_network *network; /* the user's own network, and … */
+    void *user;                /* … what it reads */
+    bool inference_only;       /* a text is not read: the model generates, but neither trains nor is
+                                * evaluated */
 } eg_trainer_load_args;
-/* Refused: data of another name, vocabulary or text; a number out of its range; sizes that its
- * tensors do not have, before any memory is taken for them. */
+/* Refused: data of another name, vocabulary or text; another network or configuration; a number out
+ * of its range; sizes that its tensors do not have, before any memory is taken for them. */
 EG_API eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *);
 
 #ifndef __cplusplus

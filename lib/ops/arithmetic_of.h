@@ -193,7 +193,7 @@ static double NAME(at)(const void *x, int64_t k) { return (double)((const T *)x)
 
 /* -- several rows, contiguous, of any length -------------------------------------------------- */
 /* m elements of a row from k on, −inf where a mask is false; in `to` if there are masks. */
-EG_INLINE const T *NAME(allowed)(const eg_batch *b, int64_t row, int64_t k, int64_t m,
+EG_INLINE const T *NAME(allowed)(const eg_row_facts *b, int64_t row, int64_t k, int64_t m,
                                  char *const *p, const int64_t *step, T *to)
 {
     const T *x = EG_ROW(T, 1, row) + k;
@@ -204,7 +204,7 @@ EG_INLINE const T *NAME(allowed)(const eg_batch *b, int64_t row, int64_t k, int6
     return x;
 }
 /* Where an allowed NaN has made the row's sum NaN, what is masked stays masked. */
-EG_INLINE void NAME(mask_again)(const eg_batch *b, int64_t row, int64_t k, int64_t m,
+EG_INLINE void NAME(mask_again)(const eg_row_facts *b, int64_t row, int64_t k, int64_t m,
                                 char *const *p, const int64_t *step)
 {
     const T fill = b->log ? -(T)INFINITY : 0;
@@ -215,7 +215,7 @@ EG_INLINE void NAME(mask_again)(const eg_batch *b, int64_t row, int64_t k, int64
     }
 }
 /* A row of more than EG_CHUNK elements: once for its maximum, once for its exponentials. */
-EG_INLINE void NAME(softmax_long)(const eg_batch *b, int64_t row, char *const *p,
+EG_INLINE void NAME(softmax_long)(const eg_row_facts *b, int64_t row, char *const *p,
                                   const int64_t *step)
 {
     _Alignas(64) T shifted[EG_CHUNK + EG_LANES], e[EG_CHUNK + EG_LANES];
@@ -250,7 +250,7 @@ EG_INLINE void NAME(softmax_long)(const eg_batch *b, int64_t row, char *const *p
 EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t *step,
                                     const void *user)
 {
-    const eg_batch *b = user;
+    const eg_row_facts *b = user;
     const int64_t n = b->n, most = n > EG_CHUNK ? 1 : EG_CHUNK / n;
     _Alignas(64) T shifted[EG_CHUNK + EG_LANES], e[EG_CHUNK + EG_LANES];
     double last[EG_CHUNK];
@@ -283,7 +283,7 @@ EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t 
 EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *step,
                                    const void *user)
 {
-    const int64_t n = ((const eg_batch *)user)->n, most = n > EG_CHUNK ? 1 : EG_CHUNK / n;
+    const int64_t n = ((const eg_row_facts *)user)->n, most = n > EG_CHUNK ? 1 : EG_CHUNK / n;
     _Alignas(64) T e[EG_CHUNK + EG_LANES];
     double last[EG_CHUNK];
     for (int64_t first = 0, count; first < rows; first += count) {
@@ -315,8 +315,8 @@ EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *
 EG_CLONES static void NAME(softmax_slope)(int64_t rows, char *const *p, const int64_t *step,
                                           const void *user)
 {
-    const int64_t n = ((const eg_batch *)user)->n;
-    const T c = (T)((const eg_batch *)user)->c;
+    const int64_t n = ((const eg_row_facts *)user)->n;
+    const T c = (T)((const eg_row_facts *)user)->c;
     for (int64_t r = 0; r < rows; r++) {
         T *dx = EG_ROW(T, 0, r);
         const T *y = EG_ROW(T, 1, r), *g = EG_ROW(T, 2, r);
@@ -332,7 +332,7 @@ EG_CLONES static void NAME(softmax_slope)(int64_t rows, char *const *p, const in
 EG_CLONES static void NAME(log_softmax_slope)(int64_t rows, char *const *p, const int64_t *step,
                                               const void *user)
 {
-    const int64_t n = ((const eg_batch *)user)->n;
+    const int64_t n = ((const eg_row_facts *)user)->n;
     const bool blocks = n <= EG_CHUNK / 8; /* short rows: the exponentials of several at once */
     const int64_t most = blocks ? EG_CHUNK / n : 1;
     _Alignas(64) T e[EG_CHUNK + EG_LANES], s[EG_CHUNK];
@@ -367,7 +367,7 @@ EG_CLONES static void NAME(log_softmax_slope)(int64_t rows, char *const *p, cons
 EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int64_t *step,
                                          const void *user)
 {
-    const eg_batch *b = user;
+    const eg_row_facts *b = user;
     const int64_t n = b->n, most = n > EG_CHUNK ? 1 : EG_CHUNK / n;
     _Alignas(64) T e[EG_CHUNK + EG_LANES];
     for (int64_t first = 0, count; first < rows; first += count) {
@@ -408,7 +408,7 @@ EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int
     }
 }
 
-EG_INLINE void NAME(moments)(const eg_batch *b, const T *x, double *mean, double *r)
+EG_INLINE void NAME(moments)(const eg_row_facts *b, const T *x, double *mean, double *r)
 {
     double total = 0, squares = 0;
     for (int64_t k = 0; b->center && k < b->n; k += EG_CHUNK)
@@ -434,7 +434,7 @@ EG_CLONES static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *st
 EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *step,
                                  const void *user)
 {
-    const eg_batch *b = user;
+    const eg_row_facts *b = user;
     for (int64_t row = 0; row < rows; row++) {
         T *y = EG_ROW(T, 0, row);
         const T *x = EG_ROW(T, 1, row);
@@ -450,7 +450,7 @@ EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *st
 EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t *step,
                                        const void *user)
 {
-    const eg_batch *b = user;
+    const eg_row_facts *b = user;
     const int64_t n = b->n;
     const double count = (double)n;
     _Alignas(64) T h[EG_CHUNK];

@@ -13,7 +13,7 @@ typedef struct xent {
 typedef struct xent_job {
     const eg_arithmetic *m;
     xent a;
-    eg_batch b;
+    eg_row_facts b;
     int width;
 } xent_job;
 

@@ -31,7 +31,8 @@ static bool same_shape(eg_tensor *y)
     return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
 }
 /* Of c128: mean and r of a row; r is 0 where there is nothing to divide by. */
-static double complex moments_c128(const eg_batch *b, const double complex *x, double complex *mean)
+static double complex moments_c128(const eg_row_facts *b, const double complex *x,
+                                   double complex *mean)
 {
     double complex squares = 0;
     *mean = 0;
@@ -46,11 +47,11 @@ static bool each_row(eg_tensor *y, int operands, const eg_tensor *gain, const eg
 {
     const norm *a = y->attr;
     const eg_tensor *x[] = { y, y->in[0], operands == 3 ? y->in[1] : NULL };
-    const eg_batch b = { .n = eg__row_length(y->in[0], a->inner),
-                         .center = a->center,
-                         .c = a->eps,
-                         .gain = gain ? gain->data : NULL,
-                         .bias = bias ? bias->data : NULL };
+    const eg_row_facts b = { .n = eg__row_length(y->in[0], a->inner),
+                             .center = a->center,
+                             .c = a->eps,
+                             .gain = gain ? gain->data : NULL,
+                             .bias = bias ? bias->data : NULL };
     if (b.n)
         return eg__batches(y, y->in[0]->rank - a->inner, operands, x,
                            y->dtype == EG_C128 ? run_c128 : run, &b, 4 * b.n);
@@ -108,7 +109,7 @@ static eg_tensor *deviation(const norm *a, eg_tensor *x)
  * + d Σ u x̂ + slope(u) Σ h x̂) */
 static void slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
-    const eg_batch *b = user;
+    const eg_row_facts *b = user;
     const double complex *gain = b->gain;
     for (int64_t row = 0; row < rows; row++) {
         double complex *d = EG_ROW(double complex, 0, row), *x = EG_ROW(double complex, 1, row),
@@ -176,7 +177,7 @@ static eg_tensor *norm_slope(const norm *a, eg_tensor *x, eg_tensor *g, eg_tenso
 enum { BLOCK = 64, GRAIN = 1 << 18 };
 typedef struct gradient_job {
     eg_inner *run;
-    eg_batch b;
+    eg_row_facts b;
     int64_t rows, bytes;
     char *dx, *x, *g, *sums;
 } gradient_job;
@@ -185,7 +186,7 @@ static void gradient_block(void *user, int64_t block, int thread)
     const gradient_job *j = user;
     const int64_t from = block * BLOCK, rows = j->rows - from < BLOCK ? j->rows - from : BLOCK,
                   at = from * j->bytes;
-    eg_batch b = j->b;
+    eg_row_facts b = j->b;
     (void)thread;
     b.sums = memset(j->sums + 2 * block * j->bytes, 0, (size_t)(2 * j->bytes));
     j->run(rows, (char *[]){ j->dx + at, j->x + at, j->g + at },
@@ -235,7 +236,7 @@ static bool norm_gradient_c128(eg_tensor *d)
 {
     const norm *a = d->attr;
     const int64_t n = d->dim[1], rows = d->dim[0] - a->gain - a->bias, bytes = n * 16;
-    const eg_batch b = {
+    const eg_row_facts b = {
         .n = n, .center = a->center, .c = a->eps, .gain = a->gain ? d->in[2]->data : NULL
     };
     double complex *along = (double complex *)(void *)d->data + rows * n,
@@ -319,7 +320,7 @@ static eg_tensor *norm_gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_te
  * axes */
 static void normalise_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
-    const eg_batch *b = user;
+    const eg_row_facts *b = user;
     const double complex *gain = b->gain, *bias = b->bias;
     for (int64_t row = 0; row < rows; row++) {
         double complex *y = EG_ROW(double complex, 0, row), *x = EG_ROW(double complex, 1, row),

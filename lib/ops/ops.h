@@ -87,14 +87,14 @@ void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int6
  * row to row. Every row is contiguous and may have any number of elements. */
 #define EG_ROW(T, k, r) ((T *)(void *)(p[k] + (r)*step[k])) /* row r of operand k */
 /* What most of them want to know, as `user`. */
-typedef struct eg_batch {
+typedef struct eg_row_facts {
     int64_t n;        /* elements of a row */
     int masks;        /* softmax: operands 2 … are so many masks */
     bool log, center; /* softmax: its logarithm; norm: less the mean */
     double c;
     const void *gain, *bias; /* norm: n elements each, or NULL */
     void *sums;
-} eg_batch;
+} eg_row_facts;
 /* Calls `run` for all rows: x[0], which is written, and the other operands have `outer` axes in
  * common; what further axes an operand has are its rows. A row that is not contiguous is gathered
  * first, and written back if it is the result's. work: additions that a row costs. False after an
@@ -117,7 +117,7 @@ typedef struct eg_arithmetic { /* of contiguous floats of one type; scalars as d
     double (*tallest)(int64_t n, const void *x);          /* max |x|, whatever is NaN; 0 of none */
     double (*sumpow)(int64_t n, const void *x, double p); /* Σ |x|^p */
     double (*at)(const void *x, int64_t k);               /* x[k] */
-    /* rows, user: an eg_batch */
+    /* rows, user: an eg_row_facts */
     eg_inner *softmax;                           /* y, x, masks: of c x; log: its logarithm */
     eg_inner *logsum;                            /* { top, ln Σ e^(x − top) }, x */
     eg_inner *softmax_slope, *log_softmax_slope; /* dx, y, g */

@@ -231,7 +231,7 @@ eg_tensor *eg_all(const char *spec, eg_tensor *x) { return truth_of(&all_op, spe
 /* -- logsumexp: y = ln Σ e^x = m + ln Σ e^(x − m), m = max x;  dx = g softmax(x) -------------- */
 typedef struct lse_job {
     eg_inner *logsum;
-    eg_batch b;
+    eg_row_facts b;
     int width;
 } lse_job;
 /* Writes ln Σ e^x of each row, which the kernel gives as two addends in f64. */

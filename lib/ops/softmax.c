@@ -16,7 +16,7 @@ typedef struct softmax_attr {
 
 /* In c128 the largest real part is subtracted. A masked entry is −inf, whatever its imaginary
  * part. */
-static bool allowed_c128(const eg_batch *b, int64_t row, int64_t k, char *const *p,
+static bool allowed_c128(const eg_row_facts *b, int64_t row, int64_t k, char *const *p,
                          const int64_t *step)
 {
     bool all = true;
@@ -26,7 +26,8 @@ static bool allowed_c128(const eg_batch *b, int64_t row, int64_t k, char *const 
 /* The complex form of softmax or log softmax of one row: e^(c (x − m)) / Σ e^(c (x − m)), where m
  * is the largest real part that is allowed and c is b->c. If all is forbidden, the weights are
  * 0. */
-static void softmax_row_c128(const eg_batch *b, int64_t row, char *const *p, const int64_t *step)
+static void softmax_row_c128(const eg_row_facts *b, int64_t row, char *const *p,
+                             const int64_t *step)
 {
     double complex *y = EG_ROW(double complex, 0, row), total = 0;
     const double complex *x = EG_ROW(double complex, 1, row);
@@ -63,7 +64,7 @@ static bool softmax_shape(eg_tensor *y)
 static bool softmax_run(eg_tensor *y, bool log)
 {
     const softmax_attr *of = y->attr;
-    const eg_batch b = {
+    const eg_row_facts b = {
         .n = eg__row_length(y, of->inner), .masks = y->count - 1, .log = log, .c = of->scale
     };
     const eg_tensor *all[EG_ROW_OPERANDS] = { y };
@@ -81,7 +82,7 @@ static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_c128)
 {
     const softmax_attr *of = y->attr;
     if (y->dtype == EG_C128) run = run_c128;
-    const eg_batch b = { .n = eg__row_length(y, of->inner), .c = of->scale };
+    const eg_row_facts b = { .n = eg__row_length(y, of->inner), .c = of->scale };
     return !b.n || eg__batches(y, y->rank - of->inner, 3,
                                (const eg_tensor *[]){ y, y->in[0], y->in[1] }, run, &b, 4 * b.n);
 }
@@ -92,7 +93,7 @@ static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_c128)
 static const eg_op softmax_slope_op;
 static void softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
-    const eg_batch *b = user;
+    const eg_row_facts *b = user;
     for (int64_t r = 0; r < rows; r++) {
         double complex *d = EG_ROW(double complex, 0, r), *y = EG_ROW(double complex, 1, r),
                        *g = EG_ROW(double complex, 2, r), s = 0;
@@ -148,7 +149,7 @@ static const eg_op log_softmax_slope_op;
 static void log_softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step,
                                    const void *user)
 {
-    const int64_t n = ((const eg_batch *)user)->n;
+    const int64_t n = ((const eg_row_facts *)user)->n;
     for (int64_t r = 0; r < rows; r++) {
         double complex *d = EG_ROW(double complex, 0, r), *y = EG_ROW(double complex, 1, r),
                        *g = EG_ROW(double complex, 2, r), s = 0;

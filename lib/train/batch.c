@@ -1,6 +1,5 @@
-/* batch.c: rows of tokens and targets, for training and for tests, and how many of them a model got
- * right. */
-#include "trainer.h"
+/* batch.c: rows of tokens and targets by number, for training and for tests. */
+#include "batch.h"
 #include <string.h>
 
 enum { TESTS = 1000, SCAN = 200000, ROUND = 8, CORPUS_TESTS = 65536 };
@@ -17,7 +16,7 @@ static bool batch_seen_before(uint64_t *seen, uint64_t slots, uint64_t h)
 }
 
 /* The windows of a text's held-out part: end to end; of a long part, evenly spread ones. */
-static bool batch_test_windows(eg_trainer *t)
+static bool batch_test_windows(eg_batches *t)
 {
     int64_t span = t->data->count - 1 - t->data->held, all = (span + t->longest - 1) / t->longest;
     int64_t most = CORPUS_TESTS > t->longest ? CORPUS_TESTS / t->longest : 1,
@@ -30,7 +29,7 @@ static bool batch_test_windows(eg_trainer *t)
 }
 
 /* Takes the first 1000 different held-out inputs of the stream; of pairs, of its first round. */
-bool eg__batch_tests(eg_trainer *t)
+bool eg__batches_tests(eg_batches *t)
 {
     enum { SLOTS = 4096 };
     if (t->data->free_text) return batch_test_windows(t);
@@ -40,13 +39,13 @@ bool eg__batch_tests(eg_trainer *t)
     if (!seen || !t->test) return false;
     eg_example e;
     for (uint64_t k = 0; k < end && t->tests < TESTS; k++) {
-        if (eg_data_example(t->data, t->o.seed, k, &e)) return false;
+        if (eg_data_example(t->data, t->seed, k, &e)) return false;
         if (eg_data_held_out(t->data, &e) &&
             !batch_seen_before(seen, SLOTS, eg__data_hash(t->data, &e) | 1))
             t->test[t->tests++] = k;
     }
     if (!t->tests)
-        eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: no example of %s is held out for tests",
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "batches: no example of %s is held out for tests",
                    eg_data_name(t->data));
     return t->tests > 0;
 }
@@ -60,56 +59,62 @@ typedef struct row {
 } row;
 
 /* The tokens of an example and the target at each place, as the model wants them (network.c). */
-static void example_row(const eg_trainer *t, const eg_example *e, row *r)
+static void example_row(const eg_batches *t, const eg_example *e, row *r)
 {
     int32_t *tokens = r->tokens, *target = r->target;
     int64_t n = 0;
-    if (!t->kind->autoregressive) memcpy(target, e->output, (size_t)e->outputs * sizeof *target);
-    if (t->kind->has_source)
-        memcpy(r->source, e->input, (size_t)(r->sources = e->inputs) * sizeof *tokens);
-    for (int k = 0; !t->kind->has_source && k < e->inputs; k++) tokens[n++] = e->input[k];
+    if (t->encoder) memcpy(target, e->output, (size_t)e->outputs * sizeof *target);
+    if (t->beside) memcpy(r->source, e->input, (size_t)(r->sources = e->inputs) * sizeof *tokens);
+    for (int k = 0; !t->beside && k < e->inputs; k++) tokens[n++] = e->input[k];
     if (t->separator) tokens[n++] = EG_SEP;
-    for (int64_t k = 0; t->kind->autoregressive && k < n - 1; k++) target[k] = EG_PAD;
-    for (int k = 0; t->kind->autoregressive && k < e->outputs; k++)
+    for (int64_t k = 0; !t->encoder && k < n - 1; k++) target[k] = EG_PAD;
+    for (int k = 0; !t->encoder && k < e->outputs; k++)
         target[n - 1] = tokens[n] = e->output[k], n++;
-    if (t->kind->autoregressive) target[n - 1] = EG_STOP;
+    if (!t->encoder) target[n - 1] = EG_STOP;
     r->length = n;
 }
 
-/* The next sequence of the stream that is not held out; the trainer's cursor counts examples. */
-static void training_row(eg_trainer *t, int64_t k, row *r)
+/* The next example of the stream that is not held out; false after an error. */
+static bool training_example(eg_batches *t, eg_example *e)
 {
-    (void)k;
-    if (t->cursor > EXAMPLE_MOST - SCAN) {
-        eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: all of the 2^62 examples of %s are used up",
-                   eg_data_name(t->data));
-        return;
-    }
-    if (t->data->free_text) {
-        r->length = eg__corpus_window(t->data,
-                                      eg__corpus_place(t->data, t->o.seed, t->cursor++, t->longest),
-                                      t->longest, r->tokens, r->target);
-        return;
-    }
-    eg_example e;
     for (int tries = 0; tries < SCAN; tries++) {
-        if (eg_data_example(t->data, t->o.seed, t->cursor++, &e)) return;
-        if (!eg_data_held_out(t->data, &e)) {
-            example_row(t, &e, r);
-            return;
-        }
+        if (eg_data_example(t->data, t->seed, t->cursor++, e)) return false;
+        if (!eg_data_held_out(t->data, e)) return true;
     }
-    eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: %d examples of %s on end are held out for tests",
+    eg_fail_as(t->cx, EG_ERROR_MISUSE, "batches: %d examples of %s on end are held out for tests",
                SCAN, eg_data_name(t->data));
+    return false;
 }
 
-static void test_row(eg_trainer *t, int64_t k, row *r)
+static bool examples_left(eg_batches *t)
+{
+    if (t->cursor <= EXAMPLE_MOST - SCAN) return true;
+    return eg_fail_as(t->cx, EG_ERROR_MISUSE, "batches: all of the 2^62 examples of %s are used up",
+                      eg_data_name(t->data)),
+           false;
+}
+
+/* The next sequence of the stream; the cursor counts examples. */
+static void training_row(eg_batches *t, int64_t k, row *r)
+{
+    eg_example e;
+    (void)k;
+    if (!examples_left(t)) return;
+    if (t->data->free_text)
+        r->length =
+            eg__corpus_window(t->data, eg__corpus_place(t->data, t->seed, t->cursor++, t->longest),
+                              t->longest, r->tokens, r->target);
+    else if (training_example(t, &e))
+        example_row(t, &e, r);
+}
+
+static void test_row(eg_batches *t, int64_t k, row *r)
 {
     eg_example e;
     if (t->data->free_text)
         r->length =
             eg__corpus_window(t->data, (int64_t)t->test[k], t->longest, r->tokens, r->target);
-    else if (!eg_data_example(t->data, t->o.seed, t->test[k], &e))
+    else if (!eg_data_example(t->data, t->seed, t->test[k], &e))
         example_row(t, &e, r);
 }
 
@@ -147,7 +152,7 @@ static row_length rows_close_up(int64_t rows, int64_t wide, int64_t most, const 
 
 /* Memory for a batch of so many rows, allocated when the first one is filled: a model that only
  * predicts needs none. */
-static bool batch_room(eg_trainer *t, int64_t rows)
+static bool batch_room(eg_batches *t, int64_t rows)
 {
     size_t n = (size_t)rows, places = n * (size_t)(t->longest + 1),
            sources = n * (size_t)(t->source_longest + 1);
@@ -156,22 +161,22 @@ static bool batch_room(eg_trainer *t, int64_t rows)
     t->tokens = eg_owner_alloc(t->owner, places * sizeof *t->tokens);
     t->target = eg_owner_alloc(t->owner, places * sizeof *t->target);
     t->keep = eg_owner_alloc(t->owner, places * sizeof *t->keep);
-    t->length = eg_owner_alloc(t->owner, 2 * n * sizeof *t->length);
-    if (t->kind->has_source) {
+    t->lengths = eg_owner_alloc(t->owner, 2 * n * sizeof *t->lengths);
+    if (t->beside) {
         t->source = eg_owner_alloc(t->owner, sources * sizeof *t->source);
         t->source_keep = eg_owner_alloc(t->owner, sources * sizeof *t->source_keep);
     }
-    if (!t->tokens || !t->target || !t->keep || !t->length ||
-        (t->kind->has_source && (!t->source || !t->source_keep)))
+    if (!t->tokens || !t->target || !t->keep || !t->lengths ||
+        (t->beside && (!t->source || !t->source_keep)))
         return false;
-    t->source_length = t->length + rows;
+    t->source_lengths = t->lengths + rows;
     t->rows = rows;
     return true;
 }
 
 /* A batch of the rows that `next` gives for first, first + 1, …; rows 0 after an error. */
-static eg__batch batch_fill(eg_trainer *t, int64_t first, int64_t rows,
-                            void (*next)(eg_trainer *, int64_t, row *))
+static eg_batch batch_fill(eg_batches *t, int64_t first, int64_t rows,
+                           void (*next)(eg_batches *, int64_t, row *))
 {
     int64_t wide = t->longest + 1, wide_source = t->source_longest + 1;
     if (t->data->free_text && !t->data->tokens)
@@ -180,74 +185,182 @@ static eg__batch batch_fill(eg_trainer *t, int64_t first, int64_t rows,
             "%s: the text was left out when the model was loaded, so it can neither be trained "
             "nor evaluated",
             t->data->name);
-    if (eg_error(t->cx) || !batch_room(t, rows)) return (eg__batch){ 0 };
+    if (eg_error(t->cx) || !batch_room(t, rows)) return (eg_batch){ 0 };
     for (int64_t k = 0; k < rows; k++) {
         row r = { t->tokens + k * wide, t->target + k * wide,
-                  t->kind->has_source ? t->source + k * wide_source : NULL, 0, 0 };
+                  t->beside ? t->source + k * wide_source : NULL, 0, 0 };
         if (!eg_error(t->cx)) next(t, first + k, &r);
-        if (!r.length) return (eg__batch){ 0 };
-        t->length[k] = r.length, t->source_length[k] = r.sources;
+        if (!r.length) return (eg_batch){ 0 };
+        t->lengths[k] = r.length, t->source_lengths[k] = r.sources;
     }
     row_length own =
-                   rows_close_up(rows, wide, t->longest, t->length, t->tokens, t->target, t->keep),
+                   rows_close_up(rows, wide, t->longest, t->lengths, t->tokens, t->target, t->keep),
                source = { 0 };
-    if (t->kind->has_source)
-        source = rows_close_up(rows, wide_source, t->source_longest, t->source_length, t->source,
+    if (t->beside)
+        source = rows_close_up(rows, wide_source, t->source_longest, t->source_lengths, t->source,
                                NULL, t->source_keep);
-    return (eg__batch){ rows,         own.length,     source.length,
-                        t->tokens,    t->target,      t->source,
-                        t->keep,      t->source_keep, !t->kind->autoregressive && own.padded,
-                        source.padded };
+    return (eg_batch){ .rows = rows,
+                       .length = own.length,
+                       .tokens = t->tokens,
+                       .target = t->target,
+                       .keep = t->keep,
+                       .lengths = t->lengths,
+                       .sources = source.length,
+                       .source = t->source,
+                       .source_keep = t->source_keep,
+                       .source_lengths = t->beside ? t->source_lengths : NULL,
+                       .padded = t->encoder && own.padded,
+                       .source_padded = source.padded };
 }
 
-eg__batch eg__batch_next(eg_trainer *t) { return batch_fill(t, 0, t->o.batch, training_row); }
-eg__batch eg__batch_test(eg_trainer *t, int64_t first, int64_t rows)
+eg_batch eg__batches_next(eg_batches *t) { return batch_fill(t, 0, t->at_once, training_row); }
+eg_batch eg__batches_tested(eg_batches *t, int64_t first, int64_t rows)
 {
     return batch_fill(t, first, rows, test_row);
 }
 
-eg__batch eg__batch_rows(const eg__batch *all, int64_t from, int64_t to)
+/* -- batches in public ------------------------------------------------------------------------ */
+/* Moves the cursor on by the examples of one batch, which are not made into rows. */
+static bool batch_skip(eg_batches *t)
 {
-    eg__batch b = *all;
-    int64_t at = from * all->length, source = from * all->sources;
-    b.rows = to - from, b.tokens += at, b.target += at, b.keep += at;
-    if (b.source) b.source += source, b.source_keep += source;
+    eg_example e;
+    for (int64_t k = 0; k < t->at_once; k++)
+        if (!examples_left(t) || !training_example(t, &e)) return false;
+    return true;
+}
+
+const eg_batch *eg_batches_at(eg_batches *t, int64_t number)
+{
+    if (!t || eg_error(t->cx)) return NULL;
+    if (number < 0 || number > INT64_MAX / (2 * SIZE_MOST)) {
+        eg_fail_as(t->cx, EG_ERROR_INDEX, "batches: there is no batch %lld", (long long)number);
+        return NULL;
+    }
+    if (number < t->next || t->data->free_text) t->next = 0, t->cursor = 0;
+    if (t->data->free_text) t->next = number, t->cursor = (uint64_t)(number * t->at_once);
+    for (; t->next < number; t->next++)
+        if (!batch_skip(t)) return NULL;
+    t->shown = eg__batches_next(t);
+    if (!t->shown.rows) return t->next = INT64_MAX, NULL; /* the cursor stands anywhere */
+    t->next++;
+    return &t->shown;
+}
+
+const eg_batch *eg_batches_test(eg_batches *t, int64_t number)
+{
+    if (!t || eg_error(t->cx) || number < 0 || number > (t->tests - 1) / t->at_once) return NULL;
+    const int64_t first = number * t->at_once, left = t->tests - first;
+    t->shown = eg__batches_tested(t, first, left < t->at_once ? left : t->at_once);
+    return t->shown.rows ? &t->shown : NULL;
+}
+
+eg_network_sizes eg_batches_sizes(const eg_batches *t)
+{
+    return t ? (eg_network_sizes){ t->vocabulary, t->longest, t->source_longest }
+             : (eg_network_sizes){ 0 };
+}
+
+eg_batch eg_batch_part(const eg_batch *all, int64_t from, int64_t to)
+{
+    if (!all || from < 0 || to > all->rows || from >= to) return (eg_batch){ 0 };
+    eg_batch b = *all;
+    const int64_t at = from * all->length, source = from * all->sources;
+    b.rows = to - from, b.tokens += at;
+    if (b.target) b.target += at;
+    if (b.keep) b.keep += at;
+    if (b.lengths) b.lengths += from;
+    if (b.source) b.source += source;
+    if (b.source_keep) b.source_keep += source;
+    if (b.source_lengths) b.source_lengths += from;
     return b;
 }
 
-/* -- results ---------------------------------------------------------------------------------- */
-int64_t eg__batch_counted(const eg__batch *b)
+/* -- making ----------------------------------------------------------------------------------- */
+/* True if a text is for a decoder, and for an encoder inputs and outputs have one length; else
+ * records what does not fit. */
+bool eg__batches_fit(const eg_data *d, const char *who, const char *name, bool encoder, bool source,
+                     uint64_t seed)
 {
-    int64_t n = 0;
-    for (int64_t k = 0; k < b->rows * b->length; k++) n += b->target[k] != EG_PAD;
-    return n;
+    eg_ctx *cx = d->cx;
+    eg_example e;
+    int64_t line = encoder && !d->free_text ? eg__data_uneven(d) : -1;
+    if (encoder && source)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: an encoder's input is no source beside its tokens",
+                   who);
+    else if (d->free_text && (encoder || source))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: a text is learnt by a decoder, not by model \"%s\"",
+                   who, name);
+    for (uint64_t k = 0; !eg_error(cx) && encoder && d->task && k < 100; k++)
+        if (eg_data_example(d, seed, k, &e) || e.inputs != e.outputs) {
+            eg_fail_as(cx, EG_ERROR_SHAPE,
+                       "%s: an encoder needs input and output of one length, but task %s has %d "
+                       "and %d; use the decoder",
+                       who, eg_data_name(d), e.inputs, e.outputs);
+            return false;
+        }
+    if (line >= 0)
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "%s:%lld: an encoder needs input and output of one length; use the decoder",
+                   eg_data_name(d), (long long)line + 1);
+    return !eg_error(cx);
 }
 
-eg_tensor *eg__batch_loss(eg_ctx *cx, const eg__batch *b, eg_tensor *logits, double smoothing)
+int64_t eg__batches_context(const eg_data *d, int64_t given)
 {
-    eg_tensor *target = eg_from_n(cx, EG_I32, b->target, 2, (int64_t[]){ b->rows, b->length });
-    return eg_sum(NULL, eg_cross_entropy("b l [v]", logits, target, .ignore = EG_OFF,
-                                         .smoothing = smoothing, .each = true));
+    const int64_t span = d->count - 1 - d->held;
+    return given || !d->free_text ? given : span < 64 ? span : 64;
 }
 
-/* Greedy decoding of an autoregressive model gives the whole right answer if and only if the model
- * is right at each place given the right tokens before it (by induction over places), so that one
- * forward pass counts exact answers. */
-eg_score eg__batch_score(const eg_trainer *t, const eg__batch *b, eg_tensor *logits)
+/* All that has no memory of its own: lengths, and what an answer is. */
+eg_batches *eg__batches_make(eg_owner *owner, const eg_batches_args *o)
 {
-    eg_score s = { .sequences = b->rows };
-    const int64_t *best =
-        eg_i64(eg_argmax("b l [v]", eg_slice_axis(logits, 2, t->least, EG_END, 1)));
-    for (int64_t r = 0; best && r < b->rows; r++) {
-        bool all = true;
-        for (int64_t k = r * b->length; k < (r + 1) * b->length; k++)
-            if (b->target[k] != EG_PAD) {
-                bool right = best[k] + t->least == b->target[k];
-                s.tokens++;
-                s.right += right;
-                all &= right;
-            }
-        s.exact += all;
-    }
-    return s;
+    eg_data *d = o->data;
+    eg_batches *t = eg_owner_alloc(owner, sizeof *t);
+    if (!t) return NULL;
+    const bool text = d->free_text,
+               separator = o->source || (!o->encoder && !text && !(d->task && d->task->asks));
+    const int64_t in = d->longest_input, out = d->longest_output;
+    *t = (eg_batches){ .cx = d->cx,
+                       .owner = owner,
+                       .data = d,
+                       .at_once = o->rows,
+                       .seed = o->seed,
+                       .encoder = o->encoder,
+                       .beside = o->source,
+                       .separator = separator,
+                       .least = text || o->encoder ? EG_FIRST : EG_STOP,
+                       .longest = text         ? o->context
+                                  : o->source  ? separator + out
+                                  : o->encoder ? in
+                                               : in + separator + out,
+                       .source_longest = o->source ? in : 0,
+                       .vocabulary = eg_data_symbols(d) };
+    return t;
+}
+
+eg_batches *eg_batches_new_with(const eg_batches_args *given)
+{
+    eg_batches_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, given);
+    eg_ctx *cx = o.data ? o.data->cx : NULL;
+    if (!cx || eg_error(cx)) return NULL;
+    const int64_t span = o.data->free_text ? o.data->count - 1 - o.data->held : 0;
+    o.rows = o.rows ? o.rows : o.data->free_text ? 32 : 64;
+    o.context = eg__batches_context(o.data, o.context);
+    if (o.rows < 1 || o.rows > SIZE_MOST)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "batches: rows must be from 1 to 2^20, not %lld",
+                   (long long)o.rows);
+    else if (o.context < 0 || o.context > span)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   o.data->free_text ? "batches: context must be from 1 to %lld, what is held out "
+                                       "of the text, not %lld"
+                                     : "batches: a text has a context (held out: %lld), other data "
+                                       "have none, not %lld",
+                   (long long)span, (long long)o.context);
+    if (eg_error(cx) || !eg__batches_fit(o.data, "batches", o.encoder ? "encoder" : "seq2seq",
+                                         o.encoder, o.source, o.seed))
+        return NULL;
+    eg_owner *owner = eg_owner_open(cx);
+    eg_batches *t = owner ? eg__batches_make(owner, &o) : NULL;
+    return t && eg__batches_tests(t) ? t : NULL;
 }

@@ -86,6 +86,9 @@ static const field fields[] = {
     { "held",          AT(now.held),               REAL,   0, 0,         true,  false },
     { "best",          AT(now.best),               REAL,   0, 0,         true,  false },
     { "longest_norm",  AT(now.longest),            REAL,   0, 0,         true,  false },
+    { "weight_decay",  AT(o.weight_decay),         REAL,   0, 0,         false, true },
+    { "momentum",      AT(o.momentum),             REAL,   0, 0,         false, true },
+    { "diversity",     AT(o.diversity),            REAL,   0, 0,         false, true },
     { "gamma",         AT(o.schedule.gamma),       REAL,   0, 0,         false, true },
     { "step_size",     AT(o.schedule.step_size),   WHOLE,  STEPS,        false, true },
     { "noam_d_model",  AT(o.schedule.d_model),     WHOLE,  STEPS,        false, true },
@@ -153,10 +156,10 @@ static saved checkpoint_of(const eg_trainer *t)
 {
     return (saved){ .o = t->o,
                     .now = t->now,
-                    .vocabulary = t->vocabulary,
-                    .longest = t->longest,
+                    .vocabulary = t->batches->vocabulary,
+                    .longest = t->batches->longest,
                     .dtype = eg_params_type(t->params),
-                    .cursor = t->cursor,
+                    .cursor = t->batches->cursor,
                     .draws = eg_draws(t->cx),
                     .waited = t->waited,
                     .characters = t->data->free_text ? t->data->count : 0,
@@ -168,44 +171,38 @@ static saved checkpoint_of(const eg_trainer *t)
  * divided optimiser comes from all ranks, and rank 0 holds it whole until it is written. */
 static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
 {
-    int count = eg_params_count(t->params), states = 0, n = 0;
-    while (eg_opt_state(t->opt, states)) states++;
-    const char **names = eg_owner_alloc(owner, (size_t)(count + states) * sizeof *names);
-    eg_tensor **xs = eg_owner_alloc(owner, (size_t)(count + states) * sizeof *xs);
+    int n = 0;
     char(*text)[TEXT] = eg_owner_alloc(owner, FIELDS * sizeof *text),
     *vocabulary = eg__data_symbols_text(t->data, owner);
-    const bool good = names && xs && text && vocabulary;
-    if (t->ranks ? eg_ranks_meet(t->ranks) : !good) return -1;
-    for (int k = 0; k < count + states; k++) {
-        const eg_named *one =
-            k < count ? eg_params_at(t->params, k) : eg_opt_state(t->opt, k - count);
-        names[k] = one->name;
-        xs[k] = k < count ? one->x : eg_opt_whole(t->opt, k - count);
-        if (!xs[k]) return -1;
-    }
-    if (eg_ranks_rank(t->ranks)) return 0;
-    const char *pairs = eg_data_pairs_text(t->data), *metadata[2 * (FIELDS + 6) + 1];
+    const char *config = eg__network_config(t, owner);
+    const char *pairs = eg_data_pairs_text(t->data), *metadata[2 * (FIELDS + 8) + 1];
+    if (!text || !vocabulary || !config) return eg__opt_write(t->opt, path, NULL, false);
     saved s = checkpoint_of(t);
     const char *const texts[] = { "format",
                                   "eingrad trainer 2",
                                   pairs                      ? "name"
-                                  : eg_data_is_text(t->data) ? "corpus"
+                                  : eg_data_is_text(t->data) ? t->data->words ? "tokens" : "corpus"
                                                              : "task",
                                   eg_data_name(t->data),
                                   "model",
                                   t->o.model,
                                   "symbols",
                                   vocabulary,
+                                  *config ? "config" : NULL,
+                                  config,
+                                  strcmp(t->o.optimiser, "adam") ? "optimiser" : NULL,
+                                  t->o.optimiser,
                                   pairs ? "pairs" : NULL,
                                   pairs };
-    for (size_t k = 0; k < sizeof texts / sizeof *texts && texts[k]; k++) metadata[n++] = texts[k];
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k += 2)
+        if (texts[k]) metadata[n++] = texts[k], metadata[n++] = texts[k + 1];
     for (int k = 0; k < FIELDS; k++) {
         field_print(&fields[k], &s, text[k]);
         metadata[n++] = fields[k].key;
         metadata[n++] = text[k];
     }
     metadata[n] = NULL;
-    return eg_safetensors_save(t->cx, path, count + states, names, xs, metadata);
+    return eg__opt_write(t->opt, path, metadata, true);
 }
 
 int eg__trainer_collect(eg_trainer *t, const char *path)
@@ -233,7 +230,8 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
     const char *has = eg_safetensors_metadata(file, f->key);
     char text[TEXT];
     field_print(f, own, text);
-    if (!*out->differs && !f->moves && (!has || strcmp(has, text)))
+    const bool same = has ? !strcmp(has, text) : f->late && !strcmp(text, "0");
+    if (!*out->differs && !f->moves && !same)
         snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", checkpoint_option(f->key),
                  has ? has : "unknown", text);
 }
@@ -243,11 +241,14 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
 static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *owner, eg_saved *out)
 {
     saved own = checkpoint_of(t);
+    const char *config = eg__network_config(t, owner);
     const struct {
         const char *key, *own;
         bool shown;
     } texts[] = {
         { "model", t->o.model, true },
+        { "config", config && *config ? config : NULL, true },
+        { "optimiser", strcmp(t->o.optimiser, "adam") ? t->o.optimiser : NULL, true },
         { "task", t->data->task ? eg_data_name(t->data) : NULL, true },
         { "pairs", eg_data_pairs_text(t->data), false },
         { "symbols", eg__data_symbols_text(t->data, owner), false },
@@ -329,7 +330,8 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     const char *task = eg_safetensors_metadata(file, "task"),
                *pairs = eg_safetensors_metadata(file, "pairs");
     const char *name = eg_safetensors_metadata(file, "name"),
-               *corpus = eg_safetensors_metadata(file, "corpus");
+               *tokens = eg_safetensors_metadata(file, "tokens"),
+               *corpus = tokens ? tokens : eg_safetensors_metadata(file, "corpus");
     const char *symbols = eg_safetensors_metadata(file, "symbols"), *called = corpus  ? corpus
                                                                               : pairs ? name
                                                                                       : task;
@@ -338,9 +340,12 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     if (d) return d;
     if (pairs) return eg_data_parse(o->cx, pairs, name ? name : o->path);
     if (corpus && o->inference_only)
-        return eg__corpus_closed(o->cx, corpus, symbols ? symbols : "", s->sum, s->characters);
+        return eg__corpus_closed(o->cx, corpus, symbols ? symbols : "", tokens, s->sum,
+                                 s->characters);
     if (corpus) {
-        d = is_text_of(o->cx, corpus, s, o->path) ? eg_data_corpus(o->cx, corpus) : NULL;
+        d = tokens                                  ? eg_data_tokens(o->cx, corpus)
+            : is_text_of(o->cx, corpus, s, o->path) ? eg_data_corpus(o->cx, corpus)
+                                                    : NULL;
         return d && same_data(d, corpus, true, s, o->path) ? d : NULL;
     }
     if (!task || !eg_task_find(task)) {
@@ -367,65 +372,24 @@ static bool dtype_and_counts(eg_ctx *cx, const saved *s, const char *path)
     return !eg_error(cx);
 }
 
-static bool same_vocabulary(eg_trainer *t, const char *text, const char *path)
+/* True if a network of one's own says of itself what the file says; else recorded. */
+static bool same_config(eg_trainer *t, const char *has, const char *path)
 {
-    const char *own = eg__data_symbols_text(t->data, t->owner);
-    if (own && (!text || strcmp(own, text) || t->vocabulary != eg_data_symbols(t->data)))
-        eg_fail_as(t->cx, EG_ERROR_FILE, "%s: its vocabulary is not that of %s", path,
-                   eg_data_name(t->data));
+    const char *own = eg__network_config(t, t->owner);
+    if (own && strcmp(own, has ? has : ""))
+        eg_fail_as(t->cx, EG_ERROR_FILE,
+                   "%s: a network \"%s\" with the configuration \"%s\", not \"%s\"", path,
+                   t->o.model, has ? has : "", own);
     return !eg_error(t->cx);
 }
 
-static bool state_fits(const eg_named *one, const eg_tensor *x)
+static bool same_vocabulary(eg_trainer *t, const char *text, const char *path)
 {
-    bool same = eg_ok(x) && eg_type(x) == eg_type(one->x) && eg_rank(x) == eg_rank(one->x);
-    for (int k = 0; same && k < eg_rank(x); k++) same = eg_dim(x, k) == eg_dim(one->x, k);
-    return same;
-}
-
-/* True if counts are within 0 and the first of them, the steps, which are at most 2^53, the
- * learning rate is one that eg_opt_set_lr takes, and moments are finite; else recorded. */
-static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const char *path)
-{
-    const int64_t *count = eg_type(x) == EG_I64 ? eg_i64(x) : NULL;
-    for (int64_t k = 0; count && k < eg_size(x); k++)
-        if (count[k] < 0 || count[k] > (k ? count[0] : STEP_MOST))
-            eg_fail_as(cx, EG_ERROR_FILE,
-                       "%s: tensor \"%s\" has a count of %lld, not within 0 and %lld", path,
-                       one->name, (long long)count[k], (long long)(k ? count[0] : STEP_MOST));
-    if (eg_rank(x) == 0 && !(eg_item(x) >= 0 && isfinite(eg_item(x))))
-        eg_fail_as(cx, EG_ERROR_FILE,
-                   "%s: tensor \"%s\" is %g, but a learning rate is not negative or infinite", path,
-                   one->name, eg_item(x));
-    else if (!eg_error(cx) && eg_first_nonfinite(x))
-        eg_fail_as(cx, EG_ERROR_FILE, "%s: tensor \"%s\" has a NaN or an infinity", path,
-                   one->name);
-    return !eg_error(cx);
-}
-
-/* Reads the optimiser's state, each tensor after a check of its sizes and numbers. */
-static bool read_state(eg_trainer *t, const eg_safetensors *file, const char *path)
-{
-    for (int k = 0; eg_opt_state(t->opt, k); k++) {
-        const eg_named *one = eg_opt_state(t->opt, k);
-        if (!strcmp(one->name, "opt.skipped") && eg_safetensors_find(file, one->name) < 0)
-            continue; /* older files have none: no step skipped a parameter */
-        int at = eg_safetensors_find(file, one->name);
-        eg_tensor *x = eg_safetensors_at(file, at);
-        bool real = eg_type(one->x) == eg_params_type(t->params);
-        if (real && !eg_ok(eg_safetensors_need(file, path, one->name, one->name, eg_rank(one->x),
-                                               eg_dims(one->x))))
-            return false;
-        if (!state_fits(one, x)) {
-            eg_fail_as(t->cx, EG_ERROR_FILE,
-                       "%s: tensor \"%s\" is %s; it must be %s of rank %d and %lld numbers", path,
-                       one->name, at < 0 ? "missing" : "another", eg_type_name(eg_type(one->x)),
-                       eg_rank(one->x), (long long)eg_size(one->x));
-            return false;
-        }
-        if (!state_sound(t->cx, one, x, path) || eg_assign(one->x, x)) return false;
-    }
-    return true;
+    const char *own = eg__data_symbols_text(t->data, t->owner);
+    if (own && (!text || strcmp(own, text) || t->batches->vocabulary != eg_data_symbols(t->data)))
+        eg_fail_as(t->cx, EG_ERROR_FILE, "%s: its vocabulary is not that of %s", path,
+                   eg_data_name(t->data));
+    return !eg_error(t->cx);
 }
 
 /* 0 in a file is 0; in the options it would be the default. */
@@ -440,19 +404,34 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
     o.size = sizeof o, o.data = data, o.model = eg_safetensors_metadata(file, "model");
     o.steps = l->steps ? l->steps : o.steps;
     o.lr = given_or_off(o.lr), o.goal = given_or_off(o.goal);
-    if (!o.model) {
-        eg_fail_as(l->cx, EG_ERROR_FILE, "%s: the metadata names no model", l->path);
+    o.network = l->network, o.user = l->user;
+    o.optimiser = eg_safetensors_metadata(file, "optimiser");
+    eg_owner *owner = eg_owner_open(l->cx);
+    if (!owner ||
+        (o.model && eg__network_find(o.model) &&
+         !eg__recipe_read(l->cx, owner, eg_safetensors_metadata(file, "config"), &o, l->path)))
         return NULL;
-    }
+    if (!o.model)
+        eg_fail_as(l->cx, EG_ERROR_FILE, "%s: the metadata names no model", l->path);
+    else if (o.network && o.network->name && strcmp(o.network->name, o.model))
+        eg_fail_as(l->cx, EG_ERROR_FILE, "%s: a model \"%s\", not \"%s\"", l->path, o.model,
+                   o.network->name);
+    else if (!o.network && !eg__network_find(o.model))
+        eg_fail_as(l->cx, EG_ERROR_FILE,
+                   "%s: the network \"%s\" is not one of eingrad's; load it with .network, the "
+                   "row that it was trained with",
+                   l->path, o.model);
+    if (eg_error(l->cx)) return NULL;
     eg_trainer *t =
         eg__trainer_make(&o, &(eg__restored){ s->vocabulary, s->longest, file, l->path });
-    if (!t || !same_vocabulary(t, eg_safetensors_metadata(file, "symbols"), l->path) ||
-        eg_params_read(t->params, file, l->path) || !read_state(t, file, l->path))
+    if (!t || !same_config(t, eg_safetensors_metadata(file, "config"), l->path) ||
+        !same_vocabulary(t, eg_safetensors_metadata(file, "symbols"), l->path) ||
+        eg_params_read(t->params, file, l->path) || !eg__opt_read(t->opt, file, l->path))
         return NULL;
     const int64_t steps = t->now.steps;
     t->now = s->now;
     t->now.steps = steps, t->now.clipped = eg_opt_now(t->opt).norm_clipped;
-    t->cursor = s->cursor, t->waited = s->waited;
+    t->batches->cursor = s->cursor, t->waited = s->waited;
     t->now.stopped = t->o.early_stop && t->waited >= t->o.early_stop;
     eg_set_draws(l->cx, s->draws);
     return t;

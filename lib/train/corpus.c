@@ -1,9 +1,23 @@
 /* corpus.c: one text to continue: windows of it are the examples, its last tenth is held out. */
 #include "data.h"
+#include <eingrad/io.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { HELD_OUT = 10 }; /* one part in ten, at the end */
+enum { TOKENS_MOST = 1 << 20 };
+
+/* Holds out the last tenth; NULL after refusing a text that is too short for that. */
+static eg_data *corpus_cut(eg_data *d)
+{
+    d->held = d->count - d->count / HELD_OUT;
+    if (d->count >= 2 * HELD_OUT) return d;
+    eg_fail_as(d->cx, EG_ERROR_FILE,
+               "%s: a text of %lld %ss; %d are needed, so that the last tenth can be held "
+               "out for tests",
+               d->name, (long long)d->count, eg_data_unit(d), 2 * HELD_OUT);
+    return NULL;
+}
 
 /* Makes tokens of the bytes; symbols are added to the vocabulary as they come. NULL after an error:
  * the text is too short, or there is no memory. */
@@ -15,17 +29,65 @@ static eg_data *corpus_tokens(eg_data *d, const char *bytes, size_t size)
     d->sum = eg__hash(eg__hash_start, bytes, size);
     for (int n; d->tokens && (n = eg__data_next(d, &s, end, &symbol)) != 0; d->count++)
         if ((d->tokens[d->count] = eg__data_token(d, symbol, (size_t)n)) < 0) return NULL;
-    d->held = d->count - d->count / HELD_OUT;
-    if (!d->tokens) return NULL;
-    if (d->count < 2 * HELD_OUT) {
-        eg_fail_as(
-            d->cx, EG_ERROR_FILE,
-            "%s: a text of %lld characters; %d are needed, so that the last tenth can be held "
-            "out for tests",
-            d->name, (long long)d->count, 2 * HELD_OUT);
-        return NULL;
+    return d->tokens ? corpus_cut(d) : NULL;
+}
+
+/* The numbers of a file as i64, in the open scope; NULL after refusing it. *most is the largest. */
+static const int64_t *corpus_numbers(eg_ctx *cx, const char *path, int64_t *count, int64_t *most)
+{
+    eg_tensor *x = eg_npy_load(cx, path);
+    if (!eg_ok(x)) return NULL;
+    const eg_dtype type = eg_type(x);
+    if (eg_rank(x) != 1 || (type != EG_I32 && type != EG_I64))
+        return eg_fail_as(cx, EG_ERROR_FILE,
+                          "%s: tokens are integers in one row, not %s with %d axes", path,
+                          eg_type_name(type), eg_rank(x)),
+               NULL;
+    const int64_t *number = eg_i64(type == EG_I64 ? eg_contiguous(x) : eg_cast(x, EG_I64));
+    *count = eg_size(x), *most = -1;
+    for (int64_t k = 0; number && k < *count; k++) {
+        if (number[k] < 0 || number[k] >= TOKENS_MOST)
+            return eg_fail_as(cx, EG_ERROR_FILE, "%s: token %lld is %lld, not within 0 and %d",
+                              path, (long long)k, (long long)number[k], TOKENS_MOST - 1),
+                   NULL;
+        *most = number[k] > *most ? number[k] : *most;
     }
+    return number;
+}
+
+/* The vocabulary is "0" … up to the largest token, as words. */
+static eg_data *corpus_of_numbers(eg_data *d, const int64_t *number, int64_t count, int64_t most)
+{
+    char word[16];
+    d->free_text = d->words = true;
+    d->tokens = eg_owner_alloc(d->owner, (size_t)(count + 1) * sizeof *d->tokens);
+    for (int64_t k = 0; d->tokens && k <= most; k++) {
+        const int n = snprintf(word, sizeof word, "%lld", (long long)k);
+        if (eg__data_token(d, word, (size_t)n) < 0) return NULL;
+    }
+    for (int64_t k = 0; d->tokens && k < count; k++) d->tokens[k] = (int32_t)(number[k] + EG_FIRST);
+    d->count = count;
+    if (d->tokens)
+        d->sum =
+            eg__hash(eg__hash_start, (const char *)d->tokens, (size_t)count * sizeof *d->tokens);
+    return d->tokens ? corpus_cut(d) : NULL;
+}
+
+eg_data *eg_data_tokens(eg_ctx *cx, const char *path)
+{
+    eg_data *d = eg__data_open(cx, path);
+    int64_t count = 0, most = 0;
+    if (!d) return NULL;
+    eg_mark m = eg_push(cx);
+    const int64_t *number = corpus_numbers(cx, path, &count, &most);
+    d = number ? corpus_of_numbers(d, number, count, most) : NULL;
+    eg_pop(cx, m);
     return d;
+}
+
+const char *eg_data_unit(const eg_data *d)
+{
+    return !d || !d->free_text ? "symbol" : d->words ? "token" : "character";
 }
 
 eg_data *eg_data_corpus_of(eg_ctx *cx, const void *bytes, size_t count, const char *name)
@@ -43,10 +105,11 @@ eg_data *eg_data_corpus(eg_ctx *cx, const char *path)
     return bytes ? corpus_tokens(d, bytes, count) : NULL;
 }
 
-eg_data *eg__corpus_closed(eg_ctx *cx, const char *name, const char *symbols, uint64_t sum,
-                           int64_t count)
+eg_data *eg__corpus_closed(eg_ctx *cx, const char *name, const char *symbols, bool words,
+                           uint64_t sum, int64_t count)
 {
     eg_data *d = eg__data_open(cx, name);
+    if (d) d->words = words;
     if (d && !eg__data_symbols_read(d, symbols)) {
         eg_fail_as(cx, EG_ERROR_FILE, "%s: its vocabulary cannot be read", name);
         return NULL;

@@ -63,8 +63,8 @@ bool eg__data_symbols_read(eg_data *, const char *text);
 
 /* corpus.c */
 /* A text of which only the vocabulary is known: enough to generate. */
-eg_data *eg__corpus_closed(eg_ctx *, const char *name, const char *symbols, uint64_t sum,
-                           int64_t count);
+eg_data *eg__corpus_closed(eg_ctx *, const char *name, const char *symbols, bool words,
+                           uint64_t sum, int64_t count);
 /* `length` tokens of a text from a place on, and the token that follows each; fewer at its end.
  * Returns how many. */
 int64_t eg__corpus_window(const eg_data *, int64_t from, int64_t length, int32_t *tokens,

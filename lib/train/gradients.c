@@ -7,17 +7,17 @@ enum { ROWS = 8, DIRECTIONS = 3 };
 /* The model in f64 and a batch of test examples. */
 typedef struct probe {
     eg_trainer *t;
-    eg__network net;
+    eg_trainer copy; /* t with the copies in its place */
     eg_params *params;
-    eg__batch batch;
+    eg_batch batch;
 } probe;
 
 static eg_tensor *loss_of(const probe *p)
 {
     eg_ctx *cx = p->t->cx;
-    return eg_scale(eg__batch_loss(cx, &p->batch, p->net.kind->logits(&p->net, cx, &p->batch, NULL),
-                                   p->t->o.smoothing),
-                    1 / (double)eg__batch_counted(&p->batch));
+    return eg_scale(eg_batch_loss(cx, &p->batch, eg__network_logits(&p->copy, cx, &p->batch, NULL),
+                                  p->t->o.smoothing),
+                    1 / (double)eg_batch_counted(&p->batch));
 }
 
 /* Sets θ ← θ₀ + step · sign; returns the loss there. sign has entries ±1/√n. */
@@ -75,10 +75,13 @@ static bool probe_open(probe *p)
 {
     eg_trainer *t = p->t;
     p->params = eg_params_open(t->cx, .dtype = EG_F64);
-    int64_t rows = t->tests < ROWS
-    ? t->tests : ROWS;
-    if (!eg__network_make(&p->net, t->kind, p->params, t, 0)) return false;
-    p->batch = eg__batch_test(t, 0, rows < t->o.batch ? rows : t->o.batch);
+    const int64_t tests = t->batches->tests, rows = tests < ROWS
+    ? tests : ROWS;
+    p->copy = *t;
+    p->copy.gain_now = NULL;
+    p->copy.net = eg__network_make(t, p->params, 0);
+    if (!p->copy.net) return false;
+    p->batch = eg__batches_tested(t->batches, 0, rows < t->o.batch ? rows : t->o.batch);
     return p->batch.rows && !eg_params_copy(p->params, t->params);
 }
 

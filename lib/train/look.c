@@ -17,7 +17,8 @@ typedef struct question {
 /* Tokens that an input may have. */
 static int64_t input_room(const eg_trainer *t)
 {
-    int64_t room = t->kind->has_source ? t->source_longest : t->longest - t->separator;
+    int64_t room = t->network->source ? t->batches->source_longest
+                                      : t->batches->longest - t->batches->separator;
     return t->data->free_text || room < EG_LONGEST ? room : EG_LONGEST;
 }
 
@@ -33,16 +34,16 @@ static question look_ask(eg_trainer *t, const char *input, int32_t *tokens, int6
         tokens[0] = EG_FIRST, n = 1;
     }
     if (n == 0) eg_fail_as(t->cx, EG_ERROR_MISUSE, "%s: the input is empty", eg_data_name(t->data));
-    if (t->kind->has_source) q.tokens = tokens + n, q.sources = n;
-    q.count = t->kind->has_source ? 0 : n;
-    if (n > 0 && t->separator) q.tokens[q.count++] = EG_SEP;
+    if (t->network->source) q.tokens = tokens + n, q.sources = n;
+    q.count = t->network->source ? 0 : n;
+    if (n > 0 && t->batches->separator) q.tokens[q.count++] = EG_SEP;
     if (n <= 0) q.count = -1;
     return q;
 }
 
-static eg__batch batch_of(const question *q, int64_t count)
+static eg_batch batch_of(const question *q, int64_t count)
 {
-    return (eg__batch){
+    return (eg_batch){
         .rows = 1, .length = count, .sources = q->sources, .tokens = q->tokens, .source = q->source
     };
 }
@@ -60,11 +61,34 @@ static int64_t look_seen(int64_t n, int64_t context)
 /* What the step function of decoding needs. */
 typedef struct asking {
     eg_trainer *t;
-    eg_cache *cache;
+    eg_cache *cache;   /* NULL: the network takes none */
     eg_tensor *memory; /* of the source; NULL: none */
     int64_t rows;      /* prefixes at most */
+    int64_t sources;   /* tokens of the source */
+    int32_t *source;   /* for each prefix, where there is no memory; else NULL */
     int32_t *window;   /* the tokens that the model has not seen */
 } asking;
+
+/* Of the n tokens that the model sees: those that the cache, which is brought into the order of the
+ * prefixes, does not hold. −1 after an error. */
+static int64_t look_fresh(const asking *a, const eg_prefixes *p, int64_t n)
+{
+    const int64_t held = a->cache ? eg_cache_length(a->cache) : 0;
+    if (!a->cache) return n;
+    if (!p->from || held + 1 != n) return held && eg_cache_cut(a->cache, 0) ? -1 : n;
+    if (a->rows > 1 && eg_cache_pick(a->cache, eg_from_n(a->t->cx, EG_I64, p->from, 1, &p->rows)))
+        return -1;
+    return n - held;
+}
+
+/* The memory of the one source, for each prefix. */
+static eg_tensor *look_memory(const asking *a, int64_t rows)
+{
+    int64_t dims[EG_RANK_MAX] = { rows };
+    if (!a->memory) return NULL;
+    for (int k = 1; k < eg_rank(a->memory); k++) dims[k] = -1;
+    return eg_expand_n(a->memory, eg_rank(a->memory), dims);
+}
 
 /* The step function: runs the model on the tokens that the cache lacks, which is one of each prefix
  * in most steps, and all in view after the window has moved. */
@@ -72,37 +96,49 @@ static eg_tensor *look_next(void *user, const eg_prefixes *p)
 {
     const asking *a = user;
     const eg_trainer *t = a->t;
-    int64_t n = look_seen(p->length, t->longest), held = eg_cache_length(a->cache),
-            fresh = n - held;
-    if (!p->from || held + 1 != n) {
-        if (held && eg_cache_cut(a->cache, 0)) return NULL;
-        fresh = n;
-    } else if (a->rows > 1 &&
-               eg_cache_pick(a->cache, eg_from_n(t->cx, EG_I64, p->from, 1, &p->rows)))
-        return NULL;
+    const int64_t fresh = look_fresh(a, p, look_seen(p->length, t->batches->longest));
+    if (fresh < 0) return NULL;
     for (int64_t r = 0; r < p->rows; r++)
         memcpy(a->window + r * fresh, p->tokens + (r + 1) * p->length - fresh,
                (size_t)fresh * sizeof *a->window);
-    eg_tensor *memory = a->memory ? eg_expand(a->memory, p->rows, -1, -1) : NULL;
-    eg_tensor *logits = t->kind->next_logits(
-        &t->net, t->cx, &(eg__batch){ .rows = p->rows, .length = fresh, .tokens = a->window },
-        memory, a->cache);
-    return eg_select_axis(logits, 1, fresh - 1);
+    const eg_batch b = { .rows = p->rows,
+                         .length = fresh,
+                         .tokens = a->window,
+                         .sources = a->sources,
+                         .source = a->source,
+                         .memory = look_memory(a, p->rows),
+                         .cache = a->cache };
+    eg_tensor *logits = eg__network_logits(t, t->cx, &b, NULL);
+    return eg__batch_logits_fit(t->cx, t->batches, t->network->name, &b, logits)
+               ? eg_select_axis(logits, 1, fresh - 1)
+               : NULL;
 }
 
+/* Memory for a search of a->rows prefixes, the cache, and what is known of the source. */
 static bool look_prepare(asking *a, const question *q)
 {
     eg_trainer *t = a->t;
     eg_owner *owner = eg_owner_open(t->cx);
-    a->window =
-        owner ? eg_owner_alloc(owner, (size_t)(a->rows * t->longest) * sizeof *a->window) : NULL;
-    a->cache = owner ? eg_cache_new(owner, t->longest) : NULL;
-    if (!a->window || !a->cache) return false;
-    if (t->kind->has_source) {
-        eg__batch b = batch_of(q, 1);
-        a->memory = t->kind->memory(&t->net, t->cx, &b);
+    const size_t rows = (size_t)a->rows, sources = (size_t)q->sources;
+    a->window = owner
+                    ? eg_owner_alloc(owner, rows * (size_t)t->batches->longest * sizeof *a->window)
+                    : NULL;
+    a->cache = owner && t->network->cached ? eg_cache_new(owner, t->batches->longest) : NULL;
+    if (!a->window || (t->network->cached && !a->cache)) return false;
+    if (!t->network->source) return true;
+    a->sources = q->sources;
+    if (t->network->memory) {
+        eg_batch b = batch_of(q, 1);
+        a->memory = t->network->memory(
+            t->net, t->cx,
+            &(eg_batch){
+                .rows = 1, .sources = b.sources, .source = b.source, .gain = t->gain_now });
+        return eg_ok(a->memory) && !eg_error(t->cx);
     }
-    return !eg_error(t->cx);
+    a->source = eg_owner_alloc(owner, rows * sources * sizeof *a->source);
+    for (size_t r = 0; a->source && r < rows; r++)
+        memcpy(a->source + r * sources, q->source, sources * sizeof *a->source);
+    return a->source != NULL;
 }
 
 /* The sequences that follow a question, in the open scope; NULL after an error. */
@@ -110,9 +146,10 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
 {
     bool text = t->data->free_text,
          plain = o->temperature == 0 && !o->top_k && o->top_p == 0 && o->beam <= 1;
-    int64_t most = text ? INT32_MAX / 2 : t->longest - q->count + 1, longest = o->length ? o->length
-                                                                               : text    ? 200
-                                                                                         : most;
+    int64_t most = text ? INT32_MAX / 2 : t->batches->longest - q->count + 1,
+            longest = o->length ? o->length
+                      : text    ? 200
+                                : most;
     asking a = { .t = t, .rows = o->beam > 1 ? o->beam : 1 };
     if (longest < 1 || longest > INT32_MAX / 2)
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "generate: the length must be from 1 to 2^30, not %lld",
@@ -149,7 +186,7 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     eg_options(&o, sizeof o, given);
     eg_trainer *t = o.trainer;
     if (!t || eg_error(t->cx)) return NULL;
-    if (!t->kind->autoregressive) {
+    if (t->network->encoder) {
         eg_fail_as(t->cx, EG_ERROR_MISUSE,
                    "generate: an encoder answers all places at once, it does not go on with a "
                    "text; predict gives its answer");
@@ -190,20 +227,20 @@ static answer answer_to(eg_trainer *t, const char *input)
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_mark m = eg_push(t->cx);
     int32_t *to = a.q.tokens + a.first;
-    if (t->kind->autoregressive) {
+    if (!t->network->encoder) {
         const eg_decoded *d = decoded(t, &a.q, &(eg_generate_args){ .temperature = EG_OFF });
         if (d) {
             memcpy(to, d->sequence->tokens, (size_t)d->sequence->count * sizeof *to);
             a.count = d->sequence->count, a.ended = d->sequence->ended;
         }
     } else {
-        eg__batch b = batch_of(&a.q, a.first);
-        eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
+        eg_batch b = batch_of(&a.q, a.first);
+        eg_tensor *logits = eg__network_logits(t, t->cx, &b, NULL);
         if (isnan(eg_item(eg_sum(NULL, eg_scale(logits, 0))))) /* 0 · x is NaN or x finite */
             eg_fail_as(t->cx, EG_ERROR_MISUSE, "predict: a logit of the model is not finite");
         const int64_t *best =
-            eg_i64(eg_argmax("b l [v]", eg_slice_axis(logits, 2, t->least, EG_END, 1)));
-        for (int64_t k = 0; best && k < a.first; k++) to[k] = (int32_t)best[k] + t->least;
+            eg_i64(eg_argmax("b l [v]", eg_slice_axis(logits, 2, t->batches->least, EG_END, 1)));
+        for (int64_t k = 0; best && k < a.first; k++) to[k] = (int32_t)best[k] + t->batches->least;
         a.count = a.first;
     }
     eg_pop(t->cx, m);
@@ -228,12 +265,17 @@ const char *eg_trainer_predict(eg_trainer *t, const char *input)
 /* The number of the part of that name, NULL: of the last part; −1 after an error. */
 static int look_part_of(eg_trainer *t, const char *name)
 {
-    int parts = eg__kind_parts(t->kind);
+    int parts = eg__network_parts(t->network);
+    if (!parts)
+        return eg_fail_as(t->cx, EG_ERROR_MISUSE,
+                          "attend: the network \"%s\" names no part that attends",
+                          t->network->name),
+               -1;
     for (int k = 0; name && k < parts; k++)
-        if (!strcmp(t->kind->part[k].name, name)) return k;
+        if (!strcmp(t->network->part[k], name)) return k;
     if (name)
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "attend: there is no part \"%s\" in a model \"%s\"",
-                   name, t->kind->name);
+                   name, t->network->name);
     return name ? -1 : parts - 1;
 }
 
@@ -241,6 +283,28 @@ static int look_part_of(eg_trainer *t, const char *name)
 static void label(const eg_trainer *t, const char **to, int64_t count, const int32_t *tokens)
 {
     for (int64_t k = 0; k < count; k++) to[k] = eg_data_symbol(t->data, tokens[k]);
+}
+
+/* True if the model shows attention weights, which t->weights then has of this batch; else
+ * recorded.
+ */
+static bool look_weights(eg_trainer *t, const char *who, const eg_batch *b)
+{
+    const int count = eg_trainer_attentions(t);
+    if (!count)
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "%s: the network \"%s\" names no part that attends", who,
+                   t->network->name);
+    for (int k = 0; k < count; k++) t->weights[k] = NULL;
+    if (count) eg__network_logits(t, t->cx, b, t->weights);
+    for (int k = 0; k < count && !eg_error(t->cx); k++)
+        if (!eg_ok(t->weights[k]) || eg_rank(t->weights[k]) != 4 ||
+            eg_dim(t->weights[k], 0) != b->rows || eg_dim(t->weights[k], 1) != t->o.heads)
+            eg_fail_as(t->cx, EG_ERROR_SHAPE,
+                       "%s: the network \"%s\" gave no weights (b h i j) of %lld rows and %lld "
+                       "heads for attention %s",
+                       who, t->network->name, (long long)b->rows, (long long)t->o.heads,
+                       t->attention[k]);
+    return !eg_error(t->cx);
 }
 
 /* Runs the model on the input, of a decoder with its own answer, and stacks the weights of the
@@ -251,18 +315,21 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
     int part = !t || eg_error(t->cx) ? -1 : look_part_of(t, name);
     if (part < 0) return NULL;
     answer a = { .q = look_ask(t, input, t->asked, input_room(t)) };
-    if (t->kind->autoregressive && !t->data->free_text && a.q.count > 0) a = answer_to(t, input);
+    if (!t->network->encoder && !t->data->free_text && a.q.count > 0) a = answer_to(t, input);
     if (a.q.count < 0 || a.count < 0) return NULL;
     int64_t n = a.q.count + a.count, layers = t->o.layers;
-    n = n < t->longest ? n : t->longest; /* an answer without EG_STOP fills all places */
+    n = n < t->batches->longest
+            ? n
+            : t->batches->longest; /* an answer without EG_STOP fills all places */
     eg__evaluation e = eg__evaluation_begin(t->cx);
-    eg__batch b = batch_of(&a.q, n);
-    t->kind->logits(&t->net, t->cx, &b, t->weights);
-    /* l b h i j, b = 1 */
-    eg_tensor *all =
-        eg_contiguous(eg_squeeze(eg_stack_axis_n(0, (int)layers, t->weights + part * layers), 1));
+    eg_batch b = batch_of(&a.q, n);
+    eg_tensor *all = NULL; /* l b h i j, b = 1 */
+    if (look_weights(t, "attend", &b))
+        all = eg_contiguous(
+            eg_squeeze(eg_stack_axis_n(0, (int)layers, t->weights + part * layers), 1));
     eg__evaluation_end(t->cx, e);
-    char letter = t->kind->has_source ? t->kind->part[part].letter : 'd';
+    if (!all) return NULL;
+    char letter = t->network->source ? *t->network->part[part] : 'd';
     if (n == a.q.count + a.count) /* what the last place writes */
         a.q.tokens[n] = a.ended ? EG_STOP : EG_PAD;
     label(t, t->label[0], letter == 'e' ? a.q.sources : n,
@@ -275,43 +342,59 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
 
 eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const **labels)
 {
-    if (t && t->kind->has_source)
+    if (t && t->network->source)
         eg_fail_as(t->cx, EG_ERROR_MISUSE,
                    "attend: rows and columns of a model \"%s\" have tokens of their own; "
                    "eg_trainer_look gives both",
-                   t->kind->name);
+                   t->network->name);
     return eg_trainer_look(t, input, NULL, labels, NULL);
 }
 
 /* -- saturation ------------------------------------------------------------------------------- */
 /* The weights of attention k with rows of zeros where a place is padding, which eg_heads leaves
  * out. */
-static eg_tensor *look_at_places(const eg_trainer *t, const eg__batch *b, int k)
+static eg_tensor *look_at_places(const eg_trainer *t, const eg_batch *b, int k)
 {
-    bool source = t->kind->has_source && t->kind->part[k / (int)t->o.layers].letter == 'e';
+    bool source = t->network->source && *t->network->part[k / (int)t->o.layers] == 'e';
     int64_t dim[] = { b->rows, 1, source ? b->sources : b->length, 1 };
     eg_tensor *keep = eg_from_n(t->cx, EG_BOOL, source ? b->source_keep : b->keep, 4, dim);
     return eg_mul(t->weights[k], eg_cast(keep, eg_params_type(t->params)));
 }
 
-/* Means of the largest weight, as eg_heads gives them for each attention. */
-int eg_trainer_saturation(eg_trainer *t, double *largest)
+/* What eg_heads says of each attention. */
+static int look_heads(eg_trainer *t, const char *who, eg_head *out)
 {
-    if (!t || eg_error(t->cx)) return -1;
-    if (!largest) {
-        eg_fail_as(t->cx, EG_ERROR_MISUSE, "saturation: the result is NULL");
-        return -1;
-    }
+    const int64_t tests = t->batches->tests;
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_mark m = eg_push(t->cx);
-    eg__batch b = eg__batch_test(t, 0, t->tests < t->o.batch ? t->tests : t->o.batch);
-    if (b.rows) t->kind->logits(&t->net, t->cx, &b, t->weights);
-    for (int k = 0; b.rows && k < eg_trainer_attentions(t); k++) {
+    eg_batch b = eg__batches_tested(t->batches, 0, tests < t->o.batch ? tests : t->o.batch);
+    const bool shown = b.rows && look_weights(t, who, &b);
+    for (int k = 0; shown && k < eg_trainer_attentions(t); k++) {
         const eg_head *head = eg_heads(look_at_places(t, &b, k), .spec = "b [h] i j", .top = 1);
-        for (int64_t h = 0; head && h < t->o.heads; h++)
-            largest[k * t->o.heads + h] = head[h].rows ? head[h].top : 0;
+        if (head) memcpy(out + k * t->o.heads, head, (size_t)t->o.heads * sizeof *out);
     }
     eg_pop(t->cx, m);
     eg__evaluation_end(t->cx, e);
     return eg_error(t->cx) ? -1 : 0;
+}
+
+int eg_trainer_heads(eg_trainer *t, eg_head *out)
+{
+    if (!t || eg_error(t->cx)) return -1;
+    if (!out) return eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer_heads: the result is NULL"), -1;
+    return look_heads(t, "trainer_heads", out);
+}
+
+int eg_trainer_saturation(eg_trainer *t, double *largest)
+{
+    if (!t || eg_error(t->cx)) return -1;
+    const size_t count = (size_t)(eg_trainer_attentions(t) * t->o.heads);
+    if (!largest) return eg_fail_as(t->cx, EG_ERROR_MISUSE, "saturation: the result is NULL"), -1;
+    eg_mark m = eg_push(t->cx);
+    eg_owner *owner = eg_owner_open(t->cx);
+    eg_head *head = owner ? eg_owner_alloc(owner, (count + 1) * sizeof *head) : NULL;
+    const int bad = head ? look_heads(t, "saturation", head) : -1;
+    for (size_t k = 0; !bad && k < count; k++) largest[k] = head[k].rows ? head[k].top : 0;
+    eg_pop(t->cx, m);
+    return bad;
 }

@@ -1,143 +1,190 @@
-/* network.c: the models that a trainer trains, a row each.
+/* network.c: the networks that a trainer trains: rows, of which the built-in ones are three, and
+ * what a trainer asks of any row.
  *
- * encoder  tokens = input;  the logits at a place are for the output there; padding is masked by
- *          .keep
- * decoder  tokens = input SEP output;  the logits at a place are for the next token; targets, from
- *          the end of `input SEP` on, are output STOP. Causal, so that padding at the end is never
- *          attended to. Of a text, tokens are a window and targets what follows each.
- * seq2seq  source = input;  tokens = SEP output;  targets output STOP. The decoder attends to the
- *          encoder's memory of the source. */
+ * Options of the trainer say how the built-in ones are made; a decoder is causal, so that padding
+ * at the end is never attended to. */
 #include "trainer.h"
 #include <stdio.h>
 #include <string.h>
 
-static eg_tensor *indices(eg_ctx *cx, int64_t rows, int64_t length, const int32_t *tokens)
+/* -- encoder and decoder: an eg_transformer --------------------------------------------------- */
+static void *network_transformer(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
 {
-    return eg_from_n(cx, EG_I32, tokens, 2, (int64_t[]){ rows, length });
+    eg_transformer_args a = { .size = sizeof a,
+                              .params = p,
+                              .name = "",
+                              .vocabulary = n->vocabulary,
+                              .length = n->length,
+                              .d_model = o->d_model,
+                              .heads = o->heads,
+                              .layers = o->layers,
+                              .width = o->width,
+                              .dropout = o->dropout };
+    eg__recipe_block(eg_params_context(p), o, &a);
+    return eg_transformer_new_with(&a);
 }
 
-static eg_masked network_kept(eg_ctx *cx, bool padded, int64_t rows, int64_t length,
-                              const bool *keep)
+static eg_tensor *network_encode(const void *net, eg_ctx *cx, const eg_batch *b)
 {
-    return padded
-               ? (eg_masked){ "bj", eg_from_n(cx, EG_BOOL, keep, 2, (int64_t[]){ rows, length }) }
-               : (eg_masked){ 0 };
+    return eg_transformer_run(net, eg_batch_tokens(cx, b), .keep = eg_batch_keep(cx, b),
+                              .weights = b->weights, .gain = b->gain);
 }
 
-/* -- encoder ---------------------------------------------------------------------------------- */
-static bool make_one(eg__network *n, eg_params *p, const eg_trainer *t, double dropout)
+static eg_tensor *network_decode(const void *net, eg_ctx *cx, const eg_batch *b)
 {
-    return (n->one = eg_transformer_new(p, "", .vocabulary = t->vocabulary, .length = t->longest,
-                                        .d_model = t->o.d_model, .heads = t->o.heads,
-                                        .layers = t->o.layers, .width = t->o.width,
-                                        .dropout = dropout)) != NULL;
+    return eg_transformer_run(net, eg_batch_tokens(cx, b), .where = "j <= i", .cache = b->cache,
+                              .weights = b->weights, .gain = b->gain);
 }
 
-static eg_tensor *encode(const eg__network *n, eg_ctx *cx, const eg__batch *b, eg_tensor **weights)
+/* -- encoder beside a decoder: an eg_seq2seq -------------------------------------------------- */
+static void *network_seq2seq(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
 {
-    return eg_transformer_run(n->one, indices(cx, b->rows, b->length, b->tokens),
-                              .keep = network_kept(cx, b->padded, b->rows, b->length, b->keep),
-                              .weights = weights, .gain = n->gain);
+    eg_transformer_args a = { .size = sizeof a };
+    eg__recipe_block(eg_params_context(p), o, &a);
+    return eg_seq2seq_new(p, "", .vocabulary = n->vocabulary, .source_length = n->source_length,
+                          .length = n->length, .d_model = o->d_model, .heads = o->heads,
+                          .layers = o->layers, .width = o->width, .dropout = o->dropout,
+                          .shared = true, .no_positions = a.no_positions, .post_norm = a.post_norm,
+                          .rms = a.rms, .activation = a.activation, .gated = a.gated, .mha = a.mha);
 }
 
-/* -- decoder ---------------------------------------------------------------------------------- */
-static eg_tensor *network_decode(const eg__network *n, eg_ctx *cx, const eg__batch *b,
-                                 eg_tensor **weights)
+/* The module's gain has self and cross attention of each decoder layer side by side; that of a
+ * batch has part after part. */
+static eg_tensor *network_gain(const eg_seq2seq *net, const eg_batch *b)
 {
-    return eg_transformer_run(n->one, indices(cx, b->rows, b->length, b->tokens), .where = "j <= i",
-                              .weights = weights, .gain = n->gain);
+    if (!b->gain) return NULL;
+    const int64_t layers = net->layers;
+    eg_tensor *rest = eg_slice_axis(b->gain, 0, layers, EG_END, 1);
+    return eg_concat("[l] h", eg_slice_axis(b->gain, 0, 0, layers, 1),
+                     eg_rearrange("(c=2 l) h -> (l c) h", rest));
 }
 
-static eg_tensor *more_of_one(const eg__network *n, eg_ctx *cx, const eg__batch *b,
-                              eg_tensor *memory, eg_cache *cache)
+static eg_tensor *network_memory(const void *net, eg_ctx *cx, const eg_batch *b)
 {
-    (void)memory;
-    return eg_transformer_run(n->one, indices(cx, b->rows, b->length, b->tokens), .where = "j <= i",
-                              .cache = cache, .gain = n->gain);
+    return eg_seq2seq_encode(net, eg_batch_source(cx, b), .gain = network_gain(net, b),
+                             .source_keep = eg_batch_source_keep(cx, b));
 }
 
-/* -- encoder and decoder ---------------------------------------------------------------------- */
-static bool make_two(eg__network *n, eg_params *p, const eg_trainer *t, double dropout)
+static eg_tensor *network_translate(const void *net, eg_ctx *cx, const eg_batch *b)
 {
-    return (n->two =
-                eg_seq2seq_new(p, "", .vocabulary = t->vocabulary,
-                               .source_length = t->source_longest, .length = t->longest,
-                               .d_model = t->o.d_model, .heads = t->o.heads, .layers = t->o.layers,
-                               .width = t->o.width, .dropout = dropout, .shared = true)) != NULL;
+    const eg_seq2seq *n = net;
+    if (b->memory)
+        return eg_seq2seq_decode(n, eg_batch_tokens(cx, b), b->memory, .cache = b->cache,
+                                 .gain = network_gain(n, b));
+    return eg_seq2seq_run(n, eg_batch_source(cx, b), eg_batch_tokens(cx, b),
+                          .source_keep = eg_batch_source_keep(cx, b), .gain = network_gain(n, b),
+                          .source_weights = b->weights,
+                          .weights = b->weights ? b->weights + n->layers : NULL,
+                          .memory_weights = b->weights ? b->weights + 2 * n->layers : NULL);
 }
 
-static eg_tensor *memory_of(const eg__network *n, eg_ctx *cx, const eg__batch *b)
-{
-    return eg_seq2seq_encode(
-        n->two, indices(cx, b->rows, b->sources, b->source), .gain = n->gain,
-        .source_keep = network_kept(cx, b->source_padded, b->rows, b->sources, b->source_keep));
-}
-
-static eg_tensor *translate(const eg__network *n, eg_ctx *cx, const eg__batch *b,
-                            eg_tensor **weights)
-{
-    int64_t layers = n->two->layers;
-    return eg_seq2seq_run(
-        n->two, indices(cx, b->rows, b->sources, b->source),
-        indices(cx, b->rows, b->length, b->tokens),
-        .source_keep = network_kept(cx, b->source_padded, b->rows, b->sources, b->source_keep),
-        .gain = n->gain, .source_weights = weights, .weights = weights ? weights + layers : NULL,
-        .memory_weights = weights ? weights + 2 * layers : NULL);
-}
-
-static eg_tensor *more_of_two(const eg__network *n, eg_ctx *cx, const eg__batch *b,
-                              eg_tensor *memory, eg_cache *cache)
-{
-    return eg_seq2seq_decode(n->two, indices(cx, b->rows, b->length, b->tokens), memory,
-                             .cache = cache, .gain = n->gain);
-}
-
-/* -- the rows: parts stand in the order of the weights, gains in that of the module ------------ */
-static const eg__kind kinds[] = {
-    { "encoder", false, false, make_one, encode, NULL, NULL, { { "encoder", 'e', 1, 0 } } },
-    { "decoder",
-      true,
-      false,
-      make_one,
-      network_decode,
-      NULL,
-      more_of_one,
-      { { "decoder", 'd', 1, 0 } } },
-    { "seq2seq",
-      true,
-      true,
-      make_two,
-      translate,
-      memory_of,
-      more_of_two,
-      { { "encoder", 'e', 1, 0 }, { "decoder", 'd', 2, 0 }, { "cross", 'c', 2, 1 } } },
+/* -- the rows --------------------------------------------------------------------------------- */
+static const eg_network networks[] = {
+    { .name = "encoder",
+      .encoder = true,
+      .make = network_transformer,
+      .logits = network_encode,
+      .part = { "encoder" },
+      .config = eg__recipe_print },
+    { .name = "decoder",
+      .cached = true,
+      .make = network_transformer,
+      .logits = network_decode,
+      .part = { "decoder" },
+      .config = eg__recipe_print },
+    { .name = "seq2seq",
+      .source = true,
+      .cached = true,
+      .make = network_seq2seq,
+      .logits = network_translate,
+      .memory = network_memory,
+      .part = { "encoder", "decoder", "cross" },
+      .config = eg__recipe_print },
 };
 
-const eg__kind *eg__kind_find(const char *name)
+const eg_network *eg__network_find(const char *name)
 {
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        if (!strcmp(kinds[k].name, name)) return &kinds[k];
+    for (size_t k = 0; k < sizeof networks / sizeof *networks; k++)
+        if (!strcmp(networks[k].name, name)) return &networks[k];
     return NULL;
 }
 
-bool eg__network_make(eg__network *n, const eg__kind *kind, eg_params *p, const eg_trainer *t,
-                      double dropout)
+int eg__network_parts(const eg_network *n)
 {
-    *n = (eg__network){ .kind = kind };
-    return kind->make(n, p, t, dropout) && !eg_error(t->cx);
+    int count = 0;
+    while (count < EG_NETWORK_PARTS && n->part[count]) count++;
+    return count;
 }
 
-int eg__kind_parts(const eg__kind *kind)
+bool eg__network_sound(eg_ctx *cx, const eg_network *n)
 {
-    int n = 0;
-    while (n < PARTS && kind->part[n].name) n++;
-    return n;
+    const eg_network *same = n->name ? eg__network_find(n->name) : NULL;
+    const int parts = eg__network_parts(n);
+    if (!n->name || !*n->name || !n->make || !n->logits)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: a network needs %s",
+                   !n->name || !*n->name ? "a name"
+                   : n->make             ? "logits"
+                                         : "make");
+    else if (same && (same->make != n->make || same->logits != n->logits))
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "trainer: \"%s\" is a model of eingrad; a network of one's own needs another "
+                   "name",
+                   n->name);
+    else if (n->source && n->encoder)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "trainer: network \"%s\" is an encoder, whose input is no source beside its "
+                   "tokens",
+                   n->name);
+    else if (n->memory && !n->source)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: network \"%s\" has a memory, but no source",
+                   n->name);
+    for (int k = 0; k < parts && n->source; k++)
+        if (strcmp(n->part[k], "encoder") && strcmp(n->part[k], "decoder") &&
+            strcmp(n->part[k], "cross"))
+            eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "trainer: network \"%s\": a part beside a source is encoder, decoder or "
+                       "cross, not \"%s\"",
+                       n->name, n->part[k]);
+    return !eg_error(cx);
+}
+
+/* -- what a trainer asks ---------------------------------------------------------------------- */
+void *eg__network_make(const eg_trainer *t, eg_params *p, double dropout)
+{
+    eg_trainer_args o = t->o;
+    const eg_network_sizes sizes = eg_batches_sizes(t->batches);
+    o.dropout = dropout;
+    void *net = eg_error(t->cx) ? NULL : t->network->make(p, &o, &sizes);
+    if (!eg_error(t->cx) && (!net || !eg_params_count(p)))
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: network \"%s\" %s", t->network->name,
+                   net ? "has no parameters" : "was not made: its make returned NULL");
+    return eg_error(t->cx) ? NULL : net;
+}
+
+eg_tensor *eg__network_logits(const eg_trainer *t, eg_ctx *cx, const eg_batch *asked,
+                              eg_tensor **weights)
+{
+    eg_batch b = *asked;
+    b.gain = t->gain_now, b.weights = weights;
+    return t->network->logits(t->net, cx, &b);
+}
+
+const char *eg__network_config(const eg_trainer *t, eg_owner *owner)
+{
+    char none[1] = "";
+    const int n = t->network->config ? t->network->config(&t->o, none, sizeof none) : 0;
+    char *text = n < 0 ? NULL : eg_owner_alloc(owner, (size_t)n + 1);
+    if (n < 0)
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: network \"%s\" gave no configuration",
+                   t->network->name);
+    if (text && n) t->network->config(&t->o, text, (size_t)n + 1);
+    return text;
 }
 
 /* -- heads ------------------------------------------------------------------------------------ */
 int eg_trainer_attentions(const eg_trainer *t)
 {
-    return t ? eg__kind_parts(t->kind) * (int)t->o.layers : 0;
+    return t ? eg__network_parts(t->network) * (int)t->o.layers : 0;
 }
 
 const char *eg_trainer_attention(const eg_trainer *t, int k)
@@ -149,11 +196,11 @@ const char *eg_trainer_attention(const eg_trainer *t, int k)
 bool eg__attention_names(eg_trainer *t)
 {
     int count = eg_trainer_attentions(t), layers = (int)t->o.layers;
-    bool plain = eg__kind_parts(t->kind) == 1;
+    bool plain = eg__network_parts(t->network) == 1;
     t->attention = eg_owner_alloc(t->owner, (size_t)count * sizeof *t->attention);
     for (int k = 0; t->attention && k < count; k++)
         snprintf(t->attention[k], sizeof *t->attention, plain ? "%.0s%d" : "%.1s%d",
-                 (char[]){ t->kind->part[k / layers].letter, 0 }, k % layers);
+                 t->network->part[k / layers], k % layers);
     return t->attention != NULL;
 }
 
@@ -161,7 +208,7 @@ bool eg__attention_names(eg_trainer *t)
 int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
 {
     if (!t || eg_error(t->cx)) return -1;
-    int attentions = eg_trainer_attentions(t), layers = (int)t->o.layers;
+    int attentions = eg_trainer_attentions(t);
     for (int k = 0; k < count; k++)
         if (!heads || heads[k].attention < 0 || heads[k].attention >= attentions ||
             heads[k].head < 0 || heads[k].head >= t->o.heads) {
@@ -172,18 +219,15 @@ int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
                 (long long)t->o.heads);
             return -1;
         }
-    t->net.gain = NULL;
+    t->gain_now = NULL;
     if (count < 1) return 0;
     if (!t->gain)
         t->gain = eg_owner_tensor(t->owner, eg_params_type(t->params), 2,
                                   (int64_t[]){ attentions, t->o.heads });
     if (!eg_ok(t->gain) || eg_fill(t->gain, 1)) return -1;
-    for (int k = 0; k < count; k++) {
-        const eg__part *part = &t->kind->part[heads[k].attention / layers];
-        int row = (part->letter == 'e' || !t->kind->has_source ? 0 : layers) +
-                  heads[k].attention % layers * part->stride + part->first;
-        eg_fill(eg_select_axis(eg_select_axis(t->gain, 0, row), 0, heads[k].head), 0);
-    }
-    t->net.gain = t->gain;
+    for (int k = 0; k < count; k++)
+        eg_fill(eg_select_axis(eg_select_axis(t->gain, 0, heads[k].attention), 0, heads[k].head),
+                0);
+    t->gain_now = t->gain;
     return eg_error(t->cx) ? -1 : 0;
 }

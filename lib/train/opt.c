@@ -271,9 +271,12 @@ static bool make_state(eg_opt *op)
         if (op->kind == &adagrad && eg_fill(op->moment[0][k], op->o.initial_accumulator_value))
             return false;
     }
-    op->squares = eg_params_alloc(p, (size_t)op->first[op->count] * 2 * sizeof *op->squares);
+    op->norms = eg_params_alloc(p, (size_t)(op->count + 1) * sizeof *op->norms);
+    op->squares = op->norms
+                      ? eg_params_alloc(p, (size_t)op->first[op->count] * 2 * sizeof *op->squares)
+                      : NULL;
     op->largest = op->squares ? op->squares + op->first[op->count] : NULL;
-    return op->squares != NULL || !op->first[op->count];
+    return op->norms && (op->squares || !op->first[op->count]);
 }
 
 /* Makes an optimiser of the row's kind with all that its steps need. */
@@ -464,6 +467,9 @@ static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
         }
         most = fmax(most, of);
     }
+    for (int k = 0; k < op->count; k++)
+        op->norms[k] =
+            sqrt(eg_ranks_tree_total(op->squares, (eg_span){ op->first[k], op->first[k + 1] }));
     double clipped = fmin(most, limit);
     *largest = most;
     *norm = isinf(op->o.norm_type) ? clipped : sqrt(eg_ranks_tree_total(op->squares, all));
@@ -761,6 +767,11 @@ int eg_opt_set_lr(eg_opt *op, double lr)
         return -1;
     }
     return eg_fill(op->lr, lr);
+}
+
+double eg_opt_norm_of(const eg_opt *op, int k)
+{
+    return op && k >= 0 && k < op->count ? op->norms[k] : NAN;
 }
 
 const eg_named *eg_opt_state(const eg_opt *op, int k)

@@ -5,6 +5,8 @@
 #include <eingrad/train.h>
 #include "update.h"
 
+/* The largest step: a double holds each of them, and sums of two fit. */
+static const int64_t STEP_MOST = (int64_t)1 << 53;
 /* Numbers whose squares are added in a row, of one parameter; ranges are cut between chunks. */
 enum { EG__CHUNK = EG_RANKS_CHUNK };
 
@@ -29,6 +31,7 @@ struct eg_opt {
     eg_tensor *lr;
     eg_tensor *skipped; /* for each parameter the steps that did not reach it */
     double norm;        /* of the last step's gradient */
+    double *norms;      /* of each parameter's */
     /* during a step, for messages; else NULL */
     eg_tensor *loss;               /* of eg_step */
     const eg_grad_over_args *over; /* of eg_step_over */
@@ -37,6 +40,16 @@ struct eg_opt {
 };
 /* Computes the gradients of the step that is at work once more, with the same draws. */
 void eg__step_over_again(eg_opt *);
+
+/* -- opt_file.c ------------------------------------------------------------------------------- */
+/* Parameters and state as one file, of a divided optimiser by all ranks, of which rank 0 writes.
+ * Good false: this rank has an error. */
+int eg__opt_write(eg_opt *, const char *path, const char *const *metadata, bool good);
+/* True if the file has a sound state of this optimiser's sizes; else recorded. */
+bool eg__opt_fits(const eg_opt *, const eg_safetensors *, const char *path);
+/* Reads it, after that check. */
+bool eg__opt_read(eg_opt *, const eg_safetensors *, const char *path);
+
 /* Measures the gradients that op->at points to, then updates the own range of each parameter and
  * makes it whole; `room` is that of all parameters' numbers, if the optimiser is divided. Good
  * false: this rank has an error. */

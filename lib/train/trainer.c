@@ -1,6 +1,7 @@
 /* trainer.c: making a trainer, steps, evaluation and the loop. */
 #include "trainer.h"
 #include <eingrad/grad.h>
+#include <eingrad/heads.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,36 +22,45 @@ static int64_t trainer_integer(int64_t given, int64_t otherwise)
     return given ? given : otherwise;
 }
 
-/* True if there is a model of that name, and the data fit it: a text a decoder, an encoder inputs
- * and outputs of one length; else records what does not fit. */
-static bool model_kind(eg_trainer_args *o)
+/* True if there is a model of that name, or the network of one's own is sound, and the data fit
+ * it; else records what does not fit. *o names the row afterwards. */
+static bool trainer_network(eg_trainer_args *o)
 {
     eg_ctx *cx = o->data->cx;
-    if (!o->model) o->model = eg_data_wants_decoder(o->data) ? "decoder" : "encoder";
-    const eg__kind *kind = eg__kind_find(o->model);
-    if (!kind)
+    if (o->network && o->model && strcmp(o->model, o->network->name ? o->network->name : ""))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: both model \"%s\" and network \"%s\" are given",
+                   o->model, o->network->name ? o->network->name : "");
+    if (eg_error(cx) || (o->network && !eg__network_sound(cx, o->network))) return false;
+    if (!o->model)
+        o->model = o->network                       ? o->network->name
+                   : eg_data_wants_decoder(o->data) ? "decoder"
+                                                    : "encoder";
+    const eg_network *row = o->network ? o->network : eg__network_find(o->model);
+    if (!row)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "trainer: model \"%s\" is neither encoder nor decoder nor seq2seq", o->model);
-    else if (o->data->free_text && strcmp(o->model, "decoder"))
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "trainer: a text is learnt by a decoder, not by model \"%s\"", o->model);
-    if (eg_error(cx) || kind->autoregressive) return !eg_error(cx);
-    int64_t line = eg__data_uneven(o->data);
-    eg_example e;
-    for (uint64_t k = 0; line < 0 && o->data->task && k < 100; k++)
-        if (eg_data_example(o->data, o->seed, k, &e) || e.inputs != e.outputs) {
-            eg_fail_as(
-                cx, EG_ERROR_SHAPE,
-                "trainer: an encoder needs input and output of one length, but task %s has %d "
-                "and %d; use the decoder",
-                eg_data_name(o->data), e.inputs, e.outputs);
-            return false;
-        }
-    if (line >= 0)
-        eg_fail_as(cx, EG_ERROR_SHAPE,
-                   "%s:%lld: an encoder needs input and output of one length; use the decoder",
-                   eg_data_name(o->data), (long long)line + 1);
-    return line < 0;
+    if (!row || !eg__batches_fit(o->data, "trainer", o->model, row->encoder, row->source, o->seed))
+        return false;
+    o->network = row, o->model = row->name;
+    return true;
+}
+
+/* True if a network of one's own is given no options of the built-in models; else recorded. */
+static bool trainer_own(const eg_trainer_args *o)
+{
+    if (!eg__network_find(o->model) && (o->attention || o->norm || o->ffn))
+        eg_fail_as(o->data->cx, EG_ERROR_MISUSE,
+                   "trainer: .%s belongs to the built-in models; network \"%s\" reads .user",
+                   o->attention ? "attention"
+                   : o->norm    ? "norm"
+                                : "ffn",
+                   o->model);
+    if (o->diversity > 0 && !eg__network_parts(o->network))
+        eg_fail_as(o->data->cx, EG_ERROR_MISUSE,
+                   "trainer: diversity is about heads, but network \"%s\" names no part that "
+                   "attends",
+                   o->model);
+    return !eg_error(o->data->cx);
 }
 
 /* True if every option is within its range; else records the first that is not. */
@@ -82,6 +92,7 @@ static bool trainer_in_range(const eg_trainer_args *o)
     } shares[] = {
         { "dropout", o->dropout, nextafter(1, 2), "in [0, 1]" },
         { "smoothing", o->smoothing, 1, "in [0, 1)" },
+        { "diversity", o->diversity, INFINITY, "not negative" },
         { "goal", o->goal, INFINITY, "a share of exact sequences" },
     };
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
@@ -138,7 +149,6 @@ static bool defaults(eg_trainer_args *o)
 {
     const eg_task *task = o->data->task;
     bool text = o->data->free_text;
-    int64_t span = o->data->count - 1 - o->data->held;
     o->layers = trainer_integer(o->layers, text ? 3 : 2),
     o->d_model = trainer_integer(o->d_model, text ? 128 : 64),
     o->heads = trainer_integer(o->heads, 4);
@@ -147,7 +157,7 @@ static bool defaults(eg_trainer_args *o)
         trainer_integer(o->width, o->d_model > 0 && o->d_model <= SIZE_MOST ? 4 * o->d_model : 1),
     o->batch = trainer_integer(o->batch, text ? 32 : 64);
     o->steps = trainer_integer(o->steps, text ? 1500 : task && task->steps ? task->steps : 3000);
-    o->context = trainer_integer(o->context, !text ? 0 : span < 64 ? span : 64);
+    o->context = eg__batches_context(o->data, o->context);
     o->leaves = trainer_integer(o->leaves, 16), o->smoothing = eg_option(o->smoothing, 0);
     o->evaluate = trainer_integer(o->evaluate, text ? 250 : o->early_stop ? 100 : 0);
     bool given = o->lr != 0;
@@ -158,13 +168,14 @@ static bool defaults(eg_trainer_args *o)
     o->clip_norm = eg_option(o->clip_norm, 0), o->goal = eg_option(o->goal, text ? 0 : 0.99);
     schedule_defaults(o, task ? task->warmup : 50);
     o->lr *= given ? 1 : noam_scale(o);
-    return trainer_in_range(o) && model_kind(o);
+    return trainer_in_range(o) && trainer_network(o) && trainer_own(o) &&
+           eg__recipe_sound(o->data->cx, o);
 }
 
 /* Memory for answers and attention weights. */
 static bool trainer_room(eg_trainer *t)
 {
-    size_t most = (size_t)(t->longest + t->source_longest + 2);
+    size_t most = (size_t)(t->batches->longest + t->batches->source_longest + 2);
     t->label[0] = eg_owner_alloc(t->owner, 2 * most * sizeof *t->label[0]);
     t->label[1] = t->label[0] ? t->label[0] + most : NULL;
     t->asked = eg_owner_alloc(t->owner, 3 * most * sizeof *t->asked);
@@ -183,11 +194,12 @@ static int64_t trainer_block(const eg_trainer *t)
     enum { CACHE = 1 << 20, WEIGHTS = 6, PASSES = 4 };
     const eg_trainer_args *o = &t->o;
     const double width = eg_params_type(t->params) == EG_F64 ? 8 : 4,
-                 places = (double)(t->longest + t->source_longest), d = (double)o->d_model,
-                 batch = (double)o->batch, parameters = width * (double)eg_params_size(t->params),
+                 places = (double)(t->batches->longest + t->batches->source_longest),
+                 d = (double)o->d_model, batch = (double)o->batch,
+                 parameters = width * (double)eg_params_size(t->params),
                  layer = 10 * d + 2 * (double)o->width + 2 * (double)o->heads * places,
-                 sequence =
-                     width * places * ((double)o->layers * layer + 3 * (double)t->vocabulary);
+                 sequence = width * places *
+                            ((double)o->layers * layer + 3 * (double)t->batches->vocabulary);
     const int64_t most = (o->batch + 3) / 4;
     int64_t best = most;
     double least = INFINITY;
@@ -210,6 +222,19 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
     return good;
 }
 
+/* A row and its name, in memory of the trainer's own. */
+static const eg_network *trainer_row(eg_owner *owner, const eg_network *given)
+{
+    eg_network *row = eg_owner_alloc(owner, sizeof *row);
+    char *name = eg_owner_alloc(owner, strlen(given->name) + 1);
+    if (!row || !name) return NULL;
+    row->size = sizeof *row;
+    eg_options(row, sizeof *row, given);
+    if (!given->size) *row = *given; /* a row need not say its size */
+    row->name = strcpy(name, given->name);
+    return row;
+}
+
 /* Fills in the defaults, checks the options, then makes the model, the test set and the
  * optimiser. */
 eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r)
@@ -221,37 +246,32 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     eg_owner *owner = eg_owner_open(cx);
     eg_trainer *t = owner ? eg_owner_alloc(owner, sizeof *t) : NULL;
     if (!t) return NULL;
-    const eg__kind *kind = eg__kind_find(o.model);
-    bool text = o.data->free_text,
-         separator = kind->has_source ||
-                     (kind->autoregressive && !text && !(o.data->task && o.data->task->asks));
-    o.model = kind->name;
     *t = (eg_trainer){ .cx = cx,
                        .owner = owner,
                        .data = o.data,
                        .o = o,
-                       .kind = kind,
-                       .separator = separator,
-                       .least = text || !kind->autoregressive ? EG_FIRST : EG_STOP,
                        .now = { .steps = o.steps, .exact = -1, .held = -1, .best = -1 } };
-    int64_t in = o.data->longest_input, out = o.data->longest_output;
-    int64_t needed = text                   ? o.context
-                     : kind->has_source     ? separator + out
-                     : kind->autoregressive ? in + separator + out
-                                            : in;
-    t->longest = r ? r->longest : needed;
-    t->source_longest = kind->has_source ? in : 0;
-    t->vocabulary = r ? r->vocabulary : eg_data_symbols(o.data);
+    t->network = trainer_row(owner, o.network);
+    t->batches = eg__batches_make(owner, &(eg_batches_args){ .data = o.data,
+                                                             .rows = o.batch,
+                                                             .encoder = o.network->encoder,
+                                                             .source = o.network->source,
+                                                             .context = o.context,
+                                                             .seed = o.seed });
+    if (!t->network || !t->batches || !eg__recipe_copy(owner, cx, &t->o)) return NULL;
+    t->o.network = t->network, t->o.model = t->network->name;
+    const int64_t needed = t->batches->longest;
+    if (r) t->batches->longest = r->longest, t->batches->vocabulary = r->vocabulary;
     if (!long_enough(t, r, needed)) return NULL;
     eg_seed(cx, o.seed);
     t->params = eg_params_open(cx, .expected = r ? r->file : NULL, .path = r ? r->path : NULL);
     /* The model comes before all that only depends on its sizes: the sizes that a checkpoint gives
      * are compared with its tensors here, before memory is taken for them. */
-    bool made = eg__network_make(&t->net, kind, t->params, t, o.dropout);
-    if (!made || !trainer_room(t) || !eg__batch_tests(t)) return NULL;
-    t->opt = eg_adam(t->params, .lr = o.lr, .clip_norm = o.clip_norm, .schedule = o.schedule);
+    t->net = eg__network_make(t, t->params, o.dropout);
+    if (!t->net || !trainer_room(t) || !eg__batches_tests(t->batches)) return NULL;
+    t->opt = eg__recipe_optimiser(t->params, &t->o);
     if (!t->o.block) t->o.block = trainer_block(t);
-    return eg_error(cx) ? NULL : t;
+    return !eg_error(cx) && eg__network_probe(t) ? t : NULL;
 }
 
 eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, NULL); }
@@ -260,27 +280,41 @@ eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_m
 /* A batch, as its blocks see it. */
 typedef struct trainer_batch {
     const eg_trainer *t;
-    const eg__batch *all;
+    const eg_batch *all;
 } trainer_batch;
+/* The loss of heads that look alike, as a sum over examples: with the mean loss a target, the step
+ * adds diversity · mean over attentions of eg_head_diversity. */
+static eg_tensor *trainer_diversity(const trainer_batch *u, const eg_batch *b, eg_tensor **weights)
+{
+    const eg_trainer *t = u->t;
+    const int count = eg_trainer_attentions(t);
+    const double each = t->o.diversity / count * (double)b->rows *
+                        (double)eg_batch_counted(u->all) / (double)u->all->rows;
+    eg_tensor *sum = NULL;
+    for (int k = 0; k < count; k++) {
+        eg_tensor *one = eg_head_diversity("b [h] i j", weights[k]);
+        sum = sum ? eg_add(sum, one) : one;
+    }
+    return eg_scale(sum, each);
+}
+
 /* The loss of some rows; what the model got right of them is kept under the number of the block. */
 static eg_tensor *trainer_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
     const trainer_batch *u = user;
     const eg_trainer *t = u->t;
-    const eg__batch b = eg__batch_rows(u->all, from, to);
-    eg_tensor *logits = t->kind->logits(&t->net, cx, &b, NULL);
+    const eg_batch b = eg_batch_part(u->all, from, to);
+    const int shown = t->o.diversity > 0 ? eg_trainer_attentions(t) : 0;
+    eg_owner *owner = shown ? eg_owner_open(cx) : NULL;
+    eg_tensor **weights = shown ? eg_owner_alloc(owner, (size_t)shown * sizeof *weights) : NULL;
+    eg_tensor *logits = eg__network_logits(t, cx, &b, weights);
     const bool was = eg_nograd(cx, true);
     /* not of the look whether the loss is a sum, which is no block */
-    if (eg_training(cx)) t->score[from / t->o.block] = eg__batch_score(t, &b, logits);
+    if (eg_training(cx)) t->score[from / t->o.block] = eg__batch_right(t->batches, &b, logits);
     eg_nograd(cx, was);
-    *count = eg__batch_counted(&b);
-    return eg__batch_loss(cx, &b, logits, t->o.smoothing);
-}
-static void score_add(eg_score *to, const eg_score *one)
-{
-    to->sequences += one->sequences, to->exact += one->exact;
-    to->tokens += one->tokens, to->right += one->right;
-    to->loss += one->loss;
+    *count = eg_batch_counted(&b);
+    eg_tensor *loss = eg_batch_loss(cx, &b, logits, t->o.smoothing);
+    return weights ? eg_add(loss, trainer_diversity(u, &b, weights)) : loss;
 }
 /* What the ranks have counted, each in its own blocks. False after an error. */
 static bool score_of_all(eg_trainer *t, eg_score *s)
@@ -290,11 +324,11 @@ static bool score_of_all(eg_trainer *t, eg_score *s)
     if (ranks == 1) return true;
     if (eg_ranks_gather(t->ranks, &mine, sizeof mine, t->looks)) return false;
     *s = (eg_score){ 0 };
-    for (int k = 0; k < ranks; k++) score_add(s, &t->looks[k]);
+    for (int k = 0; k < ranks; k++) eg__score_add(s, &t->looks[k]);
     return true;
 }
 /* A step on a batch: its mean loss a target and what was right. False after an error. */
-static bool trainer_step_over(eg_trainer *t, const eg__batch *all, double *mean, eg_score *s)
+static bool trainer_step_over(eg_trainer *t, const eg_batch *all, double *mean, eg_score *s)
 {
     char who[64];
     trainer_batch u = { t, all };
@@ -316,7 +350,7 @@ static bool trainer_step_over(eg_trainer *t, const eg__batch *all, double *mean,
         eg_fail_as(t->cx, code, "%s", sentence);
         return false;
     }
-    for (int64_t k = 0; k < blocks; k++) score_add(s, &t->score[k]);
+    for (int64_t k = 0; k < blocks; k++) eg__score_add(s, &t->score[k]);
     return score_of_all(t, s);
 }
 
@@ -331,7 +365,7 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
     }
     double start = now(), mean = 0, lr = eg_opt_now(t->opt).lr;
     eg_score s = { 0 };
-    eg__batch b = eg__batch_next(t);
+    eg_batch b = eg__batches_next(t->batches);
     if (!b.rows) return -1;
     bool training_before = eg_training(t->cx);
     eg_train(t->cx);
@@ -380,14 +414,14 @@ void eg__evaluation_end(eg_ctx *cx, eg__evaluation e)
 /* One batch of the test set. */
 static eg_score look_batch(eg_trainer *t, int64_t first)
 {
-    const int64_t left = t->tests - first;
+    const int64_t left = t->batches->tests - first;
     eg_score s = { 0 };
-    eg__batch b = eg__batch_test(t, first, left < t->o.batch ? left : t->o.batch);
+    eg_batch b = eg__batches_tested(t->batches, first, left < t->o.batch ? left : t->o.batch);
     eg_mark m = eg_push(t->cx);
     if (b.rows) {
-        eg_tensor *logits = t->kind->logits(&t->net, t->cx, &b, NULL);
-        s = eg__batch_score(t, &b, logits);
-        s.loss = eg_item(eg__batch_loss(t->cx, &b, logits, 0));
+        eg_tensor *logits = eg__network_logits(t, t->cx, &b, NULL);
+        s = eg__batch_right(t->batches, &b, logits);
+        s.loss = eg_item(eg_batch_loss(t->cx, &b, logits, 0));
     }
     eg_pop(t->cx, m);
     return s;
@@ -396,7 +430,7 @@ static eg_score look_batch(eg_trainer *t, int64_t first)
 static bool look_divided(eg_trainer *t, eg_score *all)
 {
     const int ranks = eg_ranks_count(t->ranks), me = eg_ranks_rank(t->ranks);
-    const int64_t batches = (t->tests + t->o.batch - 1) / t->o.batch;
+    const int64_t batches = (t->batches->tests + t->o.batch - 1) / t->o.batch;
     eg_score *mine = t->looks, *every = t->looks + batches;
     memset(mine, 0, (size_t)batches * sizeof *mine);
     for (int64_t k = me; k < batches && !eg_error(t->cx); k += ranks)
@@ -404,7 +438,7 @@ static bool look_divided(eg_trainer *t, eg_score *all)
     if (eg_ranks_meet(t->ranks) ||
         eg_ranks_gather(t->ranks, mine, (size_t)batches * sizeof *mine, every))
         return false;
-    for (int64_t k = 0; k < batches; k++) score_add(all, &every[k % ranks * batches + k]);
+    for (int64_t k = 0; k < batches; k++) eg__score_add(all, &every[k % ranks * batches + k]);
     return true;
 }
 int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
@@ -415,9 +449,9 @@ int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
     if (eg_ranks_count(t->ranks) > 1)
         look_divided(t, &all);
     else
-        for (int64_t k = 0; k < t->tests && !eg_error(t->cx); k += t->o.batch) {
+        for (int64_t k = 0; k < t->batches->tests && !eg_error(t->cx); k += t->o.batch) {
             const eg_score s = look_batch(t, k);
-            score_add(&all, &s);
+            eg__score_add(&all, &s);
         }
     eg__evaluation_end(t->cx, e);
     if (eg_error(t->cx)) return -1;
@@ -510,8 +544,10 @@ static bool divide_agree(eg_trainer *t, eg_ranks *r)
     char text[128];
     uint64_t h = divide_hash(14695981039346656037u, &o->schedule, sizeof o->schedule);
     const double numbers[] = { o->dropout, o->smoothing, o->lr, o->clip_norm, o->goal };
-    const int64_t sizes[] = { o->evaluate, o->early_stop,    o->width,    o->context,
-                              o->leaves,   (int64_t)o->seed, t->now.step, (int64_t)t->cursor };
+    const int64_t sizes[] = { o->evaluate, o->early_stop,
+                              o->width,    o->context,
+                              o->leaves,   (int64_t)o->seed,
+                              t->now.step, (int64_t)t->batches->cursor };
     h = divide_hash(divide_hash(h, numbers, sizeof numbers), sizes, sizeof sizes);
     snprintf(text, sizeof text, "%s, %lld layers of %lld, batch %lld in blocks of %lld, %016llx",
              o->model, (long long)o->layers, (long long)o->d_model, (long long)o->batch,
@@ -535,7 +571,8 @@ int eg_trainer_divide(eg_trainer *t, eg_ranks *r)
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the ranks belong to another context");
         return -1;
     }
-    const int64_t batches = (t->tests + t->o.batch - 1) / t->o.batch, ranks = eg_ranks_count(r);
+    const int64_t batches = (t->batches->tests + t->o.batch - 1) / t->o.batch,
+                  ranks = eg_ranks_count(r);
     eg_score *looks =
         eg_owner_alloc(t->owner, (size_t)((batches + 1) * (ranks + 1)) * sizeof *looks);
     if (eg_ranks_meet(r) || !looks || !divide_agree(t, r) || eg_opt_divide(t->opt, r)) return -1;
@@ -547,10 +584,15 @@ int eg_trainer_divide(eg_trainer *t, eg_ranks *r)
 /* -- asking ----------------------------------------------------------------------------------- */
 int eg_trainer_test(eg_trainer *t, int k, eg_example *e)
 {
-    bool there = t && k >= 0 && k < t->tests && !t->data->free_text;
-    return there ? eg_data_example(t->data, t->o.seed, t->test[k], e) : -1;
+    bool there = t && k >= 0 && k < t->batches->tests && !t->data->free_text;
+    return there ? eg_data_example(t->data, t->o.seed, t->batches->test[k], e) : -1;
 }
 eg_params *eg_trainer_params(eg_trainer *t) { return t ? t->params : NULL; }
 eg_opt *eg_trainer_opt(eg_trainer *t) { return t ? t->opt : NULL; }
 eg_data *eg_trainer_data(eg_trainer *t) { return t ? t->data : NULL; }
 const eg_trainer_args *eg_trainer_config(const eg_trainer *t) { return t ? &t->o : NULL; }
+const char *eg_trainer_config_text(eg_trainer *t)
+{
+    eg_owner *owner = t && !eg_error(t->cx) ? eg_owner_open(t->cx) : NULL;
+    return owner ? eg__network_config(t, owner) : NULL;
+}

@@ -1,0 +1,155 @@
+/* eingrad/network.h: batches of data by number, their score, and networks of one's own for a
+ * trainer. Lives and fails as train.h says. */
+#ifndef EINGRAD_NETWORK_H
+#define EINGRAD_NETWORK_H
+#include <eingrad/heads.h>
+#include <eingrad/mha.h>
+#include <eingrad/train.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -- a batch: rows of tokens and the target at each place
+ *
+ * decoder    tokens = input SEP output (without SEP where the input ends with a question); the
+ *            target at a place is the next token, from the end of the input on: output STOP.
+ *            Of a text tokens are a window, and targets what follows each
+ * .encoder   tokens = input;  the target at a place is the output there
+ * .source    source = input;  tokens = SEP output;  targets output STOP
+ *
+ * Shorter rows end in EG_PAD. A target that is EG_PAD does not count. */
+typedef struct eg_batch {
+    int64_t rows, length; /* tokens, target and keep are rows × length */
+    const int32_t *tokens;
+    const int32_t *target;
+    const bool *keep;       /* false at padding */
+    const int64_t *lengths; /* of each row, without padding; NULL in a question that is decoded */
+    int64_t sources;        /* source and source_keep are rows × sources; 0: there is no source */
+    const int32_t *source;
+    const bool *source_keep;
+    const int64_t *source_lengths;
+    bool padded, source_padded; /* some row is shorter, and a place may attend to its padding: with
+                                 * .encoder, and of sources. A decoder's padding lies behind what
+                                 * its places see */
+    /* what a network is asked for beside its logits; in a batch of eg_batches all NULL */
+    eg_tensor *gain;     /* (attentions h): factors of the heads; NULL: 1 */
+    eg_tensor **weights; /* out: one (b h i j) for each attention; NULL: not wanted */
+    eg_tensor *memory;   /* what eg_network.memory returned for the source; NULL: see there */
+    eg_cache *cache;     /* of a network that is .cached: tokens are those behind it; NULL: none */
+} eg_batch;
+/* Tensors of a batch in a context, which may be a block's: (b l) i32; NULL after an error. */
+EG_API eg_tensor *eg_batch_tokens(eg_ctx *, const eg_batch *);
+EG_API eg_tensor *eg_batch_target(eg_ctx *, const eg_batch *);
+EG_API eg_tensor *eg_batch_source(eg_ctx *, const eg_batch *); /* refused: there is none */
+/* .keep of eg_mha_run, eg_transformer_run …: {"bj", (b l) bool}; {0} if `padded` is not set. */
+EG_API eg_masked eg_batch_keep(eg_ctx *, const eg_batch *);
+EG_API eg_masked eg_batch_source_keep(eg_ctx *, const eg_batch *);
+/* How many targets count. */
+EG_API int64_t eg_batch_counted(const eg_batch *);
+/* Σ of −ln p over the targets that count, of logits (b l v), with label smoothing ε in [0, 1). The
+ * mean is eg_scale(loss, 1.0 / (double)eg_batch_counted(b)). */
+EG_API eg_tensor *eg_batch_loss(eg_ctx *, const eg_batch *, eg_tensor *logits, double smoothing);
+/* The rows [from, to) of a batch, as a block of eg_step_over has them; rows 0 if out of range. */
+EG_API eg_batch eg_batch_part(const eg_batch *, int64_t from, int64_t to);
+
+/* -- batches by number: what a trainer of these data, seed and rows trains on, and is tested on.
+ * Batch `number` is a pure function of (data, seed, rows, number), so that a loop that is resumed
+ * at a step goes on with the batches of an uninterrupted one. */
+typedef struct eg_batches eg_batches;
+typedef struct eg_batches_args {
+    size_t size;
+    eg_data *data;
+    int64_t rows;    /* of a batch: 64; of a text 32 */
+    bool encoder;    /* as above; refused: inputs and outputs of different lengths, a text */
+    bool source;     /* as above; refused: a text, and .encoder */
+    int64_t context; /* of a text: tokens of a window; 64, or less where the held-out part is
+                      * shorter */
+    uint64_t seed;   /* 0 */
+} eg_batches_args;
+/* Lives in the open scope. */
+EG_API eg_batches *eg_batches_new_with(const eg_batches_args *);
+/* What a network for these data needs: how many tokens there are, and places at most. */
+typedef struct eg_network_sizes {
+    int64_t vocabulary;
+    int64_t length;        /* of tokens */
+    int64_t source_length; /* 0: there is no source */
+} eg_network_sizes;
+EG_API eg_network_sizes eg_batches_sizes(const eg_batches *);
+/* Training batch number 0, 1, …; valid until the next call. Batches in order cost nothing beside
+ * themselves; another number costs what making the examples before it does. */
+EG_API const eg_batch *eg_batches_at(eg_batches *, int64_t number);
+/* Test batch number 0, 1, …, the last of which may have fewer rows; NULL past the end, without an
+ * error. Valid until the next call. */
+EG_API const eg_batch *eg_batches_test(eg_batches *, int64_t number);
+/* Logits (b l v) of a batch, in that context; the network is only read. */
+typedef eg_tensor *eg_logits(const void *network, eg_ctx *, const eg_batch *);
+/* The score of logits on one batch: what greedy decoding would get right (it has the whole answer
+ * right if and only if each place is right after the right tokens before it), and Σ of −ln p as
+ * its loss. 0, or −1 after an error. */
+EG_API int eg_batch_score(const eg_batches *, const eg_batch *, eg_tensor *logits, eg_score *);
+/* The score on all test batches, with the mean loss a token, without history and dropout. Leaves
+ * random numbers and eg_train as they were. */
+EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_score *);
+
+/* -- the rest of a loop of one's own ---------------------------------------------------------- */
+/* Parameters, the optimiser's state and how many random numbers the context has drawn, as one
+ * safetensors file. A run that goes on with it in a context of the same seed has the bits of one
+ * that was not interrupted. Of a divided optimiser (eg_opt_divide) called by all ranks, of which
+ * rank 0 writes. */
+EG_API int eg_opt_save(eg_opt *, const char *path);
+/* Reads such a file, before the optimiser is divided. Returns the steps that are done: 0 without an
+ * error if there is no file; −1 after an error. Refused, before a value changes: a file that lacks
+ * one of these tensors, or has it in other sizes. */
+EG_API int64_t eg_opt_resume(eg_opt *, const char *path);
+
+/* -- a network of one's own: eg_trainer_new(data, .network = &row, .user = &mine)
+ * The trainer gives it data, batches in blocks on all threads, looks, alarms, checkpoints to the
+ * same bits, resuming, eg_trainer_predict, _generate, _look, _evaluate, _check. The models
+ * "encoder", "decoder" and "seq2seq" are such rows. */
+enum { EG_NETWORK_PARTS = 3 };
+struct eg_network {
+    size_t size;          /* sizeof (eg_network); 0: the same */
+    const char *name;     /* "alibi": stands in checkpoints and messages; needed */
+    bool encoder, source; /* what its batches are: see eg_batch */
+    bool cached; /* logits continues batch->cache: answers take O(length) calls of one place.
+                  * false: an answer is computed again from its start for each token */
+    /* Adds parameters to the list, and returns what the others are handed; NULL is an error. It is
+     * called again for the f64 copies of eg_trainer_check, then with a dropout of 0. Options are
+     * those of the trainer, defaults filled in, .user among them. */
+    void *(*make)(eg_params *, const eg_trainer_args *, const eg_network_sizes *);
+    /* Needed. cx may be a block's, while other threads are in here with others: what is read of the
+     * trainer's context (parameters, constants) is only read, and everything else is made in cx.
+     * Dropout: eg_training(cx). */
+    eg_logits *logits;
+    /* With .source: what logits needs of the source, for decoding: then batch->memory is that of
+     * each row, and batch->source NULL. NULL: logits gets the source for each token. */
+    eg_logits *memory;
+    /* Names of its parts, each of `layers` attentions of `heads` heads, in the order of
+     * batch->weights and batch->gain. With .source a part is "encoder", "decoder" or "cross", which
+     * says what its rows and columns are. {0}: it shows no weights, and eg_trainer_look,
+     * _saturation and _heads_off are refused. */
+    const char *part[EG_NETWORK_PARTS];
+    /* As snprintf: what of .user decides the numbers, as text: "kv_heads 2, cap 30". A checkpoint
+     * has it, and is refused for a network that says something else. NULL: nothing. */
+    int (*config)(const eg_trainer_args *, char *out, size_t room);
+};
+/* Refused, before the first step: a name of the built-in models; logits that are not (b l v) floats
+ * of the parameters' dtype; a parameter that the loss does not reach, or only through what cuts its
+ * gradient; logits of the first batch that differ when it is computed again (state outside the
+ * parameters); logits of an example that depend on others of its batch; but for .encoder, logits
+ * that depend on later tokens. */
+
+/* -- what heads do ---------------------------------------------------------------------------- */
+/* out[attention · heads + head] receives what that head does on the first test batch, without
+ * padding (heads.h; .top is the mean of the largest weight). */
+EG_API int eg_trainer_heads(eg_trainer *, eg_head *out);
+
+#ifndef __cplusplus
+#define eg_batches_new(...) eg_batches_new_with(EG_ARGS_(eg_batches_args, __VA_ARGS__))
+#endif
+
+#ifdef __cplusplus
+} /* extern "C" */
+EG_CXX_OF_(eg_batches *, eg_batches_new, eg_data *, data, eg_batches_args)
+#endif
+#endif

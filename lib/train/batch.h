@@ -1,0 +1,55 @@
+/* batch.h: batches, as the files of lib/train see them */
+#ifndef EG_TRAIN_BATCH_H
+#define EG_TRAIN_BATCH_H
+#include "data.h"
+#include <eingrad/network.h>
+
+/* The largest layers, widths and batch: products of two fit, and what is saved can be loaded. */
+enum { SIZE_MOST = 1 << 20 };
+static const uint64_t EXAMPLE_MOST = (uint64_t)1 << 62; /* examples that are numbered */
+
+struct eg_batches {
+    eg_ctx *cx;
+    eg_owner *owner;
+    eg_data *data;
+    int64_t at_once; /* rows of a training batch */
+    uint64_t seed;
+    bool encoder, beside;            /* eg_batches_args.encoder, .source */
+    bool separator;                  /* SEP between input and answer */
+    int32_t least;                   /* the smallest token that is an answer */
+    int64_t longest, source_longest; /* places */
+    int64_t vocabulary;              /* tokens */
+    uint64_t cursor;                 /* number of the next training example */
+    int64_t next;                    /* eg_batches_at: number of the batch at the cursor */
+    eg_batch shown;                  /* by eg_batches_at and eg_batches_test */
+    /* the test set */
+    int64_t tests;
+    uint64_t *test; /* numbers of the test examples; of a text, places */
+    /* one batch */
+    int64_t rows; /* that there is memory for */
+    int32_t *tokens, *target, *source;
+    bool *keep, *source_keep;
+    int64_t *lengths, *source_lengths; /* of each row */
+};
+/* Every option is given, and fits the data. NULL: no memory. */
+eg_batches *eg__batches_make(eg_owner *, const eg_batches_args *);
+bool eg__batches_fit(const eg_data *, const char *who, const char *name, bool encoder, bool source,
+                     uint64_t seed);
+int64_t eg__batches_context(const eg_data *, int64_t given); /* the default filled in */
+bool eg__batches_tests(eg_batches *);    /* chooses the test set; false after an error */
+eg_batch eg__batches_next(eg_batches *); /* at the cursor, which moves on; rows 0: an error */
+eg_batch eg__batches_tested(eg_batches *, int64_t first, int64_t rows);
+eg_score eg__batch_right(const eg_batches *, const eg_batch *, eg_tensor *logits);
+bool eg__batch_logits_fit(eg_ctx *, const eg_batches *, const char *who, const eg_batch *,
+                          eg_tensor *logits);
+void eg__score_add(eg_score *to, const eg_score *one);
+
+/* -- evaluation. Between begin and end history and dropout are off; end also puts the random
+ * numbers back to where they were. */
+typedef struct eg__evaluation {
+    bool training, nograd; /* as they were */
+    uint64_t draws;
+} eg__evaluation;
+eg__evaluation eg__evaluation_begin(eg_ctx *);
+void eg__evaluation_end(eg_ctx *, eg__evaluation);
+#endif

@@ -1,0 +1,153 @@
+/* probe.c: what a trainer finds out about a network of one's own before the first step, on a few
+ * test examples: shapes, gradient paths, state, examples that are coupled, places that look
+ * ahead. */
+#include "trainer.h"
+#include <eingrad/grad.h>
+#include <math.h>
+#include <stdio.h>
+
+enum { PROBED = 4 }; /* examples */
+typedef struct probing {
+    eg_trainer *t;
+    char who[96]; /* trainer: network "…" */
+    eg_batch batch;
+    eg_tensor *logits; /* of the batch */
+} probing;
+
+static double probing_number(eg_tensor *x, const void *at, int64_t k)
+{
+    return eg_type(x) == EG_F64 ? ((const double *)at)[k] : (double)((const float *)at)[k];
+}
+
+/* Numbers [from, from + count) of x against those of y from 0 on: the first that differ by more
+ * than a share of the largest, or whose bits do where that is 0; −1: none. NaN is equal to NaN. */
+static int64_t probing_differs(eg_tensor *x, int64_t from, eg_tensor *y, int64_t count,
+                               double share, double pair[2])
+{
+    const void *a = eg_raw(eg_contiguous(x), NULL), *b = eg_raw(eg_contiguous(y), NULL);
+    double most = 0;
+    if (!a || !b) return -1;
+    for (int64_t k = 0; k < count; k++) most = fmax(most, fabs(probing_number(y, b, k)));
+    for (int64_t k = 0; k < count; k++) {
+        pair[0] = probing_number(x, a, from + k), pair[1] = probing_number(y, b, k);
+        const bool same =
+            fabs(pair[0] - pair[1]) <= share * most || (isnan(pair[0]) && isnan(pair[1]));
+        if (!same) return k;
+    }
+    return -1;
+}
+
+static eg_tensor *probing_run(const probing *p, const eg_batch *b)
+{
+    eg_ctx *cx = p->t->cx;
+    eg_tensor *x = eg__network_logits(p->t, cx, b, NULL);
+    if (!eg__batch_logits_fit(cx, p->t->batches, p->who, b, x)) return NULL;
+    if (eg_type(x) != eg_params_type(p->t->params))
+        return eg_fail_as(cx, EG_ERROR_DTYPE, "%s: the logits are %s, but the parameters %s",
+                          p->who, eg_type_name(eg_type(x)),
+                          eg_type_name(eg_params_type(p->t->params))),
+               NULL;
+    return x;
+}
+
+/* Every parameter is reached by the loss. */
+static bool probing_paths(const probing *p)
+{
+    eg_ctx *cx = p->t->cx;
+    eg_tensor *loss = eg_batch_loss(cx, &p->batch, p->logits, 0), *cut = NULL;
+    for (int k = 0; k < eg_params_count(p->t->params) && !eg_error(cx); k++) {
+        const eg_named *one = eg_params_at(p->t->params, k);
+        const eg_path path = eg_path_to(loss, one->x, &cut);
+        if (path == EG_NO_PATH)
+            eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the loss does not reach the parameter \"%s\"",
+                       p->who, one->name);
+        if (path == EG_CUT_PATH)
+            eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "%s: the loss reaches the parameter \"%s\" only through %s, which has no "
+                       "gradient",
+                       p->who, one->name,
+                       cut && eg_op_of(cut) ? eg_op_of(cut)->name : "an operation");
+    }
+    return !eg_error(cx);
+}
+
+/* The same batch again has the same bits. */
+static bool probing_state(const probing *p)
+{
+    double pair[2];
+    eg_tensor *again = probing_run(p, &p->batch);
+    const int64_t n = again ? eg_size(again) : 0,
+                  at = again ? probing_differs(p->logits, 0, again, n, 0, pair) : -1;
+    if (at >= 0)
+        eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
+                   "%s: logit %lld of the first batch is %g, and %g when it is computed again: the "
+                   "network has state outside its parameters",
+                   p->who, (long long)at, pair[0], pair[1]);
+    return !eg_error(p->t->cx);
+}
+
+/* The last example alone has the logits that it has in the batch. */
+static bool probing_examples(const probing *p)
+{
+    double pair[2];
+    const int64_t rows = p->batch.rows, length = p->batch.lengths[rows - 1],
+                  classes = p->t->batches->vocabulary;
+    const eg_batch one = eg_batch_part(&p->batch, rows - 1, rows);
+    eg_tensor *alone = rows > 1 ? probing_run(p, &one) : NULL;
+    const double share = eg_params_type(p->t->params) == EG_F64 ? 1e-9 : 1e-4;
+    const int64_t at = alone ? probing_differs(p->logits, (rows - 1) * p->batch.length * classes,
+                                               alone, length * classes, share, pair)
+                             : -1;
+    if (at >= 0)
+        eg_fail_as(
+            p->t->cx, EG_ERROR_MISUSE,
+            "%s: it is no sum over examples: a logit of one is %g in a batch of %lld, and %g "
+            "alone; examples of a batch must not depend on each other",
+            p->who, pair[0], (long long)rows, pair[1]);
+    return !eg_error(p->t->cx);
+}
+
+/* Of what writes one token after the other: the last token of a row does not change the logits at
+ * the places before it. */
+static bool probing_order(const probing *p)
+{
+    double pair[2];
+    eg_batch b = eg_batch_part(&p->batch, 0, 1);
+    const int64_t last = b.lengths[0] - 1, classes = p->t->batches->vocabulary;
+    if (p->t->network->encoder || last < 1) return true;
+    int32_t *tokens = p->t->batches->tokens, was = tokens[last];
+    tokens[last] = was + 1 < classes ? was + 1 : EG_FIRST;
+    eg_tensor *other = probing_run(p, &b);
+    tokens[last] = was;
+    const double share = eg_params_type(p->t->params) == EG_F64 ? 1e-9 : 1e-4;
+    const int64_t at =
+        other ? probing_differs(p->logits, 0, other, last * classes, share, pair) : -1;
+    if (at >= 0)
+        eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
+                   "%s: a logit at place %lld is %g, and %g when the token at place %lld is "
+                   "another: it reads what it has to predict",
+                   p->who, (long long)(at / classes), pair[0], pair[1], (long long)last);
+    return !eg_error(p->t->cx);
+}
+
+bool eg__network_probe(eg_trainer *t)
+{
+    if (eg__network_find(t->network->name)) return true;
+    probing p = { .t = t };
+    snprintf(p.who, sizeof p.who, "trainer: network \"%.60s\"", t->network->name);
+    const int64_t tests = t->batches->tests;
+    eg__evaluation e = eg__evaluation_begin(t->cx);
+    eg_nograd(t->cx, false); /* paths need a history */
+    eg_mark m = eg_push(t->cx);
+    if (!t->data->free_text || t->data->tokens) { /* else the text was left out */
+        p.batch = eg__batches_tested(t->batches, 0, tests < PROBED ? tests : PROBED);
+        p.logits = p.batch.rows ? probing_run(&p, &p.batch) : NULL;
+    }
+    if (p.logits && probing_paths(&p)) {
+        eg_nograd(t->cx, true);
+        (void)(probing_state(&p) && probing_examples(&p) && probing_order(&p));
+    }
+    eg_pop(t->cx, m);
+    eg__evaluation_end(t->cx, e);
+    return !eg_error(t->cx);
+}

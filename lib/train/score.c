@@ -1,0 +1,135 @@
+/* score.c: the tensors of a batch, its loss, and how much of it logits get right. */
+#include "batch.h"
+#include <stdio.h>
+
+/* -- tensors ---------------------------------------------------------------------------------- */
+static eg_tensor *batch_tensor(eg_ctx *cx, const char *what, int64_t rows, int64_t length,
+                               const void *at, eg_dtype dtype)
+{
+    if (!at) return eg_fail_as(cx, EG_ERROR_MISUSE, "batch: it has no %s", what);
+    return eg_from_n(cx, dtype, at, 2, (int64_t[]){ rows, length });
+}
+eg_tensor *eg_batch_tokens(eg_ctx *cx, const eg_batch *b)
+{
+    return batch_tensor(cx, "tokens", b->rows, b->length, b->tokens, EG_I32);
+}
+eg_tensor *eg_batch_target(eg_ctx *cx, const eg_batch *b)
+{
+    return batch_tensor(cx, "targets", b->rows, b->length, b->target, EG_I32);
+}
+eg_tensor *eg_batch_source(eg_ctx *cx, const eg_batch *b)
+{
+    return batch_tensor(cx, "source", b->rows, b->sources, b->source, EG_I32);
+}
+eg_masked eg_batch_keep(eg_ctx *cx, const eg_batch *b)
+{
+    if (!b->padded) return (eg_masked){ 0 };
+    return (eg_masked){ "bj", batch_tensor(cx, "mask", b->rows, b->length, b->keep, EG_BOOL) };
+}
+eg_masked eg_batch_source_keep(eg_ctx *cx, const eg_batch *b)
+{
+    if (!b->source_padded) return (eg_masked){ 0 };
+    return (eg_masked){ "bj", batch_tensor(cx, "mask of the source", b->rows, b->sources,
+                                           b->source_keep, EG_BOOL) };
+}
+
+/* -- results ---------------------------------------------------------------------------------- */
+int64_t eg_batch_counted(const eg_batch *b)
+{
+    int64_t n = 0;
+    for (int64_t k = 0; b && b->target && k < b->rows * b->length; k++) n += b->target[k] != EG_PAD;
+    return n;
+}
+
+eg_tensor *eg_batch_loss(eg_ctx *cx, const eg_batch *b, eg_tensor *logits, double smoothing)
+{
+    return eg_sum(NULL, eg_cross_entropy("b l [v]", logits, eg_batch_target(cx, b),
+                                         .ignore = EG_OFF, .smoothing = smoothing, .each = true));
+}
+
+/* Greedy decoding of an autoregressive model gives the whole right answer if and only if the model
+ * is right at each place given the right tokens before it (by induction over places), so that one
+ * forward pass counts exact answers. */
+eg_score eg__batch_right(const eg_batches *t, const eg_batch *b, eg_tensor *logits)
+{
+    eg_score s = { .sequences = b->rows };
+    const int64_t *best =
+        eg_i64(eg_argmax("b l [v]", eg_slice_axis(logits, 2, t->least, EG_END, 1)));
+    for (int64_t r = 0; best && r < b->rows; r++) {
+        bool all = true;
+        for (int64_t k = r * b->length; k < (r + 1) * b->length; k++)
+            if (b->target[k] != EG_PAD) {
+                bool right = best[k] + t->least == b->target[k];
+                s.tokens++;
+                s.right += right;
+                all &= right;
+            }
+        s.exact += all;
+    }
+    return s;
+}
+
+/* True if x are the logits of a batch; else records what they are. */
+bool eg__batch_logits_fit(eg_ctx *cx, const eg_batches *t, const char *who, const eg_batch *b,
+                          eg_tensor *x)
+{
+    if (eg_error(cx)) return false;
+    if (!eg_ok(x)) return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: it gave no logits", who), false;
+    char is[128] = "";
+    for (int k = 0, n = 0; k < eg_rank(x) && n < (int)sizeof is - 24; k++)
+        n += snprintf(is + n, sizeof is - (size_t)n, "%s%lld", k ? ", " : "",
+                      (long long)eg_dim(x, k));
+    const bool real = eg_type(x) == EG_F32 || eg_type(x) == EG_F64;
+    const bool same = eg_rank(x) == 3 && eg_dim(x, 0) == b->rows && eg_dim(x, 1) == b->length &&
+                      eg_dim(x, 2) == t->vocabulary;
+    if (!real || !same)
+        eg_fail_as(cx, real ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
+                   "%s: the logits must be floats (b l v) of (%lld, %lld, %lld), not %s of (%s)",
+                   who, (long long)b->rows, (long long)b->length, (long long)t->vocabulary,
+                   eg_type_name(eg_type(x)), is);
+    return real && same;
+}
+
+int eg_batch_score(const eg_batches *t, const eg_batch *b, eg_tensor *logits, eg_score *out)
+{
+    if (!t || !b || eg_error(t->cx)) return -1;
+    eg_mark m = eg_push(t->cx);
+    const bool was = eg_nograd(t->cx, true);
+    if (eg__batch_logits_fit(t->cx, t, "batch_score", b, logits)) {
+        eg_score s = eg__batch_right(t, b, logits);
+        s.loss = eg_item(eg_batch_loss(t->cx, b, logits, 0));
+        if (out) *out = s;
+    }
+    eg_nograd(t->cx, was);
+    eg_pop(t->cx, m);
+    return eg_error(t->cx) ? -1 : 0;
+}
+
+void eg__score_add(eg_score *to, const eg_score *one)
+{
+    to->sequences += one->sequences, to->exact += one->exact;
+    to->tokens += one->tokens, to->right += one->right;
+    to->loss += one->loss;
+}
+
+int eg_batches_score(eg_batches *t, eg_logits *logits, const void *network, eg_score *out)
+{
+    if (!t || eg_error(t->cx)) return -1;
+    if (!logits) {
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "batches_score: the function of the logits is NULL");
+        return -1;
+    }
+    eg_score all = { 0 }, one;
+    const eg_batch *b;
+    eg__evaluation e = eg__evaluation_begin(t->cx);
+    for (int64_t k = 0; (b = eg_batches_test(t, k)); k++) {
+        eg_mark m = eg_push(t->cx);
+        if (!eg_batch_score(t, b, logits(network, t->cx, b), &one)) eg__score_add(&all, &one);
+        eg_pop(t->cx, m);
+    }
+    eg__evaluation_end(t->cx, e);
+    if (eg_error(t->cx)) return -1;
+    all.loss /= (double)all.tokens;
+    if (out) *out = all;
+    return 0;
+}

@@ -1,0 +1,747 @@
+/* test_own.c: networks of one's own in a trainer, batches by number, and loops of one's own. */
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "fixtures.h"
+#include "tests.h"
+
+static eg_ctx *cx;
+static void open_f32(void) { cx = eg_open(.threads = 2); }
+static void close_cx(void) { eg_close(cx); }
+
+/* -- networks: the built-in ones again, one with options of its own, and wrong ones ------------ */
+typedef struct mine {
+    int64_t kv_heads;
+    double cap;
+    eg_tensor *table; /* for what is wrong */
+    int calls;
+} mine;
+
+static void *make_plain(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
+{
+    return eg_transformer_new(p, "", .vocabulary = n->vocabulary, .length = n->length,
+                              .d_model = o->d_model, .heads = o->heads, .layers = o->layers,
+                              .width = o->width, .dropout = o->dropout);
+}
+static eg_tensor *plain_encoder(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    return eg_transformer_run(net, eg_batch_tokens(c, b), .keep = eg_batch_keep(c, b),
+                              .weights = b->weights, .gain = b->gain);
+}
+static eg_tensor *plain_decoder(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    return eg_transformer_run(net, eg_batch_tokens(c, b), .where = "j <= i", .cache = b->cache,
+                              .weights = b->weights, .gain = b->gain);
+}
+
+static void *make_seq2seq(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
+{
+    return eg_seq2seq_new(p, "", .vocabulary = n->vocabulary, .source_length = n->source_length,
+                          .length = n->length, .d_model = o->d_model, .heads = o->heads,
+                          .layers = o->layers, .width = o->width, .dropout = o->dropout,
+                          .shared = true);
+}
+static eg_tensor *plain_seq2seq(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    return eg_seq2seq_run(net, eg_batch_source(c, b), eg_batch_tokens(c, b),
+                          .source_keep = eg_batch_source_keep(c, b));
+}
+/* without a cache, and seq2seq without a memory: answers are computed from their start */
+static const eg_network plain[] = {
+    { .name = "my encoder",
+      .encoder = true,
+      .make = make_plain,
+      .logits = plain_encoder,
+      .part = { "all" } },
+    { .name = "my decoder", .make = make_plain, .logits = plain_decoder, .part = { "all" } },
+    { .name = "my seq2seq", .source = true, .make = make_seq2seq, .logits = plain_seq2seq },
+};
+
+static void *make_mine(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
+{
+    const mine *u = o->user;
+    char score[64];
+    snprintf(score, sizeof score, "%g * tanh(score / %g)", u->cap, u->cap);
+    const eg_mha_args given = { .kv_heads = u->kv_heads, .alibi = true, .score = score };
+    return eg_transformer_new(p, "", .vocabulary = n->vocabulary, .length = n->length,
+                              .no_positions = true, .d_model = o->d_model, .heads = o->heads,
+                              .layers = o->layers, .dropout = o->dropout, .mha = &given);
+}
+static int config_mine(const eg_trainer_args *o, char *out, size_t room)
+{
+    const mine *u = o->user;
+    return snprintf(out, room, "kv_heads %lld, cap %g", (long long)u->kv_heads, u->cap);
+}
+static const eg_network gqa = { .name = "gqa",
+                                .cached = true,
+                                .make = make_mine,
+                                .logits = plain_decoder,
+                                .part = { "decoder" },
+                                .config = config_mine };
+
+static void same_files(const char *a, const char *b)
+{
+    char command[128];
+    snprintf(command, sizeof command, "cmp -s %s %s", a, b);
+    ck_assert_msg(system(command) == 0, "%s and %s differ", a, b);
+}
+
+GROUP("network", .setup = open_f32, .teardown = close_cx, .timeout = 600)
+
+/* A row of one's own that makes what a built-in model makes has its bits: parameters after some
+ * steps, scores, answers. */
+LOOP_TEST(a_row_is_as_good_as_a_built_in_one, 3)
+{
+    static const char *const task[] = { "reverse", "addition", "addition" },
+                             *const model[] = { "encoder", "decoder", "seq2seq" },
+                             *const input[] = { "abcd", "12+345", "12+345" };
+    char path[2][32] = { "/tmp/eg_own_XXXXXX", "/tmp/eg_own_XXXXXX" }, answer[64];
+    eg_score s[2];
+    for (int k = 0; k < 2; k++) {
+        eg_trainer *t =
+            eg_trainer_new(eg_data_task(cx, eg_task_find(task[_i])), .model = k ? NULL : model[_i],
+                           .network = k ? &plain[_i] : NULL, .layers = 1, .d_model = 16, .heads = 2,
+                           .batch = 8, .dropout = 0.1, .seed = 5);
+        eg_assert_ok(cx);
+        for (int n = 0; n < 5; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+        ck_assert_int_eq(eg_trainer_evaluate(t, &s[k]), 0);
+        const char *said = eg_trainer_predict(t, input[_i]);
+        ck_assert_msg(said != NULL, "%s", eg_error(cx));
+        if (k) ck_assert_str_eq(said, answer);
+        strcpy(answer, said);
+        close(mkstemp(path[k]));
+        ck_assert_int_eq(eg_params_save(eg_trainer_params(t), path[k]), 0);
+        eg_trainer_check_report r;
+        ck_assert_int_eq(eg_trainer_check(t, &r), 0);
+        ck_assert(r.right == r.entries && r.entries == eg_params_size(eg_trainer_params(t)));
+    }
+    ck_assert(s[0].right == s[1].right && s[0].exact == s[1].exact &&
+              memcmp(&s[0].loss, &s[1].loss, sizeof s[0].loss) == 0);
+    same_files(path[0], path[1]);
+    unlink(path[0]), unlink(path[1]);
+}
+
+/* One run of 8 steps on a thread; another of 3 on two, saved, loaded with one, 5 more. */
+TEST(its_runs_are_resumed_to_the_same_bits)
+{
+    char path[2][32] = { "/tmp/eg_own_XXXXXX", "/tmp/eg_own_XXXXXX" };
+    mine u = { .kv_heads = 2, .cap = 30 };
+    for (int k = 0; k < 2; k++) {
+        close(mkstemp(path[k]));
+        eg_ctx *own = eg_open(.threads = k ? 2 : 1);
+        eg_trainer *t =
+            eg_trainer_new(eg_data_task(own, eg_task_find("recall")), .network = &gqa, .user = &u,
+                           .d_model = 16, .batch = 8, .dropout = 0.1, .steps = 40, .seed = 3);
+        ck_assert_msg(t != NULL, "%s", eg_error(own));
+        for (int n = 0; n < (k ? 3 : 8); n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+        if (k) {
+            ck_assert_int_eq(eg_trainer_save(t, path[1]), 0);
+            eg_close(own);
+            own = eg_open(.threads = 1, .seed = 9);
+            t = eg_trainer_load(own, path[1], .network = &gqa, .user = &u);
+            ck_assert_msg(t != NULL, "%s", eg_error(own));
+            for (int n = 0; n < 5; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+        }
+        ck_assert_int_eq(eg_trainer_save(t, path[k]), 0);
+        eg_close(own);
+    }
+    same_files(path[0], path[1]);
+    unlink(path[0]), unlink(path[1]);
+}
+
+TEST(it_shows_its_weights_and_its_heads_go_off)
+{
+    mine u = { .kv_heads = 2, .cap = 30 };
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("sort")), .network = &gqa,
+                                   .user = &u, .d_model = 16, .layers = 2, .model = NULL);
+    const char *const *labels;
+    eg_tensor *w = eg_trainer_attend(t, "1032", &labels);
+    ck_assert_msg(eg_ok(w), "%s", eg_error(cx));
+    ck_assert(eg_dim(w, 0) == 2 && eg_dim(w, 1) == 4 && eg_dim(w, 2) == eg_dim(w, 3));
+    ck_assert_str_eq(labels[1], "0");
+    ck_assert_double_eq_tol(eg_item(eg_sum(NULL, w)), (double)(2 * 4 * eg_dim(w, 2)), 1e-3);
+    ck_assert_int_eq(eg_trainer_attentions(t), 2);
+    eg_score on, off;
+    ck_assert_int_eq(eg_trainer_evaluate(t, &on), 0);
+    ck_assert_int_eq(eg_trainer_heads_off(t, 1, &(eg_head_at){ 1, 3 }), 0);
+    ck_assert_int_eq(eg_trainer_evaluate(t, &off), 0);
+    ck_assert(on.loss > off.loss || on.loss < off.loss);
+    double largest[8];
+    ck_assert_int_eq(eg_trainer_saturation(t, largest), 0);
+    eg_trainer *blind = eg_trainer_new(eg_data_task(cx, eg_task_find("addition")),
+                                       .network = &plain[2], .layers = 1, .d_model = 16);
+    ck_assert_msg(blind != NULL, "%s", eg_error(cx));
+    ck_assert_ptr_null(eg_trainer_look(blind, "1+2", NULL, NULL, NULL));
+    eg_assert_error(cx, "attend: the network \"my seq2seq\" names no part that attends");
+    ck_assert_int_eq(eg_trainer_saturation(blind, largest), -1);
+    eg_assert_error(cx, "saturation: the network \"my seq2seq\" names no part that attends");
+}
+
+TEST(other_networks_and_configurations_are_not_loaded)
+{
+    char path[] = "/tmp/eg_own_XXXXXX";
+    close(mkstemp(path));
+    mine u = { .kv_heads = 2, .cap = 30 }, other = { .kv_heads = 2, .cap = 20 };
+    eg_data *d = eg_data_task(cx, eg_task_find("copy"));
+    eg_trainer *t = eg_trainer_new(d, .network = &gqa, .user = &u, .d_model = 16, .model = "gqa");
+    ck_assert_msg(t && !eg_trainer_save(t, path), "%s", eg_error(cx));
+    ck_assert(eg_trainer_saved(t, path).same);
+    ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
+    eg_assert_error(cx, "the network \"gqa\" is not one of eingrad's; load it with .network");
+    ck_assert_ptr_null(eg_trainer_load(cx, path, .network = &plain[1]));
+    eg_assert_error(cx, "a model \"gqa\", not \"my decoder\"");
+    ck_assert_ptr_null(eg_trainer_load(cx, path, .network = &gqa, .user = &other));
+    eg_assert_error(cx, "a network \"gqa\" with the configuration \"kv_heads 2, cap 30\", not "
+                        "\"kv_heads 2, cap 20\"");
+    t = eg_trainer_new(d, .network = &gqa, .user = &other, .d_model = 16);
+    const eg_saved has = eg_trainer_saved(t, path);
+    ck_assert(has.checkpoint && !has.same);
+    ck_assert_str_eq(has.differs, "config kv_heads 2, cap 30, not kv_heads 2, cap 20");
+    unlink(path);
+}
+
+/* -- what is refused -------------------------------------------------------------------------- */
+typedef struct wrong {
+    eg_transformer *net;
+    eg_tensor *spare;
+    mine *u;
+} wrong;
+static void *make_wrong(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
+{
+    wrong *w = eg_params_alloc(p, sizeof *w);
+    if (!w) return NULL;
+    w->u = o->user;
+    w->net = make_plain(p, o, n);
+    w->spare = eg_param(p, "spare", "v", n->vocabulary);
+    eg_fill(w->spare, 0.5);
+    return w;
+}
+static eg_tensor *wrong_logits(const wrong *w, eg_ctx *c, const eg_batch *b, const char *where)
+{
+    return eg_transformer_run(w->net, eg_batch_tokens(c, b), .where = where);
+}
+static eg_tensor *with_spare(const wrong *w, eg_tensor *x)
+{
+    return eg_on("b l v, v", eg_add, x, w->spare);
+}
+static eg_tensor *wrong_shape(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    return eg_select("b [l] v", with_spare(w, wrong_logits(w, c, b, "j <= i")), 0);
+}
+static eg_tensor *wrong_unreached(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    return wrong_logits(net, c, b, "j <= i");
+}
+static eg_tensor *wrong_cut(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    return eg_on("b l v, v", eg_add, wrong_logits(w, c, b, "j <= i"), eg_detach(w->spare));
+}
+static eg_tensor *wrong_state(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    return eg_shift(eg_scale(with_spare(w, wrong_logits(w, c, b, "j <= i")), 1 + w->u->calls++), 0);
+}
+static eg_tensor *wrong_coupled(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    eg_tensor *x = with_spare(w, wrong_logits(w, c, b, "j <= i"));
+    return eg_on("b l v, l v", eg_sub, x, eg_mean("[b] l v", x));
+}
+static eg_tensor *wrong_ahead(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    return with_spare(w, wrong_logits(w, c, b, NULL));
+}
+static eg_tensor *wrong_none(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    (void)net, (void)c, (void)b;
+    return NULL;
+}
+static eg_tensor *wrong_integers(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    return eg_cast(with_spare(w, wrong_logits(w, c, b, "j <= i")), EG_I32);
+}
+static void *make_nothing(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
+{
+    (void)p, (void)n;
+    return o->user;
+}
+static void *make_null(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
+{
+    (void)p, (void)o, (void)n;
+    return NULL;
+}
+
+static const struct {
+    eg_network row;
+    const char *error;
+} refused[] = {
+    { { .name = "w", .make = make_wrong, .logits = wrong_shape },
+      "trainer: network \"w\": the logits must be floats (b l v) of (4, " },
+    { { .name = "w", .make = make_wrong, .logits = wrong_integers }, "not i32 of (4, " },
+    { { .name = "w", .make = make_wrong, .logits = wrong_none },
+      "trainer: network \"w\": it gave no logits" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_unreached },
+      "trainer: network \"w\": the loss does not reach the parameter \"spare\"" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_cut },
+      "reaches the parameter \"spare\" only through detach, which has no gradient" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_state },
+      "when it is computed again: the network has state outside its parameters" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_coupled },
+      "trainer: network \"w\": it is no sum over examples" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_ahead },
+      "is another: it reads what it has to predict" },
+    { { .name = "w", .make = make_nothing, .logits = wrong_none },
+      "trainer: network \"w\" has no parameters" },
+    { { .name = "w", .make = make_null, .logits = wrong_none },
+      "trainer: network \"w\" was not made: its make returned NULL" },
+    { { .name = "w", .make = make_null }, "trainer: a network needs logits" },
+    { { .name = "w", .logits = wrong_none }, "trainer: a network needs make" },
+    { { .make = make_null, .logits = wrong_none }, "trainer: a network needs a name" },
+    { { .name = "decoder", .make = make_null, .logits = wrong_none },
+      "trainer: \"decoder\" is a model of eingrad; a network of one's own needs another name" },
+    { { .name = "w", .source = true, .encoder = true, .make = make_null, .logits = wrong_none },
+      "is an encoder, whose input is no source" },
+    { { .name = "w", .make = make_null, .logits = wrong_none, .memory = wrong_none },
+      "has a memory, but no source" },
+    { { .name = "w",
+        .source = true,
+        .make = make_null,
+        .logits = wrong_none,
+        .part = { "encoder", "middle" } },
+      "a part beside a source is encoder, decoder or cross, not \"middle\"" },
+    { { .name = "w", .encoder = true, .make = make_wrong, .logits = wrong_ahead },
+      "an encoder needs input and output of one length" },
+};
+
+LOOP_TEST(networks_refused, sizeof refused / sizeof *refused)
+{
+    mine u = { 0 };
+    eg_data *d = eg_data_task(cx, eg_task_find("addition"));
+    ck_assert_ptr_null(eg_trainer_new(d, .network = &refused[_i].row, .user = &u, .layers = 1,
+                                      .d_model = 8, .heads = 2));
+    eg_assert_error(cx, refused[_i].error);
+}
+
+TEST(a_model_beside_a_network_is_refused)
+{
+    ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("addition")),
+                                      .model = "decoder", .network = &gqa));
+    eg_assert_error(cx, "trainer: both model \"decoder\" and network \"gqa\" are given");
+}
+
+/* -- batches ---------------------------------------------------------------------------------- */
+GROUP("batches", .setup = open_f32, .teardown = close_cx, .timeout = 600)
+
+static uint64_t sum_of(const eg_batch *b)
+{
+    uint64_t h = 14695981039346656037u;
+    ck_assert(b && b->rows > 0);
+    for (int64_t k = 0; k < b->rows * b->length; k++)
+        h = (h ^ (uint64_t)b->tokens[k]) * 1099511628211u,
+        h = (h ^ (uint64_t)b->target[k]) * 1099511628211u, h = (h ^ b->keep[k]) * 1099511628211u;
+    for (int64_t k = 0; k < b->rows * b->sources; k++)
+        h = (h ^ (uint64_t)b->source[k]) * 1099511628211u;
+    return h;
+}
+
+static eg_data *some_data(int k)
+{
+    static char text[4000];
+    for (int n = 0; n < 3999; n++) text[n] = (char)('a' + n * n % 23);
+    return k == 3   ? eg_data_corpus_of(cx, text, sizeof text - 1, "text")
+           : k == 2 ? eg_data_parse(cx, "a\tb\nab\tba\nabc\tcb\nb\tc\nd\te\nda\tf\n", "pairs")
+                    : eg_data_task(cx, eg_task_find(k ? "addition" : "reverse"));
+}
+
+/* Any order of numbers gives the same batches, and no training row is a held-out one. */
+LOOP_TEST(batches_are_a_function_of_their_number, 4)
+{
+    const eg_batches_args o = { .size = sizeof o,
+                                .data = some_data(_i),
+                                .rows = 5,
+                                .encoder = _i == 0,
+                                .source = _i == 1,
+                                .seed = 7 };
+    eg_batches *a = eg_batches_new_with(&o), *b = eg_batches_new_with(&o);
+    eg_assert_ok(cx);
+    uint64_t in_order[9];
+    for (int k = 0; k < 9; k++) in_order[k] = sum_of(eg_batches_at(a, k));
+    static const int jumps[] = { 8, 2, 2, 3, 0, 7, 1 };
+    for (int k = 0; k < 7; k++)
+        ck_assert_uint_eq(sum_of(eg_batches_at(b, jumps[k])), in_order[jumps[k]]);
+    ck_assert(in_order[0] != in_order[1]);
+    for (int k = 0; k < 3; k++) {
+        const eg_batch *one = eg_batches_at(a, k);
+        for (int64_t r = 0; r < one->rows && _i < 2; r++) {
+            eg_example e = { .inputs = 0 };
+            const int64_t n = _i ? one->source_lengths[r] : one->lengths[r];
+            const int32_t *from =
+                _i ? one->source + r * one->sources : one->tokens + r * one->length;
+            e.inputs = (int)n;
+            memcpy(e.input, from, (size_t)n * sizeof *from);
+            ck_assert(!eg_data_held_out(o.data, &e));
+        }
+    }
+    int64_t tests = 0;
+    const eg_batch *one;
+    for (int64_t k = 0; (one = eg_batches_test(a, k)); k++) {
+        tests += one->rows;
+        for (int64_t r = 0; r < one->rows; r++) ck_assert_int_le(one->lengths[r], one->length);
+    }
+    eg_assert_ok(cx);
+    ck_assert_int_gt(tests, 0);
+    ck_assert_ptr_null(eg_batches_at(a, -1));
+    eg_assert_error(cx, "batches: there is no batch -1");
+}
+
+/* A trainer's first steps and its score, from batches by number. */
+TEST(a_loop_of_ones_own_is_a_trainer)
+{
+    eg_data *d = eg_data_task(cx, eg_task_find("addition"));
+    eg_trainer *t =
+        eg_trainer_new(d, .layers = 1, .d_model = 16, .heads = 2, .batch = 6, .block = 6, .seed = 4,
+                       .lr = 1e-3, .schedule = { .decay = EG_CONSTANT, .warmup = 1 });
+    eg_batches *b = eg_batches_new(d, .rows = 6, .seed = 4);
+    const eg_network_sizes n = eg_batches_sizes(b);
+    eg_seed(cx, 4);
+    eg_params *p = eg_params_open(cx);
+    void *net = make_plain(
+        p, &(eg_trainer_args){ .layers = 1, .d_model = 16, .heads = 2, .width = 64 }, &n);
+    eg_opt *opt = eg_adam(p, .lr = 1e-3);
+    for (int k = 0; k < 4; k++) {
+        eg_progress progress;
+        const eg_batch *one = eg_batches_at(b, k);
+        eg_mark m = eg_push(cx);
+        eg_tensor *loss = eg_scale(eg_batch_loss(cx, one, plain_decoder(net, cx, one), 0),
+                                   1.0 / (double)eg_batch_counted(one));
+        const double mean = eg_item(loss);
+        ck_assert_int_eq(eg_step(opt, loss), 0);
+        eg_pop(cx, m);
+        ck_assert_int_eq(eg_trainer_step(t, &progress), 0);
+        ck_assert_double_eq_tol(mean, progress.loss, 1e-5);
+    }
+    eg_score own, its;
+    ck_assert_int_eq(eg_batches_score(b, plain_decoder, net, &own), 0);
+    ck_assert_int_eq(eg_trainer_evaluate(t, &its), 0);
+    ck_assert(own.sequences == its.sequences && own.tokens == its.tokens);
+    ck_assert_double_eq_tol(own.loss, its.loss, 1e-4);
+    ck_assert_int_le(labs((long)(own.right - its.right)), 3);
+    ck_assert_int_eq(eg_batches_score(b, wrong_none, net, &own), -1);
+    eg_assert_error(cx, "batch_score: it gave no logits");
+    ck_assert_int_eq(eg_batches_score(b, NULL, net, &own), -1);
+    eg_assert_error(cx, "the function of the logits is NULL");
+}
+
+TEST(batches_refused)
+{
+    eg_data *sum = eg_data_task(cx, eg_task_find("addition"));
+    ck_assert_ptr_null(eg_batches_new(sum, .encoder = true));
+    eg_assert_error(cx, "batches: an encoder needs input and output of one length, but task "
+                        "addition has 7 and 4");
+    ck_assert_ptr_null(eg_batches_new(sum, .encoder = true, .source = true));
+    eg_assert_error(cx, "batches: an encoder's input is no source");
+    ck_assert_ptr_null(eg_batches_new(sum, .rows = -1));
+    eg_assert_error(cx, "batches: rows must be from 1 to 2^20, not -1");
+    ck_assert_ptr_null(eg_batches_new(sum, .context = 3));
+    eg_assert_error(cx, "other data have none, not 3");
+    ck_assert_ptr_null(eg_batches_new(some_data(3), .context = 4000));
+    eg_assert_error(cx, "batches: context must be from 1 to 3");
+    ck_assert_ptr_null(eg_batches_new(some_data(3), .source = true));
+    eg_assert_error(cx, "batches: a text is learnt by a decoder");
+    const eg_batch *b = eg_batches_at(eg_batches_new(sum, .rows = 2), 0);
+    eg_batch_source(cx, b);
+    eg_assert_error(cx, "batch: it has no source");
+    ck_assert_int_eq(eg_batch_part(b, 1, 3).rows, 0);
+    ck_assert_int_eq(eg_batch_part(b, 1, 2).rows, 1);
+}
+
+/* -- eg_opt_save, eg_opt_resume --------------------------------------------------------------- */
+static int64_t loop(eg_ctx *c, const char *path, int64_t to)
+{
+    eg_params *p = eg_params_open(c);
+    eg_linear *fit = eg_linear_new(p, "fit", .in = 3, .out = 2);
+    eg_opt *opt = eg_adamw(p, .lr = 1e-2, .schedule = { .decay = EG_COSINE, .steps = 20 });
+    int64_t k = eg_opt_resume(opt, path), from = k;
+    for (; k >= 0 && k < to; k++) {
+        eg_tensor *x = eg_uniform(c, -1, 1, 8, 3);
+        ck_assert_int_eq(
+            eg_step(opt, eg_mean(NULL, eg_square(eg_dropout(eg_linear_run(fit, x), 0.3)))), 0);
+    }
+    ck_assert_int_eq(eg_opt_save(opt, path), 0);
+    return from;
+}
+
+TEST(a_run_is_saved_and_resumed_in_one_call_each)
+{
+    char whole[] = "/tmp/eg_opt_XXXXXX", parts[] = "/tmp/eg_opt_XXXXXX";
+    close(mkstemp(whole)), close(mkstemp(parts));
+    unlink(whole), unlink(parts);
+    eg_ctx *c = eg_open(.seed = 3);
+    ck_assert_int_eq(loop(c, whole, 9), 0);
+    eg_close(c);
+    c = eg_open(.seed = 3);
+    ck_assert_int_eq(loop(c, parts, 4), 0);
+    eg_close(c);
+    c = eg_open(.seed = 3, .threads = 1);
+    ck_assert_int_eq(loop(c, parts, 9), 4);
+    same_files(whole, parts);
+    eg_close(c);
+    eg_params *p = eg_params_open(cx);
+    eg_linear_new(p, "fit", .in = 3, .out = 2);
+    eg_opt *sgd = eg_sgd(p, .momentum = 0.9);
+    ck_assert_int_eq(eg_opt_resume(sgd, whole), -1);
+    eg_assert_error(cx, "opt.u.fit.W");
+    ck_assert_int_eq(eg_opt_resume(eg_adamw(p), "/tmp"), -1);
+    eg_assert_error(cx, "/tmp");
+    ck_assert_int_eq(eg_params_save(p, whole), 0);
+    ck_assert_int_eq(eg_opt_resume(sgd, whole), -1);
+    eg_assert_error(cx, "not a run that eg_opt_save wrote");
+    unlink(whole), unlink(parts);
+}
+
+/* -- options of the built-in models ----------------------------------------------------------- */
+GROUP("options", .setup = open_f32, .teardown = close_cx, .timeout = 600)
+
+static const eg_linear_attention_args squared = { .phi = "x * x + 1" };
+static const struct {
+    const char *model;
+    eg_mha_args attention;
+    const char *norm, *ffn, *optimiser;
+    double weight_decay, momentum, diversity;
+    const char *text; /* of the checkpoint */
+    int positions;    /* tables of learned positions */
+} recipes[] = {
+    { "decoder", { .rotary = 1e4 }, .text = "rotary 10000" },
+    { "decoder", { .alibi = true, .kv_heads = 2 }, .text = "kv_heads 2\nalibi yes" },
+    { "encoder", { .where = "abs(i - j) < 3" }, .text = "where abs(i - j) < 3", .positions = 1 },
+    { "encoder",
+      { .score = "30 *\ntanh(score / 30)" },
+      .text = "score 30 * tanh(score / 30)",
+      .positions = 1 },
+    { "decoder",
+      { .linear = &squared },
+      .text = "linear yes\nlinear.phi x * x + 1",
+      .positions = 1 },
+    { "seq2seq", { .kv_heads = 1, .sink = true }, .text = "kv_heads 1\nsink yes", .positions = 2 },
+    { "encoder", { .qk_norm = EG_QK_RMS }, .text = "qk_norm 1", .positions = 1 },
+    { "decoder", { 0 }, .norm = "post", .text = "norm post", .positions = 1 },
+    { "seq2seq",
+      { 0 },
+      .norm = "rms",
+      .ffn = "swiglu",
+      .text = "norm rms\nffn swiglu",
+      .positions = 2 },
+    { "encoder",
+      { 0 },
+      .ffn = "relu",
+      .optimiser = "adamw",
+      .weight_decay = 0.1,
+      .text = "ffn relu",
+      .positions = 1 },
+    { "decoder", { 0 }, .optimiser = "sgd", .momentum = 0.9, .text = "", .positions = 1 },
+    { "encoder", { 0 }, .diversity = 0.5, .text = "", .positions = 1 },
+    { "seq2seq", { .alibi = true }, .diversity = 0.5, .text = "alibi yes" },
+};
+
+/* Each is trained, saved, loaded, trained on to the same bits, and says itself in the checkpoint;
+ * its gradients are right. */
+LOOP_TEST(options_of_the_models_are_stored, sizeof recipes / sizeof *recipes)
+{
+    char path[2][32] = { "/tmp/eg_own_XXXXXX", "/tmp/eg_own_XXXXXX" };
+    for (int k = 0; k < 2; k++) {
+        eg_mha_args attention = recipes[_i].attention; /* gone before it is loaded */
+        close(mkstemp(path[k]));
+        eg_ctx *own = eg_open(.threads = 1 + k);
+        eg_trainer *t = eg_trainer_new(
+            eg_data_task(own, eg_task_find("reverse")), .model = recipes[_i].model,
+            .attention = &attention, .norm = recipes[_i].norm, .ffn = recipes[_i].ffn,
+            .optimiser = recipes[_i].optimiser, .weight_decay = recipes[_i].weight_decay,
+            .momentum = recipes[_i].momentum, .diversity = recipes[_i].diversity, .layers = 1,
+            .d_model = 16, .batch = 8, .seed = 3);
+        ck_assert_msg(t != NULL, "%s", eg_error(own));
+        memset(&attention, 0, sizeof attention);
+        ck_assert_str_eq(eg_trainer_config_text(t), recipes[_i].text);
+        int positions = 0;
+        for (int n = 0; n < eg_params_count(eg_trainer_params(t)); n++)
+            positions += strstr(eg_params_at(eg_trainer_params(t), n)->name, "positions.P") != NULL;
+        ck_assert_int_eq(positions, recipes[_i].positions);
+        for (int n = 0; n < (k ? 2 : 4); n++)
+            ck_assert_msg(!eg_trainer_step(t, NULL), "%s", eg_error(own));
+        if (k) {
+            ck_assert_int_eq(eg_trainer_save(t, path[1]), 0);
+            eg_close(own);
+            own = eg_open();
+            t = eg_trainer_load(own, path[1], 0);
+            ck_assert_msg(t != NULL, "%s", eg_error(own));
+            ck_assert_str_eq(eg_trainer_config_text(t), recipes[_i].text);
+            ck_assert(eg_trainer_saved(t, path[1]).same);
+            for (int n = 0; n < 2; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+            ck_assert_ptr_nonnull(eg_trainer_predict(t, "abcde"));
+            eg_trainer_check_report r;
+            ck_assert_int_eq(eg_trainer_check(t, &r), 0);
+            const bool kinks = recipes[_i].ffn && !strcmp(recipes[_i].ffn, "relu");
+            ck_assert_msg(kinks || r.right == r.entries, "%s: %g", r.worst_name, r.worst);
+        }
+        ck_assert_int_eq(eg_trainer_save(t, path[k]), 0);
+        eg_close(own);
+    }
+    same_files(path[0], path[1]);
+    unlink(path[0]), unlink(path[1]);
+}
+
+TEST(options_refused)
+{
+    eg_data *d = eg_data_task(cx, eg_task_find("copy"));
+    ck_assert_ptr_null(eg_trainer_new(d, .norm = "before"));
+    eg_assert_error(cx, "trainer: norm \"before\" is none of pre, post, rms");
+    ck_assert_ptr_null(eg_trainer_new(d, .ffn = "silu"));
+    eg_assert_error(cx, "trainer: ffn \"silu\" is none of gelu, relu, swiglu, geglu");
+    ck_assert_ptr_null(eg_trainer_new(d, .optimiser = "lion"));
+    eg_assert_error(cx,
+                    "trainer: optimiser \"lion\" is none of adam, adamw, sgd, rmsprop, adagrad");
+    ck_assert_ptr_null(eg_trainer_new(d, .diversity = -1));
+    eg_assert_error(cx, "trainer: diversity must be not negative, not -1");
+    ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .core = eg_attention_with }));
+    eg_assert_error(cx, "trainer: .attention has .core, which a checkpoint cannot say");
+    ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .heads = 2 }));
+    eg_assert_error(cx, "trainer: .attention has .heads");
+    ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .kv_heads = 3 }));
+    eg_assert_error(cx, "kv_heads");
+    ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .where = "j <" }));
+    eg_assert_error(cx, "j <");
+    mine u = { .kv_heads = 2, .cap = 30 };
+    ck_assert_ptr_null(eg_trainer_new(d, .network = &gqa, .user = &u, .norm = "rms"));
+    eg_assert_error(cx, "trainer: .norm belongs to the built-in models; network \"gqa\" reads "
+                        ".user");
+    ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("addition")),
+                                      .network = &plain[2], .diversity = 0.1));
+    eg_assert_error(cx, "diversity is about heads, but network \"my seq2seq\" names no part");
+}
+
+/* The norm of all gradients is that of the parameters' together; heads are what eg_heads says. */
+TEST(norms_and_heads_are_told)
+{
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 2,
+                                   .d_model = 16, .heads = 2, .batch = 8);
+    eg_opt *opt = eg_trainer_opt(t);
+    ck_assert(eg_opt_norm_of(opt, 0) <= 0 && eg_opt_norm_of(opt, 0) >= 0);
+    eg_progress p;
+    ck_assert_int_eq(eg_trainer_step(t, &p), 0);
+    double squares = 0;
+    const int count = eg_params_count(eg_trainer_params(t));
+    for (int k = 0; k < count; k++) squares += eg_opt_norm_of(opt, k) * eg_opt_norm_of(opt, k);
+    ck_assert_double_eq_tol(squares, p.norm * p.norm, 1e-9 * squares);
+    ck_assert(isnan(eg_opt_norm_of(opt, count)) && isnan(eg_opt_norm_of(opt, -1)));
+    eg_head head[4];
+    double largest[4];
+    ck_assert_int_eq(eg_trainer_heads(t, head), 0);
+    ck_assert_int_eq(eg_trainer_saturation(t, largest), 0);
+    for (int k = 0; k < 4; k++) {
+        ck_assert(head[k].top >= largest[k] && head[k].top <= largest[k] && head[k].rows > 0);
+        ck_assert(head[k].entropy > 0 && head[k].self + head[k].previous <= 1);
+    }
+    ck_assert_int_eq(eg_trainer_heads(t, NULL), -1);
+    eg_assert_error(cx, "trainer_heads: the result is NULL");
+}
+
+/* Diversity in the loss makes the heads less alike than they are without it. */
+TEST(diversity_drives_heads_apart)
+{
+    double alike[2];
+    for (int k = 0; k < 2; k++) {
+        eg_trainer *t =
+            eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 1, .d_model = 16,
+                           .heads = 4, .batch = 16, .seed = 2, .diversity = k ? 3 : 0);
+        for (int n = 0; n < 40; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+        alike[k] = eg_item(eg_head_diversity(
+            "[h] i j", eg_select_axis(eg_trainer_attend(t, "abcdefgh", NULL), 0, 0)));
+    }
+    ck_assert_msg(alike[1] < 0.8 * alike[0], "%g and %g", alike[0], alike[1]);
+}
+
+/* -- token files ------------------------------------------------------------------------------ */
+TEST(token_files_are_texts)
+{
+    char path[] = "/tmp/eg_tokens_XXXXXX", saved[] = "/tmp/eg_own_XXXXXX";
+    close(mkstemp(path)), close(mkstemp(saved));
+    int32_t number[600];
+    for (int k = 0; k < 600; k++) number[k] = k % 7 * 3;
+    ck_assert_int_eq(eg_npy_save(path, eg_from(cx, number, 600)), 0);
+    eg_data *d = eg_data_tokens(cx, path);
+    ck_assert_msg(d != NULL, "%s", eg_error(cx));
+    ck_assert(eg_data_is_text(d) && eg_data_size(d) == 600 && eg_data_symbols(d) == 19 + EG_FIRST);
+    ck_assert_str_eq(eg_data_unit(d), "token");
+    ck_assert_str_eq(eg_data_symbol(d, 18 + EG_FIRST), "18");
+    eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 16, .heads = 2, .context = 8,
+                                   .batch = 8, .steps = 150, .lr = 5e-3);
+    ck_assert_msg(!eg_trainer_run(t, NULL, NULL, NULL), "%s", eg_error(cx));
+    ck_assert_int_eq(eg_trainer_save(t, saved), 0);
+    for (int k = 0; k < 2; k++) {
+        t = eg_trainer_load(cx, saved, .inference_only = k);
+        ck_assert_msg(t != NULL, "%s", eg_error(cx));
+        ck_assert_str_eq(
+            eg_trainer_generate(t, .prompt = "3 6 9", .length = 4, .temperature = 1e-3),
+            "12 15 18 0");
+    }
+    static const struct {
+        const char *error;
+        int64_t number[3];
+        int64_t count;
+    } bad[] = { { "token 1 is -1, not within 0 and 1048575", { 0, -1, 2 }, 3 },
+                { "token 2 is 1048576, not", { 0, 1, 1 << 20 }, 3 },
+                { "a text of 3 tokens; 20 are needed", { 0, 1, 2 }, 3 } };
+    for (int k = 0; k < 3; k++) {
+        ck_assert_int_eq(eg_npy_save(path, eg_from(cx, bad[k].number, bad[k].count)), 0);
+        ck_assert_ptr_null(eg_data_tokens(cx, path));
+        eg_assert_error(cx, bad[k].error);
+    }
+    ck_assert_int_eq(eg_npy_save(path, eg_ones(cx, 30)), 0);
+    ck_assert_ptr_null(eg_data_tokens(cx, path));
+    eg_assert_error(cx, "tokens are integers in one row, not f32 with 1 axes");
+    ck_assert_ptr_null(eg_trainer_load(cx, saved, 0));
+    unlink(path), unlink(saved);
+}
+
+/* -- memory ----------------------------------------------------------------------------------- */
+GROUP("memory", .timeout = 600)
+
+static bool own_life(eg_ctx *own, const char *path)
+{
+    static const eg_network row = { .name = "own", .make = make_plain, .logits = plain_decoder };
+    eg_data *d = eg_data_task(own, eg_task_find("copy"));
+    eg_score s;
+    eg_batches *b = d ? eg_batches_new(d, .rows = 3) : NULL;
+    const eg_batch *one = eg_batches_at(b, 1);
+    eg_trainer *t =
+        one ? eg_trainer_new(d, .network = &row, .layers = 1, .d_model = 8, .heads = 2, .batch = 3)
+            : NULL;
+    bool good = t && !eg_trainer_step(t, NULL) && eg_trainer_predict(t, "ab") &&
+                !eg_opt_save(eg_trainer_opt(t), path) &&
+                eg_opt_resume(eg_trainer_opt(t), path) == 1 && !eg_trainer_evaluate(t, &s);
+    ck_assert(good == !eg_error(own));
+    return good;
+}
+TEST(allocations_fail_in_turn)
+{
+    char path[] = "/tmp/eg_oom_XXXXXX";
+    close(mkstemp(path));
+    int n = 0;
+    for (bool good = false; !good; n += n < 60 ? 1 : n / 8) {
+        int left = n;
+        eg_ctx *own = eg_open(.threads = 1, .realloc = failing, .user = &left);
+        good = own && own_life(own, path);
+        if (own && !good)
+            ck_assert_msg(strstr(eg_error(own), "out of memory") != NULL, "allocation %d: %s", n,
+                          eg_error(own));
+        eg_close(own);
+    }
+    ck_assert_int_gt(n, 5);
+    unlink(path);
+}
