@@ -181,7 +181,7 @@ static bool tame_now(const eg_tensor *x)
             eg_tensor one = *x;
             one.data = eg__copy_data(x, k);
             one.copies = NULL;
-            tame = eg__tame(&one);
+            tame = tame_now(&one);
         }
         return tame;
     }
