@@ -168,6 +168,7 @@ static void tame_run(int64_t n, char *const *p, const int64_t *step, const void 
         for (int64_t k = 0; k < n && tame; k++) tame = t->m->tame(1, p[0] + k * step[0]);
     if (!tame) *t->wild = true;
 }
+/* True if every number of x, and of each of its copies, is finite. */
 static bool tame_now(const eg_tensor *x)
 {
     _Atomic bool wild = false;
@@ -180,7 +181,7 @@ static bool tame_now(const eg_tensor *x)
             eg_tensor one = *x;
             one.data = eg__copy_data(x, k);
             one.copies = NULL;
-            tame = eg__tame(&one);
+            tame = tame_now(&one);
         }
         return tame;
     }
