@@ -377,6 +377,8 @@ TEST(copies_of_parameters_refuse_in_one_sentence)
     eg_fill(eg_copy_at(l->bias, 1), INFINITY);
     ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_linear_run(l, x))), -1);
     refused(cx, "adam: the loss of copy 1 is inf; the step is not done");
+    ck_assert_int_eq(eg_opt_save(opt, "/nowhere/x"), -1);
+    refused(cx, "opt_save: the parameters have copies; eg_opt_of_copy gives the optimiser of one");
     ck_assert_int_eq(eg_params_save(p, "/nowhere/x"), -1);
     eg_clear(cx);
     eg_close(cx);

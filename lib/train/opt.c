@@ -771,6 +771,7 @@ int eg_opt_set_lr(eg_opt *op, double lr)
 
 double eg_opt_norm_of(const eg_opt *op, int k)
 {
+    if (op && op->each) op = op->each[0];
     return op && k >= 0 && k < op->count ? op->norms[k] : NAN;
 }
 

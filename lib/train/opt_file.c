@@ -100,10 +100,19 @@ bool eg__opt_read(eg_opt *op, const eg_safetensors *file, const char *path)
     return true;
 }
 
+/* True after refusing an optimiser of copies, each of which has a file of its own. */
+static bool opt_has_copies(eg_opt *op, const char *who)
+{
+    if (op->each)
+        eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED,
+                   "%s: the parameters have copies; eg_opt_of_copy gives the optimiser of one",
+                   who);
+    return op->each != NULL;
+}
 int eg_opt_save(eg_opt *op, const char *path)
 {
     char draws[24];
-    if (!op || (eg_error(op->cx) && !op->ranks)) return -1;
+    if (!op || (eg_error(op->cx) && !op->ranks) || opt_has_copies(op, "opt_save")) return -1;
     snprintf(draws, sizeof draws, "%llu", (unsigned long long)eg_draws(op->cx));
     return eg__opt_write(
         op, path, (const char *const[]){ "format", "eingrad run 1", "draws", draws, NULL }, true);
@@ -112,7 +121,7 @@ int eg_opt_save(eg_opt *op, const char *path)
 /* Parameters are compared with the file as a whole before a value changes, and so is the state. */
 int64_t eg_opt_resume(eg_opt *op, const char *path)
 {
-    if (!op || eg_error(op->cx)) return -1;
+    if (!op || eg_error(op->cx) || opt_has_copies(op, "opt_resume")) return -1;
     eg_ctx *cx = op->cx;
     if (op->ranks)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
