@@ -16,7 +16,7 @@ GROUP("affine", .setup = setup, .teardown = teardown)
  * memory, 2 every second element of the last axis, 3 the first axis from its end. */
 static eg_tensor *operand(eg_dtype dtype, const char *start, int layout)
 {
-    int64_t dim[EG_RANK_MAX];
+    int64_t dim[EG_RANK_MAX] = { 0 };
     int rank = 0, order[EG_RANK_MAX];
     for (char *at = (char *)(uintptr_t)start; *start != '('; at++) {
         dim[rank++] = strtoll(at, &at, 10);

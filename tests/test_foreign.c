@@ -310,7 +310,7 @@ TEST(an_owner_costs_less_than_200_bytes)
     const size_t before = eg_stats(cx).bytes;
     for (int k = 0; k < RESULTS; k++) eg_keep_in(o[k], x);
     const size_t full = eg_stats(cx).bytes;
-    ck_assert_uint_lt((full - before) / RESULTS, SIZE * sizeof(float) + 600);
+    ck_assert_uint_lt((full - before) / RESULTS, SIZE * sizeof(float) + 640);
     for (int k = 0; k < RESULTS; k++) eg_owner_close(o[k]);
     ck_assert_uint_lt(eg_stats(cx).bytes, full - RESULTS * SIZE * sizeof(float));
     eg_close(cx);

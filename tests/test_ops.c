@@ -25,7 +25,8 @@ static const char *const unsampled[] = { NULL };
 /* Refuses strides by contract. */
 static const char *const picky[] = { "view", NULL };
 /* Sums whose order of addition follows the strides: equal up to rounding, not to the bit. */
-static const char *const reordered[] = { "einsum", "affine", "checkpoint", NULL };
+static const char *const reordered[] = { "einsum", "affine", "affine_activation", "checkpoint",
+                                         NULL };
 /* Rows with a gradient that complex numbers do not pass. */
 static const char *const no_complex[] = { NULL };
 /* Of a complex number these refuse what they do to a real one. */

@@ -247,14 +247,7 @@ inline const eg_report *eg_gradcheck_fn(eg_ctx *cx, eg_fn *f, eg_fn_vjp *vjp, vo
                                         int64_t m, const double *x,
                                         eg_gradcheck_fn_args o = eg_gradcheck_fn_args())
 {
-    o.size = sizeof o;
-    o.cx = cx;
-    o.f = f;
-    o.vjp = vjp;
-    o.user = user;
-    o.n = n;
-    o.m = m;
-    o.x = x;
+    o.size = sizeof o, o.cx = cx, o.f = f, o.vjp = vjp, o.user = user, o.n = n, o.m = m, o.x = x;
     return eg_gradcheck_fn_with(&o);
 }
 #endif

@@ -84,8 +84,7 @@ typedef struct eg_opt_args {
     double lr_decay;                  /* adagrad: 0 */
     double initial_accumulator_value; /* of adagrad's v: 0 */
     /* of parameters with copies (eg_params_args.copies): one number for each copy, in place of lr
-     * and clip_norm, with the same meaning of 0 and EG_OFF; NULL: lr and clip_norm are all copies'
-     */
+     * and clip_norm, with the same meaning of 0 and EG_OFF; NULL: lr and clip_norm hold for all */
     const double *lr_each, *clip_each;
 } eg_opt_args;
 /* An optimiser of the parameters that the list has now. Its moments are made here, so that a step
