@@ -248,6 +248,9 @@ TEST(copies_refusals_name_both_numbers)
         refused(cx, "grad_each: y has no copies");
     eg_tensor *mixed = eg_mul(x, eg_mean("[s] i", eg_copies_out(x)));
     eg_grad_each(eg_sum(NULL, mixed), 1, &x, &d), refused(cx, "so that copies are coupled");
+    eg_where_mask(cx, "x[i] > 0", "i", 0, (int64_t[]){ 4 },
+                  .with = { { "x", eg_cast(x, EG_I32) } });
+    refused(cx, "where_mask: the tensor has 3 copies");
     eg_nograd(cx, true);
     eg_einsum_to(eg_ones(cx, 4), "i->i", x), refused(cx, "einsum: .out takes no copies");
     eg_close(cx);
