@@ -83,8 +83,9 @@ prints 'scalars' explain ' ' '()'
 prints 'd1: i->ii' explain 'ii->i' 100000000x100000000
 prints 'the largest of 2 intermediates has 400 bytes' explain 'ab,bc,cd,de->ae' 10x100 100x10 \
     10x100 100x10
-prints '6400 bytes, 800 of them kept for the gradient' explain 'ab,bc,cd,de->ae' 10x10 10x10 10x10 \
-    10x10 --keep-limit 800
+prints ' 800 of them kept for the gradient' explain 'ab,bc,cd,de->ae' 10x10 10x10 10x10 10x10
+prints ' 400 of them kept for the gradient' explain 'ab,bc,cd,de->ae' 10x10 10x10 10x10 10x10 \
+    --keep-limit 400
 refuses 'limit' explain 'ab,bc,cd->ad' 10x10 10x10 10x10 --limit 8
 prints 'f32 bf16 (2, 3), bf16 (3, 4) -> (2, 4)' explain 'ij,jk' 2x3 3x4 --type bf16
 prints 'd1: ij,ij->j' explain 'ij,ij->ij' 1x4 3x4 --broadcast
