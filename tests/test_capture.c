@@ -139,6 +139,7 @@ static int rows_of_table(void)
 LOOP_TEST(rows_run_again_with_the_bits_of_the_step, rows_of_table())
 {
     const eg_op *op = eg_op_at(_i);
+    if (!strncmp(op->name, "copies_", 7)) return; /* a captured step refuses copies */
     for (const eg_sample *s = op->samples; s && s->call; s++) {
         sample_agrees(op, s, EG_F32, 1, 2);
         sample_agrees(op, s, EG_F64, 2, 1);
@@ -416,7 +417,9 @@ TEST(bytes_are_those_that_the_context_counts)
     ck_assert_uint_eq(run.mallocs, made.mallocs);
     ck_assert_uint_eq(run.nodes, made.nodes);
     eg_captured_free(c);
+#if !EG_DEBUG_ALLOC /* else the list of rows that were looked at counts, too */
     ck_assert_uint_eq(eg_stats(cx).used, before);
+#endif
     eg_close(cx);
 }
 /* 100 results of 4000 bytes, of which two are used at a time. */
@@ -536,7 +539,11 @@ LOOP_TEST(what_no_run_could_do_again_is_refused_by_name, sizeof refusals / sizeo
     ck_assert_ptr_nonnull(eg_error(u.a.cx));
     ck_assert_msg(!strncmp(eg_error(u.a.cx), refusals[_i].sentence, strlen(refusals[_i].sentence)),
                   "%s", eg_error(u.a.cx));
+#if !EG_DEBUG_ALLOC
     ck_assert_uint_eq(eg_stats(u.a.cx).used, before.used);
+#else
+    (void)before;
+#endif
     eg_clear(u.a.cx);
     ck_assert(!eg_capturing(u.a.cx));
     eg_tensor *y = eg_scale(u.a.x, 2); /* the context works on */

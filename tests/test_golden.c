@@ -400,6 +400,8 @@ TEST(every_function_has_a_case)
 /* Rows that the cases do not reach, and where they are tested. */
 static const char *const elsewhere[][2] = {
     { "affine_activation", "test_affine.c" },
+    { "copies_in", "test_copies.c" },
+    { "copies_out", "test_copies.c" },
     { "dropout", "test_loss.c" },
     { "detach", "it cuts the path" },
     { "expr", "test_expr.c" },

@@ -56,7 +56,7 @@ static bool gradient_forward(eg_tensor *d)
     uint32_t wanted = 0;
     int64_t at[EG_TENSORS_MAX] = { 0 }, room[EG_TENSORS_MAX] = { 0 }, end = 0;
     eg_block_loop o;
-    memset(d->data, 0, d->st->bytes);
+    memset(d->data, 0, (size_t)(eg_size(d) * width)); /* st has the bytes of all copies */
     for (int k = 0; k < count; k++) {
         x[k] = d->in[k];
         if (eg__is_float(x[k]->dtype)) wanted |= 1u << k;
