@@ -1,7 +1,7 @@
-/* eingrad grid: runs of `train` with several seeds and values of options, side by side, each in a
- * process of its own, and a table of what they came to. The folder of the grid holds a checkpoint
- * and a log for each run, named by its values: a run that is finished is read from its log, one
- * that was interrupted goes on from its checkpoint. */
+/* eingrad grid: runs `train` with several seeds and values of options, several runs at a time, each
+ * in a process of its own, and prints a table of their results. The folder of the grid holds a
+ * checkpoint and a log for each run, named by its values. A run that is finished is read from its
+ * log, and one that was interrupted continues from its checkpoint. */
 #include "tools.h"
 #include <errno.h>
 #include <math.h>
@@ -84,7 +84,8 @@ static const option *option_of(const option *o, const char *word)
     return NULL;
 }
 
-/* A value as it stands in names of runs: of two texts of one number the same. */
+/* Writes a value as it stands in names of runs: texts of the same number, such as 1e-3 and 0.001,
+ * give the same name. */
 static void shown_value(const option *o, const char *text, char out[VALUE_ROOM])
 {
     char *end;
@@ -234,9 +235,9 @@ static double number_in(const eg_json *line, const char *key)
     const eg_json *x = eg_json_find(line, key);
     return x && x->kind == EG_JSON_NUMBER ? x->number : NAN;
 }
-/* Reads what a run came to. Seconds are added up over the times that it was at work: each goes on
- * from the step that its first line has, to which the one before had taken at[step]. False if the
- * file is no log of train. */
+/* Reads the result of a run from its log. The seconds are the sum over the processes that worked on
+ * the run one after another: each continues from the step on its first line, and the process before
+ * it had needed at[step] seconds up to that step. False if the file is no log of train. */
 static bool read_outcome(eg_ctx *cx, FILE *f, outcome *r)
 {
     char *text = NULL;
@@ -318,7 +319,8 @@ static int train_words(const plan *p, const one *r, int threads, char (*text)[40
     return n;
 }
 
-/* In a process of its own: trains, or looks whether it could. Does not return. */
+/* Runs in a process of its own: trains, or only checks whether the options are possible. Does not
+ * return. */
 static void be(const plan *p, const one *r, int threads, bool check)
 {
     char text[AXES_MOST + 4][4096], *word[2 * WORDS_MOST];

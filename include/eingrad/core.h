@@ -35,11 +35,12 @@ typedef struct eg_ctx eg_ctx;
 typedef struct eg_tensor eg_tensor;
 typedef struct eg_owner eg_owner;
 typedef struct eg_copies eg_copies;
-/* EG_DEFAULT: the context's. The last four are to hold numbers in, not to compute with: they are
- * made, viewed, moved (eg_at, eg_concat, eg_stack, eg_pad, eg_where, eg_tril), copied, cast,
- * printed, saved and exchanged; what computes names eg_cast, and no gradient passes through them.
- * Einsum and affine read f16 and bf16, see eg_einsum_with. EG_F16 is IEEE 754's half precision,
- * EG_BF16 the upper half of an f32, both as uint16_t in C. */
+/* EG_DEFAULT: the context's. Tensors of the last four types store numbers and are not computed
+ * with: they are made, viewed, moved (eg_at, eg_concat, eg_stack, eg_pad, eg_where, eg_tril),
+ * copied, cast, printed, saved and exchanged. An operation that computes refuses them with a
+ * sentence that names eg_cast, and no gradient passes through them. eg_einsum and eg_affine do read
+ * f16 and bf16, see eg_einsum_with. EG_F16 is IEEE 754's half precision, EG_BF16 the upper half of
+ * an f32, both as uint16_t in C. */
 typedef enum eg_dtype {
     EG_DEFAULT,
     EG_F32,
@@ -177,8 +178,8 @@ EG_API void eg_pop(eg_ctx *, eg_mark);
 EG_API eg_tensor *eg_keep(eg_tensor *x);
 /* lives in the scope that is open now, whichever is open when it grows */
 EG_API eg_owner *eg_owner_open(eg_ctx *);
-/* lives in the scope of another owner, however many are open inside it: for what is exchanged later
- * by a thing that lives as long as that owner */
+/* an owner that lives in the same scope as the given one, even if other scopes have been opened
+ * inside that since: for memory that replaces other memory of the same lifetime */
 EG_API eg_owner *eg_owner_beside(eg_owner *);
 EG_API void eg_owner_close(eg_owner *); /* early end; NULL is fine */
 EG_API eg_ctx *eg_owner_context(const eg_owner *);

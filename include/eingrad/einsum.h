@@ -25,8 +25,8 @@ typedef struct eg_plan_args {
     size_t size;
     const char *spec;
     int count;
-    const eg_shape
-        *operands;       /* count of them: f32, f64 or i64, all alike; f16, bf16 beside floats */
+    /* count of them, of one dtype: f32, f64 or i64; f16 and bf16 may be mixed with f32 or f64 */
+    const eg_shape *operands;
     const eg_shape *out; /* NULL: row-major */
     /* the next six as in eg_einsum_args */
     bool broadcast;

@@ -22,15 +22,16 @@ EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *x
 EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                            eg_tensor **dxs);
 
-/* The gradients of each copy: y has copies (copies.h), of one element each, and dxs[k] is
- * (copies, the axes of xs[k]): [c, …] = ∂y_c/∂xs[k], also of an x without copies, whose gradient
- * eg_grad would add up. With one example a copy these are the gradients of each example:
+/* The gradient of each copy: y has copies (copies.h), of one element each. dxs[k] has no copies and
+ * the axes (copies, the axes of xs[k]): dxs[k][c, …] = ∂y_c/∂xs[k]. This holds also for an x
+ * without copies, where eg_grad would give the sum over c. If each copy is one example, these are
+ * the gradients of each example:
  *
  *     tokens = eg_copies_in(b, eg_rearrange("b l -> b 1 l", tokens));
  *     eg_grad_each(loss(tokens), n, parameters, gradients);           gradients: (b, …)
  *
  * Refused beside what eg_grad refuses: a y without copies; an operation between y and the xs that
- * shows copies to each other (eg_copies_out), since then copies are coupled. */
+ * lets copies depend on each other (eg_copies_out). */
 EG_API int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
 /* -- the gradient of a sum over examples, block by block -------------------------------------- */
@@ -144,42 +145,45 @@ typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
 EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
 
 /* -- a step captured, and run again ------------------------------------------------------------ */
-/* A step of fixed shapes: what it computes, of tensors that were there before, and what it writes
- * to these. out[k]: what is to be read after a run; a tensor that the step made, or one that was
- * there. Returns 0, or another number, which is an error. */
+/* A step whose shapes are the same each time. It computes from tensors that were there before it,
+ * and may write to them. It sets out[k], for each of the outputs, to a tensor that is to be read
+ * after a run: one that the step made, or one that was there before. Returns 0, or another number
+ * after an error. */
 typedef int eg_step_function(void *user, eg_tensor **out);
 /* Calls f once, which computes as it always does, and records what it does: forward, gradients of
- * any order, updates in place, draws. Each eg_captured_run does the same again on the numbers that
- * the tensors have then: no strings, no look-ups, no headers, no tape; numbers that are not used at
- * the same time share memory. The bits are those of f called again. What else may change between
- * runs: the context's seed, draws, threads and eg_flush. What a run could not do again is refused
- * while f runs, by name: numbers read or written by the program (eg_item, eg_f32, eg_mut_f32,
- * eg_print …; eg_host_call has a place for them), tensors made of its numbers (eg_from), what
- * outlives the step (eg_keep, eg_keep_in, owners, modules), eg_seed, eg_set_draws, eg_grad_over,
- * ring attention, caches. A run refuses numbers that would have led f to another graph: integers
- * outside of the bounds that an index or a mask was planned for, numbers that are no longer finite
- * under a mask, or have become so; and tensors that are gone. Lives as long as
- * the open scope or until eg_captured_free; its outputs too. NULL after an error. */
+ * any order, updates in place, random draws. Each eg_captured_run computes the same again from the
+ * numbers that the tensors have then. It reads no string, looks up no plan, makes no tensor header
+ * and records no tape, and results that are not needed at the same time share memory. The bits are
+ * those of calling f again. Between runs the context's seed, number of draws, threads and eg_flush
+ * may change too. What a run could not repeat is refused while f runs, by name: numbers that the
+ * program reads or writes (eg_item, eg_f32, eg_mut_f32, eg_print …; a function called by
+ * eg_host_call may do so), tensors made of the program's numbers (eg_from), what outlives the step
+ * (eg_keep, eg_keep_in, owners, modules), eg_seed, eg_set_draws, eg_grad_over, ring attention,
+ * caches. A run refuses numbers with which f would have recorded other operations: integers outside
+ * of the bounds that an index or a mask was planned for, numbers under a mask that are no longer
+ * finite, or have become so. It also refuses tensors that have been freed. The captured step and
+ * its outputs live until the open scope ends or eg_captured_free is called. NULL after an error. */
 typedef struct eg_captured eg_captured;
 EG_API eg_captured *eg_capture(eg_ctx *, eg_step_function *f, void *user, int outputs);
-EG_API int eg_captured_run(eg_captured *); /* 0, or −1 after an error: the step may be half done */
-/* The bytes it holds, which are known before the first run: results, headers' contents, what rows
- * saved. A run takes none beside the context's workspaces. */
+EG_API int eg_captured_run(eg_captured *); /* 0; −1 after an error: part of the step may be done */
+/* The bytes that the captured step holds, which are known before the first run: results, tensor
+ * headers and what operations save for their gradients. A run takes no other memory than the
+ * context's workspaces. */
 EG_API size_t eg_captured_bytes(const eg_captured *);
 /* The k-th output, a leaf whose numbers each run writes anew. */
 EG_API eg_tensor *eg_captured_output(const eg_captured *, int k);
 EG_API void eg_captured_free(eg_captured *);
-/* Calls f(args, count, xs), in place, and also at this place of each run if a step is being
- * captured: for what is no operation, such as an optimiser or the next batch. f gets a copy of args
- * (`bytes` of them) and tensors with the numbers of xs, of which entries may be NULL, without
- * history; it may read numbers, and write to tensors that were there before the step. 0, or −1
- * after an error: f returned not 0. */
+/* Calls f(args, count, xs) at once. If a step is being captured, each run calls f at the same
+ * point, too. This is for what is no operation, such as an optimiser's update or reading the next
+ * batch. f gets a copy of the `bytes` bytes at args, and tensors without history that have the
+ * numbers of xs; entries of xs may be NULL. It may read numbers, and write to tensors that were
+ * there before the step. Returns 0, or −1 after an error, such as an f that does not return 0. */
 typedef int eg_host_function(void *args, int count, eg_tensor *const *xs);
 EG_API int eg_host_call(eg_ctx *, eg_host_function *f, const void *args, size_t bytes, int count,
                         eg_tensor *const *xs);
 EG_API bool eg_capturing(const eg_ctx *); /* true while eg_capture records what is done */
-/* For what cannot stand in a captured step: −1 after recording that, in the name of `who`, if one
- * is being captured; else 0. */
+/* Called first by a function that must not be part of a captured step. If a step is being captured,
+ * records an error that names the function `who` and returns −1; else returns 0. */
 EG_API int eg_no_capture(eg_ctx *, const char *who);
 
 /* -- a row: one operation. Its address is its identity; docs/operations.md shows how to write
@@ -198,8 +202,8 @@ typedef enum eg_uses {
     EG_USES_RESULT,
     EG_USES_INTEGERS /* the operands that are no floats: indices, masks */
 } eg_uses;
-/* Operands beside those of the dtypes to compute with: what forward() reads as well. Others of them
- * are refused before shape() is called. */
+/* Which dtypes a row's forward() reads beside those that all operations compute with. Operands of
+ * the other dtypes are refused before shape() is called. */
 typedef enum eg_takes {
     EG_TAKES_NUMBERS, /* none */
     EG_TAKES_HALVES,  /* f16 and bf16 */
@@ -225,12 +229,14 @@ typedef struct eg_op {
     bool (*forward_c128)(eg_tensor *y);
     /* adds to *cost what y has cost, for eg_explain_graph; NULL: nothing */
     void (*cost)(const eg_tensor *y, eg_op_cost *cost);
-    /* 1 + the bytes in the attribute before two uint64_t, seed and number of a draw: each run of a
-     * captured step has its own; 0: there is none */
+    /* for a row whose attribute holds the seed and the number of a random draw, two uint64_t side
+     * by side: 1 + their offset in bytes; each run of a captured step gets a draw of its own there.
+     * 0: the row draws nothing */
     size_t draws;
-    /* for a captured step, behind forward(): returns memory of y's (eg_node_save) that is
-     * eg_node_saved when forward() is called again, with what forward() looked up; NULL after an
-     * error. NULL member: what was saved before forward() serves again */
+    /* called after forward() while a step is captured: returns memory of y (eg_node_save) with a
+     * copy of what forward() looked up. In each run eg_node_saved(y) returns this memory when
+     * forward() is called. Returns NULL after an error. A member that is NULL: forward() gets what
+     * was saved before it was first called */
     void *(*settle)(eg_tensor *y);
     eg_takes takes;
 } eg_op;

@@ -264,7 +264,8 @@ typedef struct eg_mha_run_args {
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores); /* the module's */
     void *user;
     eg_form form; /* as eg_attention's */
-    /* added to y by the product that makes it, as a residual: of y's shape; NULL: nothing */
+    /* a tensor of y's shape that the output projection adds to y, such as a residual; NULL:
+     * nothing */
     eg_tensor *add;
     /* results beside y, whose numbers they do not change */
     eg_tensor **weights; /* (b h i j) before dropout */

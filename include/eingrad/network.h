@@ -1,5 +1,5 @@
 /* eingrad/network.h: batches of data by number, their score, and networks of one's own for a
- * trainer. Lives and fails as train.h says. */
+ * trainer. Lifetimes and errors are as in train.h. */
 #ifndef EINGRAD_NETWORK_H
 #define EINGRAD_NETWORK_H
 #include <eingrad/heads.h>
@@ -13,7 +13,7 @@ extern "C" {
  *
  * decoder    tokens = input SEP output (without SEP where the input ends with a question); the
  *            target at a place is the next token, from the end of the input on: output STOP.
- *            Of a text tokens are a window, and targets what follows each
+ *            For a text: tokens = a window of it; the target at a place is the next token
  * .encoder   tokens = input;  the target at a place is the output there
  * .source    source = input;  tokens = SEP output;  targets output STOP
  *
@@ -23,25 +23,27 @@ typedef struct eg_batch {
     const int32_t *tokens;
     const int32_t *target;
     const bool *keep;       /* false at padding */
-    const int64_t *lengths; /* of each row, without padding; NULL in a question that is decoded */
+    const int64_t *lengths; /* of each row, without padding; NULL while an answer is decoded */
     int64_t sources;        /* source and source_keep are rows × sources; 0: there is no source */
     const int32_t *source;
     const bool *source_keep;
     const int64_t *source_lengths;
-    bool padded, source_padded; /* some row is shorter, and a place may attend to its padding: with
-                                 * .encoder, and of sources. A decoder's padding lies behind what
-                                 * its places see */
-    /* what a network is asked for beside its logits; in a batch of eg_batches all NULL */
+    bool padded, source_padded; /* true if some row is shorter and its padding has to be masked. A
+                                 * decoder needs no such mask, since padding comes after all places
+                                 * that count: there `padded` is false */
+    /* what a trainer asks of a network beside its logits; all NULL in a batch of eg_batches */
     eg_tensor *gain;     /* (attentions h): factors of the heads; NULL: 1 */
     eg_tensor **weights; /* out: one (b h i j) for each attention; NULL: not wanted */
     eg_tensor *memory;   /* what eg_network.memory returned for the source; NULL: see there */
-    eg_cache *cache;     /* of a network that is .cached: tokens are those behind it; NULL: none */
+    eg_cache *cache;     /* if the network is .cached: `tokens` follow those in it; or NULL */
 } eg_batch;
-/* Tensors of a batch in a context, which may be a block's: (b l) i32; NULL after an error. */
+/* The numbers of a batch as tensors (b l) of i32, made in the given context, which may be that of a
+ * block (eg_step_over). NULL after an error. */
 EG_API eg_tensor *eg_batch_tokens(eg_ctx *, const eg_batch *);
 EG_API eg_tensor *eg_batch_target(eg_ctx *, const eg_batch *);
 EG_API eg_tensor *eg_batch_source(eg_ctx *, const eg_batch *); /* refused: there is none */
-/* .keep of eg_mha_run, eg_transformer_run …: {"bj", (b l) bool}; {0} if `padded` is not set. */
+/* .keep of eg_mha_run, eg_transformer_run …: {"bj", (b l) bool}; {0}, no mask, if `padded` is not
+ * set. */
 EG_API eg_masked eg_batch_keep(eg_ctx *, const eg_batch *);
 EG_API eg_masked eg_batch_source_keep(eg_ctx *, const eg_batch *);
 /* How many targets count. */
@@ -52,9 +54,9 @@ EG_API eg_tensor *eg_batch_loss(eg_ctx *, const eg_batch *, eg_tensor *logits, d
 /* The rows [from, to) of a batch, as a block of eg_step_over has them; rows 0 if out of range. */
 EG_API eg_batch eg_batch_part(const eg_batch *, int64_t from, int64_t to);
 
-/* -- batches by number: what a trainer of these data, seed and rows trains on, and is tested on.
- * Batch `number` is a pure function of (data, seed, rows, number), so that a loop that is resumed
- * at a step goes on with the batches of an uninterrupted one. */
+/* -- batches by number: those on which a trainer with these data, seed and rows trains and is
+ * evaluated. Batch `number` is a pure function of (data, seed, rows, number), so that a loop that
+ * is resumed at a step continues with the batches of an uninterrupted one. */
 typedef struct eg_batches eg_batches;
 typedef struct eg_batches_args {
     size_t size;
@@ -68,76 +70,81 @@ typedef struct eg_batches_args {
 } eg_batches_args;
 /* Lives in the open scope. */
 EG_API eg_batches *eg_batches_new_with(const eg_batches_args *);
-/* What a network for these data needs: how many tokens there are, and places at most. */
+/* The sizes that a network for these data needs: how many different tokens there are, and the
+ * largest number of places. */
 typedef struct eg_network_sizes {
     int64_t vocabulary;
     int64_t length;        /* of tokens */
     int64_t source_length; /* 0: there is no source */
 } eg_network_sizes;
 EG_API eg_network_sizes eg_batches_sizes(const eg_batches *);
-/* Training batch number 0, 1, …; valid until the next call. Batches in order cost nothing beside
- * themselves; another number costs what making the examples before it does. */
+/* Training batch number 0, 1, …; valid until the next call. To ask for batches in order is cheap.
+ * If another number than the next is asked for, all examples before that batch may have to be made
+ * again. */
 EG_API const eg_batch *eg_batches_at(eg_batches *, int64_t number);
 /* Test batch number 0, 1, …, the last of which may have fewer rows; NULL past the end, without an
  * error. Valid until the next call. */
 EG_API const eg_batch *eg_batches_test(eg_batches *, int64_t number);
 /* Logits (b l v) of a batch, in that context; the network is only read. */
 typedef eg_tensor *eg_logits(const void *network, eg_ctx *, const eg_batch *);
-/* The score of logits on one batch: what greedy decoding would get right (it has the whole answer
- * right if and only if each place is right after the right tokens before it), and Σ of −ln p as
- * its loss. 0, or −1 after an error. */
+/* The score of logits on one batch: how much greedy decoding would get right (an answer is exactly
+ * right if and only if each place is right given the right tokens before it). Its loss is the sum
+ * of −ln p, not the mean. 0, or −1 after an error. */
 EG_API int eg_batch_score(const eg_batches *, const eg_batch *, eg_tensor *logits, eg_score *);
-/* The score on all test batches, with the mean loss a token, without history and dropout. Leaves
- * random numbers and eg_train as they were. */
+/* The score on all test batches; its loss is the mean over tokens. Runs without history and
+ * dropout, and leaves random numbers and eg_train as they were. */
 EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_score *);
 
 /* -- the rest of a loop of one's own ---------------------------------------------------------- */
-/* Parameters, the optimiser's state and how many random numbers the context has drawn, as one
- * safetensors file. A run that goes on with it in a context of the same seed has the bits of one
- * that was not interrupted. Of a divided optimiser (eg_opt_divide) called by all ranks, of which
- * rank 0 writes. */
+/* Saves the parameters, the optimiser's state and how many random numbers the context has drawn, as
+ * one safetensors file. A run that continues from it in a context of the same seed has the bits of
+ * one that was not interrupted. If the optimiser is divided (eg_opt_divide), all ranks call this,
+ * and rank 0 writes the file. */
 EG_API int eg_opt_save(eg_opt *, const char *path);
-/* Reads such a file, before the optimiser is divided. Returns the steps that are done: 0 without an
- * error if there is no file; −1 after an error. Refused, before a value changes: a file that lacks
- * one of these tensors, or has it in other sizes. */
+/* Reads such a file; call it before eg_opt_divide. Returns the number of steps that are done; 0,
+ * without an error, if there is no file; −1 after an error. Refused, before a value changes: a file
+ * that lacks one of these tensors, or has it in other sizes. */
 EG_API int64_t eg_opt_resume(eg_opt *, const char *path);
 
 /* -- a network of one's own: eg_trainer_new(data, .network = &row, .user = &mine)
- * The trainer gives it data, batches in blocks on all threads, looks, alarms, checkpoints to the
- * same bits, resuming, eg_trainer_predict, _generate, _look, _evaluate, _check. The models
- * "encoder", "decoder" and "seq2seq" are such rows. */
+ * The trainer gives it data, batches in blocks on all threads, evaluations, alarms, checkpoints,
+ * resuming with the same bits, and eg_trainer_predict, _generate, _look, _evaluate and _check. The
+ * models "encoder", "decoder" and "seq2seq" are such rows. */
 enum { EG_NETWORK_PARTS = 3 };
 struct eg_network {
     size_t size;          /* sizeof (eg_network); 0: the same */
     const char *name;     /* "alibi": stands in checkpoints and messages; needed */
-    bool encoder, source; /* what its batches are: see eg_batch */
-    bool cached; /* logits continues batch->cache: answers take O(length) calls of one place.
-                  * false: an answer is computed again from its start for each token */
-    /* Adds parameters to the list, and returns what the others are handed; NULL is an error. It is
-     * called again for the f64 copies of eg_trainer_check, then with a dropout of 0. Options are
-     * those of the trainer, defaults filled in, .user among them. */
+    bool encoder, source; /* the form of its batches: see eg_batch */
+    bool cached; /* true: logits reads and extends batch->cache, so that decoding an answer computes
+                  * each place once. false: each token is computed from the answer's start again */
+    /* Adds parameters to the list, and returns the pointer that the other functions get as
+     * `network`; NULL is an error. eg_trainer_check calls it again, for its copies of the
+     * parameters in f64 and with a dropout of 0. Options are those of the trainer with defaults
+     * filled in, .user among them. */
     void *(*make)(eg_params *, const eg_trainer_args *, const eg_network_sizes *);
-    /* Needed. cx may be a block's, while other threads are in here with others: what is read of the
-     * trainer's context (parameters, constants) is only read, and everything else is made in cx.
-     * Dropout: eg_training(cx). */
+    /* Needed. Several threads may call it at the same time, each with the context of a block as cx.
+     * So it may read tensors of the trainer's context (parameters, constants) but not write to
+     * them, and makes everything else in cx. It applies dropout if eg_training(cx) is true. */
     eg_logits *logits;
-    /* With .source: what logits needs of the source, for decoding: then batch->memory is that of
-     * each row, and batch->source NULL. NULL: logits gets the source for each token. */
+    /* With .source, for decoding: computes once what logits needs of the source. While an answer is
+     * decoded, batch->memory has this for each row, and batch->source is NULL. NULL: logits gets
+     * the source again for each token. */
     eg_logits *memory;
-    /* Names of its parts, each of `layers` attentions of `heads` heads, in the order of
-     * batch->weights and batch->gain. With .source a part is "encoder", "decoder" or "cross", which
-     * says what its rows and columns are. {0}: it shows no weights, and eg_trainer_look,
-     * _saturation and _heads_off are refused. */
+    /* Names of the network's parts, in the order of batch->weights and batch->gain; each part has
+     * `layers` attentions of `heads` heads. With .source a part is "encoder", "decoder" or "cross",
+     * which says what its rows and columns are. {0}: the network gives no attention weights, and
+     * eg_trainer_look, _saturation and _heads_off are refused. */
     const char *part[EG_NETWORK_PARTS];
-    /* As snprintf: what of .user decides the numbers, as text: "kv_heads 2, cap 30". A checkpoint
-     * has it, and is refused for a network that says something else. NULL: nothing. */
+    /* Writes those options in .user on which the numbers depend as a text, "kv_heads 2, cap 30",
+     * and returns its length as snprintf does. A checkpoint stores the text, and is refused for a
+     * network whose text differs. NULL: no text. */
     int (*config)(const eg_trainer_args *, char *out, size_t room);
 };
 /* Refused, before the first step: a name of the built-in models; logits that are not (b l v) floats
  * of the parameters' dtype; a parameter that the loss does not reach, or only through what cuts its
  * gradient; logits of the first batch that differ when it is computed again (state outside the
- * parameters); logits of an example that depend on others of its batch; but for .encoder, logits
- * that depend on later tokens. */
+ * parameters); logits of an example that depend on other examples of its batch; except with
+ * .encoder, logits that depend on later tokens. */
 
 /* -- what heads do ---------------------------------------------------------------------------- */
 /* out[attention · heads + head] receives what that head does on the first test batch, without

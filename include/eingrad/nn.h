@@ -49,9 +49,9 @@ EG_API eg_params *eg_params_under(eg_params *, const char *name);
 EG_API eg_ctx *eg_params_context(const eg_params *);
 EG_API eg_dtype eg_params_type(const eg_params *);
 EG_API const eg_copies *eg_params_copies(const eg_params *); /* NULL: none */
-/* The list of copy k alone: tensors of the same names in the same memory, without copies, to be
- * saved, loaded, copied and looked at. Made at the first call for k, of the parameters that there
- * are then, and lives as the list. NULL after an error. */
+/* The list of copy k alone: tensors of the same names in the same memory, without copies, which can
+ * be saved, loaded, copied and read. The first call for k makes it, of the parameters that the list
+ * has then. It lives as long as the list. NULL after an error. */
 EG_API eg_params *eg_params_of_copy(eg_params *, int64_t k);
 EG_API eg_owner *eg_params_owner(eg_params *);
 /* Memory for a module's struct: zeroed, lives as the list; NULL after an error. */

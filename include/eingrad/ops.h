@@ -25,8 +25,9 @@ typedef struct eg_einsum_args {
     /* written in place and returned: any view of the result's shape and dtype */
     eg_tensor *out;
     double beta; /* … + beta out, what out had before; 0. Of integers: a whole number */
-    /* … + beta add (absent: 1 add): of the result's dtype, and its shape or one that broadcasts to
-     * it; NULL: nothing */
+    /* a tensor that is added to the result after multiplication with beta, which is 1 here if it is
+     * not given; of the result's dtype, and of its shape or one that broadcasts to it; NULL:
+     * nothing */
     eg_tensor *add;
     /* count − 1 pairs as numpy.einsum_path gives them: places among the operands left, results are
      * appended; NULL: the order with the fewest multiply-adds that was found */
@@ -42,20 +43,21 @@ typedef struct eg_einsum_args {
  * an operand in the same memory is read as it was (the result then goes through a copy); bumps the
  * version, as eg_assign does. Refused: out while the context records (it would have no history:
  * alpha and add have one), with elements that share their place, of another shape or dtype; beta
- * without out or add; both of these; an add of another dtype or that does not broadcast; a path of
- * other length or with a place that does not exist; a limit that no order found keeps (the message
- * has both numbers).
+ * without out or add; out and add together; an add of another dtype or one that does not broadcast;
+ * a path of other length or with a place that does not exist; a limit that no order found keeps
+ * (the message has both numbers).
  *
- * Operands have one dtype, but f16 and bf16 may stand beside f32 or f64, or among themselves: they
- * are widened where they are read, never as a whole, and the result is f32, or f64 beside f64, with
- * sums in that type. A product of matrices has the bits of operands that were cast before. They are
- * constants for gradients, which reach the other operands.
+ * All operands have the same dtype, except that f16 and bf16 may be mixed with each other and with
+ * f32 or f64. The result and the sums are then f32, or f64 if an operand is f64. Numbers of f16 and
+ * bf16 are converted to that type while they are read, and no operand is copied whole. A product of
+ * matrices has the bits that it would have if the operands had been cast before. Operands of f16
+ * and bf16 are constants for gradients; the other operands have gradients.
  *
  * The gradients of three operands and more are made along one tree of pairs: all together cost at
  * most twice the forward's multiply-adds, if its results are kept. */
 EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
 /* sum over the letters that are not in the output, integers and bool in i64, f16 and bf16 in f32; a
- * change of order alone is a view, but of f16 and bf16 */
+ * spec that only changes the order of axes gives a view, except of f16 and bf16 */
 EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands);
 /* The same of indices that are numbers instead of letters, any that are not negative: axis r of
  * xs[k] is labels[k][r]. out_labels NULL: those that stand once, rising, as without an arrow; rank
@@ -72,12 +74,15 @@ typedef struct eg_affine_args {
     const char *activation;
     eg_tensor *add; /* r, of y's shape; NULL: none */
 } eg_affine_args;
-/* y = f(einsum(spec, x, W) + b) + r, to the bit what one operation after the other gives. Where f
- * is an operation it is one node and one pass: bias, f and r follow while the product's numbers are
- * in the cache, and einsum(…) + b is kept for the gradient if f needs it. Refused beside what
- * einsum refuses: operands of several dtypes (x, W and b may be f16 or bf16, as in einsum), a b or
- * r of another shape, an activation that there is not. h = eg_affine("...i,io->...o", x, W1, b1,
- * .activation = "gelu"); y = eg_affine("...i,io->...o", h, W2, b2, .add = x); */
+/* y = f(einsum(spec, x, W) + b) + r, with the bits that the separate operations give. If f is an
+ * operation, y is one node, computed in one pass: bias, f and r are applied while the product's
+ * numbers are in the cache, and einsum(…) + b is kept if the gradient of f needs it. Refused beside
+ * what einsum refuses: operands of several dtypes (x, W and b may be f16 or bf16, as in einsum), a
+ * b or r of another shape, an activation that does not exist.
+ *
+ *     h = eg_affine("...i,io->...o", x, W1, b1, .activation = "gelu");
+ *     y = eg_affine("...i,io->...o", h, W2, b2, .add = x);
+ */
 EG_API eg_tensor *eg_affine_with(const eg_affine_args *);
 /* the micro-kernel under einsum, and why it was chosen: one line */
 EG_API const char *eg_kernel_info(void);

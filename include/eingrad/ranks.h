@@ -47,9 +47,9 @@ EG_API eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *);
  * eg_ranks_meet has not told to the others, is a failure of the run: mpirun ends the other ranks,
  * and says so. */
 EG_API void eg_ranks_close(eg_ranks *);
-/* Returns how many processes the launcher's environment names, and *rank (may be NULL) which of
- * them this is, without a group: for what only one of them is to say before there is one. 1 and 0
- * without a launcher. */
+/* Returns how many processes the launcher has started, by its environment variables, and in *rank
+ * (may be NULL) which of them this one is. It needs no group, so that one process alone can print a
+ * message before the group is opened. Without a launcher it returns 1, and *rank is 0. */
 EG_API int eg_ranks_launched(int *rank);
 EG_API int eg_ranks_rank(const eg_ranks *);  /* 0 of NULL */
 EG_API int eg_ranks_count(const eg_ranks *); /* 1 of NULL */
@@ -128,7 +128,7 @@ EG_API int64_t eg_ranks_tree_middle(eg_span node);
 EG_API int eg_ranks_tree_sum(eg_ranks_tree *, void *const *subtree, void *sum);
 EG_API int64_t eg_ranks_tree_chunks(const eg_ranks_tree *); /* of a buffer */
 EG_API eg_span eg_ranks_tree_range(const eg_ranks_tree *);  /* chunks that this rank owns */
-EG_API eg_span eg_ranks_tree_range_of(const eg_ranks_tree *, int rank);   /* … and that one */
+EG_API eg_span eg_ranks_tree_range_of(const eg_ranks_tree *, int rank);   /* that rank owns */
 EG_API eg_span eg_ranks_tree_chunk(const eg_ranks_tree *, int64_t chunk); /* its numbers */
 /* The chunks of a part, of which an owner may have some only. */
 EG_API eg_span eg_ranks_tree_part(const eg_ranks_tree *, int part);
@@ -157,15 +157,17 @@ EG_API eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *);
  * beside what eg_grad_over refuses: xs of two dtypes, a context other than the group's. */
 struct eg_grad_over_args; /* grad.h */
 EG_API int eg_ranks_grad_over(eg_ranks *, const struct eg_grad_over_args *);
-/* The same up to the gathering: take gets the gradient in this rank's range, updates what it keeps
- * for that range, and gathers whatever the ranks need whole. Every rank calls it, take too, which
- * returns 0, or another number after an error. dxs is not written. Refused beside the above: a
- * group that is NULL. */
+/* Does what eg_ranks_grad_over does before the gathering, and then calls take with the gradient in
+ * this rank's range. take updates whatever the rank keeps for that range, and gathers what all
+ * ranks need whole. Every rank calls this function, and take is called on every rank; it returns 0,
+ * or another number after an error. dxs is not written. Refused beside the above: a group that is
+ * NULL. */
 typedef struct eg_ranks_gradient {
     eg_ranks_tree *tree; /* its parts are the xs */
-    void *numbers; /* of all xs, one after another: the own range is Σ gradients/Σ counts, and
-                    * the rest is room; take may write to all of it */
-    const bool *reached; /* of each x: by a block of some rank; else its numbers are none */
+    void *numbers; /* room for the numbers of all xs, one after another. The range of this rank
+                    * has Σ gradients/Σ counts, the rest is undefined; take may write to all */
+    const bool *reached; /* of each x: true if the loss of a block on some rank reaches it; if
+                          * not, it has no gradient, and its numbers mean nothing */
 } eg_ranks_gradient;
 EG_API int eg_ranks_grad_range(eg_ranks *, const struct eg_grad_over_args *,
                                int (*take)(void *user, const eg_ranks_gradient *), void *user);

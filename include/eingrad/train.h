@@ -100,9 +100,9 @@ EG_API eg_opt *eg_adagrad_with(const eg_opt_args *);
  * cut off by an operation such as eg_detach, which is named, or reads none); a loss or gradient
  * that is not finite, with the operation that made it; gradients whose squares overflow the
  * moments' dtype. To find the operation that made a gradient not finite, the reverse sweep runs
- * once more, traced: hooks are then called again.
- * Of parameters with copies (eg_params_args.copies) the loss has copies, too, and each copy makes
- * the step that it makes alone. One that is refused is named; copies before it made their step. */
+ * once more, traced: hooks are then called again. Of parameters with copies (eg_params_args.copies)
+ * the loss has copies, too, and each copy makes the step that it makes alone. An error names the
+ * copy that was refused; the copies before it have made their step. */
 EG_API int eg_step(eg_opt *, eg_tensor *loss);
 /* The same with given gradients, in the parameters' order, such as sums over micro-batches; NULL
  * stands for a parameter that the loss does not reach. */
@@ -143,22 +143,24 @@ EG_API eg_opt_report eg_opt_now(const eg_opt *);
 EG_API double eg_opt_norm_of(const eg_opt *, int k);
 /* Sets lr from the next step on; the schedule's factor still applies. */
 EG_API int eg_opt_set_lr(eg_opt *, double lr);
-/* The optimiser of copy k, with its report, learning rate and state; that of all copies has none
- * of its own: its report is that of copy 0. NULL if there are no copies, or no copy k. */
+/* The optimiser of copy k, with its own report, learning rate and state. The optimiser of all
+ * copies has none of these: eg_opt_now gives the report of copy 0, and eg_opt_set_lr sets the rate
+ * of every copy. NULL if there are no copies, or no copy k. */
 EG_API eg_opt *eg_opt_of_copy(const eg_opt *, int64_t k);
 /* The k-th of the tensors that a step reads beside the parameters, to be saved with them:
  * "opt.counts", "opt.lr", "opt.skipped", then "opt.m.NAME", "opt.v.NAME" …; NULL past the end. */
 EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
 /* From now on each of these ranks keeps the moments of its own range of the parameters' numbers
- * alone (eg_ranks_tree; ZeRO stage 1), updates its range in a step, and all gather the values: the
- * parameters are those that one process would have, to the bit. Steps, and this, are then called by
- * all ranks. A moment of eg_opt_state is the row of numbers of a parameter that are in the range.
- * NULL: all ranks have whole moments again; call it before the group is closed. Refused: ranks
+ * alone (eg_ranks_tree; ZeRO stage 1). In a step it updates the parameters of its range, and all
+ * ranks gather the new values, so that the parameters are those that one process would have, to the
+ * bit. All ranks have to call this function, and each step. A moment in eg_opt_state is then a
+ * tensor of one axis with those numbers of the parameter that are in the range. NULL instead of a
+ * group: all ranks get whole moments again; call it before the group is closed. Refused: ranks
  * whose parameters or moments differ; a group of another context. */
 EG_API int eg_opt_divide(eg_opt *, eg_ranks *);
-/* The tensor of eg_opt_state(op, k) as it is saved: on rank 0 the whole of it, in the open scope if
- * it comes from several ranks; the others send their part and get that. NULL after an error and
- * past the end. Called by all ranks. */
+/* The tensor of eg_opt_state(op, k) as a file stores it. All ranks call this. Rank 0 gets the whole
+ * tensor, made in the open scope if its numbers come from several ranks; each other rank sends its
+ * part and gets that part back. NULL after an error and past the end. */
 EG_API eg_tensor *eg_opt_whole(eg_opt *, int k);
 
 /* -- tasks: rows of a table; an example is a pure function of (seed, number) ------------------ */
@@ -205,13 +207,14 @@ EG_API eg_data *eg_data_parse(eg_ctx *, const char *text, const char *name);
 /* One text of any bytes, whose examples are windows. Symbols are characters, or single bytes where
  * it is not UTF-8. */
 EG_API eg_data *eg_data_corpus(eg_ctx *, const char *path);
-/* The same of tokens: a .npy file of integers from 0 on, below 2^20, in one row. The symbol of
- * token 17 is the word "17", and a prompt is words: "17 4 17". */
+/* The same of tokens: a .npy file with one axis of integers in [0, 2^20). The symbol of token 17 is
+ * the word "17", and a prompt consists of such words: "17 4 17". */
 EG_API eg_data *eg_data_tokens(eg_ctx *, const char *path);
 EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, const char *name);
 /* True if the data are one text to continue; false if they are pairs of input and output. */
 EG_API bool eg_data_is_text(const eg_data *);
-/* What the symbols of a text are: "character", or "token" of eg_data_tokens; else "symbol". */
+/* What a symbol of the data is called: "character" for a text, "token" for eg_data_tokens, else
+ * "symbol". */
 EG_API const char *eg_data_unit(const eg_data *);
 EG_API const char *eg_data_name(const eg_data *);       /* of the task, or the file's path */
 EG_API const char *eg_data_pairs_text(const eg_data *); /* pairs: what was read; else NULL */
@@ -241,9 +244,9 @@ typedef struct eg_trainer_args {
     size_t size;
     eg_data *data;
     const char *model; /* "encoder" (input and output of one length), "decoder", "seq2seq" (an
-                        * encoder, and a decoder that attends to it, `layers` each); what the
-                        * data ask for */
-    const eg_network *network; /* one's own in its place (network.h), copied; NULL: none */
+                        * encoder, and a decoder that attends to it, `layers` each); NULL: the
+                        * one that suits the data */
+    const eg_network *network; /* replaces the model by one's own (network.h); copied; or NULL */
     void *user;                /* read by that network */
     int64_t layers;            /* 2; of a text 3 */
     int64_t d_model;           /* 64; of a text 128 */
@@ -253,9 +256,9 @@ typedef struct eg_trainer_args {
                       * the held-out part is shorter */
     /* of the models above, not of a network of one's own: */
     const struct eg_mha_args *attention; /* further options of their attentions, as
-                                          * eg_block_args.mha has them; positions are not learned if
-                                          * they are rotary or .alibi. Refused: what a checkpoint
-                                          * cannot say, such as functions and tensors */
+                                          * eg_block_args.mha has them; with .rotary or .alibi there
+                                          * are no learned positions. Refused: what a checkpoint
+                                          * cannot store, such as functions and tensors */
     const char *norm;                    /* "pre", "post", or "rms" (RMS norms, before): pre */
     const char *ffn;                     /* "gelu", "relu", or gated "swiglu", "geglu": gelu */
 
@@ -382,9 +385,10 @@ EG_API eg_params *eg_trainer_params(eg_trainer *);
 EG_API eg_opt *eg_trainer_opt(eg_trainer *);
 EG_API eg_data *eg_trainer_data(eg_trainer *);
 EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *); /* with defaults filled in */
-/* What a checkpoint says of the model beside its sizes: of a built-in one a line "name value" for
- * each option of attention, norm and ffn that is not its default, else eg_network.config's text.
- * "": nothing. In the open scope; NULL after an error. */
+/* The text that a checkpoint stores about the model beside its sizes. For a built-in model it is a
+ * line "name value" for each option of attention, norm and ffn that differs from its default; for a
+ * network of one's own it is the text of eg_network.config. "" if there is nothing to say. The text
+ * lies in the open scope; NULL after an error. */
 EG_API const char *eg_trainer_config_text(eg_trainer *);
 
 /* Compares the gradients of the model as it stands, in f64 copies, on a batch of test examples,

@@ -1,5 +1,6 @@
-/* activation.c: eg_affine, whose activation is the name of an operation, which the product applies
- * itself (ops/affine.c), or an expression, which follows it. */
+/* activation.c: eg_affine. If its activation is the name of an operation, the node of the product
+ * applies it (ops/affine.c); if it is an expression, the expression is applied to the product's
+ * result. */
 #include "expression/expression.h"
 #include <ctype.h>
 #include <string.h>

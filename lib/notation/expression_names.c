@@ -1,5 +1,5 @@
-/* expression_names.c: the names of an expression: functions, letters, tensors of .with; the nearest
- * one to a name that is not known. */
+/* expression_names.c: finds the names of an expression: functions, letters and tensors of .with.
+ * The error for a name that is not known proposes the most similar one. */
 #include "notation/expression_parser.h"
 #include <string.h>
 

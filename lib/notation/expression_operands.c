@@ -121,7 +121,7 @@ static int read_tensor(eg_parser *p, int tensor, int at)
                                                                                 : "truth");
     return eg__node_read(p, tensor, at, n, in, false);
 }
-/* Parses the brackets of a tensor that only its name is known of. */
+/* Parses the indices in brackets of a tensor of which only the name is known. */
 static int tensor_placed(eg_parser *p, int at, int length)
 {
     /* beyond those that are known; tells most tensors apart */

@@ -1,7 +1,7 @@
 /* expression_operators.c: parses the operators of an expression, from signs up to c ? a : b. */
 #include "notation/expression_parser.h"
 
-/* True if node k is a truth, or an element of a tensor that only its name is known of. */
+/* True if node k is a truth, or an element of a tensor of which only the name is known. */
 bool eg__may_be_truth(const eg_parser *p, int k)
 {
     return eg__node_kind(p, k) == EG_IS_TRUTH ||

@@ -1,5 +1,5 @@
-/* affine.c: y = f(einsum(x, W) + b) + r in one node: what a linear layer, a projection onto heads,
- * and a layer with its activation and its residual are. */
+/* affine.c: y = f(einsum(x, W) + b) + r in one node. A linear layer is such a node, with or without
+ * an activation f and a residual r, and so is a projection onto heads. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -161,8 +161,8 @@ static bool affine_forward(eg_tensor *y)
 }
 
 /* -- gradients -------------------------------------------------------------------------------- */
-/* A node h = f(z) of the row f: where nothing is recorded a header of what is there already, else
- * made again with its history. NULL after an error. */
+/* Returns h = f(z) as a node of the row f. If the context does not record, h is a header of numbers
+ * that exist already; else h is computed again, with its history. NULL after an error. */
 static eg_tensor *affine_activated(const eg_tensor *y)
 {
     const affine *a = y->attr;
@@ -236,7 +236,8 @@ bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add)
     eg__fpmode_end(begun);
     return good;
 }
-/* Σ of the einsum with each tangent in its operand's place, through f'(z), + dr. */
+/* dy = f'(z) dz + dr, where dz is db plus, for each of x and W, the einsum with that operand
+ * replaced by its tangent. */
 static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     const affine *a = y->attr;
@@ -401,8 +402,8 @@ static eg_tensor *affine_planned(eg_ctx *cx, const eg_affine_call *o, const eg_p
     return affine_made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &to, &eg__any_order),
                        count, x);
 }
-/* The same, one operation after the other: what the row does not know, such as integers, which are
- * summed in i64. */
+/* The same as separate operations, for calls that the row cannot do, such as those on integers,
+ * which are summed in i64. */
 static eg_tensor *affine_composed(const eg_affine_call *o)
 {
     eg_tensor *y = eg_einsum(o->spec, o->x, o->W), *b = o->b, *add = o->add;

@@ -1,8 +1,7 @@
-/* affine_finish.c: what follows the sums of an affine map, y = f(c + b) + r, while a tile of c is
- * in the first cache (eg_finish of contraction.h): one pass over memory for the product, the bias,
- * the activation, what its gradient needs, and the residual. Each number becomes what one operation
- * after the other would make of it, to the bit: activations are called for whole groups of lanes.
- */
+/* affine_finish.c: computes y = f(c + b) + r for a tile of sums c of an affine map while the tile
+ * is in the first-level cache (eg_finish of contraction.h). So product, bias, activation, what its
+ * gradient needs, and residual take one pass over memory. Each number gets the bits that the
+ * separate operations would give: activations are called for whole groups of lanes. */
 #include "ops/ops.h"
 #include <string.h>
 

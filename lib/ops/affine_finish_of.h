@@ -1,7 +1,7 @@
-/* affine_finish_of.h: what follows the sums of an affine map, for one type T. */
+/* affine_finish_of.h: the loops of affine_finish.c, for one type T. */
 
-/* z = c + b of n neighbours of a row, the first of which belongs to number j of b, which repeats
- * after its features. z may be c. */
+/* z = c + b for n adjacent numbers of a row. To the first of them number j of b is added; after its
+ * last number b begins again. z may be c. */
 EG_INLINE void NAME(affine_biased)(const eg_affine_finish *f, int64_t n, const T *c, int64_t j,
                                    T *z)
 {
@@ -11,7 +11,7 @@ EG_INLINE void NAME(affine_biased)(const eg_affine_finish *f, int64_t n, const T
         for (int64_t k = 0; k < m; k++) z[k] = c[k] + bias[j + k];
     }
 }
-/* Copies n numbers, which are few: whole lines without a call. */
+/* Copies n numbers, which are few: whole cache lines, without a call of a function. */
 EG_INLINE void NAME(affine_move)(int64_t n, T *to, const T *from)
 {
     enum { LINE = 64 / sizeof(T) };

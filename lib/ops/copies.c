@@ -1,5 +1,6 @@
-/* copies.c: tensors with copies (tensor/copies.c) made of an axis and shown as one: two views, each
- * the adjoint of the other; and what a sweep does where copies meet what has none. */
+/* copies.c: two views, each the adjoint of the other: copies_in makes an axis of a tensor its
+ * copies (tensor/copies.c), copies_out makes the copies an axis. And what a sweep does where an
+ * operation has operands with copies and operands without. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -30,7 +31,7 @@ static bool copies_in_shape(eg_tensor *y)
     y->each = x->stride[0] * eg__width[x->dtype];
     return true;
 }
-/* A view with one axis more, over the places where the copies lie. */
+/* A view with one more axis, which counts the copies. */
 static bool copies_out_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];

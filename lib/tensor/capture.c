@@ -1,12 +1,13 @@
 /* capture.c: eg_capture records what a step does, to be done again without the calls that led to
  * it.
  *
- * The step runs once as it always does. Meanwhile each row that is applied leaves an item: its
- * forward() and the header of its result. What writes to tensors and is no row (eg_assign, a draw,
- * an optimiser) leaves one as an act. Headers, attributes and what rows save lie in an owner's
- * arena and stay; results lie in a scope that goes, and get places in one block in the end
- * (captured.c). Whatever else could make a run differ from the step is refused here: numbers read
- * by the program, and leaves whose numbers come from the program. */
+ * The step runs once as it always does. For each row that is applied, an item is appended to a
+ * list: the row's forward() and the header of its result. A function that writes to tensors and is
+ * no row (eg_assign, a draw, an optimiser's update) is called an act, and is an item too. Headers,
+ * attributes and what rows save lie in an owner's arena and stay there. Results lie in a scope that
+ * is closed after the step, and then get places in one block (captured.c). Whatever else could make
+ * a run differ from the step is refused here: numbers that the program reads, and leaves whose
+ * numbers come from the program. */
 #include "tensor/capture.h"
 #include <string.h>
 
@@ -48,7 +49,7 @@ static bool capture_uses(eg__capture *p, eg_tensor *x)
     c->outside[c->outsides++] = (eg_captured_outside){ x, x->seq };
     return true;
 }
-/* The same of an operand, whose numbers each run must have. */
+/* The same for an operand; refused if a run could not give it the numbers that it should have. */
 static bool capture_reads(eg__capture *p, const char *who, eg_tensor *x)
 {
     if (x->st->made == EG_MADE_SOMEHOW)
@@ -68,7 +69,8 @@ void eg__made_once(eg_tensor *x)
 {
     if (x && x->st->made == EG_MADE_SOMEHOW) x->st->made = EG_MADE_ONCE;
 }
-/* What is about to be written to: a leaf of constant numbers is written anew when a run begins. */
+/* Notes that `to` is about to be written to. If it is a leaf of constant numbers, each run begins
+ * by writing these to it. */
 static bool capture_writes(eg__capture *p, eg_tensor *to)
 {
     eg_storage *st = to->st;
@@ -111,8 +113,8 @@ static eg__chunk *capture_chunk(eg__capture *p, size_t bytes)
     *c = (eg__chunk){ .cap = bytes };
     return c;
 }
-/* Runs forward() once more, in an arena of its own that has all the memory it takes: each run puts
- * what is saved where it was. */
+/* Runs forward() once more, in an arena of its own that has exactly the memory that it takes, so
+ * that in each run saved values lie at the same addresses. */
 static bool capture_again(eg__capture *p, eg_captured_item *i, size_t bytes, uint64_t headers)
 {
     eg_tensor *y = i->y;
@@ -138,7 +140,8 @@ static bool capture_again(eg__capture *p, eg_captured_item *i, size_t bytes, uin
                    "%s: in a step that is captured it takes more memory each time", y->op->name);
     return good && !cx->failed;
 }
-/* True if seed and number of a draw are the context's, of a draw in this step. */
+/* True if the seed and the number at key are those of a draw that this step made from the
+ * context. */
 static bool capture_draws(const eg__capture *p, const void *key)
 {
     uint64_t draw[2];
@@ -220,7 +223,7 @@ bool eg__act(eg_ctx *cx, eg_act *act, eg_tensor *to, int count, eg_tensor *const
     return good;
 }
 
-/* The function of a program, and its arguments behind it. */
+/* The function that a program gave to eg_host_call, followed by a copy of its arguments. */
 typedef struct host_call {
     eg_host_function *f;
     _Alignas(16) char args[];
@@ -265,7 +268,7 @@ int eg_no_capture(eg_ctx *cx, const char *who)
     return cx && eg__capture_refuses(cx, who, "it does something that no run could do again") ? -1
                                                                                               : 0;
 }
-/* The outputs: what the step put there, with numbers that nothing else takes. */
+/* Notes the outputs that the step has set; no other result may use the places of their numbers. */
 static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)
 {
     eg_captured *c = p->c;

@@ -8,10 +8,10 @@ typedef struct eg_captured_item {
     bool (*forward)(eg_tensor *); /* of y's row; NULL: an act */
     eg_tensor *y;                 /* the result of the row, or what the act writes to, or NULL */
     void *saved;                  /* of a row: what y->saved is when forward() begins */
-    bool recording;               /* the context's switch at the time */
-    eg__arena *work; /* of a row: what forward() takes memory of; NULL: it takes none */
+    bool recording;               /* true if the context recorded a tape at the time */
+    eg__arena *work; /* of a row: where forward() takes memory from; NULL: it takes none */
     uint64_t *draw;  /* seed and number of a draw, which each run has anew; or NULL */
-    uint64_t drawn;  /* its number, counted from the run's first draw */
+    uint64_t drawn;  /* the draw's number, counted from the run's first draw */
     const eg_op *op; /* of a row, and its operands: y has them while it runs */
     int count;
     eg_act *act;
@@ -37,7 +37,7 @@ struct eg_captured {
     int64_t items, starts, outsides;
     int outputs;
     eg_tensor **output;
-    uint64_t draws; /* of a run */
+    uint64_t draws; /* how many a run makes */
     size_t bytes;
     bool runs;
 };
@@ -48,7 +48,8 @@ typedef struct eg_captured_numbers {
     int64_t bytes, first, last; /* first and last item that uses them */
     int64_t at;
 } eg_captured_numbers;
-/* While a step is captured: lists that grow in the scope that goes when it is done. */
+/* What exists only while a step is captured: lists that grow, in a scope that is closed
+ * afterwards. */
 typedef struct eg__capture {
     eg_captured *c;
     eg__arena *numbers; /* where results lie until they are laid out */

@@ -1,11 +1,12 @@
 /* captured.c: a captured step: where its numbers lie, and its runs. A run calls forward() of each
- * row on the headers that the step left, in the order of the step; it looks nothing up, makes no
- * header and no tape. */
+ * row on the headers that the step left, in the order of the step. It looks up no plan, makes no
+ * header and records no tape. */
 #include "tensor/capture.h"
 #include <string.h>
 
 /* -- memory ----------------------------------------------------------------------------------- */
-/* True if a has its place found before b: the larger one, of two the earlier one. */
+/* True if a place is found for a before one is found for b: larger ones come first, then earlier
+ * ones. */
 static bool captured_before(const eg_captured_numbers *a, const eg_captured_numbers *b)
 {
     return a->bytes != b->bytes ? a->bytes > b->bytes : a->first < b->first;
@@ -45,7 +46,7 @@ static int64_t captured_places(eg__capture *p)
     }
     return room;
 }
-/* Every header of the arena's: its numbers are where the block has them. */
+/* Makes every header of the arena point to its numbers in the block. */
 static void captured_move(eg__capture *p, char *block)
 {
     for (eg__chunk *h = p->arena->nodes; h; h = h->next)

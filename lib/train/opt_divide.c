@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* -- what is here ----------------------------------------------------------------------------- */
+/* -- the part of this rank -------------------------------------------------------------------- */
 eg_span eg__opt_chunks(const eg_opt *op)
 {
     return op->ranks ? op->range[eg_ranks_rank(op->ranks)] : (eg_span){ 0, op->first[op->count] };
@@ -38,8 +38,9 @@ static char *divided_bytes(eg_tensor *x)
 {
     return eg_type(x) == EG_F64 ? (char *)eg_mut_f64(x) : (char *)eg_mut_f32(x);
 }
-/* Copies the own numbers of each parameter, from `part` which has them alone or `whole`, to their
- * places in room, gathers, and copies all to `whole`. False after an error. */
+/* Copies this rank's numbers of each parameter to their places in room, gathers, and copies
+ * everything to `whole`. They are read from `part`, which has these numbers alone, or is `whole`.
+ * False after an error. */
 static bool divided_gather(eg_opt *op, eg_tensor *const *part, eg_tensor *const *whole, char *room)
 {
     const size_t width = divided_width(op);
@@ -64,8 +65,8 @@ bool eg__opt_gather(eg_opt *op, void *room)
     return !op->ranks || divided_gather(op, op->x, op->x, room);
 }
 
-/* Sends the own numbers of a moment of parameter k to rank 0, which puts them into `whole`. False
- * after an error. */
+/* Sends this rank's numbers of a moment of parameter k to rank 0, which puts them into `whole`.
+ * False after an error. */
 static bool divided_send(eg_opt *op, int k, eg_tensor *part, eg_tensor *whole)
 {
     const size_t width = divided_width(op);
@@ -107,8 +108,8 @@ eg_ranks_tree *eg__opt_tree(eg_opt *op, eg_ranks *r, eg_owner *owner, char **roo
                                       .counts = counts, .chunk = EG__CHUNK)
                  : NULL;
 }
-/* Makes a moment for each one that there is, in an owner of their own: the numbers of a range of
- * chunks, or whole ones if `range` is NULL. NULL after an error. */
+/* Makes a new tensor for each moment of the optimiser, all in one new owner: of the size of a range
+ * of chunks, or of the whole moment if `range` is NULL. Returns the owner; NULL after an error. */
 static eg_owner *divided_make(eg_opt *op, const eg_span *range, eg_tensor **to[EG__MOMENTS])
 {
     eg_owner *owner = eg_owner_beside(op->held);
@@ -127,7 +128,7 @@ static eg_owner *divided_make(eg_opt *op, const eg_span *range, eg_tensor **to[E
     eg_owner_close(owner);
     return NULL;
 }
-/* Puts the moments of another owner into the place of those that were. */
+/* Replaces the moments by those of another owner, and closes the owner of the old ones. */
 static void divided_replace(eg_opt *op, eg_owner *owner, eg_tensor **const with[EG__MOMENTS])
 {
     for (int m = 0; m < EG__MOMENTS; m++)

@@ -38,8 +38,9 @@ static bool state_fits(const eg_named *one, const eg_tensor *x)
     return same;
 }
 
-/* True if counts are within 0 and the first of them, the steps, which are at most 2^53, the
- * learning rate is one that eg_opt_set_lr takes, and moments are finite; else recorded. */
+/* True if a tensor of the state has values that can occur; else records an error. The first count,
+ * the number of steps, is at most 2^53, and no count is negative or greater than it; the learning
+ * rate is one that eg_opt_set_lr takes; moments are finite. */
 static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const char *path)
 {
     const int64_t *count = eg_type(x) == EG_I64 ? eg_i64(x) : NULL;
@@ -100,7 +101,8 @@ bool eg__opt_read(eg_opt *op, const eg_safetensors *file, const char *path)
     return true;
 }
 
-/* True after refusing an optimiser of copies, each of which has a file of its own. */
+/* True, after recording an error, if the parameters have copies: each copy is saved in a file of
+ * its own. */
 static bool opt_has_copies(eg_opt *op, const char *who)
 {
     if (op->each)

@@ -1,6 +1,6 @@
-/* probe.c: what a trainer finds out about a network of one's own before the first step, on a few
- * test examples: shapes, gradient paths, state, examples that are coupled, places that look
- * ahead. */
+/* probe.c: tests that a trainer makes of a network of one's own before the first step, on a few
+ * test examples: the logits' shape, whether the loss reaches every parameter, state outside of the
+ * parameters, examples that depend on each other, places that depend on later ones. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
@@ -19,8 +19,9 @@ static double probing_number(eg_tensor *x, const void *at, int64_t k)
     return eg_type(x) == EG_F64 ? ((const double *)at)[k] : (double)((const float *)at)[k];
 }
 
-/* Numbers [from, from + count) of x against those of y from 0 on: the first that differ by more
- * than a share of the largest, or whose bits do where that is 0; −1: none. NaN is equal to NaN. */
+/* Compares numbers [from, from + count) of x with the first `count` of y. Returns the index of the
+ * first pair that differs by more than `share` times the largest number of y; −1 if there is none.
+ * NaN is equal to NaN. */
 static int64_t probing_differs(eg_tensor *x, int64_t from, eg_tensor *y, int64_t count,
                                double share, double pair[2])
 {
@@ -50,7 +51,7 @@ static eg_tensor *probing_run(const probing *p, const eg_batch *b)
     return x;
 }
 
-/* Every parameter is reached by the loss. */
+/* True if the loss reaches every parameter. */
 static bool probing_paths(const probing *p)
 {
     eg_ctx *cx = p->t->cx;
@@ -71,7 +72,7 @@ static bool probing_paths(const probing *p)
     return !eg_error(cx);
 }
 
-/* The same batch again has the same bits. */
+/* True if the same batch gives logits with the same bits again. */
 static bool probing_state(const probing *p)
 {
     double pair[2];
@@ -86,7 +87,7 @@ static bool probing_state(const probing *p)
     return !eg_error(p->t->cx);
 }
 
-/* The last example alone has the logits that it has in the batch. */
+/* True if the last example alone has the logits that it has in the batch. */
 static bool probing_examples(const probing *p)
 {
     double pair[2];
@@ -107,8 +108,8 @@ static bool probing_examples(const probing *p)
     return !eg_error(p->t->cx);
 }
 
-/* Of what writes one token after the other: the last token of a row does not change the logits at
- * the places before it. */
+/* For a network that writes one token after the other: true if the last token of a row does not
+ * change the logits at the places before it. */
 static bool probing_order(const probing *p)
 {
     double pair[2];

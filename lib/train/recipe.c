@@ -1,6 +1,7 @@
-/* recipe.c: what a built-in model is made of beside its sizes (attention, norm, feed-forward) and
- * which optimiser trains it: names, defaults, refusals, and the text of them that a checkpoint has,
- * a line "name value" for each option that is not its default. */
+/* recipe.c: the options of a built-in model beside its sizes (attention, norm, feed-forward), and
+ * the names of the optimisers. It has their names and defaults, refuses wrong ones, and writes and
+ * reads the text that a checkpoint stores: a line "name value" for each option that differs from
+ * its default. */
 #include "trainer.h"
 #include <math.h>
 #include <stdio.h>

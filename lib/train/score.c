@@ -69,7 +69,8 @@ eg_score eg__batch_right(const eg_batches *t, const eg_batch *b, eg_tensor *logi
     return s;
 }
 
-/* True if x are the logits of a batch; else records what they are. */
+/* True if x has the shape and dtype of logits of the batch; else records an error that says what it
+ * has. */
 bool eg__batch_logits_fit(eg_ctx *cx, const eg_batches *t, const char *who, const eg_batch *b,
                           eg_tensor *x)
 {
