@@ -256,7 +256,7 @@ static void open_files(void)
 }
 static void close_files(void)
 {
-    for (int k = 0; k < 2 * FILES; k++) unlink(path[0][k]);
+    for (int k = 0; k < 2 * FILES; k++) unlink(path[k / FILES][k % FILES]);
     close_cx();
 }
 static void course_on(course *c, int ranks)

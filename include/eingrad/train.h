@@ -138,14 +138,12 @@ typedef struct eg_opt_report {
     double lr;             /* of the next step */
 } eg_opt_report;
 EG_API eg_opt_report eg_opt_now(const eg_opt *);
-/* ‖g‖ (Euclidean) of parameter k in the last step, before clip_norm; 0 before the first step. NaN
- * if there is no such parameter. */
+/* ‖g‖₂ of parameter k in the last step, before clip_norm; 0 before the first; NaN past the end. */
 EG_API double eg_opt_norm_of(const eg_opt *, int k);
 /* Sets lr from the next step on; the schedule's factor still applies. */
 EG_API int eg_opt_set_lr(eg_opt *, double lr);
-/* The optimiser of copy k, with its own report, learning rate and state. The optimiser of all
- * copies has none of these: eg_opt_now gives the report of copy 0, and eg_opt_set_lr sets the rate
- * of every copy. NULL if there are no copies, or no copy k. */
+/* The optimiser of copy k, with its own report, learning rate and state. Of all copies' optimiser
+ * eg_opt_now reports copy 0, and eg_opt_set_lr sets every rate. NULL if there is no copy k. */
 EG_API eg_opt *eg_opt_of_copy(const eg_opt *, int64_t k);
 /* The k-th of the tensors that a step reads beside the parameters, to be saved with them:
  * "opt.counts", "opt.lr", "opt.skipped", then "opt.m.NAME", "opt.v.NAME" …; NULL past the end. */
@@ -153,14 +151,13 @@ EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
 /* From now on each of these ranks keeps the moments of its own range of the parameters' numbers
  * alone (eg_ranks_tree; ZeRO stage 1). In a step it updates the parameters of its range, and all
  * ranks gather the new values, so that the parameters are those that one process would have, to the
- * bit. All ranks have to call this function, and each step. A moment in eg_opt_state is then a
- * tensor of one axis with those numbers of the parameter that are in the range. NULL instead of a
- * group: all ranks get whole moments again; call it before the group is closed. Refused: ranks
- * whose parameters or moments differ; a group of another context. */
+ * bit. All ranks have to call this function, and each step. A moment in eg_opt_state is then one
+ * axis of the parameter's numbers in the range. NULL in place of a group: all ranks get whole
+ * moments again, before the group is closed. Refused: ranks whose parameters or moments differ; a
+ * group of another context. */
 EG_API int eg_opt_divide(eg_opt *, eg_ranks *);
-/* The tensor of eg_opt_state(op, k) as a file stores it. All ranks call this. Rank 0 gets the whole
- * tensor, made in the open scope if its numbers come from several ranks; each other rank sends its
- * part and gets that part back. NULL after an error and past the end. */
+/* The tensor of eg_opt_state(op, k) as a file stores it; all ranks call this. Rank 0 gets it whole,
+ * in the open scope, the others their part. NULL after an error and past the end. */
 EG_API eg_tensor *eg_opt_whole(eg_opt *, int k);
 
 /* -- tasks: rows of a table; an example is a pure function of (seed, number) ------------------ */
@@ -385,10 +382,9 @@ EG_API eg_params *eg_trainer_params(eg_trainer *);
 EG_API eg_opt *eg_trainer_opt(eg_trainer *);
 EG_API eg_data *eg_trainer_data(eg_trainer *);
 EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *); /* with defaults filled in */
-/* The text that a checkpoint stores about the model beside its sizes. For a built-in model it is a
- * line "name value" for each option of attention, norm and ffn that differs from its default; for a
- * network of one's own it is the text of eg_network.config. "" if there is nothing to say. The text
- * lies in the open scope; NULL after an error. */
+/* The text that a checkpoint stores about the model beside its sizes, in the open scope: a line
+ * "name value" for each option of a built-in model that differs from its default, or the text of
+ * eg_network.config; "" if there is none. NULL after an error. */
 EG_API const char *eg_trainer_config_text(eg_trainer *);
 
 /* Compares the gradients of the model as it stands, in f64 copies, on a batch of test examples,

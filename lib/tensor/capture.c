@@ -304,9 +304,11 @@ static bool capture_step(eg__capture *p, eg_step_function *f, void *user, int ou
     c->draws = cx->draw - p->draw;
     good = good && eg__captured_lay_out(p);
     cx->aside--;
+    eg__arena *left = cx->top; /* the outermost scope that the step left open, after an error */
+    while (left != arena && left->outer != arena) left = left->outer;
+    if (left != arena) eg_pop(cx, (eg_mark){ left, left->serial });
     cx->capture = NULL;
     cx->heir = NULL;
-    while (cx->top != arena) cx->top = cx->top->outer; /* after an error */
     cx->top = outer;
     arena->outer = NULL;
     return good;
