@@ -16,11 +16,11 @@ if [ -n "$upstream" ]; then
     folder=$(mktemp -d)
     trap 'rm -rf "$folder"' EXIT
     for each in ours theirs; do
-        theirs=
-        [ $each = ours ] || theirs=-DUPSTREAM=\"$upstream\"
-        # shellcheck disable=SC2086
-        ${CC:-cc} $theirs -I"$EG_SRCDIR/include" "$EG_SRCDIR/tests/dlpack_layout.c" \
-            -o "$folder/$each" && "$folder/$each" >"$folder/$each.txt" || exit 1
+        set -- -I"$EG_SRCDIR/include"
+        [ $each = ours ] || set -- "$@" "-DUPSTREAM=\"$upstream\""
+        # shellcheck disable=SC2086      # CC may hold options
+        ${CC:-cc} "$@" "$EG_SRCDIR/tests/dlpack_layout.c" -o "$folder/$each" &&
+            "$folder/$each" >"$folder/$each.txt" || exit 1
     done
     diff "$folder/ours.txt" "$folder/theirs.txt" || exit 1
     echo "structs: $(wc -l <"$folder/ours.txt") sizes, places and numbers are those of $upstream"

@@ -790,8 +790,12 @@ refuses 'No such file' evaluate none.safetensors
 only both.safetensors early.safetensors
 
 # -- grid: runs side by side -----------------------------------------------------------------------
-small='--d-model 8 --heads 2 --layers 1 --batch 8 --schedule constant --goal 0'
-grid="reverse $small --steps 12 --seeds 2 --lr 1e-3,3e-3 --out new/grid --jobs 2"
+# VERB [TEXT] COMMAND reverse OPTIONS... of a small model; the four runs of a grid of it
+small() { "$@" --d-model 8 --heads 2 --batch 8 --schedule constant --goal 0; }
+four() {                                # four VERB TEXT LAYERS [OPTION]: four runs in new/grid
+    small "$1" "$2" grid reverse --layers "$3" --steps 12 --seeds 2 --lr 1e-3,3e-3 \
+        --out new/grid --jobs 2 ${4:+"$4"}
+}
 refuses '--lr must be a number from 1e-09 to 10, not "x"' grid reverse --lr 1e-3,x --out new/grid
 refuses 'must be divisible by heads: 8 / 3' grid reverse --d-model 8 --heads 2,3 --out new/grid
 refuses '--lr has 0.001 twice' grid reverse --lr 1e-3,0.001 --out new/grid
@@ -803,30 +807,32 @@ refuses 'one task' grid --lr 1,2 --out new/grid
 refuses 'grid has no option --sead; is it --seeds?' grid reverse --sead 3
 refuses 'No such file' grid reverse --out none/grid
 only
-prints '4 runs in new/grid, 0 of them finished' grid $grid
+four prints '4 runs in new/grid, 0 of them finished' 1
 grep -q '^lr=0.001  0 of 2   12 (12-12)' out || bad "grid: no line of lr=0.001: $(cat out)"
 grep -q '^lr=0.003  0 of 2' out || bad "grid: no line of lr=0.003: $(cat out)"
-runs train reverse $small --steps 12 --seed 1 --lr 3e-3 --out new/alone.safetensors
+small runs train reverse --layers 1 --steps 12 --seed 1 --lr 3e-3 --out new/alone.safetensors
 same new/alone.safetensors new/grid/lr=0.003,seed=1.safetensors
 cp -r new/grid new/before
-prints '4 runs in new/grid, 4 of them finished' grid $grid --runs
+four prints '4 runs in new/grid, 4 of them finished' 1 --runs
 grep -q '^lr=0.003,seed=1  0 of 1 ' out || bad "grid --runs: no line of a run: $(cat out)"
 diff -r new/grid new/before >out || bad "grid: finished runs were run again: $(cat out)"
 # a run that was interrupted goes on from its checkpoint, to the same bits
 rm new/grid/lr=0.003,seed=1.*
-runs train reverse $small --steps 5 --seed 1 --lr 3e-3 --out new/grid/lr=0.003,seed=1.safetensors \
-    --log new/grid/lr=0.003,seed=1.jsonl
+small runs train reverse --layers 1 --steps 5 --seed 1 --lr 3e-3 \
+    --out new/grid/lr=0.003,seed=1.safetensors --log new/grid/lr=0.003,seed=1.jsonl
 sed -i '$d' new/grid/lr=0.003,seed=1.jsonl # as a run that was killed leaves it
-prints '4 runs in new/grid, 3 of them finished' grid $grid
+four prints '4 runs in new/grid, 3 of them finished' 1
 same new/alone.safetensors new/grid/lr=0.003,seed=1.safetensors
 grep -q '"step": 5, ' new/grid/lr=0.003,seed=1.jsonl || bad 'grid: it did not go on'
-refuses 'holds another run (layers 1, not 2)' grid $(echo $grid | sed 's/--layers 1/--layers 2/')
+four refuses 'holds another run (layers 1, not 2)' 2
 cp new/alone.safetensors new/before/lr=0.002,seed=0.safetensors
-refuses 'holds another run' grid reverse $small --steps 12 --seeds 1 --lr 2e-3,4e-3 --out new/before
+small refuses 'holds another run' grid reverse --layers 1 --steps 12 --seeds 1 --lr 2e-3,4e-3 \
+    --out new/before
 echo x >new/before/lr=0.004,seed=0.jsonl
-refuses 'is no log of eingrad train' grid reverse $small --lr 4e-3,5e-3 --seeds 1 --out new/before
+small refuses 'is no log of eingrad train' grid reverse --layers 1 --lr 4e-3,5e-3 --seeds 1 \
+    --out new/before
 rm new/grid/lr=0.001,seed=0.safetensors
-refuses 'whose checkpoint is gone' grid $grid
+four refuses 'whose checkpoint is gone' 1
 rm -r new/grid new/before new/alone.safetensors
 only
 

@@ -17,7 +17,7 @@ rate_of() {
     sed -n 's/.*"tokens_per_second": \([0-9]*\).*/\1/p' "$1" | sed 1,10d | sort -n |
         awk '{ r[NR] = $1 } END { print NR ? r[int((NR + 1) / 2)] : 0 }'
 }
-for k in $(seq "$turns"); do
+seq "$turns" | while read -r _; do
     rm -f ./*.safetensors ./*.log
     "$build/eingrad" train "$@" --threads 2 --log one.log --out one.safetensors >out 2>&1 ||
         { cat out; exit 1; }
