@@ -118,8 +118,8 @@ static bool backward_live(const back *w, const room *r, const eg_flash_batch *b,
 {
     const eg_flash *f = w->f;
     if (!eg__flash_live(f, b, keys, queries, t, live)) return false;
-    /* lanes beyond the last key are forbidden; the score's cotangents want all rows */
-    if ((f->careful && f->where) || keys.count < f->wide || (f->score && live->test < live->tested))
+    /* lanes beyond the last key are forbidden */
+    if ((f->careful && f->where) || keys.count < f->wide)
         live->test = live->from, live->tested = live->to;
     if (live->test == live->tested) return true;
     const int64_t tests = live->tested - live->test;
@@ -165,7 +165,7 @@ static void backward_slopes(const back *w, const room *r, const eg_flash_batch *
     }
     if (f->score)
         eg__tile_slopes(&w->plan, f, b, rows, keys, r->values,
-                        r->raw + live->from * f->wide * f->width, allow, r->sink, ds);
+                        r->raw + live->from * f->wide * f->width, live, allow, r->sink, ds);
 }
 /* Makes P and dS of one tile, a block of queries and a panel of keys, and adds it to dK and dV.
  * False if the masks forbid all of it: dS is not made then. */
