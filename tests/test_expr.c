@@ -766,6 +766,8 @@ static const struct {
     { "x * exp(m[] * (i - j)) - r[40 - clip(i - j, -40, 40)]", -40, 40, -1, 40 },
     { "exp(-m[] * (j - i)) * x - r[40 - clip((i + 3) - (j + 3), -40, 9)]", -40, 9, -1, 40 },
     { "r[max(min(2 + i - j, 42), 2)] + x * exp(m[] * (i - (j - 2) - 2))", 0, 40, 1, 2 },
+    { "r[clip((i - j) * 3000000000 / 3000000000, -9, 9) + 40] + exp(m[] * (i - j)) * x", -9, 9, 1,
+      40 }, /* 64 bits */
 };
 static double element(eg_tensor *x, int64_t k)
 {
@@ -776,7 +778,7 @@ TEST(values_of_i_minus_j)
     static const int64_t sizes[][2] = { { 1, 9 },     { 37, 83 }, { 16, 16 }, { 70, 33 },
                                         { 130, 200 }, { 5, 300 }, { 300, 5 }, { 17, 65 } };
     for (size_t z = 0; z < sizeof sizes / sizeof *sizes; z++)
-        for (size_t c = 0; c < 16; c++) { /* formula, f32 or f64, which letter is last */
+        for (size_t c = 0; c < 20; c++) { /* formula, f32 or f64, which letter is last */
             const int f = (int)c / 4;
             const bool wide = c & 1, turned = c & 2, minus = f == 1 || f == 2;
             eg_ctx *cx = eg_open(.dtype = wide ? EG_F64 : EG_F32);
