@@ -16,7 +16,7 @@ static const char usage[] =
     "Contraction, small operations, rows and training, each beside this machine's limits and "
     "beside BLIS, OpenBLAS, NumPy\n"
     "and PyTorch where they are, everybody in turn.\n"
-    "Groups: attention projection batch square thin tccg move reduce network sdpa tape rows "
+    "Groups: attention projection batch square thin tccg move reduce network sdpa capture tape rows "
     "train.\n"
     "  --quick      short rounds, about five minutes in all\n"
     "  --case WORD  only cases whose name contains WORD; --group, --type, --threads: only these\n"
