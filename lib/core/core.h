@@ -34,7 +34,7 @@ static inline int64_t eg__round_up(int64_t a, int64_t to) { return (a + to - 1) 
 /* the same of bytes, to what any type's alignment divides */
 static inline size_t eg__up16(size_t bytes) { return (bytes + 15) & -(size_t)16; }
 
-/* -- core/context.c: errors, scopes, memory --------------------------------------------------- */
+/* -- a tensor, memory, errors ------------------------------------------------------------------ */
 /* shared by the views of one tensor */
 typedef struct eg_storage {
     size_t bytes;

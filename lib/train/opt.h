@@ -10,8 +10,20 @@ static const int64_t STEP_MOST = (int64_t)1 << 53;
 /* Numbers whose squares are added in a row, of one parameter; ranges are cut between chunks. */
 enum { EG__CHUNK = EG_RANKS_CHUNK };
 
+typedef struct eg__opt_kind { /* a row for each: adam, sgd … */
+    const char *name;
+    const char *moment[EG__MOMENTS];          /* names of what a step keeps of each parameter */
+    bool (*kept)(const eg_opt_args *, int m); /* true if moment m is needed; NULL: each is */
+    eg__update_f32 *f32;
+    eg__update_f64 *f64;
+    double lr, eps, weight_decay; /* defaults */
+    bool squares;                 /* a moment holds g² */
+} eg__opt_kind;
+
+enum { COUNT_STEPS, COUNT_NORM_CLIPPED, COUNT_VALUE_CLIPPED, COUNTS }; /* in eg_opt.counts */
+
 struct eg_opt {
-    const struct eg__opt_kind *kind;
+    const eg__opt_kind *kind;
     eg_opt **each; /* of parameters with copies: an optimiser for each; else NULL */
     eg_opt_args o; /* with the defaults filled in */
     eg_ctx *cx;
@@ -27,7 +39,7 @@ struct eg_opt {
     eg_ranks *ranks;                 /* that each keep the moments of a range; NULL: alone */
     eg_span *range;                  /* of each of them, in chunks */
     eg_ranks_tree *tree;             /* during a step: gathers what is in the ranges */
-    eg_tensor *counts;               /* STEPS, NORM_CLIPPED, VALUE_CLIPPED */
+    eg_tensor *counts;               /* COUNT_STEPS, COUNT_NORM_CLIPPED, COUNT_VALUE_CLIPPED */
     eg_tensor *lr;
     eg_tensor *skipped; /* for each parameter the steps that did not reach it */
     double norm;        /* of the last step's gradient */
@@ -38,6 +50,21 @@ struct eg_opt {
     uint64_t draws;                /* before it */
     eg_block_loss *sum;            /* the last loss of eg_step_over that was seen to be a sum */
 };
+/* The numbers of update.h for the t-th step that reaches a parameter. */
+eg__coefficients eg__opt_coefficients(const eg_opt *, double lr, double limit, double coef,
+                                      int64_t t);
+
+/* -- schedule.c ------------------------------------------------------------------------------- */
+/* True after recording what is wrong with the schedule of the optimiser `who`. */
+bool eg__schedule_refused(eg_ctx *, const char *who, const eg_schedule *);
+
+/* -- opt_step.c ------------------------------------------------------------------------------- */
+/* Measures the gradients that op->at points to, then updates the own range of each parameter and
+ * makes it whole; `room` is that of all parameters' numbers, if the optimiser is divided. Good
+ * false: this rank has an error. */
+int eg__opt_update(eg_opt *, bool good, void *room);
+
+/* -- step_over.c ------------------------------------------------------------------------------ */
 /* Computes the gradients of the step that is at work once more, with the same draws. */
 void eg__step_over_again(eg_opt *);
 
@@ -49,11 +76,6 @@ int eg__opt_write(eg_opt *, const char *path, const char *const *metadata, bool 
 bool eg__opt_fits(const eg_opt *, const eg_safetensors *, const char *path);
 /* Reads it, after that check. */
 bool eg__opt_read(eg_opt *, const eg_safetensors *, const char *path);
-
-/* Measures the gradients that op->at points to, then updates the own range of each parameter and
- * makes it whole; `room` is that of all parameters' numbers, if the optimiser is divided. Good
- * false: this rank has an error. */
-int eg__opt_update(eg_opt *, bool good, void *room);
 
 /* -- opt_divide.c ------------------------------------------------------------------------------ */
 eg_span eg__opt_chunks(const eg_opt *);       /* whose numbers are updated here */

@@ -1,0 +1,302 @@
+/* arena.c: memory in arenas.
+ *
+ * Memory comes from the allocator in chunks. An arena (one scope, or one owner) bumps through its
+ * chunks and gives them all back to the context's pool at once, where the next arena finds them: a
+ * training step that repeats asks the allocator for nothing. Tensor headers lie in chunks of their
+ * own, which never hold anything else, so that a tensor used after its scope was popped is still
+ * recognised, until its slot is taken again: not before RESTING others were. With EG_DEBUG_ALLOC
+ * every header and every block of data is an allocation of its own, freed at the pop, so that
+ * sanitizers and valgrind see each misuse. */
+#include "core/arena.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, PAGE = 1 << 21 };
+/* headers: in a chunk; at least so many rest before the one that died first is taken again */
+enum { UNIT = 16, RESTING = 2048 };
+#if !EG_DEBUG_ALLOC
+enum { SMALL = 1 << 12 }; /* bytes of an owner's small chunk */
+#endif
+#define HEADER EG_CHUNK_HEADER
+
+/* Large blocks lie on large pages where the system has them: fewer faults at first, fewer misses of
+ * the page table's cache later. */
+void *eg__plain_realloc(void *user, void *p, size_t old_size, size_t new_size)
+{
+    (void)user;
+    (void)old_size;
+    if (new_size) {
+        p = realloc(p, new_size);
+#ifdef MADV_HUGEPAGE
+        const uintptr_t from = ((uintptr_t)p + PAGE - 1) & -(uintptr_t)PAGE,
+                        to = ((uintptr_t)p + new_size) & -(uintptr_t)PAGE;
+        /* advice: whether it is taken is no error */
+        if (p && new_size >= 2 * PAGE) madvise((void *)from, to - from, MADV_HUGEPAGE);
+#endif
+        return p;
+    }
+    free(p);
+    return NULL;
+}
+
+/* -- chunks ----------------------------------------------------------------------------------- */
+eg__chunk *eg__chunk_new(eg_ctx *cx, size_t cap)
+{
+    if (cap > SIZE_MAX - HEADER - ALIGN) return NULL;
+    size_t total = HEADER + cap + ALIGN;
+    void *raw = cx->realloc(cx->user, NULL, 0, total);
+    if (!raw) return NULL;
+    eg__chunk *c = (eg__chunk *)(((uintptr_t)raw + ALIGN - 1) / ALIGN * ALIGN);
+    *c = (eg__chunk){ .total = total, .raw = raw, .cap = cap };
+    cx->use.mallocs++;
+    cx->use.bytes += total;
+    if (cx->use.bytes > cx->use.peak) cx->use.peak = cx->use.bytes;
+    return c;
+}
+void eg__chunk_free(eg_ctx *cx, eg__chunk *c)
+{
+    cx->use.bytes -= c->total;
+    cx->realloc(cx->user, c->raw, c->total, 0);
+}
+
+eg__chunk *eg__chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floor)
+{
+#if !EG_DEBUG_ALLOC
+    for (eg__chunk **at = pool; *at; at = &(*at)->next)
+        if ((*at)->cap >= need) {
+            eg__chunk *c = *at;
+            *at = c->next;
+            c->used = 0;
+            return c;
+        }
+    if (!floor) return eg__chunk_new(cx, need);
+    size_t grow = cx->use.bytes / 2 < CHUNK_MAX ? cx->use.bytes / 2 : CHUNK_MAX;
+    if (grow < floor) grow = floor;
+    if (need < grow) {
+        eg__chunk *c = eg__chunk_new(cx, grow);
+        if (c) return c; /* else less will have to do */
+    }
+#else
+    (void)pool;
+    (void)floor;
+#endif
+    return eg__chunk_new(cx, need);
+}
+/* The same for an owner: what is asked for, or, for an owner that grows by small pieces, twice as
+ * much as before. */
+static eg__chunk *chunk_for_owner(eg__arena *a, size_t need)
+{
+#if !EG_DEBUG_ALLOC
+    size_t grow = a->data ? 2 * a->data->cap : 0, most = need < SMALL / UNIT ? SMALL : UNIT * need;
+    if (grow > most) grow = most;
+    if (grow > CHUNK_MAX) grow = CHUNK_MAX;
+    eg__chunk *c = need < grow ? eg__chunk_new(a->cx, grow) : NULL;
+    if (c) return c;
+#endif
+    return eg__chunk_new(a->cx, need);
+}
+/* An owner's chunks go back to the allocator, a scope's to the pool of the context. */
+static void data_release(eg_ctx *cx, eg__chunk **list, bool owned)
+{
+    eg__note_peak(&cx->use);
+    for (eg__chunk *c = *list, *next; c; c = next) {
+        next = c->next;
+        cx->use.used -= c->used;
+        if (!eg__hold_leave_chunk(cx, c)) continue;
+#if EG_DEBUG_ALLOC
+        eg__chunk_free(cx, c);
+        (void)owned;
+#else
+        if (owned) {
+            eg__chunk_free(cx, c);
+            continue;
+        }
+        /* the chunk that was taken first ends up in front: the next step takes them in the same
+         * order */
+        c->next = cx->spare_data;
+        cx->spare_data = c;
+#endif
+    }
+    *list = NULL;
+}
+
+/* -- chunks of headers ------------------------------------------------------------------------ */
+static void headers_release(eg_ctx *cx, eg__chunk **list)
+{
+    for (eg__chunk *c = *list, *next; c; c = next) {
+        next = c->next;
+        for (size_t at = c->from; at < c->used; at += sizeof(eg_tensor))
+            ((eg_tensor *)(void *)(eg__chunk_room(c) + at))->live = EG_DEAD;
+#if EG_DEBUG_ALLOC
+        eg__chunk_free(cx, c);
+#else
+        const int unit = (int)(c->cap / sizeof(eg_tensor));
+        struct eg__headers *h = &cx->headers[unit == 1];
+        c->from = c->used;
+        if (c->cap - c->used >= sizeof(eg_tensor)) {
+            c->next = h->begun;
+            h->begun = c;
+        } else {
+            c->next = NULL;
+            if (!h->dead) h->end = &h->dead;
+            *h->end = c;
+            h->end = &c->next;
+            h->resting += unit;
+        }
+#endif
+    }
+    *list = NULL;
+}
+
+#if EG_DEBUG_ALLOC
+static eg__chunk *headers_take(eg_ctx *cx, int unit)
+{
+    (void)unit;
+    return eg__chunk_new(cx, sizeof(eg_tensor));
+}
+#else
+/* A block of at least `chunks` chunks, which are begun from its start; false without memory. */
+static bool headers_block(eg_ctx *cx, struct eg__headers *h, int unit, int64_t chunks)
+{
+    const size_t cap = (size_t)unit * sizeof(eg_tensor);
+    const size_t step = (EG_CHUNK_HEADER + cap + ALIGN - 1) / ALIGN * ALIGN;
+    eg__chunk *block = eg__chunk_new(cx, (size_t)chunks * step);
+    if (!block) return false;
+    block->next = h->blocks;
+    h->blocks = block;
+    for (int64_t k = chunks; k-- > 0;) {
+        eg__chunk *c = (eg__chunk *)(void *)(eg__chunk_room(block) + (size_t)k * step);
+        *c = (eg__chunk){ .cap = cap, .next = h->begun };
+        h->begun = c;
+    }
+    h->made += chunks * unit;
+    return true;
+}
+/* A chunk with room for a header: begun, else the one that is dead longest if enough others rest
+ * after it, else a new one. The first block is small; the next ones hold as many as there are, and
+ * RESTING twice for scopes, so that a step that repeats soon needs no more. */
+static eg__chunk *headers_take(eg_ctx *cx, int unit)
+{
+    struct eg__headers *h = &cx->headers[unit == 1];
+    const int64_t made = h->made, least = unit == 1 ? UNIT : 2 * RESTING;
+    const int64_t more = !made ? 4 : (made > least ? made : least) / unit;
+    if (!h->begun && h->resting < RESTING + unit && !headers_block(cx, h, unit, more) && !h->dead &&
+        !headers_block(cx, h, unit, 1))
+        return NULL;
+    eg__chunk *c = h->begun;
+    if (c)
+        h->begun = c->next;
+    else {
+        c = h->dead;
+        h->dead = c->next;
+        h->resting -= unit;
+        c->from = c->used = 0;
+    }
+    return c;
+}
+#endif
+
+/* -- arenas ----------------------------------------------------------------------------------- */
+void *eg__alloc_chunk(eg__arena *a, size_t bytes)
+{
+    eg__chunk *c = a->data;
+    const size_t need = bytes ? bytes : 1;
+    eg__chunk *fresh = a->owned ? chunk_for_owner(a, need)
+                                : eg__chunk_take(a->cx, &a->cx->spare_data, need, 4 * CHUNK_MIN);
+    if (!fresh) {
+        eg_fail_as(a->cx, EG_ERROR_MEMORY, "out of memory: %zu bytes more than the %zu in use",
+                   bytes, a->cx->use.used);
+        return NULL;
+    }
+    fresh->used = bytes;
+    a->cx->use.used += bytes;
+    /* the old chunk has more room left: stay in it */
+    if (c && c->cap - c->used > fresh->cap - fresh->used) {
+        fresh->next = c->next;
+        c->next = fresh;
+    } else {
+        fresh->next = c;
+        a->data = fresh;
+    }
+    return eg__chunk_room(fresh);
+}
+bool eg__nodes_chunk(eg__arena *a)
+{
+    eg__chunk *c = headers_take(a->cx, a->owned && !a->nodes ? 1 : UNIT);
+    if (!c) {
+        eg_fail_as(a->cx, EG_ERROR_MEMORY, "out of memory: no room for one more tensor");
+        return false;
+    }
+    c->next = a->nodes;
+    a->nodes = c;
+    return true;
+}
+void eg__arena_release(eg__arena *a)
+{
+    while (a->owners || a->foreign) { /* a release() may open an owner in turn */
+        while (a->owners) eg_owner_close(a->owners);
+        eg__hold_end_foreign(a);
+    }
+    headers_release(a->cx, &a->nodes);
+    data_release(a->cx, &a->data, a->owned);
+}
+
+void eg__arena_leave(eg__arena *a, eg__arena *heir)
+{
+    for (eg__chunk *c = a->nodes; c; c = c->next)
+        for (size_t at = c->from; at < c->used; at += sizeof(eg_tensor))
+            ((eg_tensor *)(void *)(eg__chunk_room(c) + at))->live = EG_DEAD;
+    eg__chunk **const lists[][2] = { { &a->nodes, &heir->nodes }, { &a->data, &heir->data } };
+    for (int k = 0; k < 2; k++) {
+        eg__chunk **end = lists[k][1]; /* behind the first, which the heir takes memory of */
+        if (*end) end = &(*end)->next;
+        eg__chunk *rest = *end;
+        *end = *lists[k][0];
+        while (*end) end = &(*end)->next;
+        *end = rest;
+        *lists[k][0] = NULL;
+    }
+}
+
+void *eg__alloc(eg_ctx *cx, size_t bytes) { return eg__alloc_in(eg__top(cx), bytes); }
+
+void *eg__scratch(eg_ctx *cx, eg_scratch which, size_t bytes)
+{
+    cx = eg__here(cx);
+    eg__chunk **s = &cx->scratch[which];
+    if (*s && (*s)->cap >= bytes) return eg__chunk_room(*s);
+    size_t cap = *s && bytes < 2 * (*s)->cap ? 2 * (*s)->cap : bytes;
+    if (*s) {
+        eg__chunk_free(cx, *s);
+        *s = NULL;
+    }
+    *s = eg__chunk_new(cx, cap ? cap : ALIGN);
+    if (!*s) {
+        eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: %zu bytes of scratch", bytes);
+        return NULL;
+    }
+    return eg__chunk_room(*s);
+}
+
+void *eg__plan_cache_room(eg_ctx *cx, size_t bytes)
+{
+    cx = eg__here(cx);
+    eg__chunk *c = cx->plan_cache ? NULL : eg__chunk_new(cx, bytes);
+    if (c) cx->plan_cache = eg__chunk_room(c);
+    return cx->plan_cache;
+}
+
+void eg__arenas_end(eg_ctx *cx)
+{
+    eg__chunk *lists[] = { cx->spare_data, cx->headers[0].blocks, cx->headers[1].blocks,
+                           cx->spare_scopes, cx->owner_blocks };
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
+        for (eg__chunk *c = lists[k], *next; c; c = next) {
+            next = c->next;
+            eg__chunk_free(cx, c);
+        }
+    for (int k = 0; k < EG_SCRATCHES; k++)
+        if (cx->scratch[k]) eg__chunk_free(cx, cx->scratch[k]);
+    if (cx->plan_cache) eg__chunk_free(cx, (eg__chunk *)(void *)((char *)cx->plan_cache - HEADER));
+}

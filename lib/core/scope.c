@@ -1,0 +1,141 @@
+/* scope.c: the stack of scopes, and owners, which are arenas that hang on a scope. */
+#include "core/arena.h"
+#include <string.h>
+
+/* owners in a block */
+#if EG_DEBUG_ALLOC
+enum { OWNERS = 1 };
+#else
+enum { OWNERS = 32 };
+#endif
+
+/* An owner may be one tensor's, so it takes what it holds and little more: it lies in a block with
+ * others, its first header in a chunk of its own, and its numbers in chunks that go back to the
+ * allocator when it is closed. */
+struct eg_owner {
+    eg__arena arena;
+    eg_owner *next, **link;
+};
+
+/* -- scopes ----------------------------------------------------------------------------------- */
+eg_mark eg_push(eg_ctx *cx)
+{
+    cx = eg__here(cx);
+    if (!cx) return (eg_mark){ NULL, 0 };
+    eg__chunk *c = eg__chunk_take(cx, &cx->spare_scopes, sizeof(eg__arena), 0);
+    if (!c) {
+        eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room for a scope");
+        return (eg_mark){ NULL, 0 };
+    }
+    eg__arena *a = (eg__arena *)(void *)eg__chunk_room(c);
+    *a = (eg__arena){ .cx = cx, .outer = cx->top, .self = c, .serial = ++cx->scopes };
+    cx->top = a;
+    return (eg_mark){ a, a->serial };
+}
+
+/* Ends the scope of the mark and all scopes that were left open inside it. Its memory goes to the
+ * pool of the context, not to the allocator. */
+void eg_pop(eg_ctx *cx, eg_mark m)
+{
+    cx = eg__here(cx);
+    if (!cx || !m.scope) return;
+    eg__arena *a = cx->top;
+    while (a != &cx->root && a != cx->heir && (a != m.scope || a->serial != m.serial)) a = a->outer;
+    if (a == &cx->root || a == cx->heir) {
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "pop: this mark belongs to no open scope (popped twice, or out of order)");
+        return;
+    }
+    for (bool last = false; !last;) { /* scopes left open inside go with it */
+        a = cx->top;
+        last = a == m.scope;
+        cx->top = a->outer;
+        if (cx->heir && !cx->aside)
+            eg__arena_leave(a, cx->heir);
+        else
+            eg__arena_release(a);
+        eg__chunk *c = a->self;
+#if EG_DEBUG_ALLOC
+        eg__chunk_free(cx, c);
+#else
+        c->next = cx->spare_scopes;
+        cx->spare_scopes = c;
+#endif
+    }
+}
+
+/* -- owners: arenas that hang on the scope in which they were opened -------------------------- */
+/* An owner from a block of several, not filled; NULL without memory. */
+static eg_owner *owner_take(eg_ctx *cx)
+{
+    eg_owner *o = cx->spare_owners;
+    eg__chunk *block = o ? NULL : eg__chunk_new(cx, OWNERS * sizeof *o);
+    if (block) {
+#if !EG_DEBUG_ALLOC
+        block->next = cx->owner_blocks;
+        cx->owner_blocks = block;
+#endif
+        eg_owner *all = (eg_owner *)(void *)eg__chunk_room(block);
+        for (int k = OWNERS; k-- > 0; o = all + k) all[k].next = o;
+    }
+    if (o) cx->spare_owners = o->next;
+    return o;
+}
+static void owner_give_back(eg_ctx *cx, eg_owner *o)
+{
+#if EG_DEBUG_ALLOC
+    eg__chunk_free(cx, (eg__chunk *)(void *)((char *)o - EG_CHUNK_HEADER));
+#else
+    o->next = cx->spare_owners;
+    cx->spare_owners = o;
+#endif
+}
+/* An owner in the list that begins or goes on at *link: that of its scope. NULL after an error. */
+static eg_owner *owner_at(eg_ctx *cx, eg_owner **link)
+{
+    if (eg__failed(cx) || eg__capture_refuses(cx, "owner", "nothing outlives the step but outputs"))
+        return NULL;
+    eg_owner *o = owner_take(cx);
+    if (!o) {
+        eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room for an owner");
+        return NULL;
+    }
+    *o = (eg_owner){ .arena = { .cx = cx, .owned = true }, .next = *link, .link = link };
+    if (o->next) o->next->link = &o->next;
+    return *link = o;
+}
+eg_owner *eg_owner_open(eg_ctx *cx)
+{
+    cx = eg__here(cx);
+    return cx ? owner_at(cx, &cx->top->owners) : NULL;
+}
+/* True if the owner belongs to the context that this thread computes in; else recorded. */
+static bool owner_is_here(const eg_owner *o)
+{
+    eg_ctx *cx = o->arena.cx;
+    if (cx != eg__here(cx))
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "owner: it belongs to the context that waits for its blocks, and stays as it is "
+                   "inside them");
+    return cx == eg__here(cx);
+}
+eg_owner *eg_owner_beside(eg_owner *o)
+{
+    return o && owner_is_here(o) ? owner_at(o->arena.cx, &o->next) : NULL;
+}
+void eg_owner_close(eg_owner *o)
+{
+    if (!o || !owner_is_here(o)) return;
+    *o->link = o->next;
+    if (o->next) o->next->link = o->link;
+    eg__arena_release(&o->arena);
+    owner_give_back(o->arena.cx, o);
+}
+eg_ctx *eg_owner_context(const eg_owner *o) { return o ? o->arena.cx : NULL; }
+void *eg_owner_alloc(eg_owner *o, size_t bytes)
+{
+    if (!o || !owner_is_here(o) || o->arena.cx->failed) return NULL;
+    void *p = eg__alloc_in(&o->arena, bytes);
+    return p ? memset(p, 0, bytes) : NULL;
+}
+eg__arena *eg__owner_arena(eg_owner *o) { return owner_is_here(o) ? &o->arena : NULL; }

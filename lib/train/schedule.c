@@ -1,0 +1,130 @@
+/* schedule.c: learning-rate schedules: a row for each decay, which gives the factor of a step, and
+ * what a schedule must be. */
+#include <eingrad/train.h>
+#include "opt.h"
+#include <math.h>
+
+static double opt_clamp(double t) { return t < 0 ? 0 : t < 1 ? t : 1; }
+/* How much of the way from the warm-up to the end is done, in [0, 1]. */
+static double opt_share(const eg_schedule *s, double k)
+{
+    double way = (double)s->steps - (double)s->warmup;
+    return way > 0 ? opt_clamp(k / way) : 0;
+}
+/* The factor after a share t of the way from 1 to `last`. */
+static double towards(const eg_schedule *s, double t)
+{
+    return s->last == EG_OFF ? 1 - t : s->last + (1 - s->last) * (1 - t);
+}
+
+static double opt_constant(const eg_schedule *s, double k)
+{
+    (void)s, (void)k;
+    return 1;
+}
+static double opt_linear(const eg_schedule *s, double k) { return towards(s, opt_share(s, k)); }
+static double cosine(const eg_schedule *s, double k)
+{
+    return towards(s, (1 - cos(acos(-1) * opt_share(s, k))) / 2);
+}
+static double exponential(const eg_schedule *s, double k)
+{
+    return s->gamma > 0 ? pow(s->gamma, k) : NAN;
+}
+
+static double noam(const eg_schedule *s, double k)
+{
+    double w = (double)s->warmup, step = k + w + 1;
+    return w > 0 && s->d_model > 0
+               ? fmin(pow(step, -0.5), step * pow(w, -1.5)) / sqrt((double)s->d_model)
+               : NAN;
+}
+
+static double steps(const eg_schedule *s, double k)
+{
+    double times = s->step_size > 0 ? floor(k / (double)s->step_size) : 0;
+    for (int m = 0; m < EG_MILESTONES && s->milestones[m] > 0; m++)
+        times += (double)s->milestones[m] <= k;
+    return pow(s->gamma > 0 ? s->gamma : 0.1, times);
+}
+
+/* How much of the decay of wsd is over, in [0, 1]. */
+static double wsd_decayed(const eg_schedule *s, double k)
+{
+    double all = (double)s->steps, length = (double)s->decay_steps;
+    length = length > 0 ? length : fmax(1, floor(all / 10));
+    return opt_clamp((k + (double)s->warmup - (all - length)) / length);
+}
+static double wsd(const eg_schedule *s, double k) { return towards(s, wsd_decayed(s, k)); }
+static double wsd_sqrt(const eg_schedule *s, double k)
+{
+    return towards(s, sqrt(wsd_decayed(s, k)));
+}
+
+static const struct decay {
+    double (*factor)(const eg_schedule *, double k); /* k: steps since the warm-up */
+    bool own_warmup;                                 /* else the warm-up is linear */
+    bool ends;                                       /* reads `steps` and `last` */
+} decays[] = {
+    [EG_CONSTANT] = { opt_constant, false, false },
+    [EG_LINEAR] = { opt_linear, false, true },
+    [EG_COSINE] = { cosine, false, true },
+    [EG_NOAM] = { noam, true, false },
+    [EG_STEPS] = { steps, false, false },
+    [EG_EXPONENTIAL] = { exponential, false, false },
+    [EG_WSD] = { wsd, false, true },
+    [EG_WSD_SQRT] = { wsd_sqrt, false, true },
+};
+enum { DECAYS = sizeof decays / sizeof *decays };
+
+double eg_schedule_factor(const eg_schedule *s, int64_t step)
+{
+    if (!s) return 1;
+    if ((int)s->decay < 0 || (int)s->decay >= DECAYS) return NAN;
+    if (step < s->warmup && !decays[s->decay].own_warmup)
+        return ((double)step + 1) / (double)s->warmup;
+    return decays[s->decay].factor(s, (double)step - (double)s->warmup);
+}
+
+bool eg__schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
+{
+    long long w = (long long)s->warmup, all = (long long)s->steps,
+              decay = (long long)s->decay_steps;
+    int marks = 0;
+    while (marks < EG_MILESTONES && s->milestones[marks] > (marks ? s->milestones[marks - 1] : 0))
+        marks++;
+    bool rising = marks == EG_MILESTONES || s->milestones[marks] == 0;
+    if ((int)s->decay < 0 || (int)s->decay >= DECAYS)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: schedule.decay is none of EG_CONSTANT, EG_LINEAR, EG_COSINE, EG_NOAM, "
+                   "EG_STEPS, EG_EXPONENTIAL, EG_WSD, "
+                   "EG_WSD_SQRT, but %d",
+                   who, (int)s->decay);
+    else if (w < 0 || all < 0 || (decays[s->decay].ends && all <= w))
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: schedule.steps must be more than schedule.warmup; they are %lld and %lld",
+                   who, all, w);
+    else if (!isfinite(s->last))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.last must be a number, not %g", who, s->last);
+    else if (!(s->gamma >= 0 && s->gamma < INFINITY) ||
+             (s->decay == EG_EXPONENTIAL && !(s->gamma > 0)))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.gamma must be a number above 0, not %g", who,
+                   s->gamma);
+    else if (s->decay == EG_NOAM && (w < 1 || s->d_model < 1))
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: EG_NOAM needs schedule.warmup and schedule.d_model; they are %lld and %lld",
+                   who, w, (long long)s->d_model);
+    else if (s->decay == EG_STEPS &&
+             (s->step_size < 0 || !rising || (s->step_size > 0) == (marks > 0)))
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: EG_STEPS needs either schedule.step_size or schedule.milestones that rise; "
+                   "step_size is %lld, and %d "
+                   "milestones rise",
+                   who, (long long)s->step_size, marks);
+    else if ((s->decay == EG_WSD || s->decay == EG_WSD_SQRT) && (decay < 0 || decay > all - w))
+        eg_fail_as(
+            cx, EG_ERROR_MISUSE,
+            "%s: schedule.decay_steps must be at most the %lld steps after the warm-up, not %lld",
+            who, all - w, decay);
+    return eg_error(cx) != NULL;
+}

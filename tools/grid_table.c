@@ -1,0 +1,155 @@
+/* grid_table.c: the results of the runs of `eingrad grid`, read from their logs, and the table of
+ * them. */
+#include "grid.h"
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- logs -------------------------------------------------------------------------------------- */
+static double number_in(const eg_json *line, const char *key)
+{
+    const eg_json *x = eg_json_find(line, key);
+    return x && x->kind == EG_JSON_NUMBER ? x->number : NAN;
+}
+/* Reads the result of a run from its log. The seconds are the sum over the processes that worked on
+ * the run one after another: each continues from the step on its first line, and the process before
+ * it had needed at[step] seconds up to that step. False if the file is no log of train. */
+static bool read_outcome(eg_ctx *cx, FILE *f, outcome *r)
+{
+    char *text = NULL;
+    double *at = NULL, before = 0, goal = 0;
+    size_t room = 0, ats = 0;
+    bool good = true, first = true;
+    *r = (outcome){ .step = 0, .loss = NAN, .unseen = NAN, .exact = NAN };
+    for (ssize_t n; good && (n = getline(&text, &room, f)) >= 0; first = false) {
+        const eg_mark m = eg_push(cx);
+        const eg_json *line = eg_json_read(cx, text, (size_t)n);
+        const double step = line ? number_in(line, "step") : NAN,
+                     seconds = line ? number_in(line, "seconds") : NAN;
+        const size_t s = step >= 0 && step < 1e9 ? (size_t)step : 0;
+        if (!line) eg_clear(cx); /* the process was killed while it wrote this line */
+        good = !first || (line && eg_json_find(line, "data"));
+        if (line && eg_json_find(line, "data")) {
+            before = s < ats ? at[s] : 0;
+            goal = number_in(line, "goal");
+            r->finished = false;
+        } else if (line && isfinite(seconds)) {
+            double *more = s < ats ? at : realloc(at, 2 * (s + 64) * sizeof *more);
+            if (more && more != at) memset(more + ats, 0, (2 * (s + 64) - ats) * sizeof *more);
+            if (more && s >= ats) at = more, ats = 2 * (s + 64);
+            if (more) at[s] = before + seconds;
+            r->step = step, r->seconds = before + seconds;
+        }
+        if (line && isfinite(number_in(line, "loss"))) r->loss = number_in(line, "loss");
+        if (line && isfinite(number_in(line, "exact"))) {
+            r->finished = true;
+            r->exact = number_in(line, "exact") / number_in(line, "unseen_sequences");
+            r->unseen = number_in(line, "unseen_loss");
+            r->reached = goal > 0 && r->exact >= goal;
+        }
+        eg_pop(cx, m);
+    }
+    free(text);
+    free(at);
+    return good;
+}
+bool grid_look(eg_ctx *cx, const plan *p, grid_run *r)
+{
+    char path[4096];
+    plan_path(p, r, "jsonl", path, sizeof path);
+    FILE *f = fopen(path, "r");
+    if (!f) return errno == ENOENT || (say("%s: %s", path, strerror(errno)), false);
+    const bool good = read_outcome(cx, f, &r->result);
+    fclose(f);
+    if (!good) return say("%s is no log of eingrad train", path), false;
+    if (r->result.finished && !r->begun)
+        return say("%s is the log of a finished run whose checkpoint is gone; move it away", path),
+               false;
+    return true;
+}
+
+/* -- the table --------------------------------------------------------------------------------- */
+static int number_order(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+/* "425 (400-450)": the median of n numbers, which are sorted, and the smallest and largest; of an
+ * even number of them the mean of the two in the middle. */
+static void spread_text(double *x, int n, const char *format, char *out, size_t room)
+{
+    char number[3][32];
+    if (!n) {
+        snprintf(out, room, "-");
+        return;
+    }
+    qsort(x, (size_t)n, sizeof *x, number_order);
+    const double shown[] = { (x[(n - 1) / 2] + x[n / 2]) / 2, x[0], x[n - 1] };
+    for (int k = 0; k < 3; k++) snprintf(number[k], sizeof number[k], format, shown[k]);
+    if (n == 1)
+        snprintf(out, room, "%s", number[0]);
+    else
+        snprintf(out, room, "%s (%s-%s)", number[0], number[1], number[2]);
+}
+
+enum { COLUMNS = 7 };
+static const char *const heading[COLUMNS] = { "",     "reached",     "steps",       "seconds",
+                                              "loss", "unseen loss", "exact unseen" };
+/* The line of runs [from, to): how many reached the goal, and of those steps and seconds; losses
+ * and exact answers of all that are finished. */
+static bool table_line(const plan *p, int from, int to, char (*cell)[NAME_ROOM])
+{
+    const int n = to - from;
+    double *x = calloc((size_t)n * 5, sizeof *x);
+    int reached = 0, finished = 0, last = 0;
+    if (!x) return say("out of memory"), false;
+    for (int k = from; k < to; k++) finished += p->run[k].result.finished;
+    for (int k = from; k < to; k++) reached += p->run[k].result.reached;
+    for (int k = from, row = 0; k < to; k++) {
+        const outcome *o = &p->run[k].result;
+        if (!o->finished) continue;
+        x[2 * n + last] = o->loss, x[3 * n + last] = o->unseen, x[4 * n + last] = 100 * o->exact;
+        last++;
+        /* where none reached it: of all */
+        if (reached && !o->reached) continue;
+        x[row] = o->step, x[n + row] = o->seconds;
+        row++;
+    }
+    const int counted = reached ? reached : finished;
+    snprintf(cell[1], NAME_ROOM, "%d of %d", reached, n);
+    spread_text(x, counted, "%.0f", cell[2], NAME_ROOM);
+    spread_text(x + n, counted, "%.1f", cell[3], NAME_ROOM);
+    spread_text(x + 2 * n, last, "%.3g", cell[4], NAME_ROOM);
+    spread_text(x + 3 * n, last, "%.3g", cell[5], NAME_ROOM);
+    spread_text(x + 4 * n, last, "%.1f%%", cell[6], NAME_ROOM);
+    free(x);
+    return true;
+}
+bool grid_table(const plan *p, bool runs)
+{
+    const int lines = runs ? p->runs : p->settings, each = runs ? 1 : p->seeds;
+    char(*cell)[NAME_ROOM] = calloc((size_t)(lines + 1) * COLUMNS, sizeof *cell);
+    int width[COLUMNS] = { 0 };
+    bool good = cell != NULL || (say("out of memory"), false);
+    for (int c = 0; good && c < COLUMNS; c++) snprintf(cell[c], NAME_ROOM, "%s", heading[c]);
+    for (int k = 0; good && k < lines; k++) {
+        char(*line)[NAME_ROOM] = cell + (k + 1) * COLUMNS;
+        good = table_line(p, k * each, (k + 1) * each, line);
+        if (runs)
+            snprintf(line[0], NAME_ROOM, "%s", p->run[k].name);
+        else
+            plan_setting(p, k, " ", line[0], NAME_ROOM);
+    }
+    for (int k = 0; good && k < (lines + 1) * COLUMNS; k++)
+        width[k % COLUMNS] = (int)fmax(width[k % COLUMNS], (double)strlen(cell[k]));
+    for (int k = 0; good && k < (lines + 1) * COLUMNS; k++) {
+        const int c = k % COLUMNS;
+        if (c == COLUMNS - 1)
+            puts(cell[k]);
+        else if (width[c])
+            printf("%-*s  ", width[c], cell[k]);
+    }
+    free(cell);
+    return good;
+}

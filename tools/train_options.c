@@ -1,0 +1,247 @@
+/* train_options.c: the options of `eingrad train`, and what they say: the data, the schedule, the
+ * attentions; a new trainer of them. */
+#include "train.h"
+#include <string.h>
+
+#define MODEL(member) offsetof(train, model.member)
+#define AT(member)    offsetof(train, member), 0, 0, false
+const option train_options[] = {
+    { 0, "pairs", INPUT, "FILE", "your own examples, one a line: input TAB output", AT(pairs) },
+    { 0, "text", INPUT, "FILE",
+      "a text to continue, character by character; any file will do. A .npy of integers: tokens",
+      AT(text) },
+    { 0, "context", WHOLE, "N", "of a text: characters that the model sees at once (default 64)",
+      MODEL(context), 1, 65536, true },
+    { 0, "model", CHOICE, "encoder|decoder|seq2seq",
+      "seq2seq: both, with cross attention (default: what the task asks for; pairs, text: decoder)",
+      MODEL(model), 0, 0, true },
+    { 0, "layers", WHOLE, "N", "blocks (default 2; of a text 3)", MODEL(layers), 1, 1000, true },
+    { 0, "d-model", WHOLE, "N", "width of a token's vector (default 64; of a text 128)",
+      MODEL(d_model), 1, 65536, true },
+    { 0, "heads", WHOLE, "N", "attention heads, a divisor of d-model (default 4)", MODEL(heads), 1,
+      65536, true },
+    { 0, "width", WHOLE, "N", "inner width of the feed-forward part (default 4 d-model)",
+      MODEL(width), 1, 1 << 20, true },
+    { 0, "kv-heads", WHOLE, "N", "heads of keys and values, a divisor of heads (default: heads)",
+      offsetof(train, kv_heads), 1, 65536, true },
+    { 0, "rotary", FLAG, NULL, "rotary positions in the place of learned ones",
+      offsetof(train, rotary), 0, 0, true },
+    { 0, "alibi", FLAG, NULL, "a bias by distance (ALiBi) in the place of learned positions",
+      offsetof(train, alibi), 0, 0, true },
+    { 0, "window", WHOLE, "N", "attend to less than N places away only (default: to all)",
+      offsetof(train, window), 1, 65536, false },
+    { 0, "where", TEXT, "EXPR",
+      "what query i may see of the keys j, as 'j % 2 == 0' (default: all)", AT(where) },
+    { 0, "score", TEXT, "EXPR", "the scores, as '30 * tanh(score / 30)' (default: score)",
+      offsetof(train, score), 0, 0, true },
+    { 0, "linear", FLAG, NULL, "linear attention, without a softmax", offsetof(train, linear), 0, 0,
+      true },
+    { 0, "norm", CHOICE, "pre|post|rms", "norms before or after, or RMS norms before (default pre)",
+      MODEL(norm), 0, 0, true },
+    { 0, "ffn", CHOICE, "gelu|relu|swiglu|geglu", "feed-forward part (default gelu)", MODEL(ffn), 0,
+      0, true },
+    { 0, "optimiser", CHOICE, "adam|adamw|sgd|rmsprop|adagrad", "(default adam)", MODEL(optimiser),
+      0, 0, true },
+    { 0, "weight-decay", REAL, "X", "of the optimiser (default 0; adamw 0.01)", MODEL(weight_decay),
+      0, 10, true },
+    { 0, "momentum", REAL, "X", "of sgd and rmsprop (default 0)", MODEL(momentum), 0, 1, true },
+    { 0, "diversity", REAL, "X", "added to the loss: X times how alike heads look (default 0)",
+      MODEL(diversity), 0, 1e6, true },
+    { 0, "dropout", REAL, "P", "share of values set to 0 while training (default 0)",
+      MODEL(dropout), 0, 1, true },
+    { 0, "lr", REAL, "X", "highest learning rate (default: the task's; pairs: 0.001; text: 0.002)",
+      MODEL(lr), 1e-9, 10, true },
+    { 0, "schedule", CHOICE, "constant|linear|cosine|noam|steps|exponential|wsd|wsd-sqrt",
+      "how the learning rate falls (default cosine; linear, cosine and wsd end at a twentieth)",
+      offsetof(train, schedule), 0, 0, true },
+    { 0, "warm-up", WHOLE, "N",
+      "steps of rising rate before that (default: the task's; constant, steps, exponential: none)",
+      MODEL(schedule.warmup), 1, 1e9, true },
+    { 0, "gamma", REAL, "X",
+      "of steps: factor of each fall (default 0.1); of exponential: of each step (needed)",
+      MODEL(schedule.gamma), 1e-9, 1e9, true },
+    { 0, "step-size", WHOLE, "N",
+      "of steps: steps from one fall to the next (default: --milestones are needed)",
+      MODEL(schedule.step_size), 1, 1e9, true },
+    { 0, "milestones", TEXT, "N,N,...",
+      "of steps: the steps of the falls, at most 8 (default: --step-size is needed)",
+      AT(milestones) },
+    { 0, "decay-steps", WHOLE, "N",
+      "of wsd: steps of the fall at the end (default: a tenth of the steps)",
+      MODEL(schedule.decay_steps), 1, 1e9, true },
+    { 0, "clip", REAL, "X", "largest norm of the gradient (default: no limit)", MODEL(clip_norm),
+      1e-9, 1e9, true },
+    { 0, "label-smoothing", REAL, "E",
+      "share of each target that all symbols have evenly (default 0)", MODEL(smoothing), 0, 0.99,
+      true },
+    { 0, "batch", WHOLE, "N", "sequences in a step (default 64; of a text 32)", MODEL(batch), 1,
+      65536, true },
+    { 0, "block", WHOLE, "N",
+      "sequences that a thread computes at once: fewer, less memory (default: by the sizes of "
+      "model "
+      "and batch)",
+      MODEL(block), 1, 65536, true },
+    { 0, "micro-batches", GONE, NULL,
+      "a batch comes in blocks by itself, on all threads; --block N sets their sequences", 0, 0, 0,
+      false },
+    { 0, "steps", WHOLE, "N", "steps at most (default: the task's; pairs: 3000; text: 1500)",
+      MODEL(steps), 1, 1e9, false },
+    { 0, "goal", REAL, "X",
+      "stop at this share of exact unseen sequences (default 0.99; 0, and of a text: never)",
+      MODEL(goal), 0, 1, true },
+    { 0, "evaluate", WHOLE, "N",
+      "steps between evaluations on what is unseen (default: when the goal is near; text: 250)",
+      MODEL(evaluate), 1, 1e9, true },
+    { 0, "early-stop", WHOLE, "N",
+      "stop after N evaluations without a smaller unseen loss (0: never; default: never, of a text "
+      "4; evaluates every 100 steps if --evaluate says nothing)",
+      MODEL(early_stop), 0, 1e9, true },
+    { 0, "best", OUTPUT, "FILE",
+      "checkpoint of the smallest unseen loss, beside --out, the last one (default: none; of a "
+      "text "
+      "--out with -best)",
+      AT(best) },
+    { 0, "seed", WHOLE, "N", "of first values, examples and dropout (default 0)", MODEL(seed), 0,
+      9e15, true },
+    { 0, "threads", WHOLE, "N", "cores to use (default: all); the result is the same",
+      offsetof(train, threads), 1, 1024, false },
+    { 0, "log", OUTPUT, "FILE", "one JSON object a step (default: no log)", AT(log) },
+    { 0, "curve", OUTPUT, "FILE",
+      "the loss of each step and the unseen one as a picture, .svg or .png (default: none)",
+      AT(curve) },
+    { 0, "out", OUTPUT, "FILE",
+      "checkpoint (default TASK.safetensors; of another --model than usual TASK-MODEL.safetensors)",
+      AT(out) },
+    { 0, "every", WHOLE, "N", "steps between checkpoints (default: those of 5 seconds)",
+      offsetof(train, every), 1, 1e9, false },
+    { 0, "resume", MAYBE, "[FILE]",
+      "go on from a checkpoint, to the same bits (default: from the start; without FILE: the --out "
+      "file)",
+      AT(resume) },
+    { 0, "force", FLAG, NULL, "replace a checkpoint of another run, or a file that is none",
+      AT(force) },
+    { 0 }
+};
+
+/* -- what to train ---------------------------------------------------------------------------- */
+const char *task_name(int k) { return eg_task_at(k) ? eg_task_at(k)->name : NULL; }
+
+const eg_task *train_task(const char *name)
+{
+    const eg_task *task = eg_task_find(name);
+    if (task) return task;
+    char all[512] = "";
+    for (int k = 0; eg_task_at(k); k++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", k ? ", " : "", task_name(k));
+    const char *near = nearest(name, task_name);
+    if (near)
+        say("there is no task \"%s\"; is it %s?", name, near);
+    else
+        say("there is no task \"%s\"; there are %s, --pairs FILE and --text FILE", name, all);
+    return NULL;
+}
+
+void train_file(const train *o, const char *task, char *out, size_t room)
+{
+    const eg_task *row = task ? eg_task_find(task) : NULL;
+    const char *asked = row && !row->decoder ? "encoder" : "decoder", *model = o->model.model;
+    bool other = model && strcmp(model, asked) != 0;
+    const char *file = o->pairs ? o->pairs : o->text, *name = file ? file : task,
+               *slash = strrchr(name, '/');
+    name = slash ? slash + 1 : name;
+    const char *dot = file ? strrchr(name, '.') : NULL;
+    int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
+    snprintf(out, room, "%.*s%s%s.safetensors", length, name, other ? "-" : "", other ? model : "");
+}
+
+/* -- the schedule: names in the order of eg_decay --------------------------------------------- */
+const char *const train_decays[] = { "constant", "linear",      "cosine", "noam",
+                                     "steps",    "exponential", "wsd",    "wsd-sqrt" };
+
+bool train_milestones(const char *text, int64_t *out)
+{
+    char one[32];
+    for (int k = 0; text; k++) {
+        size_t n = strcspn(text, ",");
+        snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : 0, text);
+        if (k == EG_MILESTONES || !read_whole(one, &out[k]) || out[k] < 1 ||
+            (k && out[k] <= out[k - 1])) {
+            say("--milestones must be at most %d rising whole numbers, as 300,600, not \"%s\"",
+                EG_MILESTONES, text);
+            return false;
+        }
+        text = text[n] ? text + n + 1 : NULL;
+    }
+    return true;
+}
+
+static bool schedule_of(const train *o, eg_schedule *s) /* false after saying why */
+{
+    int64_t given = s->warmup + s->step_size + s->decay_steps;
+    bool some = o->schedule || o->milestones || given || s->gamma > 0;
+    while (o->schedule && strcmp(train_decays[s->decay], o->schedule) != 0) s->decay++;
+    if (!o->schedule && some) s->decay = EG_COSINE;
+    if (s->decay == EG_CONSTANT && some && !s->warmup)
+        s->warmup = 1; /* all zeros are the default */
+    if (s->decay == EG_LINEAR || s->decay == EG_COSINE || s->decay == EG_WSD ||
+        s->decay == EG_WSD_SQRT)
+        s->last = 0.05;
+    if ((s->step_size || o->milestones) && s->decay != EG_STEPS)
+        return say("--step-size and --milestones belong to --schedule steps, not to %s",
+                   train_decays[s->decay]),
+               false;
+    if (s->gamma > 0 && s->decay != EG_STEPS && s->decay != EG_EXPONENTIAL)
+        return say("--gamma belongs to --schedule steps or exponential, not to %s",
+                   train_decays[s->decay]),
+               false;
+    if (s->decay_steps && s->decay != EG_WSD && s->decay != EG_WSD_SQRT)
+        return say("--decay-steps belongs to --schedule wsd or wsd-sqrt, not to %s",
+                   train_decays[s->decay]),
+               false;
+    return train_milestones(o->milestones, s->milestones);
+}
+
+/* -- the attentions --------------------------------------------------------------------------- */
+const char *train_where(const train *o, char *out)
+{
+    if (!o->window) return o->where;
+    if (o->where)
+        snprintf(out, WHERE_ROOM, "(%s) & abs(i - j) < %lld", o->where, (long long)o->window);
+    else
+        snprintf(out, WHERE_ROOM, "abs(i - j) < %lld", (long long)o->window);
+    return out;
+}
+
+static bool attention_of(const train *o, char *room, eg_mha_args *to) /* false: all are defaults */
+{
+    static const eg_linear_attention_args linear = { 0 };
+    *to = (eg_mha_args){ .kv_heads = o->kv_heads,
+                         .rotary = o->rotary ? 1e4 : 0,
+                         .alibi = o->alibi,
+                         .where = train_where(o, room),
+                         .score = o->score,
+                         .linear = o->linear ? &linear : NULL };
+    return o->kv_heads || o->rotary || o->alibi || to->where || o->score || o->linear;
+}
+
+enum { EARLY_STOP = 4 }; /* of a text: looks without a smaller unseen loss */
+
+eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, const command *c)
+{
+    const eg_task *row = o->pairs || o->text ? NULL : train_task(task);
+    if (!o->pairs && !o->text && !row) return NULL;
+    eg_trainer_args a = o->model;
+    a.size = sizeof a;
+    if (!schedule_of(o, &a.schedule)) return NULL;
+    a.data = o->text    ? text_data(cx, o->text)
+             : o->pairs ? eg_data_pairs(cx, o->pairs)
+                        : eg_data_task(cx, row);
+    if (was_given(w, c, "goal") && a.goal == 0) a.goal = EG_OFF;
+    char where[WHERE_ROOM];
+    eg_mha_args attention;
+    if (attention_of(o, where, &attention)) a.attention = &attention;
+    if (o->text && !was_given(w, c, "early-stop")) a.early_stop = EARLY_STOP;
+    eg_trainer *t = a.data ? eg_trainer_new_with(&a) : NULL;
+    if (!t) say_error(cx, NULL);
+    return t;
+}

@@ -1,0 +1,149 @@
+/* train_resume.c: what `eingrad train` finds in its place: a checkpoint to go on from, whose
+ * options must be those that are said again, and files that it may replace. */
+#include "train.h"
+#include <string.h>
+#include <sys/stat.h>
+
+/* -- resuming --------------------------------------------------------------------------------- */
+/* The same options of a trainer, to be compared. */
+static void attention_from(const eg_mha_args *a, train *to)
+{
+    if (!a) return;
+    to->kv_heads = a->kv_heads, to->rotary = a->rotary > 0, to->alibi = a->alibi;
+    to->linear = a->linear != NULL, to->where = a->where, to->score = a->score;
+}
+
+/* True if an option that is given again has the value that the checkpoint has; else says so. */
+static bool agrees(const option *k, const void *given, const void *has, const char *path)
+{
+    if (k->kind == WHOLE && *(const int64_t *)given != *(const int64_t *)has)
+        say("--%s is %lld, but %s has %lld", k->name, (long long)*(const int64_t *)given, path,
+            (long long)*(const int64_t *)has);
+    else if (k->kind == REAL && !(*(const double *)given <= *(const double *)has &&
+                                  *(const double *)given >= *(const double *)has))
+        say("--%s is %g, but %s has %g", k->name, *(const double *)given, path,
+            *(const double *)has);
+    else if (k->kind == FLAG && !*(const bool *)has)
+        say("--%s is given, but %s has none", k->name, path);
+    else if (k->kind == TEXT && (!*(const char *const *)has ||
+                                 strcmp(*(const char *const *)given, *(const char *const *)has)))
+        say("--%s is \"%s\", but %s has \"%s\"", k->name, *(const char *const *)given, path,
+            *(const char *const *)has ? *(const char *const *)has : "");
+    else if (k->kind == CHOICE &&
+             strcmp(*(const char *const *)given, *(const char *const *)has) != 0)
+        say("--%s is %s, but %s has %s", k->name, *(const char *const *)given, path,
+            *(const char *const *)has);
+    else
+        return true;
+    return false;
+}
+
+eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const words *w,
+                          const char *path)
+{
+    eg_data *text = o->text ? text_data(cx, o->text) : NULL;
+    const eg_trainer_load_args a = { .path = path, .steps = o->model.steps, .data = text };
+    eg_trainer *t = load_model(cx, &a);
+    if (!t) return NULL;
+    const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->text    ? NULL
+                                                                  : o->pairs ? o->pairs
+                                                                             : task;
+    if (asked && strcmp(name, asked) != 0) {
+        say("%s was trained on %s, not on %s", path, name, asked);
+        return NULL;
+    }
+    train has = { .model = *eg_trainer_config(t),
+                  .schedule = train_decays[eg_trainer_config(t)->schedule.decay] };
+    char room[WHERE_ROOM];
+    const char *where = train_where(o, room);
+    attention_from(has.model.attention, &has);
+    if (where && strcmp(where, has.where ? has.where : "")) {
+        say("%s attends where \"%s\", not where \"%s\"", path, has.where ? has.where : "", where);
+        return NULL;
+    }
+    int64_t marks[EG_MILESTONES] = { 0 };
+    if (!train_milestones(o->milestones, marks)) return NULL;
+    if (o->milestones && memcmp(marks, has.model.schedule.milestones, sizeof marks) != 0) {
+        say("--milestones is %s, but %s has others", o->milestones, path);
+        return NULL;
+    }
+    for (const option *k = train_options; k->name; k++)
+        if (k->kept && w->given >> (k - train_options) & 1 &&
+            !agrees(k, (const char *)o + k->at, (char *)&has + k->at, path))
+            return NULL;
+    if (eg_trainer_now(t).step > has.model.steps) {
+        say("--steps is %lld, but %s has done %lld", (long long)has.model.steps, path,
+            (long long)eg_trainer_now(t).step);
+        return NULL;
+    }
+    eg_safetensors *file = eg_safetensors_open(cx, path);
+    if (file && !eg_safetensors_metadata(file, "block"))
+        printf("%s is from before batches came in blocks: it goes on in blocks of %lld\n", path,
+               (long long)has.model.block);
+    eg_safetensors_close(file);
+    return t;
+}
+
+/* -- before training: may the checkpoint be written, and can it be? --------------------------- */
+/* True if nothing is at the path, or an earlier state of this very run, whose step *step receives,
+ * or
+ * --force is given; else says what is there. */
+static bool may_replace(eg_trainer *t, const train *o, const char *which, const char *path,
+                        int64_t *step)
+{
+    eg_saved has = eg_trainer_saved(t, path);
+    const int64_t steps = eg_trainer_config(t)->steps;
+    *step = has.same ? has.step : 0;
+    if (!has.exists || o->force) return true;
+    if (!has.checkpoint)
+        say("%s %s is no checkpoint of eingrad; --force replaces it", which, path);
+    else if (!has.same)
+        say("%s %s holds another run (%s): --resume %s goes on with it, --force replaces it", which,
+            path, has.differs, path);
+    else if (has.step > steps)
+        say("%s %s holds this run after step %lld of more than %lld: --resume %s goes on with it, "
+            "--force replaces it",
+            which, path, (long long)has.step, (long long)steps, path);
+    else
+        return true;
+    return false;
+}
+
+static size_t bytes_of(eg_trainer *t) /* of a checkpoint, but for its header */
+{
+    size_t n = 0;
+    for (int k = 0; k < eg_params_count(eg_trainer_params(t)); k++)
+        n += (size_t)eg_size(eg_params_at(eg_trainer_params(t), k)->x);
+    for (int k = 0; eg_opt_state(eg_trainer_opt(t), k); k++)
+        n += (size_t)eg_size(eg_opt_state(eg_trainer_opt(t), k)->x);
+    return n * sizeof(float);
+}
+
+/* True if a checkpoint can be written to the path. It is replaced as a whole, many times, so it
+ * must be a file, or /dev/null. step NULL: whatever is there may be replaced. */
+static bool try_out(eg_ctx *cx, eg_trainer *t, const train *o, const char *which, const char *path,
+                    int64_t *step)
+{
+    struct stat s;
+    bool there = stat(path, &s) == 0;
+    if (same_file(path, "/dev/null")) return true;
+    if (there && !S_ISREG(s.st_mode)) {
+        say("%s %s is a %s; a checkpoint is replaced as a whole, so it must be a file", which, path,
+            S_ISFIFO(s.st_mode) ? "pipe" : "device");
+        return false;
+    }
+    if (there && step && !may_replace(t, o, which, path, step)) return false;
+    if (eg_file_check(cx, path, bytes_of(t))) return say("%s: %s", which, eg_error(cx)), false;
+    return true;
+}
+
+bool train_try_outputs(eg_ctx *cx, eg_trainer *t, const train *o, const char *path,
+                       const char *from, int64_t *step)
+{
+    int64_t best = 0;
+    bool itself = from && same_file(from, path);
+    if (!try_out(cx, t, o, "--out", path, itself ? NULL : step)) return false;
+    if (o->best && !try_out(cx, t, o, "--best", o->best, &best)) return false;
+    if (o->curve && eg_file_check(cx, o->curve, 0)) return say("--curve: %s", eg_error(cx)), false;
+    return true;
+}
