@@ -62,7 +62,7 @@ def first_sentence(text):
     return (match.group(1) if match else joined).rstrip('.:;')
 
 
-def summary(group, section):
+def line_of(group, section):
     """One line about a function: of its own comment, of that of its options, or of its section; what
     is refused is no summary, and a word or two need the section's title before them."""
     own = [e.text for e in group if e.kind == 'function' and e.own]
@@ -175,7 +175,7 @@ def man_function(name, group, section, used, names, version):
     texts = [e.text for e in group if e.text and e.kind != 'type']
     options = next((e for e in group if e.kind == 'type'), None)
     told = options and options.text not in texts
-    out = man_head(name, 3, summary(group, section), version)
+    out = man_head(name, 3, line_of(group, section), version)
     out += ['.SH SYNOPSIS', f'.B #include <eingrad/{group[0].header}>', '.PP', '.nf']
     for e in group:
         if e.kind != 'type':
@@ -428,7 +428,7 @@ def write_html(out, top, program):
     groups, every = H.pages(all_headers)
     names = {n: f'{e.header[:-2]}-h.html#{n}' for n, e in every.items()}
     chapters = sorted(p.stem for p in (top / 'docs').glob('*.md'))
-    lines = {e.name: summary(g, s) for g in groups.values() for h in all_headers
+    lines = {e.name: line_of(g, s) for g in groups.values() for h in all_headers
              for s in h.sections if H.home(g) in s.entries for e in g}
     index = [[n, lines.get(n, first_sentence(e.text))[:90], names[n]] for n, e in every.items()]
 
