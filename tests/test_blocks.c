@@ -10,18 +10,6 @@
 #include "tests.h"
 
 enum { EXAMPLES = 45, LENGTH = 6, CLASSES = 7, WIDE = 16 };
-static uint64_t hash_of(uint64_t h, const void *bytes, size_t n)
-{
-    for (const unsigned char *b = bytes; n--; b++) h = (h ^ *b) * 0x100000001b3u;
-    return h;
-}
-static uint64_t hash_tensor(uint64_t h, eg_tensor *x)
-{
-    const bool wide = eg_type(x) == EG_F64;
-    const void *p = wide ? (const void *)eg_f64(x) : (const void *)eg_f32(x);
-    ck_assert(p != NULL);
-    return hash_of(h, p, (size_t)eg_size(x) * (wide ? 8 : 4));
-}
 
 /* -- a transformer with embeddings, dropout and attention ---------------------------------------
  */
@@ -79,7 +67,7 @@ static told lesson_steps(int threads, int64_t block, int leaves, bool serial, in
                      .serial = serial, .mean = &mean, .sums = &sums);
         eg_assert_ok(l.cx);
         ck_assert(mean > 0.1 && mean < 5);
-        t.hash = hash_of(t.hash, &mean, sizeof mean);
+        t.hash = hash_bytes(t.hash, &mean, sizeof mean);
         t.sums = sums > t.sums ? sums : t.sums;
     }
     for (int k = 0; k < eg_params_count(l.params); k++)
