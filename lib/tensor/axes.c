@@ -157,6 +157,17 @@ void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner
     else
         axes_run(&w, 0, w.runs);
 }
+int64_t eg__single_run(int operands, const eg_tensor *const *x, int64_t *step)
+{
+    char *base[OPERANDS];
+    int64_t total = one_run(operands, x, base, step);
+    if (total >= 0) return total;
+    walk w;
+    total = axes_plan(&w, operands, x);
+    if (w.axes > 1 || w.repeats) return -1;
+    for (int k = 0; k < operands; k++) step[k] = w.axis[0].step[k];
+    return total;
+}
 void eg__loop(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
               const void *user)
 {

@@ -172,9 +172,12 @@ bool eg__capture_row(eg_tensor *y, bool (*forward)(eg_tensor *))
     }
     const size_t used = cx->use.used;
     const uint64_t seq = cx->seq;
+    p->lanes_of = NULL;
     cx->aside++;
     bool good = forward(y);
     cx->aside--;
+    if (good && p->lanes_of == y && !i->draw) i->lane = eg__capture_lane(p, y);
+    good = good && !cx->failed;
     if (good && (cx->use.used != used || cx->seq != seq))
         good = capture_again(p, i, cx->use.used - used, cx->seq - seq);
     cx->aside++;

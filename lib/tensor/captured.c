@@ -65,6 +65,16 @@ static void captured_move(eg__capture *p, char *block)
         n->of->data = to;
     }
 }
+/* From now on the numbers are as any others: another step that is captured may use the outputs. */
+static void captured_forget(const eg__capture *p)
+{
+    for (eg__chunk *h = p->arena->nodes; h; h = h->next)
+        for (size_t at = h->from; at < h->used; at += sizeof(eg_tensor)) {
+            eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_room(h) + at);
+            t->own.place = 0;
+            t->own.made = EG_MADE_BEFORE;
+        }
+}
 /* Copies a list into the arena. */
 static bool captured_keep(eg__capture *p, void *list, int64_t n, size_t each)
 {
@@ -77,7 +87,8 @@ static bool captured_keep(eg__capture *p, void *list, int64_t n, size_t each)
 bool eg__captured_lay_out(eg__capture *p)
 {
     eg_captured *c = p->c;
-    const int64_t bytes = captured_places(p);
+    c->steps = c->items;
+    const int64_t bytes = eg__captured_passes(p) ? captured_places(p) : -1;
     char *block = bytes < 0 ? NULL : eg__alloc_in(p->arena, (size_t)bytes + EG_ALIGN);
     if (!block || !captured_keep(p, &c->item, c->items, sizeof *c->item) ||
         !captured_keep(p, &c->start, c->starts, sizeof *c->start) ||
@@ -86,12 +97,15 @@ bool eg__captured_lay_out(eg__capture *p)
     captured_move(p, (char *)(((uintptr_t)block + EG_ALIGN - 1) & -(uintptr_t)EG_ALIGN));
     for (int64_t k = 0; k < c->items; k++) {
         eg_captured_item *i = &c->item[k];
+        i->lane = NULL; /* its memory ends with the capture */
+        if (i->pass) eg__captured_pass_bind(p, i->pass);
         if (!i->forward) continue;
         i->y->op = i->op; /* not recorded: the header forgot them */
         i->y->count = i->count;
     }
     for (int k = 0; k < c->outputs; k++)
         if (c->output[k]->seq > p->born) c->output[k]->captured = false;
+    captured_forget(p);
     return true;
 }
 
@@ -139,7 +153,9 @@ static bool captured_items(eg_captured *c, uint64_t draw)
             i->draw[0] = cx->seed;
             i->draw[1] = draw + i->drawn;
         }
-        if (i->forward ? !captured_row(cx, i) : !i->act(cx, i->y, i->count, i->x, i->arg))
+        if (i->pass)
+            eg__captured_pass_run(cx, i->pass);
+        else if (i->forward ? !captured_row(cx, i) : !i->act(cx, i->y, i->count, i->x, i->arg))
             return false;
         if (!i->forward && i->y) i->y->st->version++;
     }
@@ -165,6 +181,30 @@ int eg_captured_run(eg_captured *c)
     cx->recording = recording;
     eg__fpmode_end(begun);
     return good && !cx->failed ? 0 : -1;
+}
+static bool captured_nothing(eg_tensor *y) { return y != NULL; }
+static void captured_no_lanes(int64_t n, char *const *p, const double *c)
+{
+    (void)n, (void)p, (void)c;
+}
+static bool captured_no_act(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    (void)to, (void)count, (void)x, (void)arg;
+    return cx != NULL;
+}
+int64_t eg__captured_hollow(eg_captured *c, int64_t *items)
+{
+    for (int64_t k = 0; k < c->items; k++) {
+        eg_captured_item *i = &c->item[k];
+        for (int r = 0; i->pass && r < i->pass->rows; r++)
+            i->pass->row[r].l.kernel = captured_no_lanes;
+        if (i->forward)
+            i->forward = captured_nothing;
+        else
+            i->act = captured_no_act;
+    }
+    *items = c->items;
+    return c->steps;
 }
 size_t eg_captured_bytes(const eg_captured *c) { return c ? c->bytes : 0; }
 eg_tensor *eg_captured_output(const eg_captured *c, int k)

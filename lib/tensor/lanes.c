@@ -29,7 +29,7 @@ static void lanes_blocks(int64_t from, int64_t n, char *const *p, const int64_t 
     }
 }
 
-static void lanes(int64_t n, char *const *p, const int64_t *step, const void *user)
+void eg__lanes_inner(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const eg_lanes *l = user;
     bool unit = true;
@@ -48,7 +48,8 @@ bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *kernel, bool exact)
     };
     for (int i = 0; i < y->count; i++) x[i + 1] = y->in[i];
     for (int i = 0; i <= y->count; i++) l.width[i] = eg__width[x[i]->dtype];
-    eg__loop(y->cx, y->count + 1, x, lanes, &l);
+    if (y->cx->capture) eg__capture_lanes(y, &l);
+    eg__loop(y->cx, y->count + 1, x, eg__lanes_inner, &l);
     return true;
 }
 bool eg__lanes_forward(eg_tensor *y)

@@ -82,8 +82,11 @@ typedef struct eg_lanes {
     uint8_t width[4]; /* bytes of an element of p[k] */
     const double *c;
 } eg_lanes;
-/* y = kernel(y's operands, y's attribute); true */
+/* y = kernel(y's operands, y's attribute); true. A row's forward() that calls it with the row's own
+ * header does nothing else: runs of a captured step call the kernel in its place. */
 bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *, bool exact);
+/* One run of it (an eg_inner); user: an eg_lanes. */
+void eg__lanes_inner(int64_t n, char *const *p, const int64_t *step, const void *user);
 
 /* The loops of kernels, for each type of numbers. What does not make kernels knows no `omp
  * simd`. */

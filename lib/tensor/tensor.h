@@ -65,6 +65,12 @@ void eg__also_reads(eg_tensor *y, eg_tensor *x);
 /* For apply.c and tensor.c: computes y and appends its row; memory for y's numbers. */
 bool eg__capture_row(eg_tensor *y, bool (*forward)(eg_tensor *));
 char *eg__capture_storage(eg_tensor *y);
+/* For lanes.c: while a step is captured, y is about to be computed so. */
+void eg__capture_lanes(const eg_tensor *y, const eg_lanes *);
+/* For benchmarks: from now on runs compute nothing, and what is left of their time is that of the
+ * list itself. Returns the number of rows and acts, and sets how many items are left of them where
+ * passes are one. (captured.c) */
+int64_t eg__captured_hollow(struct eg_captured *, int64_t *items);
 
 /* -- borrow.c: a child's headers of its parent's tensors --------------------------------------- */
 /* Opens a scope of the child that holds them until it is closed; a mark of NULL after an error. */
@@ -157,6 +163,9 @@ void eg__loop(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, con
 /* the same where an element costs `work` additions; 0: one thread */
 void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user,
                    int64_t work);
+/* Returns the number of elements, and sets the steps, if eg__loop makes one run of them from
+ * x[k]->data on; else −1. */
+int64_t eg__single_run(int operands, const eg_tensor *const *x, int64_t *step);
 
 /* -- transpose.c: elements of 4 or 8 bytes ---------------------------------------------------- */
 enum { EG_STREAM_BYTES = 12 << 20 }; /* results of more bytes are written past the caches */

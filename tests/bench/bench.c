@@ -16,7 +16,8 @@ static const char usage[] =
     "Contraction, small operations, rows and training, each beside this machine's limits and "
     "beside BLIS, OpenBLAS, NumPy\n"
     "and PyTorch where they are, everybody in turn.\n"
-    "Groups: attention projection batch square thin tccg move reduce network sdpa tape rows "
+    "Groups: attention projection batch square thin tccg move reduce network sdpa capture tape "
+    "rows "
     "train.\n"
     "  --quick      short rounds, about five minutes in all\n"
     "  --case WORD  only cases whose name contains WORD; --group, --type, --threads: only these\n"
@@ -101,8 +102,8 @@ static void print_time(FILE *to, double t)
 }
 static void head(void)
 {
-    printf("\n%-70s %10s %8s %6s %6s  %5s %5s %7s %8s %7s %7s  %6s\n", "case", "time", "GFLOP/s",
-           "peak", "roof", "plan", "eager", "BLIS", "OpenBLAS", "NumPy", "PyTorch", "spread");
+    printf("\n%-70s %10s %8s %6s %6s  %5s %7s %8s %7s %7s  %6s\n", "case", "time", "GFLOP/s",
+           "peak", "roof", "plan", "BLIS", "OpenBLAS", "NumPy", "PyTorch", "spread");
 }
 static void ratio(int count, const contender *c, const result *r, const char *name, int width)
 {
@@ -146,9 +147,9 @@ void bench_case(const report *p, int count, const contender *list)
         printf(" %5.1f%% ", 100 * roof / t);
     else
         printf(" %6s ", "-");
-    ratio(count, list, r, "plan", 5), ratio(count, list, r, "eager", 5),
-        ratio(count, list, r, "BLIS", 7), ratio(count, list, r, "OpenBLAS", 8),
-        ratio(count, list, r, "NumPy", 7), ratio(count, list, r, "PyTorch", 7);
+    ratio(count, list, r, "plan", 5), ratio(count, list, r, "BLIS", 7),
+        ratio(count, list, r, "OpenBLAS", 8), ratio(count, list, r, "NumPy", 7),
+        ratio(count, list, r, "PyTorch", 7);
     printf("  %5.0f%%%s\n", 100 * (r[0].worst / t - 1), p->note ? " *" : "");
     fflush(stdout);
     if (!json) return;
@@ -260,10 +261,9 @@ static void introduce(void)
            "PyTorch %s\n"
            "Best of %d turns; spread: how much worse the worst turn was. Under the peers: their "
            "time / eingrad's; above 1, eingrad\n"
-           "is faster. plan: the same through eg_plan_run into memory that is there already; "
-           "eager: a captured\n"
-           "step as it is. *: the strides fit no gemm call, and BLIS or OpenBLAS had packed "
-           "copies, made before the clock ran.\n",
+           "is faster. plan: the same through eg_plan_run into memory that is there already. *: "
+           "the strides fit no gemm call, and\n"
+           "BLIS or OpenBLAS had packed copies, made before the clock ran.\n",
            cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"),
            version("NumPy"), version("PyTorch"), rounds);
     if (json)

@@ -7,7 +7,8 @@
  *   einsum.c   the cases of contraction
  *   attention.c  attention alone
  *   module.c   attention modules, an encoder layer
- *   capture.c  steps that are captured and run again, beside the same steps as they are
+ *   capture.c  steps that are captured and run again, beside the same steps as they are; a table of
+ *              its own
  *   model.c    small operations, rows, gradients, training
  *   peers.py   NumPy and PyTorch
  *   report.py  JSON lines → the tables of docs/benchmarks.md
