@@ -1,17 +1,25 @@
 #!/bin/sh
-# The library on processors that this machine is not, by qemu's user mode:
-#   tests/processors.sh aarch64 [SUITE...]    cross-built with Debian's compiler and libraries
+# The library on processors that this machine is not:
+#   tests/processors.sh aarch64 [SUITE...]    cross-built with Debian's compiler and libraries, run
+#                                             by qemu's user mode
+#   tests/processors.sh baseline [SUITE...]   x86-64 without AVX: built without clones, run here,
+#                                             where glibc and BLIS are told to use no more than SSE
 #   tests/processors.sh CPU [SUITE...]        x86-64: build/tests/check_eingrad on qemu's model CPU,
 #                                             Nehalem (SSE 4.2, no AVX), Haswell (AVX2), ...
-# Runs the suites (default: below), then a short training, and prints the hash of its checkpoint.
-# It takes some minutes of a quiet core, so it is no part of `make check`. EG_BUILD_DIR: where it
-# builds (build-aarch64). Installs what is missing, as root or by sudo.
+# Runs the suites, then trains a little, and prints the hashes of the checkpoints. `all` names every
+# suite; without a name baseline runs all of them, the others those below. qemu takes tens of times
+# as long as a processor, so this is no part of `make check`. EG_BUILD_DIR: where it builds
+# (build-aarch64, build-baseline). EG_SUITE_SECONDS: what a suite may take (600). Installs what is
+# missing, as root or by sudo.
 set -eu
 cd "$(dirname "$0")/.."
-cpu=${1:?aarch64, or a model of x86-64 that qemu-x86_64-static -cpu help lists}
+cpu=${1:?aarch64, baseline, or a model of x86-64 that qemu-x86_64-static -cpu help lists}
 shift
+all=false
+[ $# -gt 0 ] || [ "$cpu" != baseline ] || set -- all
 [ $# -gt 0 ] || set -- build core tensor view spec einsum pair order plan softmax pointwise reduce \
     sort index loss npz rounding
+[ "$*" != all ] || all=true
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 need() {
     for package; do
@@ -63,21 +71,47 @@ if [ "$cpu" = aarch64 ]; then
             BLIS_CFLAGS="-I$root/usr/include/aarch64-linux-gnu/blis-openmp" BLIS_LIBS=-lblis \
             LDFLAGS="-L$lib/blis-openmp -L$lib -L$root/lib/aarch64-linux-gnu")
     make -s -C "$build" -j"$(nproc)" eingrad tests/check_eingrad
-    run() { qemu-aarch64-static -L "$root" "$@"; }
+    run() { timeout "$seconds" qemu-aarch64-static -L "$root" "$@"; }
+elif [ "$cpu" = baseline ]; then
+    build=${EG_BUILD_DIR:-build-baseline}
+    mkdir -p "$build"
+    build=$(cd "$build" && pwd)
+    [ -f configure ] || ./bootstrap >/dev/null
+    source=$PWD
+    [ -f "$build/Makefile" ] || (
+        cd "$build"
+        "$source/configure" --disable-shared --without-mpi CPPFLAGS=-DNO_CLONES
+        sed -i '/define HAVE_TARGET_CLONES/d' config.h)
+    make -s -C "$build" -j"$(nproc)" eingrad tests/check_eingrad
+    export GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX2,-AVX,-FMA,-FMA4 BLIS_ARCH_TYPE=generic
+    run() { timeout "$seconds" "$@"; }
 else
     need qemu-user-static
     build=$PWD/${EG_BUILD_DIR:-build}
-    run() { qemu-x86_64-static -cpu "$cpu" "$@" 2>"$build/qemu.log"; }
+    run() { timeout "$seconds" qemu-x86_64-static -cpu "$cpu" "$@" 2>"$build/qemu.log"; }
 fi
 export CK_TIMEOUT_MULTIPLIER=200 EG_SRCDIR="$PWD" OMP_NUM_THREADS=1
+seconds=0
 run "$build/eingrad" info
+# shellcheck disable=SC2046      # a list of words
+! $all || set -- $(run "$build/tests/check_eingrad" --list)
 fails=0
 for suite; do
-    CK_FORK=no CK_RUN_SUITE=$suite run "$build/tests/check_eingrad" >"$build/suite-$suite.log" ||
-        { fails=$((fails + 1)); tail -n 20 "$build/suite-$suite.log"; continue; }
-    echo "$suite: $(tail -n 1 "$build/suite-$suite.log")"
+    seconds=${EG_SUITE_SECONDS:-600}
+    CK_FORK=no CK_RUN_SUITE=$suite run "$build/tests/check_eingrad" >"$build/suite-$suite.log" || {
+        echo "$suite: failed, or took more than $seconds s"
+        tail -n 20 "$build/suite-$suite.log"
+        fails=$((fails + 1))
+        continue
+    }
+    echo "$suite: $(grep '^[0-9]*%: ' "$build/suite-$suite.log")"
 done
-run "$build/eingrad" train copy --layers 1 --d-model 16 --heads 2 --batch 4 --steps 12 --goal 0 \
-    --threads 1 --force --out "$build/short.safetensors" >"$build/short.log"
-echo "train copy, 12 steps: $(sha256sum "$build/short.safetensors" | cut -c1-16)"
+seconds=0
+train() { # TASK OPTIONS...
+    run "$build/eingrad" train "$@" --goal 0 --steps 12 --threads 1 --force \
+        --out "$build/short.safetensors" >"$build/short.log"
+    echo "train $*, 12 steps: $(sha256sum "$build/short.safetensors" | cut -c1-16)"
+}
+train copy --layers 1 --d-model 16 --heads 2 --batch 4
+train reverse
 [ $fails = 0 ]

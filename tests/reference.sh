@@ -30,7 +30,7 @@ fi
 EINGRAD_MAN=$out/man
 export EINGRAD_MAN
 if man -l "$out/man/man3/eg_einsum.3" 2>/dev/null | grep -q '^NAME'; then
-    for topic in train eg_einsum softmax ops; do
+    for topic in train eg_einsum softmax ops ops.h; do
         "$BUILDDIR/eingrad" help $topic | grep -q '^NAME' || die "eingrad help $topic shows no page"
     done
 fi

@@ -361,3 +361,49 @@ TEST(nan_in_every_order)
         }
     }
 }
+
+/* -- axes of few elements, which are summed along another one -----------------------------------
+ */
+static eg_tensor *few_of(eg_ctx *cx, int64_t a, int64_t b, int64_t c)
+{
+    eg_tensor *x = eg_uniform_n(cx, EG_F64, -1, 1, 3, (int64_t[]){ a, b, 8 });
+    return eg_slice_axis(x, 2, 0, c, 1); /* elements of c lie beside each other, of b 8 apart */
+}
+TEST(sums_over_axes_of_few_elements_are_those_of_a_copy)
+{
+    static const struct {
+        const char *spec;
+        int64_t size[3];
+    } table[] = { { "abc->", { 3, 5000, 3 } },   { "abc->", { 5000, 2, 7 } },
+                  { "abc->", { 1, 300000, 2 } }, { "abc->b", { 4100, 9, 3 } },
+                  { "abc->a", { 20, 2048, 5 } }, { "abc->", { 2, 3, 5 } },
+                  { "abc->", { 40, 40, 1 } },    { "abc,abc->a", { 7, 2500, 3 } } };
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+        const int64_t *n = table[k].size;
+        const bool dot = strchr(table[k].spec, ',');
+        eg_tensor *first = NULL;
+        eg_ctx *cx[3];
+        for (int t = 0; t < 3; t++) {
+            cx[t] = eg_open(.threads = 1 + 2 * t, .seed = 4);
+            eg_tensor *x = few_of(cx[t], n[0], n[1], n[2]), *copy = eg_contiguous(x);
+            eg_tensor *y =
+                dot ? eg_einsum(table[k].spec, x, eg_square(x)) : eg_einsum(table[k].spec, x);
+            eg_tensor *flat =
+                eg_reshape(dot ? eg_mul(copy, eg_square(copy)) : copy, n[0], n[1] * n[2]);
+            eg_tensor *want =
+                table[k].spec[strlen(table[k].spec) - 1] == 'a' ? eg_einsum("ab->a", flat)
+                : strstr(table[k].spec, "->b") ? eg_einsum("bc->b", eg_einsum("abc->bc", copy))
+                                               : eg_einsum("ab->", flat);
+            eg_assert_ok(cx[t]);
+            const double *got = eg_f64(y), *is = eg_f64(want);
+            for (int64_t i = 0; i < eg_size(y); i++)
+                ck_assert_msg(fabs(got[i] - is[i]) < 1e-10, "%s: %g, not %g", table[k].spec, got[i],
+                              is[i]);
+            if (first)
+                ck_assert(!memcmp(got, eg_f64(first), (size_t)eg_size(y) * sizeof *got));
+            else
+                first = y;
+        }
+        for (int t = 0; t < 3; t++) eg_close(cx[t]);
+    }
+}

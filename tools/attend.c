@@ -185,7 +185,10 @@ const command attend_command = {
     .more = "A decoder's tokens are the input, a separator and its own answer; of a seq2seq "
             "model's cross attention,\n"
             "rows are the symbols that it writes, columns those of the input. After -- comes an "
-            "input that begins with -.\n",
+            "input that begins with -.\n\n"
+            "  attend reverse.safetensors abcd -o reverse.png\n"
+            "  attend dates.safetensors \"3 May 1990\" --part cross -o weights.npz\n"
+            "  attend a.safetensors abcd --against b.safetensors\n",
     .options = options,
     .run = run,
     .input = "the model",

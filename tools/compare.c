@@ -175,7 +175,8 @@ const command compare_command = {
     .more =
         "Exit status 0 if they hold the same, 1 if they differ or cannot be read. An optimiser's "
         "state counts\n"
-        "with the parameters. --input compares the heads' weights on an input, too.\n",
+        "with the parameters. --input compares the heads' weights on an input, too.\n\n"
+        "  compare a.safetensors b.safetensors --input abcd\n",
     .options = options,
     .run = run,
     .input = "a model",

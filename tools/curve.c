@@ -190,7 +190,8 @@ const command curve_command = {
     .about = "logs of train --log as curves in one picture: losses, accuracies, any column",
     .more = "Columns: loss, unseen_loss, tokens, sequences, unseen, lr, norm, tokens_per_second, "
             "seconds. Each log has\n"
-            "a colour, each column its dashes.\n",
+            "a colour, each column its dashes.\n\n"
+            "  curve a.json b.json -o loss.svg --columns loss,unseen_loss --log-axis\n",
     .options = options,
     .run = run,
     .input = "a log",

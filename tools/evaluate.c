@@ -137,6 +137,9 @@ const command evaluate_command = {
     .name = "evaluate",
     .usage = "MODEL [OPTION...]",
     .about = "how a trained model does on what was held out, whole or with heads off",
+    .more = "  evaluate reverse.safetensors\n"
+            "  evaluate reverse.safetensors --each-head\n"
+            "  evaluate reverse.safetensors --heads-off 0.1,1.3\n",
     .options = options,
     .run = run,
     .input = "the model",

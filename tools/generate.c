@@ -78,6 +78,8 @@ const command generate_command = {
     .name = "generate",
     .usage = "MODEL [OPTION...]",
     .about = "how a model goes on with a text, or answers, by draws or beam search",
+    .more = "  generate poems.safetensors --length 500 --temperature 0.8 --seed 1\n"
+            "  generate poems.safetensors --prompt \"The \" --beam 8\n",
     .options = options,
     .run = run,
     .input = "the model",

@@ -248,12 +248,12 @@ const command grid_command = {
     .usage = "TASK | --pairs FILE | --text FILE [OPTION VALUE,VALUE...]",
     .about = "train with several seeds and values of options, side by side: a table of medians",
     .more =
-        "Takes the options of train; one that is a number or a choice may have several values:\n"
-        "  eingrad grid reverse --seeds 8 --lr 1e-3,3e-3 --heads 2,4\n"
+        "Takes the options of train; one that is a number or a choice may have several values.\n"
         "Each run has the bits that it has alone. The same command again runs what is not\n"
         "finished and prints the table: steps and seconds are of the runs that reached the "
         "goal\n"
-        "(of all if none did), as median (smallest-largest).\n",
+        "(of all if none did), as median (smallest-largest).\n\n"
+        "  grid reverse --seeds 8 --lr 1e-3,3e-3 --heads 2,4\n",
     .options = options,
     .run = run,
 };

@@ -15,20 +15,26 @@ static const char *pages(void)
     return own ? own : MANDIR;
 }
 
-/* The names of pages whose names a topic may mean: prefix, section. */
+/* The pages that a topic may mean: prefix, section, what the topic then ends in. */
 static const struct {
     const char *prefix;
     int section;
-} kinds[] = { { "eingrad-", 1 }, { "", 3 }, { "eg_", 3 }, { "eingrad-", 7 }, { "", 1 } };
+    const char *end;
+} kinds[] = { { "eingrad-", 1, "" }, { "", 3, "" }, { "eg_", 3, "" }, { "eingrad-", 7, ".h" },
+              { "eingrad-", 7, "" }, { "", 1, "" }, { "", 7, "" } };
 enum { KINDS = sizeof kinds / sizeof *kinds, LISTED = 2048 };
 
 /* Writes the path of the page of topic; false if there is none. Distributions compress pages. */
 static bool find_page(const char *topic, char *path, size_t room)
 {
+    const char *slash = strrchr(topic, '/'); /* eingrad/ops.h */
+    if (slash && strcmp(slash, "/") != 0 && strncmp(topic, "eingrad/", 8) == 0) topic = slash + 1;
     for (int k = 0; k < KINDS; k++)
         for (int packed = 0; packed < 2; packed++) {
-            snprintf(path, room, "%s/man%d/%s%s.%d%s", pages(), kinds[k].section, kinds[k].prefix,
-                     topic, kinds[k].section, packed ? ".gz" : "");
+            const size_t end = strlen(kinds[k].end), length = strlen(topic);
+            if (length < end || strcmp(topic + length - end, kinds[k].end) != 0) continue;
+            snprintf(path, room, "%s/man%d/%s%.*s.%d%s", pages(), kinds[k].section, kinds[k].prefix,
+                     (int)(length - end), topic, kinds[k].section, packed ? ".gz" : "");
             if (!strchr(topic, '/') && access(path, R_OK) == 0) return true;
         }
     return false;
@@ -73,6 +79,11 @@ static int run(const command *c, int count, char **word)
 const command help_command = {
     .name = "help",
     .usage = "TOPIC",
-    .about = "the page of a command, a function or a header: help train, help eg_einsum, help ops",
+    .about = "the page of a command, a function or a header",
+    .more = "A word that is the name of both a command and a header means the command.\n\n"
+            "  help train\n"
+            "  help eg_einsum\n"
+            "  help softmax\n"
+            "  help ops.h\n",
     .run = run,
 };

@@ -26,5 +26,6 @@ const command info_command = {
     .name = "info",
     .usage = "",
     .about = "version, BLIS kernel and why, threads, types, libraries",
+    .more = "  info\n",
     .run = run,
 };

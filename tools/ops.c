@@ -77,5 +77,6 @@ const command ops_command = {
     .about = "every operation: name, equation, gradient, domain of its test",
     .run = run,
     .more = "x, a, b are operands, y the result, g the gradient that arrives at y; dx, da, db "
-            "leave it.\n",
+            "leave it.\n\n"
+            "  ops softmax layernorm\n",
 };

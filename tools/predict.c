@@ -76,7 +76,9 @@ const command predict_command = {
     .name = "predict",
     .usage = "MODEL [INPUT...]",
     .about = "what a trained model answers; without INPUT, to each line of standard input",
-    .more = "After -- come inputs that begin with -.\n",
+    .more = "After -- come inputs that begin with -.\n\n"
+            "  predict dates.safetensors \"March 5, 1998\"\n"
+            "  predict dates.safetensors <questions.txt >answers.txt\n",
     .options = options,
     .run = run,
     .input = "the model",

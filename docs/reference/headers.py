@@ -2,7 +2,8 @@
 
 A header is an introduction and sections. A section has a title, a text and entries in the order of
 the file; an entry is a function, a macro, a type or a constant with the comment that belongs to it:
-the one before it, the one behind it on its line, or the last one of the same paragraph.
+the one before it, the one behind it on its line, or else the one before the entries above it in
+the same paragraph.
 """
 import re
 from dataclasses import dataclass, field
@@ -121,7 +122,7 @@ def read_header(path):
                 before, paragraph, last = None, '', None
             elif behind and last:
                 last.text = last.text + '\n' + plain(token) if last.text and last.own else plain(token)
-                last.own, paragraph = True, last.text
+                last.own = True
             elif 'clang-format' not in token:
                 before = plain(token)
         elif kind in ('blank', 'newline'):
@@ -169,6 +170,11 @@ def read_all(folder):
     paths = {p.stem: p for p in Path(folder).glob('*.h') if p.stem != 'cxx'}
     names = [n for n in ORDER if n in paths] + sorted(set(paths) - set(ORDER))
     return [read_header(paths[n]) for n in names]
+
+
+def home(group):
+    """The entry whose place is that of the page: the function, since macros stand at the end."""
+    return next((e for e in group if e.kind == 'function'), group[0])
 
 
 def pages(headers):

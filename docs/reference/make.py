@@ -46,16 +46,33 @@ def blocks(text):
 
 
 def first_sentence(text):
-    """The summary of a comment: its first sentence, or its first line of columns."""
+    """The summary of a comment: its first sentence, or its first line of columns; not the call that
+    some begin with, in a paragraph of its own."""
     text = text.strip()
     if not text:
         return ''
+    head, _, rest = text.partition('\n\n')
+    if rest and re.fullmatch(r'[eE][gG]_\w+\(.*\)[;.]?', head, re.S):
+        text = rest.strip()
     line = text.split('\n')[0]
     if re.search(r'\S {3,}\S', line):
         return re.sub(r' {2,}', ', ', line)
     joined = re.sub(r'\s+', ' ', text)
-    match = re.match(r'(.*?[.:;])(\s|$)', joined)
+    match = re.match(r'(.*?[.;])(\s|$)', joined)
     return (match.group(1) if match else joined).rstrip('.:;')
+
+
+def line_of(group, section):
+    """One line about a function: of its own comment, of that of its options, or of its section; what
+    is refused is no summary, and a word or two need the section's title before them."""
+    own = [e.text for e in group if e.kind == 'function' and e.own]
+    own += [e.text for e in group if e.kind == 'type'] + [e.text for e in group if e.own]
+    title = first_sentence(section.title)
+    for text in own + [e.text for e in group]:
+        line = first_sentence(text)
+        if line and not re.match(r'[Rr]efuse|NULL\b|[−0-9]+ of NULL|\.', line):
+            return line if len(line) > 15 or '=' in line or not title else f'{title}: {line}'
+    return title or group[0].name
 
 
 # -- examples: what is compiled anyhow ----------------------------------------------------------
@@ -137,7 +154,7 @@ def roff(text):
 
 def man_text(text):
     out = []
-    for kind, lines in blocks(text):
+    for kind, lines in blocks(text) if text.strip() else []:
         if kind == 'p':
             out += ['.PP', roff(' '.join(line.strip() for line in lines))]
         elif kind == 'pre':
@@ -157,8 +174,8 @@ def man_function(name, group, section, used, names, version):
     """The page of a function, of its macro and of its options."""
     texts = [e.text for e in group if e.text and e.kind != 'type']
     options = next((e for e in group if e.kind == 'type'), None)
-    summary = first_sentence(texts[0] if texts else section.title) or section.title
-    out = man_head(name, 3, summary, version)
+    told = options and options.text not in texts
+    out = man_head(name, 3, line_of(group, section), version)
     out += ['.SH SYNOPSIS', f'.B #include <eingrad/{group[0].header}>', '.PP', '.nf']
     for e in group:
         if e.kind != 'type':
@@ -171,8 +188,8 @@ def man_function(name, group, section, used, names, version):
         out += ['.SS ' + roff(section.title[:1].upper() + section.title[1:])]
         out += man_text(section.text)
     if options:
-        out += ['.SH OPTIONS'] + man_text(options.text) + ['.PP', '.nf', *map(
-            roff, options.code.split('\n')), '.fi']
+        out += ['.SH OPTIONS'] + (man_text(options.text) if told else []) + [
+            '.PP', '.nf', *map(roff, options.code.split('\n')), '.fi']
     found = next((used[e.name] for e in group if e.name in used), None)
     if found:
         out += ['.SH EXAMPLE', f'From {roff(found[0])}:', '.PP', '.nf', '.RS 4',
@@ -194,6 +211,10 @@ def man_header(header, version):
         for e in section.entries:
             if e.kind in ('type', 'constants') and not e.name.endswith('_args'):
                 out += man_text(e.text) + ['.PP', '.nf', *map(roff, e.code.split('\n')), '.fi']
+            elif e.kind == 'macro' and not e.name.startswith('eg_'):
+                if e.name != 'EG_API':
+                    out += ['.TP', '.B ' + roff(e.code.replace('#define ', '')),
+                            roff(re.sub(r'\s+', ' ', e.text)) or '.br']
             elif e.kind in ('function', 'macro'):
                 out += ['.TP', f'.BR {roff(e.name)} (3)', roff(first_sentence(e.text)) or '.br']
     return out
@@ -203,12 +224,16 @@ def man_command(name, summary, text, all_names, version):
     page = 'eingrad-' + name if name else 'eingrad'
     out = man_head(page, 1, summary, version)
     usage, _, rest = text.partition('\n\n') if name else text.partition('\n\n')[2].partition('\n\n')
+    examples = re.findall(rf'^  ({name} .*|{name})$', rest, re.M) if name else ['train reverse']
     usage_lines = [l for l in usage.split('\n') if l.startswith('usage:') or l.startswith('  ')]
     out += ['.SH SYNOPSIS', '.nf', *(roff(re.sub('^usage: ', '', l)) for l in usage_lines), '.fi',
             '.SH DESCRIPTION']
-    out += [roff(l) for l in usage.split('\n') if l not in usage_lines]
+    out += [roff(l[:1].upper() + l[1:] + '.') for l in usage.split('\n') if l not in usage_lines]
+    out += ['.PP']
     for part in rest.strip('\n').split('\n\n'):
         for line in part.split('\n'):
+            if line.strip() in examples:
+                continue
             option = re.match(r'  (\S.*?)(?:  +(\S.*))?$', line)
             if option and option.group(2):
                 out += ['.TP', '.B ' + roff(option.group(1)), roff(option.group(2))]
@@ -219,8 +244,8 @@ def man_command(name, summary, text, all_names, version):
             else:
                 out += [roff(line)]
         out += ['.PP']
-    if not name:
-        out += ['.SH EXAMPLE', '.nf', 'eingrad train reverse', '.fi']
+    if examples:
+        out += ['.SH EXAMPLE', '.nf', *(roff('eingrad ' + e) for e in examples), '.fi']
     out += ['.SH SEE ALSO'] + [f'.BR eingrad{roff("-" + n) if n else ""} (1)' for n in all_names
                                if n != name] + ['.BR eingrad\\-core (7)']
     return out
@@ -242,7 +267,7 @@ def write_man(out, top, program):
             names = [b for b, g in groups.items()
                      if any(e in section.entries for e in g if e.kind != 'type')]
             for name in names:
-                if groups[name][0] not in section.entries:
+                if H.home(groups[name]) not in section.entries:
                     continue
                 put(name, 3, man_function(name, groups[name], section, used, names, version))
                 for e in groups[name]:
@@ -252,6 +277,23 @@ def write_man(out, top, program):
     for name, summary, text in told:
         put('eingrad-' + name if name else 'eingrad', 1,
             man_command(name, summary, text, [c[0] for c in told], version))
+    return absent_pages(out)
+
+
+def absent_pages(out):
+    """["page: name"] of pages that another one names and that are not there, or lack a section."""
+    complaints = []
+    for path in sorted(out.glob('man*/*')):
+        text = path.read_text().replace('\\-', '-')
+        if text.startswith('.so '):
+            continue
+        sections = ('NAME', 'SYNOPSIS', 'DESCRIPTION') + (
+            () if path.suffix == '.7' else ('EXAMPLE', 'SEE ALSO'))
+        complaints += [f'{path.name}: no {s}' for s in sections if f'\n.SH {s}\n' not in text]
+        for name, n in re.findall(r'^\.BR (\S+) \((\d)\)', text, re.M):
+            if not (out / f'man{n}' / f'{name}.{n}').exists():
+                complaints.append(f'{path.name} names {name}({n}), which is not there')
+    return complaints
 
 
 def version_of(top):
@@ -348,9 +390,9 @@ def html_header(header, groups, names, used):
         for e in section.entries:
             base = next((b for b, g in groups.items() if e in g), e.name)
             group = groups.get(base, [e])
-            if base in done or group[0] not in section.entries and e.kind != 'type':
+            if base in done or H.home(group) not in section.entries and e.kind != 'type':
                 continue
-            if e.kind == 'type' and base != e.name and group[0] in section.entries:
+            if e.kind == 'type' and base != e.name and H.home(group) in section.entries:
                 continue        # options stand with their function
             done.add(base)
             body.append(f'<article id="{base}"><h3>{base}</h3>')
@@ -386,7 +428,9 @@ def write_html(out, top, program):
     groups, every = H.pages(all_headers)
     names = {n: f'{e.header[:-2]}-h.html#{n}' for n, e in every.items()}
     chapters = sorted(p.stem for p in (top / 'docs').glob('*.md'))
-    index = [[n, first_sentence(e.text)[:90], names[n]] for n, e in every.items()]
+    lines = {e.name: line_of(g, s) for g in groups.values() for h in all_headers
+             for s in h.sections if H.home(g) in s.entries for e in g}
+    index = [[n, lines.get(n, first_sentence(e.text))[:90], names[n]] for n, e in every.items()]
 
     def put(name, title, body):
         (out / f'{name}.html').write_text(page(title, body, version, chapters))
@@ -458,7 +502,7 @@ def lacking(top):
     groups, _ = H.pages(all_headers)
     out = []
     for base, group in groups.items():
-        section = next(s for h in all_headers for s in h.sections if group[0] in s.entries)
+        section = next(s for h in all_headers for s in h.sections if H.home(group) in s.entries)
         if ':' not in section.title and not section.text and not any(e.text for e in group):
             out.append(f'{base}: no sentence in {group[0].header}')
         if not any(e.name in used for e in group):
@@ -475,7 +519,7 @@ def main():
     given = parser.parse_args()
     complaints = []
     if given.what == 'man':
-        write_man(given.out, given.top, given.program)
+        complaints = write_man(given.out, given.top, given.program)
     elif given.what == 'html':
         complaints = write_html(given.out, given.top, given.program)
     else:

@@ -1,7 +1,7 @@
 /* sum.c: c[o] (+)= Σ_k a[o,k] b[o,k] (or Σ_k a[o,k]) where a matrix product would waste its tiles:
  * dots, matrix times vector, reductions, traces. Along: the operand's nearest axis is one of k, and
- * each result is the dot of a row. Across: its nearest axis is a free one, and whole rows are
- * added.
+ * each result is the dot of a row; if that axis has few elements, of a row along the longest one.
+ * Across: its nearest axis is a free one, and whole rows are added.
  *
  * Sums are trees, so that the error grows with log k: blocks of a fixed size are combined in pairs,
  * as a binary counter carries, and long sums are cut into parts of a fixed number of blocks, which
@@ -12,13 +12,15 @@
 enum { BLOCK = 2048, PART = 32 };     /* along: elements of a block, blocks of a part */
 enum { ROWS = 32, PART_ROWS = 4096 }; /* across: rows of a block, rows of a part */
 enum { LEVELS = 8 };                  /* a part has at most 2^7 blocks */
+enum { FEW = 8 };                     /* along: an axis of fewer elements is worth no loop */
 
 typedef struct plan {
     const eg_axes *out;
-    eg_axis x;      /* the nearest axis: of k (along), or free (across) */
+    eg_axis x; /* the nearest axis: of k (along; the longest if that has few), or free (across) */
     eg_axes rest;   /* k without x */
     eg_axes others; /* out without x */
     bool across;
+    bool turned; /* along: the blocks of all rows that lie beside each other come together */
     int64_t per_row, rows; /* along: blocks per row of x, or (0) rows of x per block */
     int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
     eg_dtype dtype, of[2];
@@ -84,6 +86,16 @@ static int sum_nearest(const eg_axes *l)
     return best;
 }
 
+/* The longest axis, `at` if none is longer; *other: it is another one. */
+static int sum_longest(const eg_axes *l, int at, bool *other)
+{
+    const int before = at;
+    for (int i = 0; i < l->n; i++)
+        if (l->axis[i].size > l->axis[at].size) at = i;
+    *other = at != before;
+    return at;
+}
+
 /* Decides between along and across, and cuts the sum into blocks and parts. */
 bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
              const void *a, const void *b, void *c, bool add)
@@ -92,14 +104,15 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
     plan p = { .out = out, .k_total = k->total, .dtype = dtype, .of = { of[0], of[1] } };
     int xk = sum_nearest(k), xo = sum_nearest(out);
     if (xk < 0) xk = k->n - 1;
-    p.across = xo >= 0 && out->axis[xo].size >= 8 &&
-               eg__abs64(out->axis[xo].sa) < eg__abs64(k->axis[xk].sa);
+    const int64_t nearest = eg__abs64(k->axis[xk].sa);
+    p.across = xo >= 0 && out->axis[xo].size >= 8 && eg__abs64(out->axis[xo].sa) < nearest;
     if (p.across) {
         p.x = out->axis[xo];
         p.others = sum_without(out, xo, room_others);
         p.rest = *k;
         p.parts = (k->total + PART_ROWS - 1) / PART_ROWS;
     } else {
+        if (k->axis[xk].size < FEW) xk = sum_longest(k, xk, &p.turned);
         p.x = k->axis[xk];
         p.rest = sum_without(k, xk, room);
         p.per_row = p.x.size >= BLOCK ? (p.x.size + BLOCK - 1) / BLOCK : 0;

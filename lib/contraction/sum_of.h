@@ -127,8 +127,8 @@ static REAL NAME(along)(const plan *p, const char *a, const char *b, int64_t fro
     for (int64_t t = from; t < to; t++) {
         REAL sum = 0;
         if (p->per_row) {
-            const eg_place at = eg__place(&p->rest, t / p->per_row);
-            const int64_t i = t % p->per_row * BLOCK;
+            const eg_place at = eg__place(&p->rest, p->turned ? t % p->rest.total : t / p->per_row);
+            const int64_t i = (p->turned ? t / p->rest.total : t % p->per_row) * BLOCK;
             sum = NAME(dot_of)(p, eg__min64(BLOCK, p->x.size - i),
                                sum_from(p, 0, a, at.a + i * p->x.sa),
                                sum_from(p, 1, b, at.b + i * p->x.sb));

@@ -30,6 +30,9 @@ static inline void square_64(const uint64_t *src, int64_t ss, uint64_t *dst, int
 }
 #if defined(__x86_64__)
 #include <immintrin.h>
+#endif
+#if defined(__x86_64__) && !NO_CLONES
+#define SQUARES_512
 #define AVX512 __attribute__((target("avx512f")))
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -116,7 +119,7 @@ void eg__stream_end(void)
 void eg__take_every_second(size_t width, int64_t n, int64_t rows, const void *src, int64_t ss,
                            void *dst, int64_t ds)
 {
-#if defined(__x86_64__)
+#if defined(SQUARES_512)
     if (__builtin_cpu_supports("avx512f")) {
         (width == 4 ? wide_every_second_32 : wide_every_second_64)(n, rows, src, ss, dst, ds);
         return;
@@ -133,7 +136,7 @@ void eg__transpose_narrow(size_t width, int64_t nx, int64_t ny, const void *src,
 void eg__transpose(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
                    int64_t ds, bool far)
 {
-#if defined(__x86_64__)
+#if defined(SQUARES_512)
     if (__builtin_cpu_supports("avx512f")) {
         (width == 4 ? wide_transpose_32 : wide_transpose_64)(nx, ny, src, ss, dst, ds, far);
         return;

@@ -28,7 +28,7 @@ static void NAME(every_second)(int64_t n, int64_t rows, const void *from, int64_
     }
 }
 
-#if defined(__x86_64__)
+#if defined(SQUARES_512)
 /* A square of WIDE × WIDE, or nx × ny elements of it: rows that are not there repeat the last one,
  * and are not stored. far: past the caches. */
 AVX512 EG_INLINE void NAME(wide_square)(int nx, int ny, const WORD *src, int64_t ss, WORD *dst,

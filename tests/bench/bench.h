@@ -96,24 +96,6 @@ const char *gemm_openblas_open(int threads, const char *path);
 void einsum_cases(eg_dtype);
 /* the program that bench runs itself as: BLIS, OpenBLAS */
 int einsum_serve(const char *peer, int threads, const char *library);
-/* -- module.c --------------------------------------------------------------------------------- */
-typedef struct module { /* attention or an encoder layer, an input and a cotangent */
-    eg_mha *mha;        /* one of the two is NULL */
-    eg_block *block;
-    eg_params *params;
-    eg_tensor *x, *g;
-} module;
-enum { MODULE_GRADIENTS = 32 };
-typedef struct module_size {
-    int64_t batch, length, width, heads;
-} module_size;
-extern const char *const module_kinds[2]; /* "attention", "encoder" */
-void module_name(int kind, const module_size *, char *out, size_t room);
-module module_open(int kind, const module_size *); /* in the open scope */
-/* Computes the module and all gradients, at most MODULE_GRADIENTS; their number, −1 after an
- * error. */
-int module_pass(const module *, eg_tensor **dxs);
-
 void attention_cases(void);
 void module_cases(void);
 void capture_cases(void);

@@ -1,5 +1,6 @@
 /* capture.c: steps of fixed shapes that are captured and run again, beside the same steps as they
- * are: modules with all gradients, and 20 operations on 64 numbers with gradients. A third
+ * are: modules with all gradients, steps of training, and 20 operations on 64 numbers with
+ * gradients. A third
  * contender runs the captured list with the bodies of its rows replaced by nothing; what it takes
  * is the list's own, and the rest is arithmetic. Processor time counts, not the clock's: these
  * steps are short, and other programs' turns would drown them. */
@@ -8,15 +9,29 @@
 #include "bench.h"
 #include "tensor/tensor.h"
 
-enum { CONTESTED = 3, TURNS = 15 };
+enum { MOST = 32, CONTESTED = 3, TURNS = 15 };
 typedef struct captive {
-    module m; /* else params is NULL, and these are what the graph reads: */
-    eg_tensor *x, *w, *b;
+    eg_mha *mha;
+    eg_block *block;
+    eg_params *params;
+    eg_transformer *net;
+    eg_opt *opt;
+    eg_tensor *x, *g, *w, *b, *token, *target;
+    int (*step)(void *user, eg_tensor **out);
+    int outputs;
 } captive;
 static int module_step(void *user, eg_tensor **out)
 {
     const captive *m = user;
-    return module_pass(&m->m, out) < 0;
+    eg_tensor *xs[MOST] = { m->x };
+    int count = 1;
+    for (; count < MOST && eg_params_at(m->params, count - 1); count++)
+        xs[count] = eg_params_at(m->params, count - 1)->x;
+    eg_tensor *y = m->mha ? eg_mha_run(m->mha, m->x) : eg_block_run(m->block, m->x);
+    eg_nograd(bench_cx, true);
+    const int bad = eg_grad(y, m->g, count, xs, out);
+    eg_nograd(bench_cx, false);
+    return bad;
 }
 static int graph_step(void *user, eg_tensor **out)
 {
@@ -31,6 +46,13 @@ static int graph_step(void *user, eg_tensor **out)
     eg_nograd(bench_cx, false);
     return bad;
 }
+static int training_step(void *user, eg_tensor **out)
+{
+    const captive *m = user;
+    eg_tensor *y = eg_transformer_run(.transformer = m->net, .index = m->token, .where = "j <= i");
+    out[0] = eg_cross_entropy("b l [v]", y, m->target, .ignore = -1);
+    return eg_step(m->opt, out[0]);
+}
 static bool captive_again(void *user, int64_t n)
 {
     eg_captured *c = user;
@@ -40,11 +62,11 @@ static bool captive_again(void *user, int64_t n)
 }
 static bool captive_eager(void *user, int64_t n)
 {
-    const captive *m = user;
-    eg_tensor *out[MODULE_GRADIENTS];
+    captive *m = user;
+    eg_tensor *out[MOST];
     for (int64_t k = 0; k < n; k++) {
         const eg_mark mark = eg_push(bench_cx);
-        if (m->m.params ? module_step(user, out) : graph_step(user, out)) return false;
+        if (m->step(m, out)) return false;
         eg_pop(bench_cx, mark);
     }
     return true;
@@ -100,11 +122,8 @@ static void captive_compare(const char *name, const contender *list, int64_t ste
 }
 static void captive_case(const char *name, captive *m)
 {
-    int outputs = 3;
-    for (int k = 0; m->m.params && eg_params_at(m->m.params, k); k++) outputs = k + 2;
-    int (*const step)(void *, eg_tensor **) = m->m.params ? module_step : graph_step;
-    eg_captured *c = eg_capture(bench_cx, step, m, outputs),
-                *hollow = eg_capture(bench_cx, step, m, outputs);
+    eg_captured *c = eg_capture(bench_cx, m->step, m, m->outputs),
+                *hollow = eg_capture(bench_cx, m->step, m, m->outputs);
     if (!c || !hollow) {
         fprintf(stderr, "%s: %s\n", name, eg_error(bench_cx));
         return;
@@ -119,28 +138,66 @@ static void captive_case(const char *name, captive *m)
     captive_compare(name, list, steps, items);
 }
 
+/* Loss, gradients and Adam of a language model of two layers. */
+static void training_cases(void)
+{
+    static const int64_t table[][4] = { { 4, 16, 16, 4 }, { 64, 16, 64, 4 } };
+    char name[96];
+    for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+        const int64_t *t = table[k];
+        snprintf(name, sizeof name, "training (%lld,%lld,%lld,%lld)", (long long)t[0],
+                 (long long)t[1], (long long)t[2], (long long)t[3]);
+        if (!bench_wanted("capture", name, EG_F32)) continue;
+        const eg_mark mark = eg_push(bench_cx);
+        captive m = { .params = eg_params_open(bench_cx), .step = training_step, .outputs = 1 };
+        m.net = eg_transformer_new(.params = m.params, .vocabulary = 16, .length = t[1],
+                                   .layers = 2, .d_model = t[2], .heads = t[3]);
+        m.opt = eg_adam(m.params);
+        m.token = eg_randint(bench_cx, 0, 16, t[0], t[1]);
+        m.target = eg_randint(bench_cx, 0, 16, t[0], t[1]);
+        captive_case(name, &m);
+        eg_pop(bench_cx, mark);
+    }
+}
+
 void capture_cases(void)
 {
-    static const module_size sizes[] = { { 1, 8, 16, 2 }, { 32, 16, 64, 4 } };
+    static const struct {
+        int64_t batch, length, width, heads;
+    } table[] = { { 1, 8, 16, 2 }, { 32, 16, 64, 4 } };
+    static const char *const kinds[] = { "attention", "encoder" };
     char name[96];
     if (!bench_wanted("capture", "", EG_F32)) return;
     printf("\n%-32s %9s %9s %6s %9s %11s %6s %6s %9s %11s\n", "processor time of a step, µs",
            "eager", "captured", "ratio", "bodyless", "arithmetic", "rows", "items", "ns a row",
            "of the aim");
     for (int kind = 0; kind < 2; kind++)
-        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-            module_name(kind, &sizes[k], name, sizeof name);
+        for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+            const int64_t b = table[k].batch, l = table[k].length, w = table[k].width,
+                          h = table[k].heads;
+            snprintf(name, sizeof name, "%s (%lld,%lld,%lld,%lld)", kinds[kind], (long long)b,
+                     (long long)l, (long long)w, (long long)h);
             if (!bench_wanted("capture", name, EG_F32)) continue;
             const eg_mark mark = eg_push(bench_cx);
-            captive m = { .m = module_open(kind, &sizes[k]) };
+            captive m = { .params = eg_params_open(bench_cx), .step = module_step, .outputs = 1 };
+            if (kind)
+                m.block = eg_block_new(m.params, "block", .d_model = w, .heads = h);
+            else
+                m.mha = eg_mha_new(m.params, "mha", .d_model = w, .heads = h);
+            m.x = eg_normal(bench_cx, 0, 1, b, l, w);
+            m.g = eg_normal(bench_cx, 0, 1, b, l, w);
+            while (eg_params_at(m.params, m.outputs - 1)) m.outputs++;
             captive_case(name, &m);
             eg_pop(bench_cx, mark);
         }
+    training_cases();
     if (!bench_wanted("capture", "20 operations on 64 numbers", EG_F32)) return;
     const eg_mark mark = eg_push(bench_cx);
     captive m = { .x = eg_normal(bench_cx, 0, 1, 64),
                   .w = eg_normal(bench_cx, 0, 1, 64),
-                  .b = eg_normal(bench_cx, 0, 1, 64) };
+                  .b = eg_normal(bench_cx, 0, 1, 64),
+                  .step = graph_step,
+                  .outputs = 3 };
     captive_case("20 operations on 64 numbers", &m);
     eg_pop(bench_cx, mark);
 }

@@ -5,41 +5,26 @@
 #include "bench.h"
 #include <string.h>
 
-const char *const module_kinds[] = { "attention", "encoder" };
-void module_name(int kind, const module_size *s, char *out, size_t room)
+typedef struct module {
+    eg_mha *mha;
+    eg_block *block;
+    eg_params *params;
+    eg_tensor *x, *g;
+} module;
+static bool pass(void *user, int64_t n)
 {
-    snprintf(out, room, "%s (%lld,%lld,%lld,%lld)", module_kinds[kind], (long long)s->batch,
-             (long long)s->length, (long long)s->width, (long long)s->heads);
-}
-module module_open(int kind, const module_size *s)
-{
-    module m = { .params = eg_params_open(bench_cx) };
-    if (kind)
-        m.block = eg_block_new(m.params, "block", .d_model = s->width, .heads = s->heads);
-    else
-        m.mha = eg_mha_new(m.params, "mha", .d_model = s->width, .heads = s->heads);
-    m.x = eg_normal(bench_cx, 0, 1, s->batch, s->length, s->width);
-    m.g = eg_normal(bench_cx, 0, 1, s->batch, s->length, s->width);
-    return m;
-}
-int module_pass(const module *m, eg_tensor **dxs)
-{
-    eg_tensor *xs[MODULE_GRADIENTS] = { m->x };
-    int count = 1;
-    for (; count < MODULE_GRADIENTS && eg_params_at(m->params, count - 1); count++)
-        xs[count] = eg_params_at(m->params, count - 1)->x;
-    eg_tensor *y = m->mha ? eg_mha_run(m->mha, m->x) : eg_block_run(m->block, m->x);
-    eg_nograd(bench_cx, true);
-    const int bad = eg_grad(y, m->g, count, xs, dxs);
-    eg_nograd(bench_cx, false);
-    return bad ? -1 : count;
-}
-static bool passes(void *user, int64_t n)
-{
-    eg_tensor *dxs[MODULE_GRADIENTS];
+    enum { MOST = 32 };
+    const module *m = user;
     for (int64_t k = 0; k < n; k++) {
         const eg_mark mark = eg_push(bench_cx);
-        module_pass(user, dxs);
+        eg_tensor *xs[MOST] = { m->x }, *dxs[MOST];
+        int count = 1;
+        for (; count < MOST && eg_params_at(m->params, count - 1); count++)
+            xs[count] = eg_params_at(m->params, count - 1)->x;
+        eg_tensor *y = m->mha ? eg_mha_run(m->mha, m->x) : eg_block_run(m->block, m->x);
+        eg_nograd(bench_cx, true);
+        eg_grad(y, m->g, count, xs, dxs);
+        eg_nograd(bench_cx, false);
         eg_pop(bench_cx, mark);
     }
     return !eg_error(bench_cx);
@@ -47,22 +32,30 @@ static bool passes(void *user, int64_t n)
 
 void module_cases(void)
 {
-    static const module_size sizes[] = {
-        { 1, 8, 16, 2 }, { 32, 16, 64, 4 }, { 10, 60, 512, 8 }, { 4, 512, 512, 8 }
-    };
+    static const struct {
+        int64_t batch, length, width, heads;
+    } table[] = { { 1, 8, 16, 2 }, { 32, 16, 64, 4 }, { 10, 60, 512, 8 }, { 4, 512, 512, 8 } };
+    static const char *const kinds[] = { "attention", "encoder" };
     static const char *const peers[] = { "PyTorch", "SDPA", "compiled" };
     for (int kind = 0; kind < 2; kind++)
-        for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
-            const int64_t b = sizes[k].batch, l = sizes[k].length, w = sizes[k].width,
-                          h = sizes[k].heads;
+        for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
+            const int64_t b = table[k].batch, l = table[k].length, w = table[k].width,
+                          h = table[k].heads;
             char name[96], line[128], reply[256];
-            module_name(kind, &sizes[k], name, sizeof name);
+            snprintf(name, sizeof name, "%s (%lld,%lld,%lld,%lld)", kinds[kind], (long long)b,
+                     (long long)l, (long long)w, (long long)h);
             if (!bench_wanted("module", name, EG_F32)) continue;
             const eg_mark mark = eg_push(bench_cx);
-            module m = module_open(kind, &sizes[k]);
-            contender list[CONTENDERS] = { { .name = "eingrad", .run = passes, .user = &m } };
+            module m = { .params = eg_params_open(bench_cx) };
+            if (kind)
+                m.block = eg_block_new(m.params, "block", .d_model = w, .heads = h);
+            else
+                m.mha = eg_mha_new(m.params, "mha", .d_model = w, .heads = h);
+            m.x = eg_normal(bench_cx, 0, 1, b, l, w);
+            m.g = eg_normal(bench_cx, 0, 1, b, l, w);
+            contender list[CONTENDERS] = { { .name = "eingrad", .run = pass, .user = &m } };
             int n = 1;
-            snprintf(line, sizeof line, "op module %s %lld %lld %lld %lld %d", module_kinds[kind],
+            snprintf(line, sizeof line, "op module %s %lld %lld %lld %lld %d", kinds[kind],
                      (long long)b, (long long)l, (long long)w, (long long)h, !bench_quick && !kind);
             if (bench_ask("PyTorch", line, reply, sizeof reply) && !strncmp(reply, "ok", 2))
                 for (int p = 0; p < 3; p++)
