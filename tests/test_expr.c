@@ -755,6 +755,100 @@ TEST(threads_change_no_bit)
     eg_close(base);
 }
 
+/* A part of a formula that depends on i − j alone is computed once for each diagonal of a block,
+ * and its cotangents are summed along the diagonals. */
+static const struct {
+    const char *text;
+    int64_t from, to; /* d = i − j, limited to these */
+    double sign, add; /* the index: sign · d + add */
+} on_diagonals[] = {
+    { "x * exp(m[] * (i - j)) + r[clip(i - j, -40, 40) + 40]", -40, 40, 1, 40 },
+    { "x * exp(m[] * (i - j)) - r[40 - clip(i - j, -40, 40)]", -40, 40, -1, 40 },
+    { "exp(-m[] * (j - i)) * x - r[40 - clip((i + 3) - (j + 3), -40, 9)]", -40, 9, -1, 40 },
+    { "r[max(min(2 + i - j, 42), 2)] + x * exp(m[] * (i - (j - 2) - 2))", 0, 40, 1, 2 },
+    { "r[clip((i - j) * 3000000000 / 3000000000, -9, 9) + 40] + exp(m[] * (i - j)) * x", -9, 9, 1,
+      40 }, /* 64 bits */
+};
+static double element(eg_tensor *x, int64_t k)
+{
+    return eg_type(x) == EG_F64 ? eg_f64(x)[k] : (double)eg_f32(x)[k];
+}
+TEST(values_of_i_minus_j)
+{
+    static const int64_t sizes[][2] = { { 1, 9 },     { 37, 83 }, { 16, 16 }, { 70, 33 },
+                                        { 130, 200 }, { 5, 300 }, { 300, 5 }, { 17, 65 } };
+    for (size_t z = 0; z < sizeof sizes / sizeof *sizes; z++)
+        for (size_t c = 0; c < 20; c++) { /* formula, f32 or f64, which letter is last */
+            const int f = (int)c / 4;
+            const bool wide = c & 1, turned = c & 2, minus = f == 1 || f == 2;
+            eg_ctx *cx = eg_open(.dtype = wide ? EG_F64 : EG_F32);
+            const int64_t n = sizes[z][0], m = sizes[z][1];
+            eg_tensor *x = eg_normal(cx, 0, 1, n, m), *r = eg_normal(cx, 0, 1, 81),
+                      *slope = eg_scalar(cx, 0.004), *in[] = { x, r, slope }, *d[3];
+            eg_tensor *y = eg_expr(turned ? "j i" : "i j", on_diagonals[f].text,
+                                   .with = { { "x", turned ? eg_transpose(x, 0, 1) : x },
+                                             { "r", r },
+                                             { "m", slope } });
+            eg_tensor *g = eg_normal_n(cx, EG_DEFAULT, 0, 1, 2, eg_dims(y));
+            eg_grad(y, g, 3, in, d);
+            d[0] = eg_contiguous(d[0]);
+            eg_assert_ok(cx);
+            double of_m = 0, of_r[81] = { 0 }, sizes_m = 1, rounding = wide ? 1e-14 : 4e-6;
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t j = 0; j < m; j++) {
+                    const int64_t ab = turned ? j * n + i : i * m + j, k = i - j;
+                    const int64_t inside = k < on_diagonals[f].from ? on_diagonals[f].from
+                                           : k > on_diagonals[f].to ? on_diagonals[f].to
+                                                                    : k;
+                    const int64_t at =
+                        (int64_t)(on_diagonals[f].sign * (double)inside + on_diagonals[f].add);
+                    const double e = exp(eg_item(slope) * (double)k), v = element(x, i * m + j),
+                                 gk = element(g, ab), rk = element(r, at);
+                    ck_assert_msg(fabs(element(y, ab) - (e * v + (minus ? -rk : rk))) <
+                                      rounding * (fabs(e * v) + fabs(rk) + 1),
+                                  "%s: (%d, %d)", on_diagonals[f].text, (int)i, (int)j);
+                    ck_assert(fabs(element(d[0], i * m + j) - gk * e) <= rounding * fabs(gk * e));
+                    of_r[at] += minus ? -gk : gk;
+                    of_m += gk * v * e * (double)k, sizes_m += fabs(gk * v * e * (double)k);
+                }
+            for (int64_t k = 0; k < 81; k++)
+                ck_assert_msg(fabs(element(d[1], k) - of_r[k]) < rounding * 300,
+                              "%s: r[%d]: %g, not %g", on_diagonals[f].text, (int)k,
+                              element(d[1], k), of_r[k]);
+            ck_assert_msg(fabs(eg_item(d[2]) - of_m) < rounding * sizes_m, "%s: m: %g, not %g",
+                          on_diagonals[f].text, eg_item(d[2]), of_m);
+            eg_close(cx);
+        }
+}
+/* The quotient by a single number is that of division to the last bit. */
+TEST(quotients_by_a_number)
+{
+    eg_ctx *cx = eg_open();
+    static const float by[] = { 30,       3,      -7e-3f, 1.1754942e-38f,
+                                3.4e38f,  1e-40f, 0.0f,   -0.0f,
+                                INFINITY, NAN,    8,      0.1f };
+    enum { N = 40000 };
+    eg_tensor *x = eg_normal(cx, 0, 1, N);
+    float *v = eg_mut_f32(x);
+    for (int k = 0; k < N; k++) v[k] = ldexpf(v[k], k % 150 - 70);
+    v[0] = INFINITY, v[1] = -INFINITY, v[2] = NAN, v[3] = 0, v[4] = -0.0f;
+    for (size_t b = 0; b < sizeof by / sizeof *by; b++) {
+        eg_tensor *c = eg_scalar(cx, (double)by[b]), *d;
+        eg_tensor *y = eg_expr("i", "x / c[]", .with = { { "x", x }, { "c", c } });
+        eg_grad(y, x, 1, (eg_tensor *[]){ x }, &d);
+        eg_assert_ok(cx);
+        for (int k = 0; k < N; k++) {
+            const float want = v[k] / by[b], got = eg_f32(y)[k], slope = eg_f32(d)[k];
+            if (fabsf(want) < 1.1754944e-38f && want != 0) continue;
+            ck_assert_msg(isnan(want) ? isnan(got) && isnan(slope)
+                                      : !memcmp(&want, &got, 4) && want == slope,
+                          "%g / %g: %.9g and %.9g, not %.9g", (double)v[k], (double)by[b],
+                          (double)got, (double)slope, (double)want);
+        }
+    }
+    eg_close(cx);
+}
+
 TEST(infinities_and_nan_are_those_of_the_operations)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -1014,7 +1108,9 @@ TEST(a_block_of_scores_and_its_cotangents)
         const eg_place place[] = { { 1, NULL }, { 20, NULL }, { 3, by_value ? keys : NULL } };
         const int64_t stride[] = { 64, 1 };
         eg_block_plan p;
-        eg__block_plan(&p, s.e, s.e->root, false, ROWS, WIDE, 2, 4, 1u | 1u << 31);
+        /* a letter that alone varies along lanes has no values */
+        eg__block_plan(&p, s.e, s.e->root, false, ROWS, WIDE, 2, by_value ? 4 | 8 : 4,
+                       1u | 1u << 31);
         void *work = aligned_alloc(64, p.bytes);
         const eg_sink sink = { dr, stride, false };
         memset(dr, 0, sizeof dr), memset(want, 0, sizeof want);

@@ -86,6 +86,8 @@ static const text_case cases[] = {
     { "retention", "j <= i", "score * pow(0.9 + 0.05 * u[h] * u[h], i - j)", false, true },
     { "no softmax, nothing else", NULL, NULL, false, true },
     { "squares", "i - 20 < j <= i", "score * score / |j|", false, true },
+    { "a quotient, whose slope reads its value", NULL, "score / (1 + u[h] * u[h])", false, false },
+    { "a power of e, whose slope reads its value", NULL, "exp(0.3 * score)", false, true },
     { "sink", "j <= i", NULL, true, false },
     { "sink, rows of nothing", "j < i - 30", "score + u[h]", true, false },
     { "sizes", "j - |j| <= i - |i|", "score / sqrt(|j|) + r[h, i % 40]", false, false },

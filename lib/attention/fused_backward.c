@@ -19,8 +19,8 @@
 #include <math.h>
 #include <string.h>
 
-/* panels of keys in a strip, and in one product for dQ; queries in a block; pieces of work wanted;
- * multiply-adds that are worth a thread */
+/* panels of keys in a strip, twice as many where a piece is a whole batch, and in one product for
+ * dQ; queries in a block; pieces of work wanted; multiply-adds that are worth a thread */
 enum { PANELS = 32, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 };
 
 typedef struct back {
@@ -118,8 +118,8 @@ static bool backward_live(const back *w, const room *r, const eg_flash_batch *b,
 {
     const eg_flash *f = w->f;
     if (!eg__flash_live(f, b, keys, queries, t, live)) return false;
-    /* lanes beyond the last key are forbidden; the score's cotangents want all rows */
-    if ((f->careful && f->where) || keys.count < f->wide || (f->score && live->test < live->tested))
+    /* lanes beyond the last key are forbidden */
+    if ((f->careful && f->where) || keys.count < f->wide)
         live->test = live->from, live->tested = live->to;
     if (live->test == live->tested) return true;
     const int64_t tests = live->tested - live->test;
@@ -165,7 +165,7 @@ static void backward_slopes(const back *w, const room *r, const eg_flash_batch *
     }
     if (f->score)
         eg__tile_slopes(&w->plan, f, b, rows, keys, r->values,
-                        r->raw + live->from * f->wide * f->width, allow, r->sink, ds);
+                        r->raw + live->from * f->wide * f->width, live, allow, r->sink, ds);
 }
 /* Makes P and dS of one tile, a block of queries and a panel of keys, and adds it to dK and dV.
  * False if the masks forbid all of it: dS is not made then. */
@@ -427,7 +427,8 @@ bool eg__flash_back(eg_ctx *cx, eg_flash *f, const eg_row_stats *saved, eg_tenso
     w.block = eg__min64(BLOCK / f->narrow * f->narrow, eg__round_up(queries, f->narrow));
     w.blocks = (queries + w.block - 1) / w.block;
     w.turned = eg__round_up(w.block, f->wide);
-    w.strip = eg__min64(PANELS * f->wide, eg__round_up(keys, f->wide));
+    w.strip =
+        eg__min64((batches >= PIECES ? 2 : 1) * PANELS * f->wide, eg__round_up(keys, f->wide));
     const int64_t strips = (keys + w.strip - 1) / w.strip,
                   want = batches >= PIECES ? 1 : eg__min64(PIECES / batches, strips);
     w.split = (strips + want - 1) / want * w.strip;

@@ -211,12 +211,17 @@ void eg__tile_scores(const eg_tile_plan *p, const eg_flash *f, const eg_flash_ba
 }
 void eg__tile_slopes(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
                      eg_stretch rows, eg_stretch lanes, char *room, const char *score,
-                     const uint8_t *allow, const eg_sink *sink, char *ds)
+                     const eg_live *live, const uint8_t *allow, const eg_sink *sink, char *ds)
 {
     eg_place place[EG_EXPRESSION_LETTERS];
     eg_block_data d;
     tile_block(p, f, b, rows, lanes, room, place, &d);
-    d.score = score, d.allow = allow, d.sink = sink;
+    d.score = score, d.sink = sink;
+    if (allow) {
+        d.allow = allow;
+        d.allow_from = (int)(live->test - live->from);
+        d.allow_rows = (int)(live->tested - live->test);
+    }
     d.g = ds, d.dscore = ds;
     eg__block_slopes(&p->score, &d, room + p->score_at);
     if (!p->reaches) memset(ds, 0, (size_t)(rows.count * f->wide * f->width));

@@ -78,10 +78,11 @@ eg_cover eg__tile_allow(const eg_tile_plan *, const eg_flash *, const eg_flash_b
 void eg__tile_scores(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                      eg_stretch rows, eg_stretch lanes, char *room, const char *score, char *out);
 /* Replaces ds, the cotangent of the scores, by that of scale q·k, and hands on those of the tensors
- * to the sinks. Comes after eg__tile_scores of the same tile, with the same room and score. */
+ * to the sinks. Comes after eg__tile_scores of the same tile, with the same room and score. allow:
+ * which pairs of the rows that `live` tests count; NULL: all. */
 void eg__tile_slopes(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                      eg_stretch rows, eg_stretch lanes, char *room, const char *score,
-                     const uint8_t *allow, const eg_sink *sink, char *ds);
+                     const eg_live *live, const uint8_t *allow, const eg_sink *sink, char *ds);
 
 /* -- tile_sums.c ------------------------------------------------------------------------------ */
 typedef struct eg_tile_sums {

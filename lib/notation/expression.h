@@ -206,12 +206,14 @@ typedef struct eg_place {
     int64_t first;
     const int64_t *value;
 } eg_place;
-/* What a value varies with in a block: nothing, rows, lanes, or both. */
+/* What a value varies with in a block: nothing, rows, lanes, both, or lane − row alone, as values
+ * made of i − j do. */
 typedef enum eg_extent {
     EG_EXTENT_ONE,
     EG_EXTENT_ROWS,
     EG_EXTENT_LANES,
-    EG_EXTENT_BLOCK
+    EG_EXTENT_BLOCK,
+    EG_EXTENT_DIAGONAL
 } eg_extent;
 /* The layout of a workspace for blocks of at most rows × lanes. */
 typedef struct eg_block_plan {
@@ -224,12 +226,15 @@ typedef struct eg_block_plan {
     uint32_t by_row, by_lane; /* letters that vary along rows, along lanes */
     uint32_t wanted;          /* tensors whose cotangents are wanted; bit 31: the score's */
     size_t bytes;             /* of the workspace, which is 64-byte aligned */
-    int64_t values, scratch, offsets, sums, spare; /* where its parts begin, in bytes */
+    /* where its parts begin, in bytes; diagonals: 0 if no value varies with lane − row alone */
+    int64_t values, scratch, offsets, sums, spare, diagonals;
     uint8_t extent[EG_NODES_MAX];
-    /* of each node: the root depends on it; its cotangent is needed */
-    bool used[EG_NODES_MAX], moved[EG_NODES_MAX];
+    /* of each node: the root depends on it; its cotangent is needed; its cotangent is that of the
+     * node that reads it, as that of a is in a + b, and is not copied */
+    bool used[EG_NODES_MAX], moved[EG_NODES_MAX], passed[EG_NODES_MAX];
     /* of each node: where its value and its cotangent lie, in bytes; −1: nowhere */
     int64_t at[EG_NODES_MAX], slope[EG_NODES_MAX];
+    bool overwrites; /* the cotangent of the result can become the score's, in place */
 } eg_block_plan;
 /* A tensor that a block reads; strides in elements. */
 typedef struct eg_source {
@@ -260,14 +265,17 @@ typedef struct eg_block_data {
     void *dscore;  /* receives the score's cotangent; may be g */
     int64_t g_step, dscore_step;
     const eg_sink *sink;
-    /* the elements that count, from row to row allow_step bytes apart; the cotangents of others
-     * are 0, also where a derivative is not finite; NULL: all count */
+    /* the elements that count, from row to row allow_step bytes apart, of allow_rows rows from row
+     * allow_from on; the cotangents of others are 0, also where a derivative is not finite. All
+     * elements of other rows count. */
     const uint8_t *allow;
     int64_t allow_step;
+    int allow_from, allow_rows;
 } eg_block_data;
 
 /* Plans blocks of at most rows × lanes of node `root`. by_row, by_lane: the letters that vary along
- * rows, along lanes; wanted: as in the plan, 0 if no cotangents are wanted. */
+ * rows, along lanes, and the place of a letter that alone does so has no `value`; wanted: as in the
+ * plan, 0 if no cotangents are wanted. */
 void eg__block_plan(eg_block_plan *, const eg_expression *, int root, bool f64, int rows, int lanes,
                     uint32_t by_row, uint32_t by_lane, uint32_t wanted);
 /* Computes the values of a block and writes the result to out, if that is not NULL. */

@@ -3,9 +3,10 @@
  *
  * A value is computed only as often as it varies: one that depends neither on rows nor on lanes is
  * stored as EG_LANES equal numbers, one that depends on rows alone as a number for each row, on
- * lanes alone as a number for each lane. Rows of a block are padded to whole groups of EG_LANES by
- * repeating the last value, so that the bits of an element do not depend on where it lies. Sums of
- * cotangents leave the padding out and are made in doubles. */
+ * lanes alone as a number for each lane, and on lane − row alone as rows + lanes − 1 numbers, of
+ * which those of row r begin at number rows − 1 − r. Rows of a block are padded to whole groups of
+ * EG_LANES by repeating the last value, so that the bits of an element do not depend on where it
+ * lies. Sums of cotangents leave the padding out and are made in doubles. */
 #ifndef EG_EXPRESSION_BLOCK_H
 #define EG_EXPRESSION_BLOCK_H
 #include "notation/expression_gather.h"
@@ -24,10 +25,13 @@ typedef struct eg_evaluation {
     const eg_block_plan *p;
     const eg_block_data *b;
     const eg_loops *floats, *wholes;
-    char *work;               /* the workspace */
-    eg_stored *v;             /* of each node, its value; at the beginning of the workspace */
-    int64_t wide, tall;       /* lanes and rows of this block, padded */
-    bool fresh[EG_NODES_MAX]; /* the node has no cotangent yet */
+    char *work;         /* the workspace */
+    eg_stored *v;       /* of each node, its value; at the beginning of the workspace */
+    int64_t wide, tall; /* lanes and rows of this block, padded */
+    /* of each node: it has no cotangent yet; where its cotangent lies */
+    bool fresh[EG_NODES_MAX];
+    char *slope[EG_NODES_MAX];
+    const uint8_t *diagonals; /* those with an element that counts; NULL: all */
 } eg_evaluation;
 /* Returns n, at least 1, rounded up to whole groups of EG_LANES. */
 static inline int64_t eg__block_padded(int64_t n) { return eg__round_up(n > 0 ? n : 1, EG_LANES); }
@@ -49,22 +53,48 @@ static inline eg_evaluation eg__evaluation(const eg_block_plan *p, const eg_bloc
                             .wide = eg__block_padded(b->lanes),
                             .tall = eg__block_padded(b->rows) };
 }
+/* Returns how many numbers a value that varies with lane − row has, with the padding of its last
+ * row. */
+static inline int64_t eg__diagonal_padded(int64_t rows, int64_t lanes)
+{
+    return eg__block_padded(rows - 1 + eg__block_padded(lanes));
+}
 /* Returns one of four buffers of a row of any type. */
 static inline void *eg__row_buffer(const eg_evaluation *x, int which)
 {
-    const int64_t most = eg__block_padded(x->p->rows > x->p->lanes ? x->p->rows : x->p->lanes) * 8;
-    return x->work + x->p->scratch + which * most;
+    return x->work + x->p->scratch + which * eg__diagonal_padded(x->p->rows, x->p->lanes) * 8;
 }
 /* Returns how many numbers node k has in one row, with the padding; eg__node_count: without. */
 static inline int64_t eg__node_length(const eg_evaluation *x, int k)
 {
-    const int extent = x->p->extent[k];
-    return extent == EG_EXTENT_ONE ? EG_LANES : extent == EG_EXTENT_ROWS ? x->tall : x->wide;
+    switch (x->p->extent[k]) {
+    case EG_EXTENT_ONE: return EG_LANES;
+    case EG_EXTENT_ROWS: return x->tall;
+    case EG_EXTENT_DIAGONAL: return eg__diagonal_padded(x->b->rows, x->b->lanes);
+    default: return x->wide;
+    }
 }
 static inline int64_t eg__node_count(const eg_evaluation *x, int k)
 {
-    const int extent = x->p->extent[k];
-    return extent == EG_EXTENT_ONE ? 1 : extent == EG_EXTENT_ROWS ? x->b->rows : x->b->lanes;
+    switch (x->p->extent[k]) {
+    case EG_EXTENT_ONE: return 1;
+    case EG_EXTENT_ROWS: return x->b->rows;
+    case EG_EXTENT_DIAGONAL: return x->b->rows - 1 + x->b->lanes;
+    default: return x->b->lanes;
+    }
+}
+/* Returns the numbers of node k in row r of the block; *step: bytes to those of the next row. */
+static inline const char *eg__node_row(const eg_evaluation *x, int k, int64_t r, int64_t *step)
+{
+    const eg_stored *v = &x->v[k];
+    const int width = eg__node_width(x->p, k);
+    switch (x->p->extent[k]) {
+    case EG_EXTENT_BLOCK: *step = v->step; break;
+    case EG_EXTENT_ROWS: *step = width; break;
+    case EG_EXTENT_DIAGONAL: *step = -width; return v->p + (x->b->rows - 1 - r) * width;
+    default: *step = 0;
+    }
+    return v->p + r * *step;
 }
 /* The places of the tensor that one row of a read takes, in elements: element l along lanes (along
  * rows, if the read depends on rows alone) is at base + l step or, if step is INT64_MIN, at base +

@@ -16,12 +16,20 @@
         ROWS { OUT(TO, o); IN(FROM, p, s->in[0], s->step[0]);                               \
             EACH(const FROM x = p[k]; o[k] = (TO)(VALUE)) }                                 \
     }
+/* runs a loop of two operands; if `single`, the second is the number Q, and `inverse` is 1 / Q */
+#define BY(SINGLE, Q, ...) {                                                                \
+        const bool single = SINGLE;                                                         \
+        const double inverse = single ? 1 / (double)(Q) : 0;                                \
+        (void)single, (void)inverse;                                                        \
+        __VA_ARGS__ }
+#define OPERANDS_OF(SINGLE, Q, TO, FROM, A, B, VALUE) \
+    BY(SINGLE, Q, EACH(const FROM a = A, b = B; o[k] = (TO)(VALUE)))
 #define BINARY(NAME, TO, FROM, VALUE) LOOP(NAME) {                                          \
         ROWS { OUT(TO, o); IN(FROM, p, s->in[0], s->step[0]); IN(FROM, q, s->in[1], s->step[1]); \
             const FROM p0 = *p, q0 = *q;                                                    \
-            if (s->still == 1) EACH(const FROM a = p0, b = q[k]; o[k] = (TO)(VALUE))        \
-            else if (s->still == 2) EACH(const FROM a = p[k], b = q0; o[k] = (TO)(VALUE))   \
-            else EACH(const FROM a = p[k], b = q[k]; o[k] = (TO)(VALUE)) } }
+            if (s->still == 1) OPERANDS_OF(false, 1, TO, FROM, p0, q[k], VALUE)             \
+            else if (s->still == 2) OPERANDS_OF(true, q0, TO, FROM, p[k], q0, VALUE)        \
+            else OPERANDS_OF(false, 1, TO, FROM, p[k], q[k], VALUE) } }
 #define OPERANDS_3(TO, FIRST, FROM, B, C, VALUE) \
     EACH(const FIRST a = p[k]; const FROM b = B, c = C; o[k] = (TO)(VALUE))
 #define TERNARY(NAME, TO, FIRST, FROM, VALUE) LOOP(NAME) {                                  \
@@ -40,9 +48,9 @@
 #define BINARY_SLOPE(NAME, VALUE) LOOP(NAME) {                                              \
         SLOPE_ROWS IN(T, p, s->in[0], s->step[0]); IN(T, q, s->in[1], s->step[1]);          \
             const T p0 = *p, q0 = *q;                                                       \
-            if (s->still == 1) OPERANDS_2(p0, q[k], VALUE)                                  \
-            else if (s->still == 2) OPERANDS_2(p[k], q0, VALUE)                             \
-            else OPERANDS_2(p[k], q[k], VALUE) } }
+            if (s->still == 1) BY(false, 1, OPERANDS_2(p0, q[k], VALUE))                    \
+            else if (s->still == 2) BY(true, q0, OPERANDS_2(p[k], q0, VALUE))               \
+            else BY(false, 1, OPERANDS_2(p[k], q[k], VALUE)) } }
 #define TERNARY_SLOPE(NAME, FIRST, VALUE) LOOP(NAME)                                        \
     {                                                                                       \
         SLOPE_ROWS IN(FIRST, p, s->in[0], s->step[0]);                                      \
@@ -99,6 +107,14 @@ const eg_loops *const eg__loops[2] = { &narrow_loops, &wide_loops };
     }
 OFFSETS(offsets_narrow, int32_t)
 OFFSETS(offsets_wide, int64_t)
+EG_CLONES static void expression_count(int64_t n, int32_t *to, int32_t first, int32_t step)
+{
+    EACH(to[k] = (int32_t)((uint32_t)first + (uint32_t)step * (uint32_t)k))
+}
+void eg__count_from(int64_t n, int32_t *to, int32_t first, int32_t step)
+{
+    expression_count(n & -EG_LANES, to, first, step);
+}
 void eg__offsets_add(int64_t n, int64_t *offset, bool narrow, const void *index, int64_t step,
                      int64_t limit)
 {

@@ -27,10 +27,11 @@ typedef struct eg_loops {
     eg_strip_loop *of_float[EG_X_CODES], *of_whole[EG_X_CODES], *of_truth[EG_X_CODES];
     eg_strip_loop *slope[EG_X_CODES][3];
     eg_strip_loop *float_of[2]; /* convert whole numbers, narrow or wide, to float */
-    /* sum[k] += x[k]; over rows r of x, which lie `step` bytes apart: sum[k] += Σ_r x[r][k] and
-     * sum[r] = Σ_k x[r][k]; x[k] = sum[k] */
+    /* sum[k] += x[k]; over rows r of x, which lie `step` bytes apart: sum[k] += Σ_r x[r][k],
+     * sum[rows − 1 − r + k] += x[r][k] and sum[r] = Σ_k x[r][k]; x[k] = sum[k] */
     void (*add)(int64_t n, void *sum, const void *x);
     void (*add_rows)(int64_t rows, int64_t n, double *sum, const void *x, int64_t step);
+    void (*add_diagonals)(int64_t rows, int64_t n, double *sum, const void *x, int64_t step);
     void (*totals)(int64_t rows, int64_t n, double *sum, const void *x, int64_t step);
     void (*from_wide)(int64_t n, void *x, const double *sum);
     void (*clear)(int64_t n, void *x, const uint8_t *allow); /* x[k] = allow[k] ? x[k] : 0 */
@@ -38,7 +39,15 @@ typedef struct eg_loops {
     void (*scatter)(int64_t n, double *to, const int64_t *offset, int64_t step, const void *x);
 } eg_loops;
 extern const eg_loops *const eg__loops[2];
+/* Returns 1 or −1 if the cotangent of operand i of a function of floats is that of its value, or
+ * minus that; else 0. */
+static inline int eg__slope_sign(int code, int i)
+{
+    return code == EG_X_ADD ? 1 : code == EG_X_SUB ? 1 - 2 * i : code == EG_X_NEG ? -1 : 0;
+}
 
+/* Sets n numbers, whole groups of EG_LANES, to first, first + step, … without overflow. */
+void eg__count_from(int64_t n, int32_t *to, int32_t first, int32_t step);
 /* offset[k] += step · index[k], where the index, int32_t (narrow) or int64_t, is clamped to 0 …
  * limit unless limit is −1. */
 void eg__offsets_add(int64_t n, int64_t *offset, bool narrow, const void *index, int64_t step,

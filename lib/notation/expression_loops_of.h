@@ -26,6 +26,11 @@ static inline W NAME(plus)(W a, W b) { return WIDE ? (W)eg__sum(a, b) : (W)(a + 
 static inline W NAME(minus)(W a, W b) { return WIDE ? (W)eg__difference(a, b) : (W)(a - b); }
 static inline W NAME(times)(W a, W b) { return WIDE ? (W)eg__product(a, b) : (W)(a * b); }
 
+/* a / b, where b is a single number of a row: for floats a · (1 / b) in doubles. That is a / b to
+ * the last bit: no quotient of two floats is so near to the middle of two neighbours, unless it is
+ * subnormal. */
+#define RATIO(a, b) (single && !WIDE ? (T)((double)(a)*inverse) : (a) / (b))
+
 /* -- loops of the rows ------------------------------------------------------------------------ */
 /* clang-format off */
 #define LOOP_1(CODE, NAMED, VALUE, ...) UNARY(NAME(CODE), T, T, VALUE)
@@ -37,6 +42,7 @@ EG_FUNCTIONS_2(LOOP_2)
     BINARY_SLOPE(NAME(CODE##_slope_a), DA) BINARY_SLOPE(NAME(CODE##_slope_b), DB)
 EG_FUNCTIONS_1(SLOPE_1)
 EG_FUNCTIONS_2(SLOPE_2)
+#undef RATIO
 #undef LOOP_1
 #undef LOOP_2
 #undef SLOPE_1
@@ -132,6 +138,41 @@ EG_CLONES static void NAME(add_rows)(int64_t rows, int64_t n, double *sum, const
         EACH(sum[k] += (double)v[k])
     }
 }
+/* Slabs of EG_LANES rows and at most 4 EG_LANES lanes are copied between zeros, so that the sums of
+ * EG_LANES neighbouring diagonals stay in registers while they walk down the rows. */
+EG_CLONES static void NAME(add_diagonals)(int64_t rows, int64_t n, double *sum, const void *x,
+                                          int64_t step)
+{
+    enum { SIDE = EG_LANES, WIDE_SLAB = 4 * EG_LANES };
+    T slab[SIDE][WIDE_SLAB + 2 * SIDE] = { { 0 } };
+    for (int64_t r = 0, tall; r < rows; r += tall) {
+        tall = rows - r < SIDE ? rows - r : SIDE;
+        for (int64_t c = 0, wide; c < n; c += wide) {
+            wide = n - c < WIDE_SLAB ? n - c : WIDE_SLAB;
+            if (tall < SIDE || (c && wide < WIDE_SLAB)) memset(slab, 0, sizeof slab);
+            for (int64_t i = 0; i < tall; i++)
+                memcpy(slab[i] + SIDE, (const char *)x + (r + i) * step + c * (int64_t)sizeof(T),
+                       (size_t)wide * sizeof(T));
+            /* element (i, k) of the slab is on its diagonal SIDE − 1 − i + k, and `first` is that
+             * of its last row; rows that the slab lacks have none */
+            const int64_t first = rows - r - SIDE + c, end = SIDE - 1 + wide;
+            for (int64_t d = 0; d < end; d += SIDE) {
+                double part[SIDE] = { 0 };
+                for (int64_t i = 0; i < SIDE; i++) {
+                    const T *v = slab[i] + d + i + 1;
+                    EG_EVERY_LANE
+                    for (int l = 0; l < SIDE; l++) part[l] += (double)v[l];
+                }
+                if (d >= SIDE - tall && d + SIDE <= end)
+                    for (int l = 0; l < SIDE; l++) sum[first + d + l] += part[l];
+                else
+                    for (int64_t e = d < SIDE - tall ? SIDE - tall : d; e < d + SIDE && e < end;
+                         e++)
+                        sum[first + e] += part[e - d];
+            }
+        }
+    }
+}
 /* Element k of a row goes to partial sum k mod EG_LANES; those are added pairwise. */
 EG_CLONES static void NAME(totals)(int64_t rows, int64_t n, double *sum, const void *x,
                                    int64_t step)
@@ -143,10 +184,11 @@ EG_CLONES static void NAME(totals)(int64_t rows, int64_t n, double *sum, const v
         for (; k + EG_LANES <= n; k += EG_LANES)
             for (int l = 0; l < EG_LANES; l++) part[l] += (double)v[k + l];
         for (int l = 0; k < n; k++, l++) part[l] += (double)v[k];
-        for (int half = EG_LANES / 2; half; half /= 2)
-            for (int l = 0; l < half; l++) part[l] += part[l + half];
-        sum[r] = part[0];
+        for (int l = 0; l < EG_LANES / 2; l++) part[l] += part[l + EG_LANES / 2];
+        sum[r] = ((part[0] + part[4]) + (part[2] + part[6])) +
+                 ((part[1] + part[5]) + (part[3] + part[7]));
     }
+    _Static_assert(EG_LANES == 16, "the sums of a row are written for 16 of them");
 }
 EG_CLONES static void NAME(from_wide)(int64_t n, void *x, const double *sum)
 {
@@ -184,7 +226,8 @@ static const eg_loops NAME(loops) = {
                [EG_X_CLIP] = { NAME(clip_slope_x), NAME(clip_slope_low), NAME(clip_slope_high) },
                EG_FUNCTIONS_1(TO_1) EG_FUNCTIONS_2(TO_2) },
     .float_of = { NAME(of_narrow), NAME(of_wide) },
-    .add = NAME(add), .add_rows = NAME(add_rows), .totals = NAME(totals),
+    .add = NAME(add), .add_rows = NAME(add_rows),
+    .add_diagonals = NAME(add_diagonals), .totals = NAME(totals),
     .from_wide = NAME(from_wide), .clear = NAME(clear), .scatter = NAME(scatter),
 };
 /* clang-format on */

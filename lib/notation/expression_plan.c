@@ -4,10 +4,12 @@
 /* Returns the bytes of the workspace that node k takes with elements of `width` bytes. */
 static int64_t room_of(const eg_block_plan *p, int k, int width)
 {
-    const int64_t n = p->extent[k] == EG_EXTENT_ONE     ? EG_LANES
-                      : p->extent[k] == EG_EXTENT_ROWS  ? eg__block_padded(p->rows)
-                      : p->extent[k] == EG_EXTENT_LANES ? eg__block_padded(p->lanes)
-                                                        : p->rows * eg__block_padded(p->lanes);
+    const int extent = p->extent[k];
+    const int64_t n = extent == EG_EXTENT_ONE        ? EG_LANES
+                      : extent == EG_EXTENT_ROWS     ? eg__block_padded(p->rows)
+                      : extent == EG_EXTENT_LANES    ? eg__block_padded(p->lanes)
+                      : extent == EG_EXTENT_DIAGONAL ? eg__diagonal_padded(p->rows, p->lanes)
+                                                     : p->rows * eg__block_padded(p->lanes);
     return eg__round_up(n * width, EG_ALIGN);
 }
 /* The parts of the workspace that are free to be used again, and the end of what is in use. */
@@ -66,6 +68,37 @@ static void place_values(eg_block_plan *p, rooms *r)
         }
     }
 }
+/* Returns the operand of node k whose cotangent is that of k, and needs no memory of its own: it
+ * has the same extent, and k alone reads it, once. Of two, the score; −1 if there is none. */
+static int passes_to(const eg_block_plan *p, int k)
+{
+    const eg_node *n = &p->e->node[k];
+    int found = -1;
+    for (int i = 0; n->code > EG_X_READ && i < n->count; i++) {
+        const int j = n->in[i];
+        int reads = 0;
+        for (int m = j + 1; m <= p->root; m++)
+            for (int o = 0; p->used[m] && o < p->e->node[m].count; o++)
+                reads += p->e->node[m].in[o] == j;
+        if (p->moved[j] && reads == 1 && p->extent[j] == p->extent[k] &&
+            eg__slope_sign(n->code, i) == 1 && (found < 0 || p->e->node[j].code == EG_X_SCORE))
+            found = j;
+    }
+    return found;
+}
+/* True if no node needs the cotangent of the root any more when the score's is written: it has gone
+ * by then from the root, through passed nodes, to a node that comes after the score. */
+static bool overwrites(const eg_block_plan *p)
+{
+    int last = p->root, score = p->root + 1;
+    for (int k = p->root; k >= 0; k--) {
+        const eg_node *n = &p->e->node[k];
+        if (p->used[k] && n->code == EG_X_SCORE) score = k;
+        for (int i = 0; k == last && n->code > EG_X_READ && i < n->count; i++)
+            if (p->passed[n->in[i]]) last = n->in[i];
+    }
+    return score <= last;
+}
 /* Finds the nodes whose cotangent is needed, and assigns a part of the workspace to it, from the
  * last node that reads the value back to the node itself. */
 static void place_slopes(eg_block_plan *p, rooms *r)
@@ -74,7 +107,7 @@ static void place_slopes(eg_block_plan *p, rooms *r)
     const int width = p->f64 ? 8 : 4;
     for (int k = 0; k <= p->root; k++) {
         const eg_node *n = &e->node[k];
-        p->moved[k] = false;
+        p->moved[k] = p->passed[k] = false;
         p->slope[k] = -1;
         if (!p->used[k] || n->kind != EG_IS_FLOAT || n->code == EG_X_FLOOR) continue;
         if (n->code == EG_X_READ) p->moved[k] = p->wanted >> n->tensor & 1;
@@ -86,13 +119,45 @@ static void place_slopes(eg_block_plan *p, rooms *r)
         const eg_node *n = &e->node[k];
         if (!p->moved[k] || p->slope[k] < 0)
             continue; /* −1: no derivative leads here, as under ⌊x⌋ */
+        const int same = passes_to(p, k);
+        if (same >= 0) p->passed[same] = true, p->slope[same] = p->slope[k];
         for (int i = 0; n->code > EG_X_READ && i < n->count; i++)
             if (p->moved[n->in[i]] && p->slope[n->in[i]] < 0)
                 p->slope[n->in[i]] = take(r, room_of(p, n->in[i], width));
-        give(r, p->slope[k], room_of(p, k, width));
+        if (same < 0) give(r, p->slope[k], room_of(p, k, width));
     }
+    p->overwrites = overwrites(p);
 }
 
+/* True if the letters of a block along rows or lanes are a single one, node k is it or it plus or
+ * minus a number, and arithmetic does not saturate: the value rises by 1 from element to element.
+ */
+static bool rises(const eg_block_plan *p, int k, uint32_t letter)
+{
+    const eg_node *n = &p->e->node[k];
+    if (n->code == EG_X_LETTER) return p->narrow && n->letters == letter;
+    if (n->kind != EG_IS_WHOLE || (n->code != EG_X_ADD && n->code != EG_X_SUB)) return false;
+    if (p->extent[n->in[1]] == EG_EXTENT_ONE) return rises(p, n->in[0], letter);
+    return n->code == EG_X_ADD && p->extent[n->in[0]] == EG_EXTENT_ONE &&
+           rises(p, n->in[1], letter);
+}
+/* Returns what node k, whose operands are known, varies with. */
+static uint8_t extent_of(const eg_block_plan *p, int k)
+{
+    const eg_node *n = &p->e->node[k];
+    const bool all = n->letters == UINT32_MAX;
+    const int extent = (all || n->letters & p->by_row ? EG_EXTENT_ROWS : 0) |
+                       (all || n->letters & p->by_lane ? EG_EXTENT_LANES : 0);
+    if (extent != EG_EXTENT_BLOCK || all || !n->count) return (uint8_t)extent;
+    if (n->code == EG_X_SUB && n->kind == EG_IS_WHOLE)
+        for (int turned = 0; turned < 2; turned++)
+            if (rises(p, n->in[turned], p->by_lane) && rises(p, n->in[!turned], p->by_row))
+                return EG_EXTENT_DIAGONAL;
+    for (int i = 0; i < n->count; i++)
+        if (p->extent[n->in[i]] != EG_EXTENT_ONE && p->extent[n->in[i]] != EG_EXTENT_DIAGONAL)
+            return EG_EXTENT_BLOCK;
+    return EG_EXTENT_DIAGONAL;
+}
 void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64, int rows,
                     int lanes, uint32_t by_row, uint32_t by_lane, uint32_t wanted)
 {
@@ -107,14 +172,10 @@ void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64
                           .by_lane = by_lane,
                           .wanted = wanted };
     p->used[root] = true;
-    for (int k = root; k >= 0; k--) {
-        const eg_node *n = &e->node[k];
-        const bool all = n->letters == UINT32_MAX;
-        p->extent[k] = (uint8_t)((all || n->letters & by_row ? EG_EXTENT_ROWS : 0) |
-                                 (all || n->letters & by_lane ? EG_EXTENT_LANES : 0));
-        for (int i = 0; p->used[k] && i < n->count; i++) p->used[n->in[i]] = true;
-    }
-    const int64_t most = eg__block_padded(rows > lanes ? rows : lanes) * 8;
+    for (int k = 0; k <= root; k++) p->extent[k] = extent_of(p, k);
+    for (int k = root; k >= 0; k--)
+        for (int i = 0; p->used[k] && i < e->node[k].count; i++) p->used[e->node[k].in[i]] = true;
+    const int64_t most = eg__diagonal_padded(rows, lanes) * 8;
     rooms r = { .end = eg__round_up((int64_t)sizeof(eg_stored) * e->nodes, EG_ALIGN) };
     p->scratch = r.end, r.end += 4 * most;
     p->offsets = r.end, r.end += most;
@@ -122,6 +183,9 @@ void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64
     p->spare = r.end;
     if (p->slopes)
         r.end += eg__round_up(rows * eg__block_padded(lanes) * (f64 ? 8 : 4), EG_ALIGN) + most;
+    for (int k = 0; k <= root && p->slopes; k++)
+        if (p->extent[k] == EG_EXTENT_DIAGONAL) p->diagonals = r.end;
+    if (p->diagonals) r.end += most;
     p->values = r.end;
     place_values(p, &r);
     place_slopes(p, &r);

@@ -1,6 +1,8 @@
 /* expression_read.c: the elements of a tensor that a block of rows × lanes reads. */
 #include "notation/expression_block.h"
 
+enum { ALONG_LANES = EG_EXTENT_LANES | EG_EXTENT_DIAGONAL }; /* bits of extents that do */
+
 /* Returns element i of the whole number j. */
 static int64_t whole_at(const eg_evaluation *x, int j, int64_t i)
 {
@@ -23,7 +25,9 @@ static bool counts_along(const eg_evaluation *x, int j)
 eg_reach eg__reach_of(const eg_evaluation *x, int k, int64_t r, const int64_t *stride)
 {
     const eg_node *n = &x->p->e->node[k];
-    const int along = x->p->extent[k] == EG_EXTENT_ROWS ? EG_EXTENT_ROWS : EG_EXTENT_LANES;
+    const int along = x->p->extent[k] == EG_EXTENT_ROWS       ? EG_EXTENT_ROWS
+                      : x->p->extent[k] == EG_EXTENT_DIAGONAL ? EG_EXTENT_DIAGONAL
+                                                              : ALONG_LANES;
     const int64_t *dim = x->b->source[n->tensor].dim, all = eg__node_length(x, k);
     eg_reach y = { .offset = (int64_t *)(void *)(x->work + x->p->offsets) };
     bool begun = false;
@@ -40,7 +44,9 @@ eg_reach eg__reach_of(const eg_evaluation *x, int k, int64_t r, const int64_t *s
             if (!begun) /* the step so far becomes offsets */
                 for (int64_t l = 0; l < all; l++) y.offset[l] = l * y.step;
             begun = true;
-            const char *at = x->v[j].p + (extent == EG_EXTENT_BLOCK ? r * x->v[j].step : 0);
+            int64_t step;
+            const char *at = x->v[j].p;
+            if (x->p->extent[k] == EG_EXTENT_BLOCK) at = eg__node_row(x, j, r, &step);
             eg__offsets_add(all, y.offset, x->p->narrow, at, stride[i], limit);
             if (counts_along(x, j)) continue;
         }
@@ -86,8 +92,8 @@ bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, i
     if (x->p->extent[k] != EG_EXTENT_BLOCK) return false;
     for (int i = 0; i < n->count; i++) {
         const int extent = x->p->extent[n->in[i]];
-        if (extent & EG_EXTENT_LANES && along >= 0) return false;
-        if (extent & EG_EXTENT_LANES) along = i;
+        if (extent & ALONG_LANES && along >= 0) return false;
+        if (extent & ALONG_LANES) along = i;
         if (extent == EG_EXTENT_ROWS) rows = true;
         if (extent == EG_EXTENT_ONE)
             start += kept(whole_at(x, n->in[i], 0), n->guard ? dim[i] - 1 : -1) * stride[i];
@@ -97,15 +103,14 @@ bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, i
     for (int i = 0; i < n->count && rows; i++)
         for (int64_t r = 0; r < x->b->rows && x->p->extent[n->in[i]] == EG_EXTENT_ROWS; r++)
             base[r] += kept(whole_at(x, n->in[i], r), n->guard ? dim[i] - 1 : -1) * stride[i];
-    const eg_stored *v = &x->v[n->in[along]];
+    int64_t step;
+    const char *index = eg__node_row(x, n->in[along], 0, &step);
     *g = (eg_gather){ .rows = x->b->rows,
                       .lanes = lanes,
                       .base = rows || start ? base : NULL,
-                      .index = v->p,
+                      .index = index,
                       .narrow = x->p->narrow,
-                      .index_step = x->p->extent[n->in[along]] == EG_EXTENT_BLOCK
-                                        ? v->step / (x->p->narrow ? 4 : 8)
-                                        : 0,
+                      .index_step = step / (x->p->narrow ? 4 : 8),
                       .stride = stride[along],
                       .limit = n->guard ? dim[along] - 1 : -1 };
     return true;

@@ -163,6 +163,7 @@ static void one_block(const eg_block_loop *o, int64_t number, char *workspace, c
         .allow = o->allow ? o->allow + at : NULL,
         .allow_step = g > 1 ? o->step[g - 2] : 0,
     };
+    b.allow_rows = o->allow ? b.rows : 0;
     eg__block_values(&o->plan, &b, workspace);
     if (o->g) eg__block_slopes(&o->plan, &b, workspace);
 }

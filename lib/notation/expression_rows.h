@@ -6,7 +6,8 @@
  *                         the same three as operations of tensors)
  *
  * expression_names.c uses the names, expression_loops.c the formulas for elements, and
- * lib/expression/expr.c those for tensors. F(exp) is exp or expf, and T is the type. Derivatives at
+ * lib/expression/expr.c those for tensors. F(exp) is exp or expf, T is the type, and RATIO(a, b) is
+ * a / b. Derivatives at
  * kinks and of ties are those of the operations in lib/ops. */
 #ifndef EG_EXPRESSION_ROWS_H
 #define EG_EXPRESSION_ROWS_H
@@ -44,7 +45,7 @@
       eg_sub(a, b),           g,               eg_neg(g))                                          \
     X(MUL, "",    a * b,      g * b,           g * a,                                              \
       eg_mul(a, b),           eg_mul(g, b),    eg_mul(g, a))                                       \
-    X(DIV, "",    a / b,      g / b,           -(g * y / b),                                       \
+    X(DIV, "",    RATIO(a, b), RATIO(g, b),    -(g * y / b),                                       \
       eg_div(a, b),           eg_div(g, b),    eg_neg(eg_div(eg_mul(g, y), b)))                    \
     X(MIN, "min", a < b || a != a ? a : b,                                                         \
       a == b ? g * (T).5 : a < b ? g : 0,      a == b ? g * (T).5 : b < a ? g : 0,                 \

@@ -5,8 +5,7 @@
 static char *cotangent_at(const eg_evaluation *x, int k, int64_t r)
 {
     const int64_t width = x->p->f64 ? 8 : 4;
-    return x->work + x->p->slope[k] +
-           (x->p->extent[k] == EG_EXTENT_BLOCK ? r * x->wide * width : 0);
+    return x->slope[k] + (x->p->extent[k] == EG_EXTENT_BLOCK ? r * x->wide * width : 0);
 }
 static double float_at(const eg_evaluation *x, const void *p, int64_t k)
 {
@@ -20,27 +19,31 @@ static void put_float(const eg_evaluation *x, void *p, int64_t k, double value, 
     else
         ((float *)p)[k] = fresh ? (float)value : ((float *)p)[k] + (float)value;
 }
-/* Adds rows of n cotangents, `step` bytes apart, to the cotangent of node j, summed over the rows,
- * the lanes or both that j does not vary with. */
-static void fold(eg_evaluation *x, int j, int64_t rows, int64_t n, const void *from, int64_t step)
+/* Adds `sign` times rows of n cotangents, `step` bytes apart, to the cotangent of node j, summed
+ * over the elements of the block that j does not vary with. */
+static void fold(eg_evaluation *x, int j, int sign, int64_t rows, int64_t n, const void *from,
+                 int64_t step)
 {
     const int extent = x->p->extent[j];
     double *sum = (double *)(void *)(x->work + x->p->sums), all = 0;
     char *to = cotangent_at(x, j, 0);
-    if (extent == EG_EXTENT_LANES) {
+    if (extent == EG_EXTENT_LANES || extent == EG_EXTENT_DIAGONAL) {
+        const int64_t length = eg__node_length(x, j);
         void *row = eg__row_buffer(x, 0);
-        memset(sum, 0, (size_t)x->wide * 8);
-        x->floats->add_rows(rows, n, sum, from, step);
-        x->floats->from_wide(x->wide, x->fresh[j] ? to : row, sum);
-        if (!x->fresh[j]) x->floats->add(x->wide, to, row);
+        memset(sum, 0, (size_t)length * 8);
+        (extent == EG_EXTENT_LANES ? x->floats->add_rows : x->floats->add_diagonals)(rows, n, sum,
+                                                                                     from, step);
+        for (int64_t k = 0; sign < 0 && k < length; k++) sum[k] = -sum[k];
+        x->floats->from_wide(length, x->fresh[j] ? to : row, sum);
+        if (!x->fresh[j]) x->floats->add(length, to, row);
     } else if (extent == EG_EXTENT_ROWS) {
         x->floats->totals(rows, n, sum, from, step);
-        for (int64_t r = 0; r < rows; r++) put_float(x, to, r, sum[r], x->fresh[j]);
+        for (int64_t r = 0; r < rows; r++) put_float(x, to, r, sign * sum[r], x->fresh[j]);
         for (int64_t r = rows; r < x->tall; r++) put_float(x, to, r, 0, true);
     } else {
         x->floats->totals(rows, n, sum, from, step);
         for (int64_t r = 0; r < rows; r++) all += sum[r];
-        for (int k = 0; k < EG_LANES; k++) put_float(x, to, k, all, x->fresh[j]);
+        for (int k = 0; k < EG_LANES; k++) put_float(x, to, k, sign * all, x->fresh[j]);
     }
     x->fresh[j] = false;
 }
@@ -50,11 +53,15 @@ static void take_in(eg_evaluation *x)
     const int k = x->p->root, width = x->p->f64 ? 8 : 4;
     const int64_t lanes = x->b->lanes, step = x->b->g_step * width;
     if (x->p->extent[k] != EG_EXTENT_BLOCK) {
-        fold(x, k, x->b->rows, lanes, x->b->g, step);
+        fold(x, k, 1, x->b->rows, lanes, x->b->g, step);
         return;
     }
     x->fresh[k] = false;
     if (x->wide * width == step && x->wide == lanes) {
+        if (x->p->overwrites && x->b->g == x->b->dscore) {
+            x->slope[k] = x->b->dscore;
+            return;
+        }
         memcpy(cotangent_at(x, k, 0), x->b->g, (size_t)(x->b->rows * step));
         return;
     }
@@ -69,20 +76,58 @@ static void take_in(eg_evaluation *x)
 static void clear_rows(const eg_evaluation *x, char *row, int64_t step)
 {
     const uint8_t *allow = x->b->allow;
-    for (int64_t r = 0; allow && r < x->b->rows; r++, row += step, allow += x->b->allow_step)
+    row += x->b->allow_from * step;
+    for (int r = 0; r < x->b->allow_rows; r++, row += step, allow += x->b->allow_step)
         x->floats->clear(x->b->lanes, row, allow);
+}
+/* The same for a cotangent of node k, which is read `step` bytes from row to row. */
+static void clear_node(const eg_evaluation *x, int k, char *p, int64_t step)
+{
+    if (x->p->extent[k] == EG_EXTENT_BLOCK) clear_rows(x, p, step);
+    if (x->p->extent[k] == EG_EXTENT_DIAGONAL && x->diagonals)
+        x->floats->clear(eg__node_count(x, k), p, x->diagonals);
+}
+/* Finds the diagonals with an element that counts, if not all elements of the block do. */
+static void find_diagonals(eg_evaluation *x)
+{
+    const eg_block_data *b = x->b;
+    const int64_t last = b->rows - 1, count = b->lanes + last, to = b->allow_from + b->allow_rows;
+    uint8_t *any = (uint8_t *)x->work + x->p->diagonals;
+    if (!x->p->diagonals || !b->allow_rows) return;
+    memset(any, 0, (size_t)count);
+    if (to <= last) memset(any, 1, (size_t)(last - to + b->lanes)); /* rows from `to` on */
+    if (b->allow_from) /* rows before: diagonals from last − allow_from + 1 on */
+        memset(any + last - b->allow_from + 1, 1, (size_t)(count - last + b->allow_from - 1));
+    for (int64_t r = 0; r < b->allow_rows; r++) {
+        const uint8_t *allow = b->allow + r * b->allow_step;
+        uint8_t *at = any + last - b->allow_from - r;
+        int64_t l = 0;
+        for (uint64_t eight, too; l + 8 <= b->lanes; l += 8) {
+            memcpy(&eight, at + l, 8), memcpy(&too, allow + l, 8);
+            eight |= too;
+            memcpy(at + l, &eight, 8);
+        }
+        for (; l < b->lanes; l++) at[l] |= allow[l];
+    }
+    x->diagonals = any;
 }
 /* Adds to the cotangent of operand i of node k what it gets from that of k. */
 static void to_operand(eg_evaluation *x, int k, int i)
 {
     const eg_block_plan *p = x->p;
     const eg_node *n = &p->e->node[k];
-    const int j = n->in[i];
+    const int j = n->in[i], sign = eg__slope_sign(n->code, i);
     const bool same = p->extent[j] == p->extent[k], there = same && x->fresh[j],
                flat = eg__is_flat(x, k, false);
     const int64_t rows = p->extent[k] == EG_EXTENT_BLOCK ? x->b->rows : 1,
                   length = eg__node_length(x, k), step = length * (p->f64 ? 8 : 4);
+    if (p->passed[j]) {
+        x->slope[j] = x->slope[k];
+        x->fresh[j] = false;
+        return;
+    }
     void *to = there ? cotangent_at(x, j, 0) : x->work + p->spare;
+    if (!same && sign) to = cotangent_at(x, k, 0);
     eg_strip s = { .rows = flat ? 1 : rows,
                    .n = flat ? rows * length : length,
                    .out = to,
@@ -91,10 +136,10 @@ static void to_operand(eg_evaluation *x, int k, int i)
                    .g_step = step,
                    .y = x->v[k].p,
                    .y_step = x->v[k].step };
-    eg__strip_run(x, k, false, x->floats->slope[n->code][i], &s);
-    if (!same && p->extent[k] == EG_EXTENT_BLOCK) clear_rows(x, to, step);
+    if (same || !sign) eg__strip_run(x, k, false, x->floats->slope[n->code][i], &s);
+    if (!same) clear_node(x, k, to, step);
     if (!same)
-        fold(x, j, rows, eg__node_count(x, k), to, step);
+        fold(x, j, sign ? sign : 1, rows, eg__node_count(x, k), to, step);
     else if (!there)
         x->floats->add(rows * length, cotangent_at(x, j, 0), to);
     x->fresh[j] = false;
@@ -108,7 +153,7 @@ static void to_tensor(const eg_evaluation *x, int k)
                   rows = x->p->extent[k] == EG_EXTENT_BLOCK ? x->b->rows : 1;
     if (!s->data || eg__reads_empty(x, n)) return;
     const int width = x->p->f64 ? 8 : 4;
-    if (x->p->extent[k] == EG_EXTENT_BLOCK) clear_rows(x, cotangent_at(x, k, 0), x->wide * width);
+    clear_node(x, k, cotangent_at(x, k, 0), x->wide * width);
     eg_gather g;
     if (!s->direct && eg__gathered_by_one(x, k, s->stride, count, &g)) {
         eg__scatter_rows(&g, width, cotangent_at(x, k, 0), x->wide, s->data);
@@ -131,6 +176,7 @@ static void to_score(const eg_evaluation *x, int k)
 {
     const int64_t width = x->p->f64 ? 8 : 4;
     clear_rows(x, cotangent_at(x, k, 0), x->wide * width);
+    if (cotangent_at(x, k, 0) == x->b->dscore) return;
     if (x->wide == x->b->lanes && x->wide == x->b->dscore_step) {
         memcpy(x->b->dscore, cotangent_at(x, k, 0), (size_t)(x->b->rows * x->wide * width));
         return;
@@ -144,6 +190,9 @@ void eg__block_slopes(const eg_block_plan *p, const eg_block_data *b, void *work
     eg_evaluation x = eg__evaluation(p, b, workspace);
     memset(x.fresh, true, sizeof x.fresh);
     if (!p->moved[p->root]) return;
+    for (int k = 0; k <= p->root; k++)
+        if (p->slope[k] >= 0) x.slope[k] = x.work + p->slope[k];
+    find_diagonals(&x);
     take_in(&x);
     for (int k = p->root; k >= 0; k--) {
         const eg_node *n = &p->e->node[k];

@@ -23,16 +23,12 @@ void eg__pad_row(int width, int64_t n, int64_t to, char *p)
 static const char *seen_by(const eg_evaluation *x, int k, int j, int64_t r, int64_t *step,
                            bool *still)
 {
-    const eg_stored *v = &x->v[j];
     const int extent = x->p->extent[j];
     *step = 0;
     *still = extent == EG_EXTENT_ONE && x->p->extent[k] != EG_EXTENT_ONE;
-    if (x->p->extent[k] != EG_EXTENT_BLOCK) return v->p;
+    if (x->p->extent[k] != EG_EXTENT_BLOCK) return x->v[j].p;
     if (extent == EG_EXTENT_ROWS) *still = true;
-    *step = extent == EG_EXTENT_BLOCK  ? v->step
-            : extent == EG_EXTENT_ROWS ? eg__node_width(x->p, j)
-                                       : 0;
-    return v->p + r * *step;
+    return eg__node_row(x, j, r, step);
 }
 /* -- leaves ----------------------------------------------------------------------------------- */
 static void fill_whole(const eg_evaluation *x, int64_t n, char *to, int64_t value)
@@ -56,7 +52,9 @@ static void letter_values(const eg_evaluation *x, int k)
     const eg_place *at = &x->b->place[x->p->e->node[k].in[0]];
     char *to = x->v[k].p;
     const int64_t n = eg__node_count(x, k), all = eg__node_length(x, k);
-    for (int64_t i = 0; i < n; i++) {
+    if (x->p->narrow && !at->value)
+        eg__count_from(all, (int32_t *)(void *)to, (int32_t)at->first, 1);
+    for (int64_t i = 0; (!x->p->narrow || at->value) && i < n; i++) {
         const int64_t v = at->value ? at->value[i] : at->first + i;
         if (x->p->narrow)
             ((int32_t *)(void *)to)[i] = (int32_t)v;
@@ -79,6 +77,19 @@ static void score_values(const eg_evaluation *x, int k)
         memcpy(to, from + r * step, (size_t)(x->b->lanes * width));
         eg__pad_row(width, x->b->lanes, x->wide, to);
     }
+}
+/* Sets the value of i − j, which steps by one from diagonal to diagonal. */
+static void difference_values(const eg_evaluation *x, int k)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const bool by_row = x->p->extent[n->in[0]] == EG_EXTENT_ROWS;
+    const int64_t count = eg__node_count(x, k);
+    const int32_t *a = (const int32_t *)(const void *)x->v[n->in[0]].p,
+                  *b = (const int32_t *)(const void *)x->v[n->in[1]].p;
+    const int32_t first = by_row ? a[x->b->rows - 1] - b[0] : a[0] - b[x->b->rows - 1];
+    int32_t *to = (int32_t *)(void *)x->v[k].p;
+    eg__count_from(eg__node_length(x, k), to, first, by_row ? -1 : 1);
+    eg__pad_row(4, count, eg__node_length(x, k), x->v[k].p);
 }
 
 /* -- operations ------------------------------------------------------------------------------- */
@@ -163,13 +174,10 @@ static void hand_out(const eg_evaluation *x)
     const bool whole = x->p->e->node[k].kind == EG_IS_WHOLE;
     const int wide = whole ? 8 : width;
     for (int64_t r = 0; r < x->b->rows; r++) {
-        bool one;
-        const char *from = x->v[k].p;
+        int64_t step;
+        const char *from = eg__node_row(x, k, r, &step);
         char *to = (char *)x->b->out + r * x->b->out_step * wide;
-        if (extent == EG_EXTENT_BLOCK) from += r * x->v[k].step;
-        if (extent == EG_EXTENT_ROWS) from += r * width;
-        one = !(extent & EG_EXTENT_LANES);
-        if (one) {
+        if (extent == EG_EXTENT_ONE || extent == EG_EXTENT_ROWS) {
             eg__copies(width, x->b->lanes, eg__row_buffer(x, 0), from);
             from = eg__row_buffer(x, 0);
         }
@@ -179,13 +187,19 @@ static void hand_out(const eg_evaluation *x)
             memcpy(to, from, (size_t)(x->b->lanes * width));
     }
 }
+/* True if the slopes of this code read the operands alone. */
+static bool value_unread(int code)
+{
+    return code == EG_X_ADD || code == EG_X_SUB || code == EG_X_MUL || code == EG_X_NEG ||
+           code == EG_X_TANH;
+}
 /* True if the root's value can be computed directly in the caller's result. */
 static bool made_there(const eg_evaluation *x)
 {
     const int k = x->p->root;
     const eg_node *n = &x->p->e->node[k];
     return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes && n->kind != EG_IS_WHOLE &&
-           n->code > EG_X_READ && !x->p->slopes && x->b->out;
+           n->code > EG_X_READ && x->b->out && (!x->p->slopes || value_unread(n->code));
 }
 void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *workspace)
 {
@@ -203,7 +217,12 @@ void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *work
         case EG_X_LETTER: letter_values(&x, k); break;
         case EG_X_SCORE: score_values(&x, k); break;
         case EG_X_READ: eg__read_values(&x, k); break;
-        default: operation_values(&x, k); break;
+        default:
+            if (p->extent[k] == EG_EXTENT_DIAGONAL && p->extent[n->in[0]] != EG_EXTENT_DIAGONAL &&
+                p->extent[n->in[0]] != EG_EXTENT_ONE)
+                difference_values(&x, k);
+            else
+                operation_values(&x, k);
         }
     }
     if (!made_there(&x) && b->out) hand_out(&x);
