@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* The path of a file of this repository; valid until the next call. EG_SRCDIR is its top folder
  * (default: the current folder). */
@@ -47,6 +49,27 @@ static inline void *failing(void *user, void *p, size_t old_size, size_t new_siz
     return new_size && (*left)-- > 0 ? realloc(p, new_size) : NULL;
 }
 
+/* Lets memory end at each of the first `each` allocations of life(), then at some later ones, until
+ * it comes to its end: true, and an error neither then nor before. It may write to the file. */
+static inline void memory_ends_in_turn(bool (*life)(eg_ctx *, const char *path), int each)
+{
+    char path[] = "/tmp/eg_oom_XXXXXX";
+    close(mkstemp(path));
+    int n = 0;
+    for (bool good = false; !good; n += n < each ? 1 : n / 10) {
+        int left = n;
+        eg_ctx *cx = eg_open(.threads = 1, .realloc = failing, .user = &left);
+        good = cx && life(cx, path);
+        ck_assert_msg(!cx || good == !eg_error(cx), "allocation %d: %s", n, eg_error(cx));
+        if (cx && !good)
+            ck_assert_msg(strstr(eg_error(cx), "out of memory") != NULL, "allocation %d: %s", n,
+                          eg_error(cx));
+        eg_close(cx);
+    }
+    ck_assert_int_gt(n, 5);
+    unlink(path);
+}
+
 /* Element k is k. f64. */
 static inline eg_tensor *ramp_n(eg_ctx *cx, int rank, const int64_t *dims)
 {
@@ -82,6 +105,37 @@ static inline eg_tensor *wave_n(eg_ctx *cx, double s, int rank, const int64_t *d
 static inline void randomise(eg_params *p, double deviation)
 {
     for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, deviation);
+}
+
+/* Bytes of an element. */
+static inline size_t width_of(const eg_tensor *x)
+{
+    static const size_t width[] = {
+        [EG_F32] = 4,   [EG_F64] = 8, [EG_I32] = 4,  [EG_I64] = 8, [EG_BOOL] = 1,
+        [EG_C128] = 16, [EG_F16] = 2, [EG_BF16] = 2, [EG_I8] = 1,  [EG_U8] = 1
+    };
+    return width[eg_type(x)];
+}
+/* True if both have the same type, sizes and bits. */
+static inline bool same_bits(eg_tensor *a, eg_tensor *b)
+{
+    if (!eg_ok(a) || !eg_ok(b) || eg_type(a) != eg_type(b) || eg_rank(a) != eg_rank(b) ||
+        memcmp(eg_dims(a), eg_dims(b), (size_t)eg_rank(a) * sizeof(int64_t)))
+        return false;
+    return !memcmp(eg_raw(eg_contiguous(a), NULL), eg_raw(eg_contiguous(b), NULL),
+                   (size_t)eg_size(a) * width_of(a));
+}
+/* The hash h goes on over more bytes (FNV-1a). */
+static inline uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n)
+{
+    for (const unsigned char *b = bytes; n--; b++) h = (h ^ *b) * 1099511628211u;
+    return h;
+}
+static inline uint64_t hash_tensor(uint64_t h, eg_tensor *x)
+{
+    const void *bytes = eg_raw(x, NULL); /* of a row-major tensor */
+    ck_assert(bytes != NULL);
+    return hash_bytes(h, bytes, (size_t)eg_size(x) * width_of(x));
 }
 
 static inline bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }

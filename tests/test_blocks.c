@@ -10,18 +10,6 @@
 #include "tests.h"
 
 enum { EXAMPLES = 45, LENGTH = 6, CLASSES = 7, WIDE = 16 };
-static uint64_t hash_of(uint64_t h, const void *bytes, size_t n)
-{
-    for (const unsigned char *b = bytes; n--; b++) h = (h ^ *b) * 0x100000001b3u;
-    return h;
-}
-static uint64_t hash_tensor(uint64_t h, eg_tensor *x)
-{
-    const bool wide = eg_type(x) == EG_F64;
-    const void *p = wide ? (const void *)eg_f64(x) : (const void *)eg_f32(x);
-    ck_assert(p != NULL);
-    return hash_of(h, p, (size_t)eg_size(x) * (wide ? 8 : 4));
-}
 
 /* -- a transformer with embeddings, dropout and attention ---------------------------------------
  */
@@ -79,7 +67,7 @@ static told lesson_steps(int threads, int64_t block, int leaves, bool serial, in
                      .serial = serial, .mean = &mean, .sums = &sums);
         eg_assert_ok(l.cx);
         ck_assert(mean > 0.1 && mean < 5);
-        t.hash = hash_of(t.hash, &mean, sizeof mean);
+        t.hash = hash_bytes(t.hash, &mean, sizeof mean);
         t.sums = sums > t.sums ? sums : t.sums;
     }
     for (int k = 0; k < eg_params_count(l.params); k++)
@@ -164,6 +152,52 @@ TEST(dropout_of_a_block_depends_on_step_and_block)
     ck_assert(first[0] == first[2]);
     ck_assert_uint_eq(eg_draws(l.cx), draws + 1);
     eg_close(l.cx);
+}
+
+/* Copies that a block makes draw by their own seeds, and anew in each block and step. */
+enum { DRAWING = 3, DRAWS = 64, DRAWN = 4 };
+typedef struct drawn {
+    eg_tensor *x;
+    float y[DRAWN][DRAWING][DRAWS];
+} drawn;
+static eg_tensor *drawn_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    drawn *d = user;
+    eg_owner *owner = eg_owner_open(cx);
+    const eg_copies *c = eg_copies_open(owner, DRAWING, (uint64_t[]){ 1, 2, 3 });
+    eg_tensor *y = eg_copies_out(eg_dropout(eg_copies_in(c, eg_ones(cx, DRAWING, DRAWS)), .5));
+    if (!eg_ok(y)) return y;
+    memcpy(d->y[from], eg_f32(y), sizeof d->y[from]);
+    *count = to - from;
+    return eg_sum(NULL, eg_mul(y, d->x));
+}
+TEST(copies_inside_a_block_draw_by_their_seeds_block_and_step)
+{
+    drawn d[2];
+    eg_ctx *cx = eg_open(.threads = 2, .seed = 5);
+    for (int step = 0; step < 2; step++) {
+        eg_tensor *dx;
+        d[step].x = eg_ones(cx, DRAWS);
+        ck_assert_int_eq(eg_grad_over(.cx = cx, .loss = drawn_loss, .user = &d[step],
+                                      .examples = DRAWN, .block = 1, .count = 1, .xs = &d[step].x,
+                                      .dxs = &dx),
+                         0);
+        for (int k = 0; k < DRAWS; k++) { /* the mean gradient has the draws of the values */
+            float sum = 0;
+            for (int e = 0; e < DRAWN; e++)
+                for (int c = 0; c < DRAWING; c++) sum += d[step].y[e][c][k];
+            ck_assert_float_eq(eg_f32(dx)[k], sum / DRAWN);
+        }
+    }
+    const float *all = &d[0].y[0][0][0];
+    enum { SETS = DRAWN * DRAWING };
+    for (int a = 0; a < SETS; a++) {
+        ck_assert(memcmp(&d[1].y[0][0][0] + a * DRAWS, all + a * DRAWS, sizeof(float[DRAWS])));
+        for (int b = 0; b < a; b++)
+            ck_assert_msg(memcmp(all + a * DRAWS, all + b * DRAWS, sizeof(float[DRAWS])),
+                          "sets %d and %d are the same", a, b);
+    }
+    eg_close(cx);
 }
 
 #if !EG_DEBUG_ALLOC

@@ -8,20 +8,6 @@
 #include "fixtures.h"
 #include "tests.h"
 
-/* True if two tensors have the same type, shape and bits. */
-static bool same_bits(eg_tensor *a, eg_tensor *b)
-{
-    if (!eg_ok(a) || !eg_ok(b) || eg_type(a) != eg_type(b) || eg_rank(a) != eg_rank(b) ||
-        memcmp(eg_dims(a), eg_dims(b), (size_t)eg_rank(a) * sizeof(int64_t)))
-        return false;
-    a = eg_contiguous(a);
-    b = eg_contiguous(b);
-    static const size_t width[] = {
-        [EG_F32] = 4, [EG_F64] = 8, [EG_I32] = 4, [EG_I64] = 8, [EG_C128] = 16, [EG_BOOL] = 1
-    };
-    return !memcmp(eg_raw(a, NULL), eg_raw(b, NULL), (size_t)eg_size(a) * width[eg_type(a)]);
-}
-
 /* -- the rows' samples: value and gradients ---------------------------------------------------- */
 enum { OPERANDS = 8, OUTPUTS = 2 * OPERANDS + 1 };
 typedef struct sampled {

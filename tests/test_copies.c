@@ -3,24 +3,10 @@
 #include <eingrad.h>
 #include <stdlib.h>
 #include <string.h>
+#include "fixtures.h"
 #include "tests.h"
 
 enum { COPIES = 3 };
-
-/* True if both hold the same bytes. */
-static bool copies_equal(eg_tensor *a, eg_tensor *b)
-{
-    if (!eg_ok(a) || !eg_ok(b) || eg_rank(a) != eg_rank(b) || eg_type(a) != eg_type(b))
-        return false;
-    for (int k = 0; k < eg_rank(a); k++)
-        if (eg_dim(a, k) != eg_dim(b, k)) return false;
-    eg_tensor *x = eg_contiguous(a), *y = eg_contiguous(b);
-    const size_t width = eg_type(a) == EG_BOOL                          ? 1
-                         : eg_type(a) == EG_F32 || eg_type(a) == EG_I32 ? 4
-                         : eg_type(a) == EG_C128                        ? 16
-                                                                        : 8;
-    return !memcmp(eg_raw(x, NULL), eg_raw(y, NULL), width * (size_t)eg_size(a));
-}
 
 /* -- every sample of every row ----------------------------------------------------------------- */
 /* "2x3:b, 4:i5": one operand of a sample, COPIES times; NULL: no more. */
@@ -97,12 +83,12 @@ static void alone(trial *t, int64_t k)
     eg_set_draws(cx, 100);
     eg_tensor *z = t->s->call(one);
     eg_seed(cx, 5);
-    if (!copies_equal(eg_copy_at(t->y, k), z)) complain(t, "other bits", k);
+    if (!same_bits(eg_copy_at(t->y, k), z)) complain(t, "other bits", k);
     if (!t->slopes) return;
     if (!slopes_of(z, t->n, one, e)) complain(t, "no gradient", k);
     for (int i = 0, f = 0; i < t->n; i++) {
         if (eg_type(one[i]) != EG_F32) continue;
-        if (i != t->shared && !copies_equal(eg_copy_at(t->d[f], k), e[f]))
+        if (i != t->shared && !same_bits(eg_copy_at(t->d[f], k), e[f]))
             complain(t, "other bits of a gradient", k);
         f++;
     }
@@ -186,7 +172,7 @@ TEST(copies_of_one_x_add_up_in_its_gradient)
     for (int k = 0; k < COPIES; k++) {
         eg_tensor *one = eg_tanh(eg_einsum("bi,io->bo", eg_select_axis(x, 0, k), eg_scale(W, 2)));
         ck_assert(!eg_grad(eg_sum(NULL, eg_square(one)), NULL, 1, &W, &twin));
-        ck_assert(copies_equal(eg_select_axis(each, 0, k), twin));
+        ck_assert(same_bits(eg_select_axis(each, 0, k), twin));
     }
     /* a constant's gradient is zeros, of each copy */
     eg_tensor *other = eg_ones(cx, 2);
@@ -208,15 +194,15 @@ TEST(copies_second_derivatives_and_forward_mode_are_those_of_one)
     for (int k = 0; k < COPIES; k++) {
         eg_tensor *one = eg_copy(eg_select_axis(X, 0, k));
         eg_tensor *z = eg_sum(NULL, eg_mul(eg_sin(one), eg_exp(one)));
-        ck_assert(copies_equal(eg_copy_at(t, k), eg_jvp(z, 1, &one, &v)));
+        ck_assert(same_bits(eg_copy_at(t, k), eg_jvp(z, 1, &one, &v)));
         ck_assert(!eg_grad(z, NULL, 1, &one, &e) &&
                   !eg_grad(eg_sum(NULL, eg_square(e)), NULL, 1, &one, &ee));
-        ck_assert(copies_equal(eg_copy_at(dd, k), ee));
+        ck_assert(same_bits(eg_copy_at(dd, k), ee));
     }
     /* copies_out couples them, and its adjoint takes them apart */
     eg_tensor *all = eg_copies_out(x), *m = eg_sum(NULL, eg_square(eg_mean("[s] i", all)));
     ck_assert(!eg_grad(m, NULL, 1, &x, &d) && !eg_grad(m, NULL, 1, &X, &e));
-    ck_assert(copies_equal(eg_copies_out(d), e));
+    ck_assert(same_bits(eg_copies_out(d), e));
     eg_close(cx);
 }
 
@@ -328,7 +314,7 @@ TEST(copies_of_a_model_train_to_the_bits_of_single_runs)
         for (int n = 0; n < eg_params_count(q); n++) {
             const eg_named *x = eg_params_at(copy, n), *y = eg_params_at(q, n);
             ck_assert_str_eq(x->name, y->name);
-            ck_assert_msg(copies_equal(x->x, y->x), "%s of copy %d", x->name, k);
+            ck_assert_msg(same_bits(x->x, y->x), "%s of copy %d", x->name, k);
         }
         ck_assert_int_eq(eg_opt_now(eg_opt_of_copy(opt, k)).norm_clipped,
                          eg_opt_now(alone).norm_clipped);
@@ -353,7 +339,7 @@ TEST(copies_with_one_example_each_give_gradients_of_each_example)
     for (int e = 0; e < BATCH; e++) {
         ck_assert(!eg_grad(loss_of(m, eg_slice_axis(tokens, 0, e, e + 1, 1)), NULL, n, x, d));
         for (int k = 0; k < n; k++)
-            ck_assert_msg(copies_equal(eg_select_axis(each[k], 0, e), d[k]), "%s of example %d",
+            ck_assert_msg(same_bits(eg_select_axis(each[k], 0, e), d[k]), "%s of example %d",
                           eg_params_at(p, k)->name, e);
     }
     eg_close(cx);

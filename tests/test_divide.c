@@ -16,16 +16,6 @@ static void close_cx(void)
     ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
     eg_close(cx);
 }
-static uint64_t hash(uint64_t h, const void *bytes, size_t n)
-{
-    for (size_t k = 0; k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 1099511628211u;
-    return h;
-}
-static uint64_t hash_tensor(uint64_t h, eg_tensor *x)
-{
-    const size_t width = eg_type(x) == EG_F32 ? 4 : 8;
-    return hash(h, eg_raw(x, NULL), width * (size_t)eg_size(x));
-}
 
 /* -- optimisers -------------------------------------------------------------------------------- */
 static eg_opt *make(int kind, eg_params *p)

@@ -600,14 +600,6 @@ TEST(random_valid)
 }
 
 /* -- letters or names ------------------------------------------------------------------------- */
-static bool same_bits(eg_tensor *x, eg_tensor *y)
-{
-    if (!eg_ok(x) || !eg_ok(y) || eg_rank(x) != eg_rank(y)) return false;
-    for (int r = 0; r < eg_rank(x); r++)
-        if (eg_dim(x, r) != eg_dim(y, r)) return false;
-    return memcmp(eg_f32(eg_contiguous(x)), eg_f32(eg_contiguous(y)),
-                  (size_t)eg_size(x) * sizeof(float)) == 0;
-}
 enum { WORDS = 5 };
 static const char *const word_of[WORDS] = { "ab", "b", "ca", "d", "bd" };
 typedef struct pattern {
@@ -643,7 +635,7 @@ static void side(pattern *p, int n, const int *order, const int64_t *size, int d
         if (open && --open == 0) add(p, draw(2) ? ") " : ")"), name_before = false;
     }
 }
-static eg_tensor *read(bool sum, const char *spec, eg_tensor *x)
+static eg_tensor *read_as(bool sum, const char *spec, eg_tensor *x)
 {
     return sum ? eg_einsum(spec, x) : eg_rearrange(spec, x);
 }
@@ -672,9 +664,9 @@ TEST(names_are_not_read_as_letters)
         char named[240];
         snprintf(named, sizeof named, "names: %s", p.s);
         eg_tensor *x = eg_normal_n(cx, EG_F32, 0, 1, p.rank, p.dim);
-        eg_tensor *y = read(sum, named, x);
+        eg_tensor *y = read_as(sum, named, x);
         ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
-        eg_tensor *z = read(sum, p.s, x);
+        eg_tensor *z = read_as(sum, p.s, x);
         if (eg_error(cx))
             refused_here++, eg_clear(cx);
         else if (same_bits(y, z))

@@ -728,20 +728,4 @@ static bool own_life(eg_ctx *own, const char *path)
     ck_assert(good == !eg_error(own));
     return good;
 }
-TEST(allocations_fail_in_turn)
-{
-    char path[] = "/tmp/eg_oom_XXXXXX";
-    close(mkstemp(path));
-    int n = 0;
-    for (bool good = false; !good; n += n < 60 ? 1 : n / 8) {
-        int left = n;
-        eg_ctx *own = eg_open(.threads = 1, .realloc = failing, .user = &left);
-        good = own && own_life(own, path);
-        if (own && !good)
-            ck_assert_msg(strstr(eg_error(own), "out of memory") != NULL, "allocation %d: %s", n,
-                          eg_error(own));
-        eg_close(own);
-    }
-    ck_assert_int_gt(n, 5);
-    unlink(path);
-}
+TEST(allocations_fail_in_turn) { memory_ends_in_turn(own_life, 60); }

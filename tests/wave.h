@@ -42,15 +42,4 @@ static inline void put_n(eg_tensor *x, double v, int rank, const int *at)
 #define put(x, v, ...) \
     put_n((x), (v), (int)(sizeof((int[]){ __VA_ARGS__ }) / sizeof(int)), (int[]){ __VA_ARGS__ })
 
-/* The same bytes. */
-static inline bool same_bits(eg_tensor *a, eg_tensor *b)
-{
-    if (eg_size(a) != eg_size(b) || eg_type(a) != eg_type(b)) return false;
-    a = eg_contiguous(a);
-    b = eg_contiguous(b);
-    const size_t width = eg_type(a) == EG_F64 || eg_type(a) == EG_I64 ? 8
-                         : eg_type(a) == EG_BOOL                      ? 1
-                                                                      : 4;
-    return memcmp(eg_raw(a, NULL), eg_raw(b, NULL), (size_t)eg_size(a) * width) == 0;
-}
 #endif
