@@ -172,6 +172,32 @@ def read_all(folder):
     return [read_header(paths[n]) for n in names]
 
 
+def untold(headers):
+    """["struct.member: header"] of numbers among the options of which no comment says what they
+    are: behind the member, before it, or for all that follow ("the options of eg_gradcheck").
+    Arguments of the function's macro are told with the function."""
+    out = []
+    for entry in (e for h in headers for s in h.sections for e in s.entries):
+        if entry.kind != 'type' or not entry.name.endswith('_args'):
+            continue
+        alike = before = False
+        for line in re.findall(r'/\*.*?\*/|[^;\n]*;', entry.code, re.S):
+            if line.startswith('/*'):
+                alike = alike or bool(re.search(r'\bas\b|\boptions of\b', line))
+                before = True
+                continue
+            member = re.match(r'\s*(double|int|int64_t|uint64_t) ([^*(]*);', line)
+            behind = entry.code[entry.code.index(line) + len(line):].lstrip(' ').startswith('/*')
+            if member and not (before or behind or alike) and entry.name not in ARRAYS:
+                out += [f'{entry.name}.{member.group(2)}: {entry.header}']
+            before = False
+    return out
+
+
+# Structs whose numbers are the arguments of a macro.
+ARRAYS = ('eg_from_args', 'eg_from_memory_args', 'eg_axes_args')
+
+
 def home(group):
     """The entry whose place is that of the page: the function, since macros stand at the end."""
     return next((e for e in group if e.kind == 'function'), group[0])

@@ -507,6 +507,7 @@ def lacking(top):
             out.append(f'{base}: no sentence in {group[0].header}')
         if not any(e.name in used for e in group):
             out.append(f'{base}: no use of it is compiled')
+    out += [f'{member}: no comment says its unit and default' for member in H.untold(all_headers)]
     return out
 
 

@@ -244,8 +244,8 @@ EG_API eg_tensor *eg_scalar(eg_ctx *, double value); /* rank 0 */
 EG_API eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im);
 /* ⌈(stop−start)/step⌉ values */
 EG_API eg_tensor *eg_arange(eg_ctx *, eg_dtype, double start, double stop, double step);
-EG_API eg_tensor *eg_zeros_like(const eg_tensor *x);
-EG_API eg_tensor *eg_ones_like(const eg_tensor *x);
+EG_API eg_tensor *eg_zeros_like(const eg_tensor *x); /* zeros in x's shape and dtype */
+EG_API eg_tensor *eg_ones_like(const eg_tensor *x);  /* ones in x's shape and dtype */
 #ifndef __cplusplus
 #define eg_open(...) eg_open_with(&(eg_open_args){ .size = sizeof(eg_open_args), __VA_ARGS__ })
 #define EG_DIMS_(...) \

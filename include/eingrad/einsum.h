@@ -24,7 +24,7 @@ typedef struct eg_plan eg_plan;
 typedef struct eg_plan_args {
     size_t size;
     const char *spec;
-    int count;
+    int count; /* of operands */
     /* count of them, of one dtype: f32, f64 or i64; f16 and bf16 may be mixed with f32 or f64 */
     const eg_shape *operands;
     const eg_shape *out; /* NULL: row-major */
@@ -103,7 +103,7 @@ EG_API const eg_explained *eg_explain_with(const eg_einsum_args *);
 typedef struct eg_explain_args {
     size_t size;
     const char *spec;
-    int count;
+    int count;              /* of operands */
     const eg_shape *shapes; /* count of them */
     /* the next five as in eg_einsum_args */
     bool broadcast;

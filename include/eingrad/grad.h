@@ -240,12 +240,12 @@ typedef struct eg_op {
     void *(*settle)(eg_tensor *y);
     eg_takes takes;
 } eg_op;
-/* attr is copied */
+/* Returns what the row computes of the operands; attr is copied. */
 EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count,
                            eg_tensor *const *operands);
 EG_API eg_tensor *eg_operand(const eg_tensor *y, int i); /* in shape, forward and rule */
-EG_API int eg_operands(const eg_tensor *y);
-EG_API const void *eg_attr(const eg_tensor *y);
+EG_API int eg_operands(const eg_tensor *y);              /* how many operands y was made of */
+EG_API const void *eg_attr(const eg_tensor *y);          /* the copy that eg_apply made of attr */
 /* Memory for what shape() or forward() finds out and the rule needs again, all 0; it lives as long
  * as y and belongs to y alone (a row that is applied again saves again). NULL after an error.
  * eg_node_saved is what eg_node_save gave, or NULL. */

@@ -86,10 +86,10 @@ typedef struct eg_npz_save_args {
     size_t size;
     eg_ctx *cx;
     const char *path;
-    int count;
-    const char *const *names;
-    eg_tensor *const *xs;
-    bool deflate; /* smaller and slower; false */
+    int count;                /* of arrays */
+    const char *const *names; /* count of them */
+    eg_tensor *const *xs;     /* count of them */
+    bool deflate;             /* smaller and slower; false */
 } eg_npz_save_args;
 EG_API int eg_npz_save_with(const eg_npz_save_args *);
 

@@ -41,9 +41,9 @@ typedef struct eg_batch {
  * block (eg_step_over). NULL after an error. */
 EG_API eg_tensor *eg_batch_tokens(eg_ctx *, const eg_batch *);
 EG_API eg_tensor *eg_batch_target(eg_ctx *, const eg_batch *);
-EG_API eg_tensor *eg_batch_source(eg_ctx *, const eg_batch *); /* refused: there is none */
-/* .keep of eg_mha_run, eg_transformer_run …: {"bj", (b l) bool}; {0}, no mask, if `padded` is not
- * set. */
+EG_API eg_tensor *eg_batch_source(eg_ctx *, const eg_batch *); /* refused if there is no source */
+/* The .keep of eg_mha_run, eg_transformer_run …: {"bj", (b l) bool}; {0}, no mask, if `padded` is
+ * not set. */
 EG_API eg_masked eg_batch_keep(eg_ctx *, const eg_batch *);
 EG_API eg_masked eg_batch_source_keep(eg_ctx *, const eg_batch *);
 /* How many targets count. */

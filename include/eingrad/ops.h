@@ -18,10 +18,10 @@ extern "C" {
 typedef struct eg_einsum_args {
     size_t size;
     const char *spec;
-    int count;
-    eg_tensor *const *operands;
-    bool broadcast; /* allow a size of 1 under a letter, as NumPy does */
-    double alpha;   /* alpha Σ …; 1. Of integers: a whole number */
+    int count;                  /* of operands */
+    eg_tensor *const *operands; /* count of them */
+    bool broadcast;             /* allow a size of 1 under a letter, as NumPy does */
+    double alpha;               /* alpha Σ …; 1. Of integers: a whole number */
     /* written in place and returned: any view of the result's shape and dtype */
     eg_tensor *out;
     double beta; /* … + beta out, what out had before; 0. Of integers: a whole number */
@@ -131,7 +131,7 @@ typedef struct eg_var_args {
     size_t size;
     const char *spec;
     eg_tensor *x;
-    double correction;
+    double correction; /* subtracted from the number of elements: 1; EG_OFF: 0, as in NumPy */
 } eg_var_args;
 /* y = Σ (x − mean)² / (n − correction)   default 1, EG_OFF: 0 */
 EG_API eg_tensor *eg_var_with(const eg_var_args *);
@@ -356,7 +356,7 @@ typedef struct eg_sort_args {
     size_t size;
     const char *spec; /* axes of x, "b [l]": the one to sort along in brackets */
     eg_tensor *x;
-    bool descending;
+    bool descending;   /* the largest first; false */
     eg_tensor **order; /* becomes what eg_argsort returns; NULL: not wanted */
 } eg_sort_args;
 /* x in rising order; equal elements stay in their order, and a NaN is the largest */
@@ -367,8 +367,8 @@ typedef struct eg_topk_args {
     size_t size;
     const char *spec; /* axes of x, "b [l]"; "b [l] -> b" with k = 1 drops the axis */
     eg_tensor *x;
-    int64_t k;
-    bool smallest;
+    int64_t k;         /* how many, from 0 to the size of the axis */
+    bool smallest;     /* instead of the largest; false */
     eg_tensor **order; /* becomes their indices along [l], i64; NULL: not wanted */
 } eg_topk_args;
 /* The k largest (.smallest: the k smallest) elements, the largest (smallest) first */

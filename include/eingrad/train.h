@@ -376,11 +376,11 @@ typedef struct eg_head_at {
     int attention, head;
 } eg_head_at;
 EG_API int eg_trainer_heads_off(eg_trainer *, int count, const eg_head_at *);
-EG_API int eg_trainer_attentions(const eg_trainer *);
-EG_API const char *eg_trainer_attention(const eg_trainer *, int k); /* name; NULL past the end */
-EG_API eg_params *eg_trainer_params(eg_trainer *);
-EG_API eg_opt *eg_trainer_opt(eg_trainer *);
-EG_API eg_data *eg_trainer_data(eg_trainer *);
+EG_API int eg_trainer_attentions(const eg_trainer *);                /* how many the model has */
+EG_API const char *eg_trainer_attention(const eg_trainer *, int k);  /* name; NULL past the end */
+EG_API eg_params *eg_trainer_params(eg_trainer *);                   /* the model's parameters */
+EG_API eg_opt *eg_trainer_opt(eg_trainer *);                         /* the optimiser of them */
+EG_API eg_data *eg_trainer_data(eg_trainer *);                       /* what it is trained on */
 EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *); /* with defaults filled in */
 /* The text that a checkpoint stores about the model beside its sizes, in the open scope: a line
  * "name value" for each option of a built-in model that differs from its default, or the text of
