@@ -27,8 +27,8 @@ extern "C" {
 EG_API const eg_copies *eg_copies_open(eg_owner *, int64_t count, const uint64_t *seed);
 EG_API int64_t eg_copies_count(const eg_copies *);            /* how many; 0 of NULL */
 EG_API uint64_t eg_copies_seed(const eg_copies *, int64_t k); /* the seed of copy k; 0 of NULL */
-EG_API const eg_copies *eg_copies_of(
-    const eg_tensor *); /* those that it is of; NULL: it has none */
+/* Returns the copies that a tensor holds; NULL: it holds a single one. */
+EG_API const eg_copies *eg_copies_of(const eg_tensor *);
 /* A tensor of zeros with these copies, which lives as long as the owner. If copies is NULL this is
  * eg_owner_tensor. */
 EG_API eg_tensor *eg_owner_copies(eg_owner *, const eg_copies *, eg_dtype, int rank,
