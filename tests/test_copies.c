@@ -1,6 +1,7 @@
 /* test_copies.c: tensors with copies: every operation does for each copy, to the bit, what it does
  * for a tensor alone. */
 #include <eingrad.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "fixtures.h"
@@ -132,6 +133,118 @@ TEST(copies_every_row_gives_each_copy_the_bits_of_one)
     }
     ck_assert_int_gt(calls, 200);
     ck_assert_int_eq(bad, 0);
+    eg_close(cx);
+}
+
+/* -- products of all sizes ----------------------------------------------------------------------
+ */
+/* Returns the next number below n of a fixed sequence. */
+static int picked(uint64_t *state, int n)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (int)((*state >> 33) % (uint64_t)n);
+}
+/* Writes some of the letters a … e in any order; returns how many. */
+static int term_of(uint64_t *state, char *to, const char *from)
+{
+    char left[8];
+    int n = 0;
+    snprintf(left, sizeof left, "%s", from);
+    for (size_t k = strlen(left); k > 0; k--) {
+        const int at = picked(state, (int)k);
+        if (picked(state, 4)) to[n++] = left[at];
+        left[at] = left[k - 1];
+    }
+    to[n] = 0;
+    return n;
+}
+/* A tensor of the term's sizes, `copies` times along a first axis. */
+static eg_tensor *product_operand(eg_ctx *cx, const char *term, const int64_t *size, int64_t copies)
+{
+    int64_t dim[8] = { copies };
+    int n = 1;
+    for (const char *c = term; *c; c++) dim[n++] = size[*c - 'a'];
+    return eg_normal_n(cx, EG_DEFAULT, 0, 1, n, dim);
+}
+/* Products of one string on copies, the second operand of which may have none, and each copy's. */
+static void try_product(eg_ctx *cx, uint64_t *state, int t)
+{
+    static const int64_t sizes[] = { 1, 2, 3, 8, 13, 16, 33, 70 };
+    char a[8], b[8], both[8] = "", out[8], spec[64];
+    int64_t size[5], work = 1;
+    int n = 0;
+    for (int k = 0; k < 5; k++) {
+        size[k] = t % 8 || k ? sizes[picked(state, 8)] : 300; /* a sum of more than one block */
+        if (work * size[k] > 1 << 19) size[k] = 2;
+        work *= size[k];
+    }
+    const int na = term_of(state, a, "abcde"), nb = term_of(state, b, "abcde");
+    if (!na || !nb) return;
+    for (const char *c = "abcde"; *c; c++)
+        if (strchr(a, *c) || strchr(b, *c)) both[n++] = *c;
+    term_of(state, out, both);
+    const bool shared = picked(state, 4) == 0;
+    snprintf(spec, sizeof spec, "%s,%s->%s", a, b, out);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
+    eg_tensor *x = product_operand(cx, a, size, COPIES),
+              *w = product_operand(cx, b, size, shared ? 1 : COPIES),
+              *y = eg_einsum(spec, eg_copies_in(c, x),
+                             shared ? eg_select_axis(w, 0, 0) : eg_copies_in(c, w));
+    for (int k = 0; k < COPIES; k++) {
+        eg_tensor *z = eg_einsum(spec, eg_copy(eg_select_axis(x, 0, k)),
+                                 eg_copy(eg_select_axis(w, 0, shared ? 0 : k)));
+        ck_assert_msg(copies_equal(eg_copy_at(y, k), z), "\"%s\", product %d, copy %d: %s", spec, t,
+                      k, eg_error(cx) ? eg_error(cx) : "other bits");
+    }
+}
+static const int product_threads[] = { 1, 2, 5 };
+LOOP_TEST(copies_products_of_all_sizes_have_the_bits_of_one, 6)
+{
+    uint64_t state = 11 + (uint64_t)_i;
+    eg_ctx *cx =
+        eg_open(.seed = 8, .threads = product_threads[_i % 3], .dtype = _i < 3 ? EG_F32 : EG_F64);
+    for (int t = 0; t < 150; t++) {
+        eg_mark m = eg_push(cx);
+        try_product(cx, &state, t);
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+/* What follows a product in its tiles: bias, activation and residual of each copy, or one for all.
+ */
+LOOP_TEST(copies_of_affine_maps_have_the_bits_of_one, 16)
+{
+    static const int64_t sizes[][3] = {
+        { 12, 16, 16 }, { 5, 7, 3 }, { 70, 33, 64 }, { 1, 16, 40 }
+    };
+    const int64_t *n = sizes[_i % 4];
+    const bool shared = _i / 4 % 2, wide = _i / 8;
+    eg_ctx *cx = eg_open(.seed = 9, .threads = 2, .dtype = wide ? EG_F64 : EG_F32);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
+    eg_tensor *x = eg_normal(cx, 0, 1, COPIES, n[0], n[1]),
+              *w = eg_normal(cx, 0, 1, COPIES, n[1], n[2]), *b = eg_normal(cx, 0, 1, COPIES, n[2]),
+              *r = eg_normal(cx, 0, 1, COPIES, n[0], n[2]), *const all[4] = { x, w, b, r }, *in[4],
+              *d[4], *e[4];
+    for (int f = 0; f < 3; f++) {
+        const char *const of = (const char *const[]){ NULL, "gelu", "exp" }[f];
+        for (int k = 0; k < 4; k++)
+            in[k] = shared && k > 1 ? eg_select_axis(all[k], 0, 0) : eg_copies_in(c, all[k]);
+        eg_tensor *y = eg_affine("bi,io->bo", in[0], in[1], in[2], .activation = of, .add = in[3]);
+        ck_assert(!eg_grad(y, eg_cos(eg_detach(y)), 4, in, d));
+        for (int k = 0; k < COPIES; k++) {
+            eg_tensor *one[4];
+            for (int i = 0; i < 4; i++)
+                one[i] = eg_copy(eg_select_axis(all[i], 0, shared && i > 1 ? 0 : k));
+            eg_tensor *z =
+                eg_affine("bi,io->bo", one[0], one[1], one[2], .activation = of, .add = one[3]);
+            ck_assert(!eg_grad(z, eg_cos(eg_detach(z)), 4, one, e));
+            ck_assert_msg(copies_equal(eg_copy_at(y, k), z), "%s, copy %d", of ? of : "none", k);
+            for (int i = 0; i < (shared ? 2 : 4); i++)
+                ck_assert_msg(copies_equal(eg_copy_at(d[i], k), e[i]), "%s, gradient %d of copy %d",
+                              of ? of : "none", i, k);
+        }
+    }
+    ck_assert_ptr_null(eg_error(cx));
     eg_close(cx);
 }
 

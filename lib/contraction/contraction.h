@@ -62,6 +62,16 @@ void eg__pairing(eg_pairing *, eg_dtype dtype, const eg_dtype of[2], int axes, c
  * is one that finishes. False after "out of memory". */
 bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add,
                   const eg_finish *finish);
+/* The bytes from one copy of an operand or result to the next; 0: there is one for all copies. */
+typedef struct eg_copy_steps {
+    int64_t count; /* copies */
+    const int64_t *x;
+    int64_t out;
+} eg_copy_steps;
+/* eg__pair_run once for each copy, to the same bits, and with one call of the kernel where it takes
+ * batches. */
+bool eg__pair_run_copies(eg_ctx *, const eg_pairing *, const eg_copy_steps *, const void *a,
+                         const void *b, void *c, const eg_finish *finish);
 /* True of products that are made tile by tile: only these call a finish. */
 bool eg__pair_finishes(const eg_pairing *);
 /* Both at once. */
@@ -233,5 +243,8 @@ eg_program *eg__program_copy(void *room, const eg_program *); /* in room of p->b
  * False after "out of memory". */
 bool eg__program_run(eg_ctx *, const eg_program *, const void *const *x, void *out, bool add,
                      const eg_finish *finish);
+/* The same once for each copy, without `add`. */
+bool eg__program_run_copies(eg_ctx *, const eg_program *, const eg_copy_steps *,
+                            const void *const *x, void *out, const eg_finish *finish);
 bool eg__program_finishes(const eg_program *);
 #endif

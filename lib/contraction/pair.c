@@ -375,6 +375,38 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
                                             : eg__gemm(cx, &g);
 }
 
+/* The copies are one more batch of small products, the outermost: kernel, tiles and the order of
+ * sums stay those of one copy. */
+bool eg__pair_run_copies(eg_ctx *cx, const eg_pairing *p, const eg_copy_steps *s, const void *a,
+                         const void *b, void *c, const eg_finish *finish)
+{
+    const int64_t w = eg__width[p->gemm.dtype];
+    if (p->kind != EG_PAIR_DIRECT || p->unshared[0].bytes || p->unshared[1].bytes ||
+        p->gemm.batch.n == EG_AXES_MAX) {
+        bool good = true;
+        for (int64_t k = 0; good && k < s->count; k++)
+            good = eg__pair_run(cx, p, (const char *)a + k * s->x[0],
+                                b ? (const char *)b + k * s->x[1] : NULL, (char *)c + k * s->out,
+                                false, finish);
+        return good;
+    }
+    eg_axis batch[EG_AXES_MAX];
+    eg_gemm g = p->gemm;
+    batch[0] = (eg_axis){
+        .size = s->count, .sa = s->x[p->swap] / w, .sb = s->x[!p->swap] / w, .sc = s->out / w
+    };
+    memcpy(batch + 1, g.batch.axis, (size_t)g.batch.n * sizeof *batch);
+    g.batch = (eg_axes){ g.batch.n + 1, g.batch.total * s->count, batch };
+    g.tiling.units *= s->count;
+    g.a = p->swap ? b : a;
+    g.b = p->swap ? a : b;
+    g.c = c;
+    g.add = false;
+    g.finish = finish;
+    cx->use.multiply_adds += p->work * (uint64_t)s->count;
+    return eg__direct(cx, &g);
+}
+
 bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const void *a,
               const void *b, void *c, bool add)
 {

@@ -442,3 +442,18 @@ bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void
     eg_pop(cx, m);
     return good;
 }
+
+bool eg__program_run_copies(eg_ctx *cx, const eg_program *p, const eg_copy_steps *s,
+                            const void *const *x, void *out, const eg_finish *finish)
+{
+    if (p->steps == 1 && !p->clear && !p->empty)
+        return eg__pair_run_copies(cx, p->step[0].pairing, s, x[0], p->count == 2 ? x[1] : NULL,
+                                   out, finish);
+    const void *at[EG_EINSUM_MAX];
+    bool good = true;
+    for (int64_t k = 0; good && k < s->count; k++) {
+        for (int i = 0; i < p->count; i++) at[i] = (const char *)x[i] + k * s->x[i];
+        good = eg__program_run(cx, p, at, (char *)out + k * s->out, false, finish);
+    }
+    return good;
+}

@@ -273,6 +273,9 @@ struct eg_ctx {
     struct {
         const eg_copies *of;
         int64_t k;
+        /* the node with all its copies; a forward() that has computed all of them, which it may at
+         * copy 0, sets it to NULL */
+        eg_tensor *all;
     } copy;
     /* of a child at work on a block: what makes the seed of a copy that of its block */
     struct {

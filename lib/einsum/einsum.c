@@ -135,6 +135,20 @@ const eg_program *eg__einsum_program(eg_ctx *cx, int count, eg_tensor *const *x,
     void *room = room_for(cx, t.fits ? &key : NULL, eg__program_bytes(&p.draft));
     return room ? eg__program(room, &p.draft) : NULL;
 }
+/* All copies of y from those of x. */
+static bool einsum_run_copies(const eg_tensor *y, const eg_program *p, int count,
+                              eg_tensor *const *x)
+{
+    const void *data[EG_EINSUM_MAX];
+    int64_t step[EG_EINSUM_MAX];
+    for (int k = 0; k < count; k++) {
+        data[k] = x[k]->data;
+        step[k] = eg__copy_step(x[k]);
+    }
+    eg__copies_done(y);
+    return eg__program_run_copies(y->cx, p, &(eg_copy_steps){ y->copies->count, step, y->each },
+                                  data, y->data, NULL);
+}
 static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *const *x, void *out,
                        bool add)
 {
@@ -182,10 +196,14 @@ static const eg_program *program_of(const eg_tensor *y)
 static bool einsum_forward(eg_tensor *y)
 {
     const eg_call *c = eg__call_saved(y);
+    const eg_tensor *all = eg__copies_all(y);
+    if (c && c->x && all) return einsum_run_copies(all, c->program, c->count, c->x);
     if (c && c->x) return einsum_run(y->cx, c->program, c->count, c->x, y->data, false);
+    if (c && all) return einsum_run_copies(all, c->program, y->count, all->in);
     if (c) return einsum_run(y->cx, c->program, y->count, y->in, y->data, false);
     if (is_network(y->cx, y->count, y->in) && !eg__network_save(y)) return false;
     const eg_program *p = program_of(y);
+    if (p && all) return einsum_run_copies(all, p, y->count, all->in);
     return p && einsum_run(y->cx, p, y->count, y->in, y->data, false);
 }
 static void *einsum_settle(eg_tensor *y)

@@ -130,6 +130,20 @@ static void *affine_settle(eg_tensor *y)
 {
     return eg__call_settle(y, eg__call_saved(y) ? NULL : affine_program(y));
 }
+/* All copies of y at once, if what follows the product is done in its tiles. */
+static bool affine_copies(const eg_tensor *y, const eg_program *p, eg_affine_finish *f)
+{
+    const eg_tensor *b = affine_bias(y), *r = affine_add(y), *z = affine_z(y);
+    const void *const data[] = { y->in[0]->data, y->in[1]->data };
+    const int64_t step[] = { eg__copy_step(y->in[0]), eg__copy_step(y->in[1]) };
+    f->y_step = y->each;
+    f->z_step = z ? z->each : 0;
+    f->bias_step = b ? eg__copy_step(b) : 0;
+    f->add_step = r ? eg__copy_step(r) : 0;
+    eg__copies_done(y);
+    return eg__program_run_copies(y->cx, p, &(eg_copy_steps){ y->copies->count, step, y->each },
+                                  data, y->data, &f->finish);
+}
 /* The product, and what follows it: in its tiles, in one pass behind it, or step by step. */
 static bool affine_forward(eg_tensor *y)
 {
@@ -155,6 +169,9 @@ static bool affine_forward(eg_tensor *y)
                            .add = r ? r->data : NULL };
     eg__affine_finish(&f, y->dtype);
     const bool inside = eg__program_finishes(p);
+    eg_tensor *all = inside && y->each ? eg__copies_all(y) : NULL;
+    if (all) all->saved = y->saved; /* z, which affine_keep has made */
+    if (all) return affine_copies(all, p, &f);
     if (!eg__program_run(y->cx, p, data, y->data, false, inside ? &f.finish : NULL)) return false;
     if (!inside && eg_size(y)) eg__affine_finish_all(y->cx, &f, eg_size(y));
     return true;

@@ -5,6 +5,21 @@
 #include "ops/ops.h"
 #include <string.h>
 
+/* Returns the finish of the copy that the numbers at `at` are of: its own one, or *its. */
+static const eg_affine_finish *affine_finish_at(const eg_finish *finish, const void *at,
+                                                eg_affine_finish *its)
+{
+    const eg_affine_finish *f = (const eg_affine_finish *)(const void *)finish;
+    const int64_t copy = f->y_step ? ((const char *)at - f->y) / f->y_step : 0;
+    if (!copy) return f;
+    *its = *f;
+    its->y += copy * f->y_step;
+    if (f->z) its->z += copy * f->z_step;
+    if (f->bias) its->bias += copy * f->bias_step;
+    if (f->add) its->add += copy * f->add_step;
+    return its;
+}
+
 #define T       float
 #define NAME(x) x##_f32
 #include "ops/affine_finish_of.h"

@@ -36,7 +36,8 @@ EG_CLONES static void NAME(affine_tile)(const eg_finish *finish, void *at, int64
 {
     enum { ROOM = 512 };
     static const double none[2];
-    const eg_affine_finish *f = (const eg_affine_finish *)(const void *)finish;
+    eg_affine_finish its;
+    const eg_affine_finish *f = affine_finish_at(finish, at, &its);
     _Alignas(64) T before[ROOM], after[ROOM];
     T *const y = (T *)(void *)f->y, *const z = (T *)(void *)f->z;
     const int64_t first = (T *)at - y;

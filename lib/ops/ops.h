@@ -148,6 +148,8 @@ typedef struct eg_affine_finish {
     int64_t features;      /* at least 1 */
     eg_lanes_fn *function; /* f; NULL: none */
     const char *add;       /* r, laid out as y; NULL: none */
+    /* bytes from one copy to the next of y, z, b and r; of y 0: there is one copy */
+    int64_t y_step, z_step, bias_step, add_step;
 } eg_affine_finish;
 void eg__affine_finish(eg_affine_finish *, eg_dtype); /* sets finish and width */
 /* The same to all n numbers of y, of a product that did not finish. */

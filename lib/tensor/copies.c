@@ -4,7 +4,8 @@
  * A row is asked once for its result's shape and once for each copy for its numbers, on headers of
  * the operands that are moved to that copy: whatever a row does for a tensor alone, to the bit, it
  * does for each copy, and rules, which are made of operations, need no change. Rows that work
- * element by element are asked once for all, with the copies as one more axis. */
+ * element by element are asked once for all, with the copies as one more axis, and a row may
+ * compute all copies when it is asked for the first (eg__copies_all), as products do. */
 #include "tensor/tensor.h"
 #include <string.h>
 
@@ -119,11 +120,13 @@ bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elem
     }
     one.in = in;
     one.copies = NULL;
+    eg_tensor *const outer_all = cx->copy.all;
     const eg_copies *const outer = cx->copy.of;
     const int64_t outer_k = cx->copy.k;
     bool good = true;
     cx->copy.of = y->copies;
-    for (int64_t k = 0; good && k < y->copies->count; k++) {
+    cx->copy.all = y;
+    for (int64_t k = 0; good && cx->copy.all && k < y->copies->count; k++) {
         cx->copy.k = k;
         one.data = y->data + k * y->each;
         for (int i = 0; i < n; i++)
@@ -133,5 +136,6 @@ bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elem
     }
     cx->copy.of = outer;
     cx->copy.k = outer_k;
+    cx->copy.all = outer_all;
     return good;
 }

@@ -41,6 +41,16 @@ bool eg__copies_of_all(eg_ctx *, const char *who, int count, eg_tensor *const *x
 bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elements);
 /* eg__new with copies (NULL: without). */
 eg_tensor *eg__new_copies(eg_ctx *, const eg_copies *, eg_dtype, int rank, const int64_t *dims);
+/* In forward(): the node with all copies, if y is its first one and all may be computed now, which
+ * the row then says by eg__copies_done; else NULL. */
+static inline eg_tensor *eg__copies_all(const eg_tensor *y)
+{
+    eg_tensor *all = y->cx->copy.of && !y->cx->copy.k ? y->cx->copy.all : NULL;
+    return all && all->op == y->op && all->data == y->data ? all : NULL;
+}
+static inline void eg__copies_done(const eg_tensor *y) { y->cx->copy.all = NULL; }
+/* Bytes from one copy of x to the next; 0: it has none, and all use it. */
+static inline int64_t eg__copy_step(const eg_tensor *x) { return x->copies ? x->each : 0; }
 /* Makes t, a header on the stack, show `count` copies of x along a first axis; dim: room for its
  * sizes and strides. */
 void eg__copies_shown(eg_tensor *t, const eg_tensor *x, int64_t count, int64_t *dim);

@@ -149,7 +149,8 @@ static bool make_state(eg_opt *op)
     for (int k = 0; k < op->count; k++) {
         const eg_named *one = eg_params_at(p, k);
         op->x[k] = one->x, op->name[k] = one->name;
-        op->first[k + 1] = op->first[k] + (eg_size(one->x) + EG__CHUNK - 1) / EG__CHUNK;
+        op->size[k] = eg_size(one->x);
+        op->first[k + 1] = op->first[k] + (op->size[k] + EG__CHUNK - 1) / EG__CHUNK;
         for (int m = 0; m < EG__MOMENTS && op->kind->moment[m]; m++)
             if ((!op->kind->kept || op->kind->kept(&op->o, m)) &&
                 !opt_remember(op, p, op->kind->moment[m], one, &op->moment[m][k]))
@@ -187,7 +188,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     eg_named *state = eg_params_alloc(p, (size_t)(EG__MOMENTS * n + 3) * sizeof *state);
     const char **name = eg_params_alloc(p, (size_t)n * sizeof *name);
     const void **at = eg_params_alloc(p, (size_t)n * sizeof *at);
-    int64_t *first = eg_params_alloc(p, (size_t)(n + 1) * sizeof *first);
+    int64_t *first = eg_params_alloc(p, (size_t)(2 * n + 1) * sizeof *first);
     if (!op || !arrays || !state || !name || !at || !first) return NULL;
     *op = (eg_opt){ .kind = row,
                     .o = o,
@@ -198,7 +199,8 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
                     .x = arrays,
                     .g = arrays + n,
                     .at = at,
-                    .first = first };
+                    .first = first,
+                    .size = first + n + 1 };
     for (int m = 0; m < EG__MOMENTS; m++) op->moment[m] = arrays + (2 + m) * n;
     return make_state(op) ? op : NULL;
 }

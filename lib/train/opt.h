@@ -35,6 +35,7 @@ struct eg_opt {
     eg_tensor **moment[EG__MOMENTS]; /* of each parameter; NULL entries are not kept */
     eg_owner *held;                  /* the moments' memory */
     int64_t *first;                  /* chunk of each parameter, and the end */
+    int64_t *size;                   /* numbers of each parameter */
     double *squares, *largest;       /* of each chunk, during a step */
     eg_ranks *ranks;                 /* that each keep the moments of a range; NULL: alone */
     eg_span *range;                  /* of each of them, in chunks */

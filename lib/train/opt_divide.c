@@ -12,7 +12,7 @@ eg_span eg__opt_chunks(const eg_opt *op)
 /* The numbers of parameter k in a range of chunks. */
 static eg_span divided_own(const eg_opt *op, int k, eg_span chunks)
 {
-    const int64_t n = eg_size(op->x[k]), end = op->first[k + 1],
+    const int64_t n = op->size[k], end = op->first[k + 1],
                   from = chunks.from > op->first[k] ? chunks.from : op->first[k],
                   to = chunks.to < end ? chunks.to : end;
     if (from >= to) return (eg_span){ 0, 0 };

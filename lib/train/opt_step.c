@@ -17,7 +17,7 @@ static void opt_norms(eg_opt *op, double limit, double scale)
     for (int k = 0; k < op->count; k++)
         for (int64_t c = op->first[k]; op->at[k] && c < op->first[k + 1]; c++) {
             if (c < own.from || c >= own.to) continue;
-            const int64_t from = (c - op->first[k]) * EG__CHUNK, left = eg_size(op->x[k]) - from,
+            const int64_t from = (c - op->first[k]) * EG__CHUNK, left = op->size[k] - from,
                           n = left < EG__CHUNK ? left : EG__CHUNK;
             const eg__norms one =
                 eg_type(op->x[k]) == EG_F64
@@ -239,9 +239,9 @@ static bool opt_point_each(eg_opt *op, int k, eg_tensor *g, int64_t copies)
     const char *at = !g     ? NULL
                      : wide ? (const char *)(const void *)eg_f64(all)
                             : (const char *)(const void *)eg_f32(all);
+    const int64_t bytes = g ? eg_size(g) * (wide ? 8 : 4) : 0;
     if (g && !at) return false;
-    for (int64_t c = 0; c < copies; c++)
-        op->each[c]->at[k] = g ? at + c * eg_size(g) * (wide ? 8 : 4) : NULL;
+    for (int64_t c = 0; c < copies; c++) op->each[c]->at[k] = g ? at + c * bytes : NULL;
     return true;
 }
 /* Each copy's step, with its part of the gradients. Afterwards the parameters count as written to.
@@ -256,8 +256,13 @@ static int update_each(eg_opt *op, bool good, eg_tensor *const *g)
             eg_fail_in(op->cx, "copy %lld", (long long)c);
             good = false;
         }
-    for (int k = 0; k < op->count && !eg_error(op->cx); k++) /* nothing of it, all the same */
-        eg_fill(eg_slice_axis(eg_copies_out(op->x[k]), 0, 0, 0, 1), 0);
+    for (int k = 0; k < op->count && !eg_error(op->cx); k++) { /* the copies' numbers are new */
+        eg_tensor *all = eg_copies_out(op->x[k]);
+        if (eg_type(all) == EG_F64)
+            (void)eg_mut_f64(all);
+        else
+            (void)eg_mut_f32(all);
+    }
     eg_nograd(op->cx, was);
     return good ? 0 : -1;
 }
@@ -303,8 +308,12 @@ static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
 {
     if (eg_size(loss) != 1 || (eg_type(loss) != EG_F32 && eg_type(loss) != EG_F64)) return true;
     const eg_copies *c = eg_copies_of(loss);
-    for (int64_t k = 0; k < eg_copies_count(c); k++) {
-        const double one = eg_item(eg_copy_at(loss, k));
+    eg_tensor *all =
+        c ? eg_reshape_n(eg_copies_out(loss), 1, (int64_t[]){ eg_copies_count(c) }) : NULL;
+    const double *f64 = c && eg_type(all) == EG_F64 ? eg_f64(all) : NULL;
+    const float *f32 = c && eg_type(all) == EG_F32 ? eg_f32(all) : NULL;
+    for (int64_t k = 0; (f64 || f32) && k < eg_copies_count(c); k++) {
+        const double one = f64 ? f64[k] : f32[k];
         if (!isfinite(one) && !eg_error(op->cx))
             eg_fail_as(op->cx, EG_ERROR_MISUSE,
                        "%s: the loss of copy %lld is %g; the step is not done", op->kind->name,
