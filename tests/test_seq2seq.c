@@ -210,6 +210,37 @@ LOOP_TEST(a_head_off_is_its_rows_of_W_o, 3)
     eg_assert_error(cx, "heads off: there is no head 2 of attention 0");
 }
 
+/* each of the six attentions of two layers, also where the answer is decoded from kept memory */
+TEST(each_attention_has_its_own_heads)
+{
+    static const char *const weights[] = { "encoder.0.self.W_o",  "encoder.1.self.W_o",
+                                           "decoder.0.self.W_o",  "decoder.1.self.W_o",
+                                           "decoder.0.cross.W_o", "decoder.1.cross.W_o" },
+                             *const names[] = { "e0", "e1", "d0", "d1", "c0", "c1" };
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, &own), .model = "seq2seq", .layers = 2,
+                                   .d_model = 16, .heads = 2, .batch = 16, .seed = 2);
+    for (int k = 0; k < 10; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    ck_assert_int_eq(eg_trainer_attentions(t), 6);
+    eg_score before, off, zero;
+    ck_assert_int_eq(eg_trainer_evaluate(t, &before), 0);
+    for (int k = 0; k < 6; k++) {
+        eg_tensor *W_o = eg_params_find(eg_trainer_params(t), weights[k]);
+        ck_assert_msg(W_o != NULL, "%s", eg_error(cx));
+        eg_tensor *part = eg_select_axis(W_o, 0, 1), *kept = eg_copy(part);
+        ck_assert_str_eq(eg_trainer_attention(t, k), names[k]);
+        ck_assert_int_eq(eg_trainer_heads_off(t, 1, &(eg_head_at){ k, 1 }), 0);
+        ck_assert_int_eq(eg_trainer_evaluate(t, &off), 0);
+        ck_assert_int_eq(eg_trainer_heads_off(t, 0, NULL), 0);
+        ck_assert_int_eq(eg_fill(part, 0), 0);
+        ck_assert_int_eq(eg_trainer_evaluate(t, &zero), 0);
+        ck_assert_int_eq(eg_assign(part, kept), 0);
+        ck_assert_msg(fabs(off.loss - zero.loss) < 1e-5, "%s: %g, not %g", names[k], off.loss,
+                      zero.loss);
+        ck_assert_msg(off.loss != before.loss, "%s: nothing is off", names[k]);
+        ck_assert_msg(off.right == zero.right && off.exact == zero.exact, "%s: right", names[k]);
+    }
+}
+
 TEST(refused)
 {
     eg_trainer *t = small("seq2seq", 0), *d = small("decoder", 0);
