@@ -329,6 +329,23 @@ LOOP_TEST(networks_refused, sizeof refused / sizeof *refused)
     eg_assert_error(cx, refused[_i].error);
 }
 
+static eg_tensor *wrong_nan(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    return eg_scale(with_spare(w, wrong_logits(w, c, b, "j <= i")), NAN);
+}
+/* no state: NaN is what it is again; the step says what is wrong */
+TEST(a_network_of_nan_is_refused_at_its_first_step)
+{
+    static const eg_network row = { .name = "w", .make = make_wrong, .logits = wrong_nan };
+    mine u = { 0 };
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("addition")), .network = &row,
+                                   .user = &u, .layers = 1, .d_model = 8, .heads = 2);
+    ck_assert_msg(t != NULL, "%s", eg_error(cx));
+    ck_assert_int_eq(eg_trainer_step(t, NULL), -1);
+    ck_assert_msg(strstr(eg_error(cx), "nan"), "%s", eg_error(cx));
+}
+
 TEST(a_model_beside_a_network_is_refused)
 {
     ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("addition")),
