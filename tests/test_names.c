@@ -226,6 +226,9 @@ TEST(names_refused)
     eg_param(q, "more", "x", 2);
     ck_assert_int_eq(eg_params_read_as(q, file, "f", "mha/state.", torch), -1);
     eg_assert_error(cx, "f: this style has no name for the parameter \"more\"");
+    static const eg_alias fewer[] = { { "W_q", "q", "(c h d) m", 0, -1 }, { 0 } };
+    ck_assert_int_eq(eg_params_save_as(q, "/nonexistent/file", "", fewer), -1);
+    eg_assert_error(cx, "params_save_as: this style has no name for the parameter \"W_q\"");
     ck_assert_int_eq(eg_params_load_as(q, "/nonexistent/file", "", torch), -1);
     eg_assert_error(cx, "/nonexistent/file");
     ck_assert(eg_params_load_as(NULL, "x", "", torch) == -1 &&

@@ -405,7 +405,8 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
     for (const eg_alias *a = list; a->ours; a++) {
         plan q;
         eg_tensor *xs[PARTS] = { 0 };
-        if (a->parts > PARTS || !named(a, name, under, -1, false, theirs)) continue;
+        if (a->parts < 0 || a->parts > PARTS) continue;
+        if (!named(a, name, under, -1, false, theirs)) continue;
         if (!*a->theirs) return 1;
         if (!alias_planned(one, a, &q)) continue;
         if (a->parts) {
