@@ -19,8 +19,8 @@
 #include <math.h>
 #include <string.h>
 
-/* panels of keys in a strip, twice as many where a piece is a whole batch, and in one product for
- * dQ; queries in a block; pieces of work wanted; multiply-adds that are worth a thread */
+/* panels of keys in a strip, and in one product for dQ; queries in a block; pieces of work wanted;
+ * multiply-adds that are worth a thread */
 enum { PANELS = 32, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 };
 
 typedef struct back {
@@ -427,8 +427,7 @@ bool eg__flash_back(eg_ctx *cx, eg_flash *f, const eg_row_stats *saved, eg_tenso
     w.block = eg__min64(BLOCK / f->narrow * f->narrow, eg__round_up(queries, f->narrow));
     w.blocks = (queries + w.block - 1) / w.block;
     w.turned = eg__round_up(w.block, f->wide);
-    w.strip =
-        eg__min64((batches >= PIECES ? 2 : 1) * PANELS * f->wide, eg__round_up(keys, f->wide));
+    w.strip = eg__min64(PANELS * f->wide, eg__round_up(keys, f->wide));
     const int64_t strips = (keys + w.strip - 1) / w.strip,
                   want = batches >= PIECES ? 1 : eg__min64(PIECES / batches, strips);
     w.split = (strips + want - 1) / want * w.strip;

@@ -11,9 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-/* bytes of a strip's queries and results, and queries in it at least; queries that a predicate is
- * asked about at once; keys in a block; multiply-adds that are worth a thread */
-enum { STRIP_BYTES = 2 << 20, SHORT = 256, ASKED = 1024, BLOCK = 256, GRAIN = 1 << 23 };
+/* queries in a strip, and at least; keys in a block; multiply-adds that are worth a thread */
+enum { STRIP = 1024, SHORT = 256, BLOCK = 256, GRAIN = 1 << 23 };
 
 typedef struct forward {
     const eg_flash *f;
@@ -106,19 +105,6 @@ static void forward_panel(const forward *w, const room *r, const eg_flash_batch 
                          live.test < live.tested ? r->bytes : NULL, o, r->off);
 }
 
-/* Adds the tiles of some queries of the strip that begins at query `from`, and a block of keys. */
-static void forward_panels(const forward *w, const room *r, const eg_flash_batch *b, int64_t from,
-                           eg_stretch queries, eg_stretch keys)
-{
-    const int wide = w->f->wide;
-    const eg_cover t = eg__flash_where(w->f, b, queries, keys);
-    for (int64_t i = 0; i < queries.count && t != EG_COVER_NONE; i += wide)
-        forward_panel(
-            w, r, b,
-            (eg_stretch){ EG_PART_QUERY, queries.from + i, eg__min64(wide, queries.count - i) },
-            (queries.from + i - from) / wide, keys, t);
-}
-
 /* Makes results of a panel's sums, and keeps its statistics. Returns how many of its queries had
  * nothing to attend to. */
 static int64_t forward_finish(const forward *w, const room *r, const eg_flash_batch *b,
@@ -180,7 +166,7 @@ static void forward_piece(void *user, int64_t piece, int thread)
     const int64_t from = piece % w->strips * w->strip;
     const eg_stretch strip = { EG_PART_QUERY, from,
                                eg__min64(w->strip, f->list[EG_PART_QUERY].total - from) };
-    const int64_t lanes = eg__round_up(strip.count, f->wide), asked = eg__round_up(ASKED, f->wide);
+    const int64_t lanes = eg__round_up(strip.count, f->wide);
     eg__flash_pack(f, f->wide, strip, dots, EG_SLOT_Q, f->data[EG_SLOT_Q] + b.at[EG_SLOT_Q] * x,
                    r.q, r.runs);
     f->ops->scale(lanes * d, r.q, f->a->scale * eg__tile_unit(f));
@@ -188,7 +174,8 @@ static void forward_piece(void *user, int64_t piece, int thread)
     forward_begin(f, &b, strip, lanes, r.row_max, r.row_sum);
     for (int64_t j = 0; j < keys; j += w->block) {
         const eg_stretch block = { EG_PART_KEY, j, eg__min64(w->block, keys - j) };
-        if (eg__flash_where(f, &b, strip, block) == EG_COVER_NONE) continue;
+        const eg_cover t = eg__flash_where(f, &b, strip, block);
+        if (t == EG_COVER_NONE) continue;
         eg__flash_pack(f, f->narrow, block, dots, EG_SLOT_K,
                        f->data[EG_SLOT_K] + b.at[EG_SLOT_K] * x, r.k, r.runs);
         if (e)
@@ -197,10 +184,11 @@ static void forward_piece(void *user, int64_t piece, int thread)
         if (e && f->careful)
             f->ops->zero_nonfinite(
                 eg__round_up(eg__round_up(e, f->narrow) * block.count, f->ops->lanes), r.v);
-        for (int64_t i = 0; i < strip.count; i += asked)
-            forward_panels(
-                w, &r, &b, from,
-                (eg_stretch){ EG_PART_QUERY, from + i, eg__min64(asked, strip.count - i) }, block);
+        for (int64_t i = 0; i < strip.count; i += f->wide)
+            forward_panel(
+                w, &r, &b,
+                (eg_stretch){ EG_PART_QUERY, from + i, eg__min64(f->wide, strip.count - i) },
+                i / f->wide, block, t);
     }
     for (int64_t i = 0; i < strip.count; i += f->wide)
         w->empty[thread] += forward_finish(
@@ -218,10 +206,7 @@ bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved,
         batches * queries * keys * (f->list[EG_PART_DOT].total + f->list[EG_PART_VALUE].total);
     const int team = (int)eg__min64(eg__team(cx, work, GRAIN), EG_FLASH_TEAM);
     /* strips are long, since keys are packed for each of them, but every thread has some */
-    const int64_t fit =
-        STRIP_BYTES / (f->width * (f->list[EG_PART_DOT].total + f->list[EG_PART_VALUE].total + 1));
-    w.strip =
-        eg__min64(eg__round_up(fit > SHORT ? fit : SHORT, f->wide), eg__round_up(queries, f->wide));
+    w.strip = eg__min64(eg__round_up(STRIP, f->wide), eg__round_up(queries, f->wide));
     while (team > 1 && w.strip > SHORT && batches * ((queries + w.strip - 1) / w.strip) < 4 * team)
         w.strip = eg__round_up(w.strip / 2, f->wide);
     w.strips = (queries + w.strip - 1) / w.strip;
