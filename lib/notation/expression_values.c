@@ -78,6 +78,14 @@ static void score_values(const eg_evaluation *x, int k)
         eg__pad_row(width, x->b->lanes, x->wide, to);
     }
 }
+/* True if node k is i − j itself, and not made of it: one operand varies with rows, one with
+ * lanes. */
+static bool is_difference(const eg_block_plan *p, int k)
+{
+    const int first = p->extent[p->e->node[k].in[0]];
+    return p->extent[k] == EG_EXTENT_DIAGONAL &&
+           (first == EG_EXTENT_ROWS || first == EG_EXTENT_LANES);
+}
 /* Sets the value of i − j, which steps by one from diagonal to diagonal. */
 static void difference_values(const eg_evaluation *x, int k)
 {
@@ -218,8 +226,7 @@ void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *work
         case EG_X_SCORE: score_values(&x, k); break;
         case EG_X_READ: eg__read_values(&x, k); break;
         default:
-            if (p->extent[k] == EG_EXTENT_DIAGONAL && p->extent[n->in[0]] != EG_EXTENT_DIAGONAL &&
-                p->extent[n->in[0]] != EG_EXTENT_ONE)
+            if (is_difference(p, k))
                 difference_values(&x, k);
             else
                 operation_values(&x, k);
