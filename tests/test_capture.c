@@ -776,3 +776,42 @@ TEST(runs_refuse_tensors_that_are_gone)
     eg_close(cx);
 }
 #endif
+
+/* -- plans ---------------------------------------------------------------------------------------
+ */
+/* Products of many kinds: direct, packed, batched, with sums that come first, of three operands. */
+static int kinds_step(void *user, eg_tensor **out)
+{
+    eg_tensor *const *x = user;
+    out[0] = eg_einsum("ij,jk->ik", x[0], x[1]);
+    out[1] = eg_einsum("bij,bjk->bki", x[2], x[2]);
+    out[2] = eg_einsum("ij,jk,kl->il", x[0], x[1], x[0]);
+    out[3] = eg_einsum("ijx,jky->ik", eg_rearrange("i j -> i j 1", x[0]), x[2]);
+    out[4] = eg_einsum("ij->j", x[3]);
+    return eg_grad(eg_add(eg_sum(NULL, eg_sin(out[0])), eg_sum(NULL, eg_exp(out[1]))), NULL, 1,
+                   &x[0], &out[5]);
+}
+/* A run does not read the memory of plans, where others have taken the place of the step's. */
+TEST(runs_outlive_the_plans_of_the_step)
+{
+    enum { OUTS = 6 };
+    eg_ctx *cx = eg_open(.threads = 1, .seed = 3);
+    eg_tensor *x[] = { eg_uniform(cx, -1, 1, 40, 40), eg_uniform(cx, -1, 1, 40, 40),
+                       eg_uniform(cx, -1, 1, 40, 40, 40), eg_uniform(cx, -1, 1, 300, 70) };
+    eg_captured *c = eg_capture(cx, kinds_step, x, OUTS);
+    ck_assert_msg(c != NULL, "%s", eg_error(cx));
+    uint64_t h[2] = { 1, 1 };
+    for (int turn = 0; turn < 2; turn++) {
+        ck_assert_int_eq(eg_captured_run(c), 0);
+        for (int k = 0; k < OUTS; k++) h[turn] = hash_tensor(h[turn], eg_captured_output(c, k));
+        for (int64_t k = 0; k < 3000; k++) {
+            const eg_mark m = eg_push(cx);
+            eg_einsum("ij,jk->ik", eg_full(cx, 1, 1 + k % 50, 1 + k / 50),
+                      eg_full(cx, 1, 1 + k / 50, 3));
+            eg_pop(cx, m);
+        }
+        eg_assert_ok(cx);
+    }
+    ck_assert(h[0] == h[1]);
+    eg_close(cx);
+}

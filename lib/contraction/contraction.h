@@ -58,6 +58,8 @@ typedef struct eg_finish {
  * dtypes, each dtype itself or, beside floats, f16 or bf16; NULL: both are dtype. */
 void eg__pairing(eg_pairing *, eg_dtype dtype, const eg_dtype of[2], int axes, const eg_axis *axis,
                  bool two);
+/* Makes p, whose bytes are a copy of those of `from`, point to lists of its own. */
+void eg__pairing_moved(eg_pairing *p, const eg_pairing *from);
 /* c = Σ a b, or c += with `add`; b NULL: Σ a. finish: NULL, or called for all of c if the pairing
  * is one that finishes. False after "out of memory". */
 bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add,

@@ -42,7 +42,7 @@ typedef struct eg_unshared {
     eg_axes out, k;
     size_t bytes; /* of that sum; 0: there is none */
 } eg_unshared;
-/* Contains pointers into itself: do not copy or move it. */
+/* Contains pointers into itself: eg__pairing_moved sets those of a copy. */
 struct eg_pairing {
     eg_pair_kind kind;
     bool swap;      /* the kernel's a is the second operand */

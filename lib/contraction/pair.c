@@ -330,6 +330,20 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, 
     pair_product(p, &role);
 }
 
+void eg__pairing_moved(eg_pairing *p, const eg_pairing *from)
+{
+    eg_gemm *g = &p->gemm;
+    eg_axes *const lists[] = { &g->batch,
+                               &g->m,
+                               &g->n,
+                               &g->k,
+                               &p->unshared[0].out,
+                               &p->unshared[0].k,
+                               &p->unshared[1].out,
+                               &p->unshared[1].k };
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
+        if (lists[k]->axis) lists[k]->axis = p->axis + (lists[k]->axis - from->axis);
+}
 /* Makes the sums that come first, exchanges the operands if the pairing says so, and calls the
  * kernel. */
 bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add,

@@ -398,15 +398,19 @@ eg_program *eg__program(void *room, const eg_draft *d)
     p->bytes = (size_t)(next - (char *)room);
     return p;
 }
+/* The copy, in room, of a pairing of a program that was copied there. */
+static eg_pairing *program_copied(void *room, const eg_program *from, const eg_pairing *p)
+{
+    char *at = (char *)room + ((const char *)p - (const char *)from);
+    eg__pairing_moved((eg_pairing *)(void *)at, p);
+    return (eg_pairing *)(void *)at;
+}
 eg_program *eg__program_copy(void *room, const eg_program *from)
 {
     eg_program *p = memcpy(room, from, from->bytes);
-    const char *const old = (const char *)from;
     for (int s = 0; s < p->steps; s++)
-        p->step[s].pairing =
-            (eg_pairing *)(void *)((char *)room + ((const char *)from->step[s].pairing - old));
-    if (from->clear)
-        p->clear = (eg_pairing *)(void *)((char *)room + ((const char *)from->clear - old));
+        p->step[s].pairing = program_copied(room, from, from->step[s].pairing);
+    if (from->clear) p->clear = program_copied(room, from, from->clear);
     return p;
 }
 
