@@ -193,6 +193,12 @@ EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t 
 
 /* -- leaves: the only calls that name a context (copies; row-major; dims may be 0) ------------ */
 EG_API eg_tensor *eg_from_n(eg_ctx *, eg_dtype, const void *data, int rank, const int64_t *dims);
+/* The same with numbers that f writes to `to`, row-major, n elements; f gets a copy of the `bytes`
+ * bytes at args and returns 0, or another number after an error. In a captured step (eg_capture)
+ * each run calls f again: so a step reads numbers of the program that differ from run to run. */
+typedef int eg_fill_function(void *args, void *to, int64_t n);
+EG_API eg_tensor *eg_from_call(eg_ctx *, eg_dtype, int rank, const int64_t *dims,
+                               eg_fill_function *f, const void *args, size_t bytes);
 /* What eg_from(cx, data, d, …) calls: sizes d up to EG_END. `data` is an array of float, double,
  * double _Complex, int32_t, int64_t, int8_t, uint8_t or bool, a compound literal too: eg_from(cx,
  * (int64_t[]){ 0, -100 }, 2). In C parentheses at its beginning enclose a pointer, an array or a

@@ -51,6 +51,7 @@ typedef struct eg_leaf_sum {
     double loss;
     int64_t count;
 } eg_leaf_sum;
+typedef struct eg_captured_blocks eg_captured_blocks;
 typedef struct eg_grad_over_args {
     size_t size;
     eg_ctx *cx;
@@ -75,6 +76,8 @@ typedef struct eg_grad_over_args {
      * counted; the tensors may be written to; not 0: stop, after an error */
     int (*take)(void *user, const eg_leaf_sum *);
     void *take_user;
+    eg_captured_blocks *captured; /* see below; NULL: every block calls the loss */
+    int64_t shape;                /* with .captured: see below */
 } eg_grad_over_args;
 /* Bits depend on examples, block and leaves, on seed and number of the call, never on threads: a
  * leaf's blocks are added in order, leaves 0 and 1, 2 and 3, then pairs of pairs. A block draws
@@ -85,6 +88,26 @@ typedef struct eg_grad_over_args {
  * sum is 0; a tensor that is made of an x outside of the block; an x with a hook; a call inside a
  * block. */
 EG_API int eg_grad_over_with(const eg_grad_over_args *);
+/* Blocks captured once (eg_capture) and run again in later calls, to the same bits; what is
+ * captured lives until the scope ends that is open now, or eg_captured_blocks_free is called. Each
+ * thread calls the loss for the first two blocks of a kind: of as many examples, of calls with an
+ * equal .shape, in eg_train or eg_eval alike. For later ones it runs the operations that the second
+ * of them applied. So blocks of one kind must apply the same operations to tensors of the same
+ * shapes; numbers that depend on the block come from eg_from_call, and what depends on results is
+ * done in eg_host_call. There `count`, which lies in one place for all blocks of a thread, can be
+ * set, and eg_block_range says which block it is. `.shape` tells calls apart whose shapes differ,
+ * such as batches of several lengths. Another loss, user, list of xs, and tensors that are gone
+ * begin anew. A loss that cannot be captured is called for each block, as without .captured. NULL
+ * after an error: inside a block or a captured step. */
+EG_API eg_captured_blocks *eg_capture_blocks(eg_ctx *);
+EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* that they hold now */
+EG_API void eg_captured_blocks_free(eg_captured_blocks *);
+/* Calls the loss in cx itself, as if examples [from, to) were a block. NULL after an error. */
+EG_API eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t from,
+                                int64_t to, int64_t *count);
+/* The examples [*from, *to) of the block that this thread is inside of; NULL: not wanted. −1,
+ * without an error, outside of blocks. */
+EG_API int eg_block_range(const eg_ctx *, int64_t *from, int64_t *to);
 
 /* How x reaches y in what was recorded: not at all; only through operations whose
  * gradient is zero by definition or that give integers (floor, detach, argmax, a comparison), cut

@@ -36,6 +36,9 @@ typedef struct eg_batch {
     eg_tensor **weights; /* out: one (b h i j) for each attention; NULL: not wanted */
     eg_tensor *memory;   /* what eg_network.memory returned for the source; NULL: see there */
     eg_cache *cache;     /* if the network is .cached: `tokens` follow those in it; or NULL */
+    /* the batch, in memory that stays, whose rows eg_block_range this one is: a captured block
+     * (eg_capture_blocks) reads its numbers from there in each run; NULL: it cannot be captured */
+    const struct eg_batch *whole;
 } eg_batch;
 /* The numbers of a batch as tensors (b l) of i32, made in the given context, which may be that of a
  * block (eg_step_over). NULL after an error. */
@@ -139,6 +142,10 @@ struct eg_network {
      * and returns its length as snprintf does. A checkpoint stores the text, and is refused for a
      * network whose text differs. NULL: no text. */
     int (*config)(const eg_trainer_args *, char *out, size_t room);
+    /* true: what logits does depends on the batch's sizes and on whether .keep, .source_keep and
+     * .gain are there, and reads its numbers through eg_batch_tokens, _source, _keep and
+     * _source_keep alone. Then the blocks of a step are captured (eg_capture_blocks). */
+    bool captures;
 };
 /* Refused, before the first step: a name of the built-in models; logits that are not (b l v) floats
  * of the parameters' dtype; a parameter that the loss does not reach, or only through what cuts its

@@ -128,6 +128,8 @@ typedef struct eg_step_over_args {
     int64_t *counted; /* out: Σ counts; may be NULL */
     int *sums;        /* out: sums of gradients that were held at most; may be NULL */
     const char *who;  /* for messages: "step_over" */
+    struct eg_captured_blocks *captured; /* as eg_grad_over's; NULL: every block calls the loss */
+    int64_t shape;
 } eg_step_over_args;
 EG_API int eg_step_over_with(const eg_step_over_args *);
 typedef struct eg_opt_report {
@@ -287,6 +289,8 @@ typedef struct eg_trainer_args {
                            * text: 250; with early_stop: 100) */
     int64_t early_stop;   /* stop after so many evaluations without a smaller held-out loss; 0:
                            * never */
+    bool eager;           /* blocks of a step are never captured (eg_capture_blocks): takes less
+                           * memory and more time, to the same bits */
 } eg_trainer_args;
 typedef struct eg_progress {
     int64_t step, steps;  /* done, planned */

@@ -11,39 +11,11 @@
  * Threads are those of the context; each has a child context of its own (core/child.c). Draws of a
  * block have a seed of their own, a hash of the context's seed, the number of the call and that of
  * the block. */
-#include "autograd/autograd.h"
+#include "autograd/blocks.h"
 #include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 
-enum { BLOCK = 8, LEAVES = 16, LEAVES_MOST = 4096, LEVELS = 13 };
-
-/* Σ over the blocks of a leaf, or over the leaves of a subtree. */
-typedef struct blocks_sum {
-    eg_tensor **g; /* of each x, tensors of the parent */
-    bool *reached; /* of each x: g holds something */
-    double loss;
-    int64_t count;
-    struct blocks_sum *next; /* in the list of those that are free */
-} blocks_sum;
-typedef _Atomic(blocks_sum *) place;
-typedef struct blocks {
-    eg_grad_over_args o;
-    eg_ctx *cx;
-    int64_t blocks, leaves, from, to; /* leaves [from, to) are computed here */
-    uint64_t seed, draw;
-    place *at[LEVELS + 1]; /* by level and number: a sum that waits for its neighbour, or is done */
-    eg_ctx *child[256];
-    eg_mark loan[256];
-    int workers;
-    pthread_mutex_t lock; /* of what follows */
-    blocks_sum *free;
-    int held, most;         /* sums that are not free; at most so far */
-    _Atomic int64_t failed; /* the first block that failed; INT64_MAX: none */
-    eg_code code;
-    char message[1024];
-} blocks;
+enum { BLOCK = 8, LEAVES = 16, LEAVES_MOST = 4096 };
 
 /* -- the tree --------------------------------------------------------------------------------- */
 /* How many subtrees of 2^level leaves there are, the last of which may have fewer. */
@@ -80,7 +52,7 @@ static void blocks_give_back(blocks *b, blocks_sum *s)
 /* s->g[k] += g, by a thread that is inside the child. */
 static bool blocks_add(eg_ctx *child, blocks_sum *s, int k, eg_tensor *g)
 {
-    eg_tensor *to = eg__borrow(child, s->g[k]);
+    eg_tensor *to = eg__borrow_here(child, s->g[k]);
     if (!to) return false;
     if (s->reached[k])
         eg__add_to(to, g);
@@ -102,11 +74,15 @@ static bool blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
         blocks_sum *other = atomic_exchange(&b->at[level][k & ~(int64_t)1], s);
         if (!other) return true;
         atomic_store(&b->at[level][k & ~(int64_t)1], NULL);
-        for (int i = 0; i < b->o.count; i++) {
+        const eg_mark m = eg_push(child);
+        bool good = m.scope != NULL;
+        for (int i = 0; i < b->o.count && good; i++) {
             if (!other->reached[i]) continue;
-            eg_tensor *g = eg__borrow(child, other->g[i]);
-            if (!g || !blocks_add(child, s, i, g)) return false;
+            eg_tensor *g = eg__borrow_here(child, other->g[i]);
+            good = g && blocks_add(child, s, i, g);
         }
+        eg_pop(child, m);
+        if (!good) return false;
         s->loss += other->loss;
         s->count += other->count;
         blocks_give_back(b, other);
@@ -126,8 +102,7 @@ static void blocks_fail(blocks *b, eg_ctx *child, int64_t k)
     pthread_mutex_unlock(&b->lock);
     eg_clear(child);
 }
-/* True if y is a loss: a finite number; else records what it is. */
-static bool blocks_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
+bool eg__block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
 {
     if (child->failed) return false;
     if (!y)
@@ -140,7 +115,12 @@ static bool blocks_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
                    (long long)eg_size(y));
     else if (count < 0)
         eg_fail_as(child, EG_ERROR_MISUSE, "the count is %lld", (long long)count);
-    else if (!isfinite(eg_item(y)) && !child->hooks.result)
+    return !child->failed;
+}
+/* True if the loss is a finite number; else records what it is. */
+static bool blocks_loss_finite(eg_ctx *child, eg_tensor *y)
+{
+    if (!isfinite(eg_item(y)) && !child->hooks.result)
         eg_fail_as(child, EG_ERROR_MISUSE, "the loss is %g, which comes from %s",
                    isnan(eg_item(y)) ? (double)NAN : eg_item(y), eg_origin(eg_first_nonfinite(y)));
     return !child->failed;
@@ -152,7 +132,7 @@ static bool blocks_sweep(blocks *b, eg_ctx *child, eg_tensor *y, blocks_sum *s)
     const bool was = eg_nograd(child, true);
     bool good = into != NULL;
     for (int k = 0; good && k < b->o.count; k++) {
-        into[k] = (eg_into){ .sum = eg__borrow(child, s->g[k]), .reached = s->reached[k] };
+        into[k] = (eg_into){ .sum = eg__borrow_here(child, s->g[k]), .reached = s->reached[k] };
         good = into[k].sum != NULL;
     }
     good = good && !eg__grad_into(y, b->o.count, b->o.xs, into);
@@ -160,11 +140,9 @@ static bool blocks_sweep(blocks *b, eg_ctx *child, eg_tensor *y, blocks_sum *s)
     eg_nograd(child, was);
     return good;
 }
-/* Block k in a scope of its own, with switches and draws as every block finds them. */
-static bool blocks_one(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
+/* Switches, draws and examples of block k, as every block finds them. */
+static void blocks_begin(const blocks *b, eg_ctx *child, int64_t k)
 {
-    const int64_t from = k * b->o.block, to = eg__min64(from + b->o.block, b->o.examples);
-    int64_t count = to - from;
     uint32_t key[4];
     eg__philox(b->seed, b->draw, (uint64_t)k, key);
     child->seed = (uint64_t)key[1] << 32 | key[0];
@@ -172,12 +150,57 @@ static bool blocks_one(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
     child->block.on = true;
     child->block.draw = b->draw;
     child->block.block = (uint64_t)k;
+    child->block.from = k * b->o.block;
+    child->block.to = eg__min64(child->block.from + b->o.block, b->o.examples);
     child->training = b->cx->training;
     child->recording = true;
+}
+eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t from, int64_t to,
+                         int64_t *count)
+{
+    if (eg__failed(cx)) return NULL;
+    cx = eg__here(cx);
+    if (!loss || from < 0 || to <= from)
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          loss ? "block_call: there are no examples from %lld to %lld"
+                               : "block_call: the loss is NULL",
+                          (long long)from, (long long)to - 1),
+               NULL;
+    const int64_t before[] = { cx->block.from, cx->block.to };
+    int64_t all = to - from;
+    cx->block.from = from;
+    cx->block.to = to;
+    eg_tensor *y = loss(user, cx, from, to, count ? count : &all);
+    cx->block.from = before[0];
+    cx->block.to = before[1];
+    return eg_ok(y) && !cx->failed ? y : NULL;
+}
+int eg_block_range(const eg_ctx *cx, int64_t *from, int64_t *to)
+{
+    cx = eg__here(cx);
+    if (!cx || !cx->block.to) return -1;
+    if (from) *from = cx->block.from;
+    if (to) *to = cx->block.to;
+    return 0;
+}
+/* Block k in a scope of its own. False after an error. */
+static bool blocks_one(blocks *b, int worker, int64_t k, blocks_sum *s)
+{
+    eg_ctx *child = b->child[worker];
+    blocks_begin(b, child, k);
+    if (b->captured) {
+        const eg_block_done done = eg__block_captured(b, worker, s);
+        if (done == EG_BLOCK_FAILED) blocks_fail(b, child, k);
+        if (done != EG_BLOCK_NOT_CAPTURED) return done == EG_BLOCK_DONE;
+        blocks_begin(b, child, k);
+    }
+    const int64_t from = child->block.from, to = child->block.to;
+    int64_t count = to - from;
     const eg_mark m = eg_push(child);
     eg_tensor *y = m.scope ? b->o.loss(b->o.user, child, from, to, &count) : NULL;
     if (eg_ok(y) && !(y = eg__own(y))) y = &child->poison;
-    const bool good = blocks_loss_fits(child, y, count) && blocks_sweep(b, child, y, s);
+    const bool good = eg__block_loss_fits(child, y, count) && blocks_loss_finite(child, y) &&
+                      blocks_sweep(b, child, y, s);
     if (good) {
         s->loss += eg_item(y);
         s->count += count;
@@ -200,7 +223,7 @@ static void blocks_leaf(void *user, int64_t piece, int thread)
     if (k > atomic_load(&b->failed)) return;
     blocks_sum *s = blocks_take(b);
     eg__enter(child, __builtin_frame_address(0), b->cx->from);
-    while (k < end && k < atomic_load(&b->failed) && blocks_one(b, child, k, s)) k++;
+    while (k < end && k < atomic_load(&b->failed) && blocks_one(b, thread, k, s)) k++;
     if (k == end && !blocks_climb(b, child, leaf, s)) blocks_fail(b, child, end - 1);
     eg__leave();
 }
@@ -264,8 +287,12 @@ static bool blocks_children(blocks *b)
     for (int k = 0; k < b->workers; k++) {
         eg_ctx *child = b->child[k];
         eg__enter(child, NULL, NULL);
-        b->loan[k] = eg__borrow_open(child, blocks_lend, b);
-        for (int i = 0; i < b->o.count && b->loan[k].scope; i++)
+        bool good = true;
+        if (b->captured)
+            good = eg__blocks_captured_open(b, k, blocks_lend);
+        else
+            good = (b->loan[k] = eg__borrow_open(child, blocks_lend, b)).scope != NULL;
+        for (int i = 0; i < b->o.count && good; i++)
             if (!eg__borrow(child, b->o.xs[i])) break;
         eg__leave();
         if (!child->failed) continue;
@@ -277,9 +304,12 @@ static bool blocks_children(blocks *b)
 static void blocks_close(blocks *b)
 {
     for (int k = 0; k < b->workers; k++)
-        if (b->child[k] && b->loan[k].scope) {
+        if (b->child[k] && (b->captured || b->loan[k].scope)) {
             eg__enter(b->child[k], NULL, NULL);
-            eg__borrow_close(b->child[k], b->loan[k]);
+            if (b->captured)
+                eg__blocks_captured_close(b, k);
+            else
+                eg__borrow_close(b->child[k], b->loan[k]);
             b->child[k]->failed = false;
             eg__leave();
         }
@@ -334,7 +364,7 @@ static bool blocks_plan(blocks *b)
     else if (b->to - b->from < b->leaves && !o->take)
         eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: some of the leaves, but nobody to take the sums",
                    o->who);
-    const int threads = b->cx->threads < 256 ? b->cx->threads : 256;
+    const int threads = b->cx->threads < BLOCKS_WORKERS ? b->cx->threads : BLOCKS_WORKERS;
     b->workers = o->serial || b->to - b->from < threads ? 1 : threads;
     b->seed = b->cx->seed;
     return !b->cx->failed;
@@ -432,7 +462,7 @@ int eg_grad_over_with(const eg_grad_over_args *given)
         eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the context is NULL", b.o.who);
         return -1;
     }
-    if (!blocks_fit(&b) || !blocks_plan(&b)) return -1;
+    if (!blocks_fit(&b) || !blocks_plan(&b) || !eg__blocks_captured_fit(&b)) return -1;
     atomic_init(&b.failed, INT64_MAX);
     pthread_mutex_init(&b.lock, NULL);
     b.draw = b.cx->draw++;

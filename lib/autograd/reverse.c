@@ -314,9 +314,9 @@ static void reverse_add_up(reverse *r, int count, eg_tensor *const *xs, eg_into 
         if (!d) continue;
         const bool used = r->into && r->into[xs[k]->slot].used;
         if (into[k].reached && !used)
-            eg__add_to(into[k].sum, d);
+            eg__add_act(into[k].sum, d);
         else if (d != into[k].sum)
-            eg__copy(into[k].sum, d);
+            eg__copy_act(into[k].sum, d);
         into[k].reached = true;
     }
 }

@@ -76,6 +76,11 @@ eg_ctx *eg__child(eg_ctx *parent, int k)
     return cx;
 }
 
+eg_ctx *eg__child_of(const eg_ctx *parent, int k)
+{
+    return parent->family && k < parent->family->children ? parent->family->child[k] : NULL;
+}
+
 void eg__enter(eg_ctx *child, const void *frame, void *from)
 {
     child->frame = frame;

@@ -110,6 +110,7 @@ static inline eg_ctx *eg__here(const eg_ctx *cx);
 /* Returns child k, opened at the first call, with the parent's seed and switches as they are now;
  * NULL after an error, which the parent has. Valid until the parent is closed. */
 eg_ctx *eg__child(eg_ctx *parent, int k);
+eg_ctx *eg__child_of(const eg_ctx *parent, int k); /* NULL: it is not open */
 /* This thread computes in the child until eg__leave. `frame` is the address of a frame of the
  * caller: a call that no function inside it made counts as made from `from`. */
 void eg__enter(eg_ctx *child, const void *frame, void *from);
@@ -124,8 +125,17 @@ void eg__children_reset(eg_ctx *parent); /* their used_peak starts again from no
 /* The tensors of the parent that a child has read (tensor/borrow.c): a hash table. */
 typedef struct eg__loan {
     const eg_tensor *of;
+    uint64_t seq;    /* its number then */
     eg_tensor *twin; /* a header of the child on the same numbers */
 } eg__loan;
+typedef struct eg__loans {
+    struct eg__arena *home; /* the arena that holds table and twins; NULL: none is open */
+    eg__loan *table;
+    size_t slots, used;
+    /* false, after an error, if x must not be read as a constant; NULL: any may */
+    bool (*check)(eg_ctx *child, eg_tensor *x, void *user);
+    void *user;
+} eg__loans;
 
 /* Returns memory of the open scope, aligned to 64 bytes (16 if it is less), not zeroed; NULL after
  * "out of memory". */
@@ -230,15 +240,8 @@ struct eg__headers {        /* chunks of tensor headers that no arena uses */
 struct eg_ctx {
     struct eg__family *family; /* core/child.c; NULL: it neither has children nor is one */
     eg_ctx *parent;            /* of a child; else NULL */
-    struct {                   /* of a child: tensor/borrow.c */
-        eg__arena *home;       /* the scope that holds table and twins; NULL: none is open */
-        eg__loan *table;
-        size_t slots, used;
-        /* false, after an error, if x must not be read as a constant; NULL: any may */
-        bool (*check)(eg_ctx *child, eg_tensor *x, void *user);
-        void *user;
-    } loans;
-    const void *frame; /* of a child: see eg__enter */
+    eg__loans loans;           /* of a child */
+    const void *frame;         /* of a child: see eg__enter */
     void *from;
     void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
     void *user;
@@ -277,10 +280,12 @@ struct eg_ctx {
          * copy 0, sets it to NULL */
         eg_tensor *all;
     } copy;
-    /* of a child at work on a block: what makes the seed of a copy that of its block */
+    /* of a child at work on a block: what makes the seed of a copy that of its block; its
+     * examples */
     struct {
         bool on;
         uint64_t draw, block;
+        int64_t from, to;
     } block;
     uint64_t seed, draw, seq, scopes, sweep;
     /* the number of the rule call that is at work in a backward sweep, 0 outside; and how many

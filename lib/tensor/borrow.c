@@ -36,25 +36,37 @@ eg_mark eg__borrow_open(eg_ctx *cx, bool (*check)(eg_ctx *, eg_tensor *, void *)
 {
     const eg_mark m = eg_push(cx);
     if (!m.scope) return m;
-    cx->loans.home = m.scope;
-    cx->loans.table = NULL;
-    cx->loans.slots = cx->loans.used = 0;
-    cx->loans.check = check;
-    cx->loans.user = user;
+    cx->loans = (eg__loans){ .home = m.scope, .check = check, .user = user };
     return m;
 }
 void eg__borrow_close(eg_ctx *cx, eg_mark m)
 {
-    cx->loans.home = NULL;
-    cx->loans.table = NULL;
-    cx->loans.slots = cx->loans.used = 0;
+    cx->loans = (eg__loans){ .home = NULL };
     eg_pop(cx, m);
+}
+bool eg__borrow_resume(eg_ctx *cx, const eg__loans *kept,
+                       bool (*check)(eg_ctx *, eg_tensor *, void *), void *user)
+{
+    for (size_t k = 0; k < kept->slots; k++) {
+        const eg__loan *l = &kept->table[k];
+        if (l->of && (l->of->live != EG_LIVE || l->of->seq != l->seq)) return false;
+    }
+    cx->loans = *kept;
+    cx->loans.check = check;
+    cx->loans.user = user;
+    return true;
+}
+eg__loans eg__borrow_suspend(eg_ctx *cx)
+{
+    const eg__loans kept = cx->loans;
+    cx->loans = (eg__loans){ .home = NULL };
+    return kept;
 }
 
 /* A header on x's numbers, whose storage says that they are lent. */
-static eg_tensor *borrow_header(eg_ctx *cx, const eg_tensor *x)
+static eg_tensor *borrow_header(eg__arena *a, const eg_tensor *x)
 {
-    eg_tensor *t = eg__tensor_in(cx->loans.home);
+    eg_tensor *t = eg__tensor_in(a);
     if (!t) return NULL;
     t->dtype = x->dtype;
     t->rank = x->rank;
@@ -72,6 +84,20 @@ static eg_tensor *borrow_header(eg_ctx *cx, const eg_tensor *x)
     t->each = x->each;
     return t;
 }
+eg_tensor *eg__borrow_like(eg_ctx *cx, const eg_tensor *x)
+{
+    eg_tensor *t = eg__tensor_in(cx->loans.home);
+    if (!t) return NULL;
+    t->dtype = x->dtype;
+    t->rank = x->rank;
+    t->dim = eg__alloc_in(cx->loans.home, (2 * (size_t)x->rank + 1) * sizeof *t->dim);
+    if (!t->dim) return NULL;
+    t->stride = t->dim + x->rank;
+    for (int k = 0; k < x->rank; k++) t->dim[k] = x->dim[k];
+    eg__row_major(t->rank, t->dim, t->stride);
+    t->own = (eg_storage){ .bytes = (size_t)eg_size(x) * eg__width[x->dtype], .lent = true };
+    return t;
+}
 eg_tensor *eg__borrow(eg_ctx *cx, eg_tensor *x)
 {
     if (x->poison) return &cx->poison;
@@ -83,12 +109,14 @@ eg_tensor *eg__borrow(eg_ctx *cx, eg_tensor *x)
     eg__loan *l = borrow_slot(cx->loans.table, cx->loans.slots, x);
     if (l->of) return l->twin;
     if (cx->loans.check && !cx->loans.check(cx, x, cx->loans.user)) return NULL;
-    eg_tensor *t = borrow_header(cx, x);
+    eg_tensor *t = borrow_header(cx->loans.home, x);
     if (!t) return NULL;
-    *l = (eg__loan){ x, t };
+    *l = (eg__loan){ x, x->seq, t };
     cx->loans.used++;
     return t;
 }
+
+eg_tensor *eg__borrow_here(eg_ctx *cx, const eg_tensor *x) { return borrow_header(eg__top(cx), x); }
 
 eg_tensor *const *eg__own_all(eg_ctx *cx, int count, eg_tensor *const *xs)
 {

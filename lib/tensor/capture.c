@@ -316,19 +316,8 @@ static bool capture_step(eg__capture *p, eg_step_function *f, void *user, int ou
     arena->outer = NULL;
     return good;
 }
-eg_captured *eg_capture(eg_ctx *cx, eg_step_function *f, void *user, int outputs)
+eg_captured *eg__captured_make(eg_ctx *cx, eg_step_function *f, void *user, int outputs)
 {
-    cx = eg__here(cx);
-    if (eg__failed(cx)) return NULL;
-    if (!f || outputs < 0 || cx->capture || cx->replaying || cx->probe || cx->parent) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "capture: %s",
-                   !f            ? "the step is NULL"
-                   : outputs < 0 ? "the number of outputs is negative"
-                   : cx->probe   ? "inside a gradient check"
-                   : cx->parent  ? "inside a block of eg_grad_over"
-                                 : "inside of a captured step");
-        return NULL;
-    }
     const size_t used = cx->use.used;
     eg_owner *owner = eg_owner_open(cx);
     eg_captured *c = owner ? eg_owner_alloc(owner, sizeof *c) : NULL;
@@ -348,4 +337,19 @@ eg_captured *eg_capture(eg_ctx *cx, eg_step_function *f, void *user, int outputs
     if (good) c->bytes = cx->use.used - used;
     if (!good && owner) eg_owner_close(owner);
     return good ? c : NULL;
+}
+eg_captured *eg_capture(eg_ctx *cx, eg_step_function *f, void *user, int outputs)
+{
+    cx = eg__here(cx);
+    if (eg__failed(cx)) return NULL;
+    if (!f || outputs < 0 || cx->capture || cx->replaying || cx->probe || cx->parent) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "capture: %s",
+                   !f            ? "the step is NULL"
+                   : outputs < 0 ? "the number of outputs is negative"
+                   : cx->probe   ? "inside a gradient check"
+                   : cx->parent  ? "inside a block of eg_grad_over"
+                                 : "inside of a captured step");
+        return NULL;
+    }
+    return eg__captured_make(cx, f, user, outputs);
 }

@@ -64,7 +64,7 @@ struct eg_captured {
     eg_tensor **output;
     uint64_t draws; /* how many a run makes */
     size_t bytes;
-    bool runs;
+    int64_t failed; /* the item at which the last run ended; after a whole run: items */
 };
 
 /* Numbers that the step lays out: those of a row's result. */

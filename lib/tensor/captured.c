@@ -155,10 +155,13 @@ static bool captured_items(eg_captured *c, uint64_t draw)
         }
         if (i->pass)
             eg__captured_pass_run(cx, i->pass);
-        else if (i->forward ? !captured_row(cx, i) : !i->act(cx, i->y, i->count, i->x, i->arg))
+        else if (i->forward ? !captured_row(cx, i) : !i->act(cx, i->y, i->count, i->x, i->arg)) {
+            c->failed = i - c->item;
             return false;
+        }
         if (!i->forward && i->y) i->y->st->version++;
     }
+    c->failed = c->items;
     return true;
 }
 int eg_captured_run(eg_captured *c)
@@ -168,6 +171,7 @@ int eg_captured_run(eg_captured *c)
         return -1;
     }
     eg_ctx *cx = c->cx;
+    c->failed = 0;
     if (!captured_ready(c)) return -1;
     const bool recording = cx->recording;
     const uint64_t draw = cx->draw, begun = eg__fpmode_begin(cx->flush);
@@ -205,6 +209,37 @@ int64_t eg__captured_hollow(eg_captured *c, int64_t *items)
     }
     *items = c->items;
     return c->steps;
+}
+bool eg__captured_wrote(const eg_captured *c, const eg_tensor *x)
+{
+    for (int64_t k = 0; k <= c->failed && k < c->items; k++) {
+        const eg_captured_item *i = &c->item[k];
+        if (!i->forward && i->y && i->y->st == x->st) return true;
+    }
+    return false;
+}
+/* Lists the acts' headers that lie in x's storage; to NULL: counts them. */
+static int64_t captured_find(const eg_captured *c, const eg_tensor *x, eg_tensor **to)
+{
+    int64_t n = 0;
+    for (const eg_captured_item *i = c->item, *end = i + c->items; i < end; i++) {
+        if (i->forward) continue;
+        for (int k = -1; k < i->count; k++) {
+            eg_tensor *t = k < 0 ? i->y : i->x[k];
+            if (!t || t->st != x->st) continue;
+            if (to) to[n] = t;
+            n++;
+        }
+    }
+    return n;
+}
+eg_tensor **eg__captured_headers(eg_captured *c, const eg_tensor *x, int64_t *count)
+{
+    eg_tensor **to = NULL;
+    int64_t n = captured_find(c, x, NULL);
+    if (!(to = eg_owner_alloc(c->owner, (size_t)(n + 1) * sizeof *to))) return NULL;
+    *count = captured_find(c, x, to);
+    return to;
 }
 size_t eg_captured_bytes(const eg_captured *c) { return c ? c->bytes : 0; }
 eg_tensor *eg_captured_output(const eg_captured *c, int k)

@@ -37,6 +37,36 @@ eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, con
     return y;
 }
 
+/* The function that a program gave to eg_from_call, followed by a copy of its arguments. */
+typedef struct from_call {
+    eg_fill_function *f;
+    _Alignas(16) char args[];
+} from_call;
+static bool act_from_call(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    (void)count, (void)x;
+    from_call *c = arg;
+    if (!c->f(c->args, to->data, eg_size(to))) return !cx->failed;
+    if (!cx->failed)
+        eg_fail_as(cx, EG_ERROR_USER, "from_call: the function failed without saying why");
+    return false;
+}
+eg_tensor *eg_from_call(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims,
+                        eg_fill_function *f, const void *args, size_t bytes)
+{
+    eg_tensor *y;
+    cx = eg__here(cx);
+    if (!create_made(&y, cx, "from_call", dtype, rank, dims)) return y;
+    if (!f || (bytes && !args))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "from_call: %s",
+                          f ? "arguments are NULL" : "the function is NULL");
+    from_call *c = eg__alloc(cx, sizeof *c + bytes);
+    if (!c) return eg__poison(cx);
+    c->f = f;
+    if (bytes) memcpy(c->args, args, bytes);
+    return eg__act(cx, act_from_call, y, 0, NULL, c, sizeof *c + bytes, 0) ? y : eg__poison(cx);
+}
+
 eg_tensor *eg_from_with(const eg_from_args *given)
 {
     eg_from_args o = { .size = sizeof o };

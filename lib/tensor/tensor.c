@@ -245,7 +245,7 @@ eg_tensor *eg_keep(eg_tensor *x)
 {
     if (!eg__check_single("keep", x)) return eg__poison_of(x);
     eg__arena *a = eg__top(x->cx);
-    if (a->outer && a->outer == a->cx->loans.home)
+    if (a->cx->parent && (a->outer == a->cx->loans.home || a->outer == &a->cx->root))
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: nothing that a block makes outlives it");
     if (a == x->cx->heir && eg__capture_refuses(x->cx, "keep", "nothing outlives it but outputs"))
         return eg__poison(x->cx);

@@ -77,6 +77,14 @@ bool eg__capture_row(eg_tensor *y, bool (*forward)(eg_tensor *));
 char *eg__capture_storage(eg_tensor *y);
 /* For lanes.c: while a step is captured, y is about to be computed so. */
 void eg__capture_lanes(const eg_tensor *y, const eg_lanes *);
+/* eg_capture in the context that this thread computes in, which may be a child's. */
+struct eg_captured *eg__captured_make(eg_ctx *, int (*step)(void *user, eg_tensor **out),
+                                      void *user, int outputs);
+/* The headers of its own that acts of the captured step have of x's numbers, so that they can be
+ * moved to other memory between runs; NULL without memory. They end with the step. */
+eg_tensor **eg__captured_headers(struct eg_captured *, const eg_tensor *x, int64_t *count);
+/* True if an act of the last run, which may have ended with an error, has begun to write to x. */
+bool eg__captured_wrote(const struct eg_captured *, const eg_tensor *x);
 /* For benchmarks: from now on runs compute nothing, and what is left of their time is that of the
  * list itself. Returns the number of rows and acts, and sets how many items are left of them where
  * passes are one. (captured.c) */
@@ -86,8 +94,18 @@ int64_t eg__captured_hollow(struct eg_captured *, int64_t *items);
 /* Opens a scope of the child that holds them until it is closed; a mark of NULL after an error. */
 eg_mark eg__borrow_open(eg_ctx *child, bool (*check)(eg_ctx *, eg_tensor *, void *), void *user);
 void eg__borrow_close(eg_ctx *child, eg_mark);
+/* The same with headers that an owner of the child holds, across calls: goes on with those that
+ * were kept. False, without an error, if a tensor that one of them shows is gone. */
+bool eg__borrow_resume(eg_ctx *child, const eg__loans *kept,
+                       bool (*check)(eg_ctx *, eg_tensor *, void *), void *user);
+eg__loans eg__borrow_suspend(eg_ctx *child); /* what is kept for the next time */
+/* Returns a header in the child's open loans that shows numbers of x's dtype and sizes, row-major;
+ * its `data` is set by the caller. NULL after an error. */
+eg_tensor *eg__borrow_like(eg_ctx *child, const eg_tensor *x);
 /* Returns the child's header of x, a live tensor of its parent; NULL after an error. */
 eg_tensor *eg__borrow(eg_ctx *child, eg_tensor *x);
+/* Another one in the open scope, for what the call itself writes to. */
+eg_tensor *eg__borrow_here(eg_ctx *child, const eg_tensor *x);
 /* x itself, or the header of it of the context that this thread computes in; NULL after an error.
  */
 static inline eg_tensor *eg__own(eg_tensor *x)

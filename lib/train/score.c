@@ -1,36 +1,68 @@
 /* score.c: the tensors of a batch, its loss, and how much of it logits get right. */
 #include "batch.h"
+#include <eingrad/grad.h>
 #include <stdio.h>
+#include <string.h>
 
 /* -- tensors ---------------------------------------------------------------------------------- */
-static eg_tensor *batch_tensor(eg_ctx *cx, const char *what, int64_t rows, int64_t length,
-                               const void *at, eg_dtype dtype)
+/* What a batch has an array of. */
+typedef enum batch_array { TOKENS, TARGETS, KEEP, SOURCE, SOURCE_KEEP } batch_array;
+static const struct {
+    const char *name;
+    eg_dtype dtype;
+    size_t width;
+} arrays[] = { [TOKENS] = { "tokens", EG_I32, sizeof(int32_t) },
+               [TARGETS] = { "targets", EG_I32, sizeof(int32_t) },
+               [KEEP] = { "mask", EG_BOOL, sizeof(bool) },
+               [SOURCE] = { "source", EG_I32, sizeof(int32_t) },
+               [SOURCE_KEEP] = { "mask of the source", EG_BOOL, sizeof(bool) } };
+static const void *batch_array_of(const eg_batch *b, batch_array which)
 {
-    if (!at) return eg_fail_as(cx, EG_ERROR_MISUSE, "batch: it has no %s", what);
-    return eg_from_n(cx, dtype, at, 2, (int64_t[]){ rows, length });
+    switch (which) {
+    case TOKENS: return b->tokens;
+    case TARGETS: return b->target;
+    case KEEP: return b->keep;
+    case SOURCE: return b->source;
+    default: return b->source_keep;
+    }
 }
-eg_tensor *eg_batch_tokens(eg_ctx *cx, const eg_batch *b)
+/* The rows of the block that is computed, read from the whole batch in each run. */
+typedef struct batch_rows {
+    eg_ctx *cx;
+    const eg_batch *whole;
+    batch_array which;
+} batch_rows;
+static int batch_read(void *args, void *to, int64_t n)
 {
-    return batch_tensor(cx, "tokens", b->rows, b->length, b->tokens, EG_I32);
+    const batch_rows *r = args;
+    int64_t from, end;
+    if (eg_block_range(r->cx, &from, &end)) return -1;
+    const eg_batch part = eg_batch_part(r->whole, from, end);
+    const void *at = batch_array_of(&part, r->which);
+    if (!at) return -1;
+    memcpy(to, at, (size_t)n * arrays[r->which].width);
+    return 0;
 }
-eg_tensor *eg_batch_target(eg_ctx *cx, const eg_batch *b)
+static eg_tensor *batch_tensor(eg_ctx *cx, const eg_batch *b, batch_array which)
 {
-    return batch_tensor(cx, "targets", b->rows, b->length, b->target, EG_I32);
+    const void *at = batch_array_of(b, which);
+    const int64_t length = which < SOURCE ? b->length : b->sources, dims[] = { b->rows, length };
+    if (!at) return eg_fail_as(cx, EG_ERROR_MISUSE, "batch: it has no %s", arrays[which].name);
+    if (!b->whole || !eg_capturing(cx)) return eg_from_n(cx, arrays[which].dtype, at, 2, dims);
+    return eg_from_call(cx, arrays[which].dtype, 2, dims, batch_read,
+                        &(batch_rows){ cx, b->whole, which }, sizeof(batch_rows));
 }
-eg_tensor *eg_batch_source(eg_ctx *cx, const eg_batch *b)
-{
-    return batch_tensor(cx, "source", b->rows, b->sources, b->source, EG_I32);
-}
+eg_tensor *eg_batch_tokens(eg_ctx *cx, const eg_batch *b) { return batch_tensor(cx, b, TOKENS); }
+eg_tensor *eg_batch_target(eg_ctx *cx, const eg_batch *b) { return batch_tensor(cx, b, TARGETS); }
+eg_tensor *eg_batch_source(eg_ctx *cx, const eg_batch *b) { return batch_tensor(cx, b, SOURCE); }
 eg_masked eg_batch_keep(eg_ctx *cx, const eg_batch *b)
 {
-    if (!b->padded) return (eg_masked){ 0 };
-    return (eg_masked){ "bj", batch_tensor(cx, "mask", b->rows, b->length, b->keep, EG_BOOL) };
+    return b->padded ? (eg_masked){ "bj", batch_tensor(cx, b, KEEP) } : (eg_masked){ 0 };
 }
 eg_masked eg_batch_source_keep(eg_ctx *cx, const eg_batch *b)
 {
-    if (!b->source_padded) return (eg_masked){ 0 };
-    return (eg_masked){ "bj", batch_tensor(cx, "mask of the source", b->rows, b->sources,
-                                           b->source_keep, EG_BOOL) };
+    return b->source_padded ? (eg_masked){ "bj", batch_tensor(cx, b, SOURCE_KEEP) }
+                            : (eg_masked){ 0 };
 }
 
 /* -- results ---------------------------------------------------------------------------------- */

@@ -26,7 +26,7 @@ static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int6
     step_over_part p = { .count = to - from };
     const uint64_t draws = eg_draws(cx);
     const eg_mark m = eg_push(cx);
-    eg_tensor *y = o->loss(o->user, cx, from, to, &p.count);
+    eg_tensor *y = eg_block_call(cx, o->loss, o->user, from, to, &p.count);
     if (eg_ok(y) && eg_size(y) == 1 && !eg_error(cx)) {
         p.value = eg_item(y);
         p.f64 = eg_type(y) == EG_F64;
@@ -127,6 +127,8 @@ int eg_step_over_with(const eg_step_over_args *given)
                                      .mean = o.mean,
                                      .counted = o.counted,
                                      .sums = o.sums,
+                                     .captured = o.captured,
+                                     .shape = o.shape,
                                      .who = o.who };
     const eg_mark m = eg_push(op->cx);
     const bool was = eg_nograd(op->cx, true);

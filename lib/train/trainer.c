@@ -271,25 +271,22 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     if (!t->net || !trainer_room(t) || !eg__batches_tests(t->batches)) return NULL;
     t->opt = eg__recipe_optimiser(t->params, &t->o);
     if (!t->o.block) t->o.block = trainer_block(t);
+    /* the factor of diversity is another number in each batch */
+    if (t->network->captures && !o.eager && !(o.diversity > 0)) t->captured = eg_capture_blocks(cx);
     return !eg_error(cx) && eg__network_probe(t) ? t : NULL;
 }
 
 eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, NULL); }
 
 /* -- a step ----------------------------------------------------------------------------------- */
-/* A batch, as its blocks see it. */
-typedef struct trainer_batch {
-    const eg_trainer *t;
-    const eg_batch *all;
-} trainer_batch;
 /* The loss of heads that look alike, as a sum over examples: with the mean loss a target, the step
  * adds diversity · mean over attentions of eg_head_diversity. */
-static eg_tensor *trainer_diversity(const trainer_batch *u, const eg_batch *b, eg_tensor **weights)
+static eg_tensor *trainer_diversity(const eg_trainer *t, const eg_batch *b, eg_tensor **weights)
 {
-    const eg_trainer *t = u->t;
     const int count = eg_trainer_attentions(t);
-    const double each = t->o.diversity / count * (double)b->rows *
-                        (double)eg_batch_counted(u->all) / (double)u->all->rows;
+    const eg_batch *all = &t->batch;
+    const double each = t->o.diversity / count * (double)b->rows * (double)eg_batch_counted(all) /
+                        (double)all->rows;
     eg_tensor *sum = NULL;
     for (int k = 0; k < count; k++) {
         eg_tensor *one = eg_head_diversity("b [h] i j", weights[k]);
@@ -298,23 +295,41 @@ static eg_tensor *trainer_diversity(const trainer_batch *u, const eg_batch *b, e
     return eg_scale(sum, each);
 }
 
-/* The loss of some rows; what the model got right of them is kept under the number of the block. */
+/* Counts the targets of a block, and keeps what the model got right under the block's number. */
+typedef struct trainer_count {
+    const eg_trainer *t;
+    eg_ctx *cx;
+    int64_t *count;
+} trainer_count;
+static int trainer_counts(void *args, int count, eg_tensor *const *logits)
+{
+    const trainer_count *a = args;
+    const eg_trainer *t = a->t;
+    int64_t from, to;
+    (void)count;
+    /* not of the look whether the loss is a sum, which is no block of the step */
+    if (!eg_training(a->cx) || eg_block_range(a->cx, &from, &to)) return 0;
+    const eg_batch b = eg_batch_part(&t->batch, from, to);
+    const bool was = eg_nograd(a->cx, true);
+    t->score[from / t->o.block] = eg__batch_right(t->batches, &b, logits[0]);
+    eg_nograd(a->cx, was);
+    *a->count = eg_batch_counted(&b);
+    return eg_error(a->cx) ? -1 : 0;
+}
+/* The loss of some rows. */
 static eg_tensor *trainer_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
-    const trainer_batch *u = user;
-    const eg_trainer *t = u->t;
-    const eg_batch b = eg_batch_part(u->all, from, to);
+    const eg_trainer *t = user;
+    const eg_batch b = eg_batch_part(&t->batch, from, to);
     const int shown = t->o.diversity > 0 ? eg_trainer_attentions(t) : 0;
     eg_owner *owner = shown ? eg_owner_open(cx) : NULL;
     eg_tensor **weights = shown ? eg_owner_alloc(owner, (size_t)shown * sizeof *weights) : NULL;
     eg_tensor *logits = eg__network_logits(t, cx, &b, weights);
-    const bool was = eg_nograd(cx, true);
-    /* not of the look whether the loss is a sum, which is no block */
-    if (eg_training(cx)) t->score[from / t->o.block] = eg__batch_right(t->batches, &b, logits);
-    eg_nograd(cx, was);
     *count = eg_batch_counted(&b);
+    eg_host_call(cx, trainer_counts, &(trainer_count){ t, cx, count }, sizeof(trainer_count), 1,
+                 &logits);
     eg_tensor *loss = eg_batch_loss(cx, &b, logits, t->o.smoothing);
-    return weights ? eg_add(loss, trainer_diversity(u, &b, weights)) : loss;
+    return weights ? eg_add(loss, trainer_diversity(t, &b, weights)) : loss;
 }
 /* What the ranks have counted, each in its own blocks. False after an error. */
 static bool score_of_all(eg_trainer *t, eg_score *s)
@@ -327,11 +342,17 @@ static bool score_of_all(eg_trainer *t, eg_score *s)
     for (int k = 0; k < ranks; k++) eg__score_add(s, &t->looks[k]);
     return true;
 }
-/* A step on a batch: its mean loss a target and what was right. False after an error. */
-static bool trainer_step_over(eg_trainer *t, const eg_batch *all, double *mean, eg_score *s)
+/* A number that batches have in common whose blocks are computed by the same operations. */
+static int64_t trainer_shape(const eg_trainer *t, const eg_batch *b)
+{
+    return ((b->length << 24 | b->sources) << 3) | b->padded << 2 | b->source_padded << 1 |
+           (t->gain_now != NULL);
+}
+/* A step on t->batch: its mean loss a target and what was right. False after an error. */
+static bool trainer_step_over(eg_trainer *t, double *mean, eg_score *s)
 {
     char who[64];
-    trainer_batch u = { t, all };
+    const eg_batch *all = &t->batch;
     const int64_t blocks = (all->rows + t->o.block - 1) / t->o.block;
     if (!t->score) /* a model that only predicts needs none */
         t->score = eg_owner_alloc(t->owner, (size_t)((t->o.batch + t->o.block - 1) / t->o.block) *
@@ -339,8 +360,9 @@ static bool trainer_step_over(eg_trainer *t, const eg_batch *all, double *mean, 
     if (!t->score) return false;
     memset(t->score, 0, (size_t)blocks * sizeof *t->score);
     snprintf(who, sizeof who, "trainer, step %lld", (long long)t->now.step + 1);
-    if (eg_step_over(t->opt, trainer_loss, &u, all->rows, .block = t->o.block,
-                     .leaves = (int)t->o.leaves, .ranks = t->ranks, .mean = mean, .who = who)) {
+    if (eg_step_over(t->opt, trainer_loss, t, all->rows, .block = t->o.block,
+                     .leaves = (int)t->o.leaves, .ranks = t->ranks, .mean = mean, .who = who,
+                     .captured = t->captured, .shape = trainer_shape(t, all))) {
         const char *said = eg_error(t->cx);
         const eg_code code = eg_error_code(t->cx);
         char sentence[900];
@@ -367,10 +389,12 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
     eg_score s = { 0 };
     eg_batch b = eg__batches_next(t->batches);
     if (!b.rows) return -1;
+    t->batch = b;
+    t->batch.whole = &t->batch;
     bool training_before = eg_training(t->cx);
     eg_train(t->cx);
     eg_mark m = eg_push(t->cx);
-    bool good = trainer_step_over(t, &b, &mean, &s);
+    bool good = trainer_step_over(t, &mean, &s);
     eg_pop(t->cx, m);
     if (!training_before) eg_eval(t->cx);
     if (!good || eg_error(t->cx)) return -1;

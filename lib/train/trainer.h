@@ -50,8 +50,10 @@ struct eg_trainer {
     char (*attention)[24]; /* names of the attentions */
     /* training */
     eg_opt *opt;
-    eg_score *score;       /* of each block of the last step */
-    eg_ranks *ranks;       /* that divide steps and looks; NULL: this process alone */
+    eg_batch batch;               /* the batch of the step that is at work */
+    eg_captured_blocks *captured; /* of steps; NULL: not made yet, or not to be captured */
+    eg_score *score;              /* of each block of the last step */
+    eg_ranks *ranks;              /* that divide steps and looks; NULL: this process alone */
     bool watching;         /* inside `watch`, where rank 0 alone saves, and asks the others */
     eg_score *looks;       /* of each test batch, then of every rank's; NULL: alone */
     eg_progress now;       /* of the last step */

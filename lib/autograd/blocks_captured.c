@@ -1,0 +1,336 @@
+/* blocks_captured.c: blocks of eg_grad_over that are captured, and run again in later calls.
+ *
+ * Each thread's child context keeps what it captured: one captured step for each size of block,
+ * shape of the call, state of training, and set of sums that hold something when the block begins
+ * (the first block of a leaf writes its gradients, the others add). It also keeps, for as long, its
+ * headers of the parent's tensors, which the captured steps read through. The sums themselves
+ * differ from block to block, so the captured steps write through headers whose addresses are set
+ * before each run. A block like none before is computed as if nothing were captured; the second
+ * like it is captured. */
+#include "autograd/blocks.h"
+#include <math.h>
+#include <string.h>
+
+/* of a worker: the one whose last use is the longest ago gives way; after so many that were
+ * captured in vain no more are */
+enum { KINDS = 16, WASTED = 64 };
+
+/* Blocks that one captured step computes. */
+typedef struct captured_kind {
+    int64_t examples, shape;
+    bool training;
+    eg_dtype dtype;        /* the context's default */
+    bool *before, *after;  /* of each x: its sum holds something before and after the block */
+    uint64_t used;         /* when it was used last */
+    eg_captured *c;        /* NULL: one such block was seen */
+    struct captured_part { /* of each x: headers of the captured step that lie in its sum */
+        eg_tensor **header;
+        int64_t count;
+        char *at; /* where the sum was when they were set */
+    } * part;
+} captured_kind;
+/* What a child keeps from call to call. */
+typedef struct captured_worker {
+    eg_owner *owner; /* of the child; NULL: nothing is kept */
+    eg__loans loans;
+    bool open;
+    bool refused;       /* capturing failed, or what is captured is not used again */
+    int wasted;         /* how often captured steps gave way, or their tensors were gone */
+    eg_tensor **target; /* of each x: a header on the sum of the leaf that is at work */
+    int64_t count;      /* where the loss writes its count */
+    uint64_t uses;
+    int kinds;
+    captured_kind kind[KINDS];
+} captured_worker;
+struct eg_captured_blocks {
+    eg_ctx *cx;
+    eg_owner *owner;
+    /* what is computed: whatever else is asked for begins anew */
+    eg_block_loss *loss;
+    void *user;
+    int count, room;
+    eg_tensor **x;
+    uint64_t *seq;
+    captured_worker *worker[BLOCKS_WORKERS];
+};
+
+/* -- the life of what is captured ------------------------------------------------------------- */
+/* Forgets what a child has; called inside of it. */
+static void worker_drop(captured_worker *w)
+{
+    for (int k = 0; k < w->kinds; k++) eg_captured_free(w->kind[k].c);
+    if (w->owner) eg_owner_close(w->owner);
+    *w = (captured_worker){ .refused = w->refused, .wasted = w->wasted };
+}
+/* The same of all children that are still there. */
+static void captured_drop(eg_captured_blocks *c)
+{
+    for (int k = 0; k < BLOCKS_WORKERS; k++) {
+        eg_ctx *child = c->worker[k] && c->worker[k]->owner ? eg__child_of(c->cx, k) : NULL;
+        if (!child) continue;
+        eg__enter(child, NULL, NULL);
+        worker_drop(c->worker[k]);
+        eg__leave();
+    }
+}
+static void captured_release(void *user) { captured_drop(user); }
+eg_captured_blocks *eg_capture_blocks(eg_ctx *cx)
+{
+    cx = eg__here(cx);
+    if (eg__failed(cx)) return NULL;
+    if (cx->parent || cx->capture || cx->replaying) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "capture_blocks: inside of a %s",
+                   cx->parent ? "block" : "captured step");
+        return NULL;
+    }
+    eg_owner *owner = eg_owner_open(cx);
+    eg_captured_blocks *c = owner ? eg_owner_alloc(owner, sizeof *c) : NULL;
+    if (c) *c = (eg_captured_blocks){ .cx = cx, .owner = owner };
+    if (c && eg__hold_foreign(eg__owner_arena(owner), captured_release, c, false)) return c;
+    if (owner) eg_owner_close(owner);
+    return NULL;
+}
+void eg_captured_blocks_free(eg_captured_blocks *c)
+{
+    if (c) eg_owner_close(c->owner);
+}
+size_t eg_captured_blocks_bytes(const eg_captured_blocks *c)
+{
+    size_t bytes = 0;
+    for (int k = 0; c && k < BLOCKS_WORKERS; k++)
+        for (int i = 0; c->worker[k] && i < c->worker[k]->kinds; i++)
+            bytes += eg_captured_bytes(c->worker[k]->kind[i].c);
+    return bytes;
+}
+
+/* True if this is what the captured blocks compute. */
+static bool captured_same(const eg_captured_blocks *c, const eg_grad_over_args *o)
+{
+    if (c->loss != o->loss || c->user != o->user || c->count != o->count) return false;
+    for (int k = 0; k < o->count; k++)
+        if (c->x[k] != o->xs[k] || c->seq[k] != o->xs[k]->seq) return false;
+    return true;
+}
+bool eg__blocks_captured_fit(blocks *b)
+{
+    const eg_grad_over_args *o = &b->o;
+    eg_captured_blocks *c = o->captured;
+    const eg_hooks *h = &b->cx->hooks;
+    if (!c) return true;
+    if (c->cx != b->cx)
+        return eg_fail_as(b->cx, EG_ERROR_MISUSE,
+                          "%s: the captured blocks belong to another context", o->who),
+               false;
+    if (h->operand || h->result || h->recorded || h->cotangent) return true;
+    if (!captured_same(c, o)) {
+        captured_drop(c);
+        if (o->count > c->room) {
+            c->count = c->room = 0;
+            c->x = eg_owner_alloc(c->owner, (size_t)o->count * sizeof *c->x);
+            c->seq = eg_owner_alloc(c->owner, (size_t)o->count * sizeof *c->seq);
+            if (!c->x || !c->seq) return false;
+            c->room = o->count;
+        }
+        for (int k = 0; k < BLOCKS_WORKERS; k++)
+            if (c->worker[k]) *c->worker[k] = (captured_worker){ .owner = NULL };
+        c->loss = o->loss;
+        c->user = o->user;
+        c->count = o->count;
+        for (int k = 0; k < o->count; k++) c->x[k] = o->xs[k], c->seq[k] = o->xs[k]->seq;
+    }
+    for (int k = 0; k < b->workers; k++)
+        if (!c->worker[k] && !(c->worker[k] = eg_owner_alloc(c->owner, sizeof **c->worker)))
+            return false;
+    b->captured = c;
+    return true;
+}
+/* Opens what is kept in the child for the first time. */
+static bool worker_begin(const blocks *b, eg_ctx *child, captured_worker *w)
+{
+    if (!(w->owner = eg_owner_open(child))) return false;
+    child->loans = (eg__loans){ .home = eg__owner_arena(w->owner) };
+    w->target = eg_owner_alloc(w->owner, (size_t)b->o.count * sizeof *w->target);
+    for (int k = 0; w->target && k < b->o.count; k++)
+        if (!(w->target[k] = eg__borrow_like(child, b->o.xs[k]))) return false;
+    return w->target != NULL;
+}
+bool eg__blocks_captured_open(blocks *b, int k, bool (*check)(eg_ctx *, eg_tensor *, void *))
+{
+    eg_ctx *child = b->child[k];
+    captured_worker *w = b->captured->worker[k];
+    if (w->owner && !eg__borrow_resume(child, &w->loans, check, b)) {
+        w->wasted++;
+        worker_drop(w);
+    }
+    w->open = w->owner || worker_begin(b, child, w);
+    child->loans.check = check;
+    child->loans.user = b;
+    if (w->open) return true;
+    eg__borrow_suspend(child);
+    worker_drop(w);
+    return false;
+}
+void eg__blocks_captured_close(blocks *b, int k)
+{
+    captured_worker *w = b->captured->worker[k];
+    if (w->open) w->loans = eg__borrow_suspend(b->child[k]);
+    w->open = false;
+}
+
+/* -- a block ---------------------------------------------------------------------------------- */
+/* Frees what was captured of a kind. */
+static void kind_forget(captured_kind *p, int count)
+{
+    eg_captured_free(p->c);
+    p->c = NULL;
+    memset(p->part, 0, (size_t)count * sizeof *p->part);
+}
+/* Returns the kind of block that this is, new or not; NULL after an error. */
+static captured_kind *kind_of(const blocks *b, const eg_ctx *child, captured_worker *w,
+                              const blocks_sum *s)
+{
+    const int64_t examples = child->block.to - child->block.from;
+    const size_t n = (size_t)b->o.count;
+    captured_kind *oldest = w->kind;
+    for (captured_kind *p = w->kind; p < w->kind + w->kinds; p++) {
+        if (p->examples == examples && p->shape == b->o.shape && p->training == child->training &&
+            p->dtype == child->dtype && !memcmp(p->before, s->reached, n))
+            return p;
+        if (p->used < oldest->used) oldest = p;
+    }
+    captured_kind *p = w->kinds < KINDS ? &w->kind[w->kinds] : oldest;
+    if (w->kinds == KINDS) {
+        w->wasted += p->c != NULL;
+        kind_forget(p, b->o.count);
+    } else {
+        p->before = eg_owner_alloc(w->owner, 2 * n);
+        p->part = eg_owner_alloc(w->owner, n * sizeof *p->part);
+        if (!p->before || !p->part) return NULL;
+        w->kinds++;
+    }
+    memcpy(p->before, s->reached, n);
+    *p = (captured_kind){ .examples = examples,
+                          .shape = b->o.shape,
+                          .training = child->training,
+                          .dtype = child->dtype,
+                          .before = p->before,
+                          .after = p->before + n,
+                          .part = p->part };
+    return p;
+}
+/* Sets the addresses of the sums. */
+static void kind_aim(const captured_worker *w, const captured_kind *p, int count,
+                     const blocks_sum *s)
+{
+    for (int k = 0; k < count; k++) {
+        struct captured_part *to = &p->part[k];
+        char *at = s->g[k]->data;
+        for (int64_t i = 0; i < to->count; i++) to->header[i]->data += at - to->at;
+        w->target[k]->data = to->at = at;
+    }
+}
+/* A block as a step that is captured: its one output is the loss. */
+typedef struct captured_step {
+    blocks *b;
+    eg_ctx *child;
+    captured_worker *w;
+    captured_kind *p;
+    bool added; /* the sweep has begun, which may add to the sums */
+} captured_step;
+static int kind_step(void *user, eg_tensor **out)
+{
+    captured_step *a = user;
+    const eg_grad_over_args *o = &a->b->o;
+    eg_ctx *child = a->child;
+    eg_tensor *y = o->loss(o->user, child, child->block.from, child->block.to, &a->w->count);
+    if (eg_ok(y) && !(y = eg__own(y))) y = &child->poison;
+    eg_into *into = eg__alloc(child, (size_t)o->count * sizeof *into);
+    if (!into || !eg__block_loss_fits(child, y, a->w->count)) return -1;
+    for (int k = 0; k < o->count; k++)
+        into[k] = (eg_into){ .sum = a->w->target[k], .reached = a->p->before[k] };
+    const bool was = eg_nograd(child, true);
+    a->added = true;
+    const int bad = eg__grad_into(y, o->count, o->xs, into);
+    eg_nograd(child, was);
+    for (int k = 0; k < o->count; k++) a->p->after[k] = into[k].reached;
+    out[0] = y;
+    return bad;
+}
+/* Lists the headers of the captured step that lie in the sums. False without memory. */
+static bool kind_parts(const captured_worker *w, captured_kind *p, int count)
+{
+    for (int k = 0; k < count; k++)
+        if (!(p->part[k].header = eg__captured_headers(p->c, w->target[k], &p->part[k].count)))
+            return false;
+    return true;
+}
+/* True if the block adds to a sum, so that it cannot be done twice. */
+static bool kind_adds(const captured_kind *p, int count)
+{
+    return memchr(p->before, true, (size_t)count) != NULL;
+}
+/* True if it may be captured now: one that adds, if one that writes the same shapes was. */
+static bool kind_due(const captured_worker *w, const captured_kind *p, int count)
+{
+    if (!kind_adds(p, count)) return true;
+    for (int k = 0; k < w->kinds; k++) {
+        const captured_kind *o = &w->kind[k];
+        if (o->c && o->shape == p->shape && o->training == p->training && o->dtype == p->dtype &&
+            !kind_adds(o, count))
+            return true;
+    }
+    return false;
+}
+/* Captures a block, which computes it. */
+static eg_block_done kind_capture(captured_step *a)
+{
+    const int count = a->b->o.count;
+    captured_kind *p = a->p;
+    p->c = eg__captured_make(a->child, kind_step, a, 1);
+    if (p->c && kind_parts(a->w, p, count)) return EG_BLOCK_DONE;
+    kind_forget(p, count);
+    if (a->added && kind_adds(p, count)) return EG_BLOCK_FAILED;
+    /* the block is computed once more, and says itself what fails */
+    eg_clear(a->child);
+    a->w->refused = true;
+    return EG_BLOCK_NOT_CAPTURED;
+}
+/* A run, in a scope of its own. One that ends with an error before it has added to a sum is done
+ * once more by the loss, which says itself what fails: numbers may need other operations than those
+ * that were captured. */
+static eg_block_done kind_run(eg_ctx *child, captured_worker *w, captured_kind *p, int count)
+{
+    const eg_mark m = eg_push(child);
+    const bool good = m.scope && !eg_captured_run(p->c);
+    eg_pop(child, m);
+    if (good) return EG_BLOCK_DONE;
+    for (int k = 0; k < count; k++)
+        if (p->before[k] && eg__captured_wrote(p->c, w->target[k])) return EG_BLOCK_FAILED;
+    eg_clear(child);
+    kind_forget(p, count);
+    w->wasted++;
+    return EG_BLOCK_NOT_CAPTURED;
+}
+eg_block_done eg__block_captured(blocks *b, int worker, blocks_sum *s)
+{
+    eg_ctx *child = b->child[worker];
+    captured_worker *w = b->captured->worker[worker];
+    if (w->refused || w->wasted > WASTED) return EG_BLOCK_NOT_CAPTURED;
+    captured_kind *p = kind_of(b, child, w, s);
+    if (!p) return EG_BLOCK_FAILED;
+    const bool seen = p->used;
+    p->used = ++w->uses;
+    if (!seen || (!p->c && !kind_due(w, p, b->o.count))) return EG_BLOCK_NOT_CAPTURED;
+    w->count = child->block.to - child->block.from;
+    kind_aim(w, p, b->o.count, s);
+    const eg_block_done done = p->c ? kind_run(child, w, p, b->o.count)
+                                    : kind_capture(&(captured_step){ b, child, w, p, false });
+    if (done != EG_BLOCK_DONE) return done;
+    const double loss = eg_item(eg_captured_output(p->c, 0));
+    if (!isfinite(loss)) return EG_BLOCK_NOT_CAPTURED; /* computed again, it says why and fails */
+    if (w->count < 0) eg_fail_as(child, EG_ERROR_MISUSE, "the count is %lld", (long long)w->count);
+    memcpy(s->reached, p->after, (size_t)b->o.count);
+    s->loss += loss;
+    s->count += w->count;
+    return child->failed ? EG_BLOCK_FAILED : EG_BLOCK_DONE;
+}
