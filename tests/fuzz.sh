@@ -2,8 +2,10 @@
 # fuzz.sh SECONDS [TARGET...]: libFuzzer on what reads bytes from outside, under address and
 # undefined-behaviour sanitizers. After ./quickstart build (it installs what is needed) and with
 # clang. The library is built in build-fuzz; what it finds stays in build-fuzz/fuzz/TARGET, beside
-# what it learned. One line a target: libFuzzer's cov, the edges of code that were reached. Fewer
-# than the target's floor fail: then the seeds do not reach what the target is named for.
+# what it learned. As many targets at a time as there are cores. One line a target: libFuzzer's cov,
+# the edges of code that were reached. Fewer than the target's floor fail: then the seeds do not
+# reach what the target is named for. The random numbers of libFuzzer begin at FUZZ_SEED, 1 if it
+# is not set, so that one tree is tried with the same inputs each time; 0 takes others each time.
 set -eu
 seconds=${1:?seconds for each target}
 shift
@@ -66,18 +68,28 @@ floor() {
     esac
 }
 
-for target; do
+# fuzz TARGET: builds and runs it
+fuzz() {
+    target=$1
     mkdir -p "fuzz/$target"
     compile "$target" "fuzz/fuzz_$target" -fsanitize=fuzzer,$checks
     seeds "$target" "fuzz/seeds-$target"
     most=4096
     [ "$target" != checkpoint ] || most=65536
-    "fuzz/fuzz_$target" -max_total_time="$seconds" -max_len=$most \
+    "fuzz/fuzz_$target" -seed="${FUZZ_SEED:-1}" -max_total_time="$seconds" -max_len=$most \
         -artifact_prefix="fuzz/$target/found-" "fuzz/$target" "fuzz/seeds-$target" \
         >"fuzz/$target.log" 2>&1 || { tail -n 60 "fuzz/$target.log"; exit 1; }
     cov=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "fuzz/$target.log" | tail -n 1)
     echo "$target: cov ${cov:-0} (at least $(floor "$target")), $(tail -n 1 "fuzz/$target.log")"
     [ "${cov:-0}" -ge "$(floor "$target")" ] || {
-        echo "fuzz.sh: $target reaches too little: do its seeds match its input's form?" >&2;
+        echo "fuzz.sh: $target reaches too little: do its seeds match its input's form?" >&2
         exit 1; }
-done
+}
+
+if [ $# = 1 ]; then
+    fuzz "$1"
+else # the library is built: each target in a shell of its own; 255 ends all
+    # shellcheck disable=SC2016      # expanded by the inner shell
+    printf '%s\n' "$@" |
+        xargs -P "$(nproc)" -I{} sh -c '"$0" "$1" {} || exit 255' ../tests/fuzz.sh "$seconds"
+fi

@@ -173,6 +173,8 @@ static const struct bad {
     { "leaves the address space", EG_F32, false, 0, 1, { 3 }, { INT64_MIN }, 0 },
     { "leaves the address space", EG_F32, false, 0, 1, { 3 }, { -(INT64_MAX / 8) }, 0 },
     { "leaves the address space", EG_F32, false, 0, 1, { 2 }, { 1 }, INT64_MAX },
+    { "leaves the address space", EG_I8, false, 0, 1, { 3 }, { INT64_MAX / 2 }, 0 },
+    { "leaves the address space", EG_I8, false, 0, 2, { 2, 2 }, { INT64_MAX / 2, 1 }, 0 },
     { "leaves the address space", EG_F32, false, 0, 1, { 2 }, { 1 }, INT64_MAX / 4 - 1 },
     { "from_memory: the sizes up to axis 1 (4611686018427387904) make more than 2^63 bytes",
       EG_F32,

@@ -86,6 +86,7 @@ typedef struct eg_opt_args {
     /* of parameters with copies (eg_params_args.copies): one number for each copy, in place of lr
      * and clip_norm, with the same meaning of 0 and EG_OFF; NULL: lr and clip_norm hold for all */
     const double *lr_each, *clip_each;
+    int64_t copies; /* how many numbers each of these lists has: that of the parameters' copies */
 } eg_opt_args;
 /* An optimiser of the parameters that the list has now. Its moments are made here, so that a step
  * allocates nothing that outlives it. */

@@ -19,17 +19,19 @@ static bool reach_axis(int64_t size, int64_t stride, int64_t width, int64_t *low
            !__builtin_add_overflow(far < 0 ? *low : *high, far, far < 0 ? low : high);
 }
 
-/* True if the elements lie in the address space, from the lowest to the highest. */
+/* True if the elements lie in the address space, from the lowest to the highest, and no more than
+ * 2^60 bytes from `data`: then a stride times its size, which is more than an element's distance,
+ * and the step of a slice past the end can be counted too. */
 static bool reach_fits(const eg_from_memory_args *o, const int64_t *strides)
 {
-    const int64_t width = eg__width[o->dtype];
+    const int64_t width = eg__width[o->dtype], far = INT64_C(1) << 60;
     const uintptr_t at = (uintptr_t)o->data;
-    int64_t low, high, whole;
+    int64_t low, high;
     if (__builtin_mul_overflow(o->offset, width, &low) || __builtin_add_overflow(low, width, &high))
         return false;
     for (int k = 0; k < o->rank; k++)
         if (!reach_axis(o->dims[k], strides[k], width, &low, &high)) return false;
-    return !__builtin_sub_overflow(high, low, &whole) && (low >= 0 || at >= -(uintptr_t)low) &&
+    return low >= -far && high <= far && (low >= 0 || at >= -(uintptr_t)low) &&
            (high <= 0 || (uintptr_t)high <= UINTPTR_MAX - at);
 }
 
