@@ -46,12 +46,13 @@ enum { KINDS = sizeof kinds / sizeof *kinds, STEPS = 9, FIRST = 4 };
  * two of three do not reach "rare", and those of "s" are negative. */
 enum { PARAMETERS = 4 };
 typedef struct fit {
+    eg_ctx *cx;
     eg_params *p;
     eg_opt *opt;
 } fit;
-static fit fit_open(int kind)
+static fit fit_open(eg_ctx *own, int kind)
 {
-    fit f = { .p = eg_params_open(cx) };
+    fit f = { .cx = own, .p = eg_params_open(own) };
     eg_param(f.p, "W", "i j", 3, 2);
     eg_param(f.p, "rare", "i", 5);
     eg_param_n(f.p, "s", "", 0, NULL);
@@ -59,7 +60,7 @@ static fit fit_open(int kind)
     eg_opt_args o = kinds[kind].o;
     o.size = sizeof o, o.params = f.p;
     f.opt = kinds[kind].make(&o);
-    ck_assert_msg(f.opt != NULL, "%s", eg_error(cx));
+    ck_assert_msg(f.opt != NULL, "%s", eg_error(own));
     return f;
 }
 static void fit_steps(const fit *f, int64_t from, int64_t to)
@@ -68,11 +69,11 @@ static void fit_steps(const fit *f, int64_t from, int64_t to)
         eg_tensor *g[PARAMETERS];
         for (int i = 0; i < PARAMETERS; i++) {
             eg_tensor *x = eg_params_at(f->p, i)->x;
-            g[i] = eg_normal_n(cx, EG_F32, 0, 1, eg_rank(x), eg_dims(x));
+            g[i] = eg_normal_n(f->cx, EG_F32, 0, 1, eg_rank(x), eg_dims(x));
         }
         if (k % 3) g[1] = NULL;
         g[2] = eg_neg(eg_abs(g[2]));
-        ck_assert_msg(!eg_step_by(f->opt, g), "%s", eg_error(cx));
+        ck_assert_msg(!eg_step_by(f->opt, g), "%s", eg_error(f->cx));
     }
 }
 /* Parameters, then the state. */
@@ -90,14 +91,14 @@ LOOP_TEST(a_resumed_run_is_the_whole_one, KINDS)
     long size[2];
     char *bytes[2];
     for (int run = 0; run < 2; run++) {
-        fit f = fit_open(_i);
+        fit f = fit_open(cx, _i);
         fit_steps(&f, 0, FIRST);
         ck_assert_int_eq(eg_opt_set_lr(f.opt, 0.003), 0);
         if (run) {
             ck_assert_int_eq(eg_opt_save(f.opt, path[1]), 0);
             eg_close(cx);
             cx = eg_open(.threads = 2, .seed = 6);
-            f = fit_open(_i);
+            f = fit_open(cx, _i);
             eg_normal(cx, 0, 1, 3); /* draws that the file sets back */
             ck_assert_msg(eg_opt_resume(f.opt, path[1]) == FIRST, "%s: %s", kinds[_i].name,
                           eg_error(cx));
@@ -221,7 +222,7 @@ enum { DAMAGES = sizeof damages / sizeof *damages, WORDS = sizeof words / sizeof
 /* A file that is refused changes nothing; after it the sound one is resumed. */
 LOOP_TEST(damaged_runs_change_nothing, DAMAGES + WORDS)
 {
-    fit f = fit_open(0), g;
+    fit f = fit_open(cx, 0), g;
     fit_steps(&f, 0, FIRST);
     ck_assert_int_eq(eg_opt_save(f.opt, path[0]), 0);
     if (_i < DAMAGES)
@@ -229,7 +230,7 @@ LOOP_TEST(damaged_runs_change_nothing, DAMAGES + WORDS)
     else
         rewrite(NULL, NULL, words[_i - DAMAGES].key, words[_i - DAMAGES].value);
     eg_assert_ok(cx);
-    g = fit_open(0);
+    g = fit_open(cx, 0);
     fit_steps(&g, 0, 2);
     eg_tensor *was[24];
     int n = 0;
@@ -251,17 +252,17 @@ LOOP_TEST(odd_runs_are_resumed, 4)
                                          { "opt.lr", NUMBER, 0, 0, NULL },
                                          { "opt.m.W", NUMBER, 1, -3e38, NULL },
                                          { "opt.v.b", NUMBER, 0, 0, NULL } };
-    fit f = fit_open(0);
+    fit f = fit_open(cx, 0);
     fit_steps(&f, 0, FIRST);
     ck_assert_int_eq(eg_opt_save(f.opt, path[0]), 0);
     rewrite(odd[_i].name, damaged(&odd[_i]), NULL, NULL);
-    const int64_t steps = eg_opt_resume(fit_open(0).opt, path[1]);
+    const int64_t steps = eg_opt_resume(fit_open(cx, 0).opt, path[1]);
     ck_assert_msg(steps == (_i ? FIRST : (int64_t)1 << 53), "%s", eg_error(cx));
 }
 /* Files from before there was opt.skipped: no step skipped a parameter. */
 TEST(a_run_without_skipped_steps)
 {
-    fit f = fit_open(0);
+    fit f = fit_open(cx, 0);
     fit_steps(&f, 0, FIRST);
     ck_assert_int_eq(eg_opt_save(f.opt, path[0]), 0);
     rewrite("opt.skipped", NULL, NULL, NULL);
@@ -276,7 +277,7 @@ LOOP_TEST(another_optimiser_is_refused, KINDS *KINDS)
 {
     static const char *const state[KINDS] = { "m v", "", "u", "m v vmax", "m v", "v u m", "v" };
     const int from = _i / KINDS, to = _i % KINDS;
-    fit f = fit_open(from), g = fit_open(to);
+    fit f = fit_open(cx, from), g = fit_open(cx, to);
     fit_steps(&f, 0, FIRST);
     ck_assert_int_eq(eg_opt_save(f.opt, path[0]), 0);
     const int64_t steps = eg_opt_resume(g.opt, path[0]);
@@ -287,9 +288,77 @@ LOOP_TEST(another_optimiser_is_refused, KINDS *KINDS)
     ck_assert_msg(steps == -1, "%s goes on as %s", kinds[from].name, kinds[to].name);
     eg_assert_error(cx, "\"opt.");
 }
+TEST(largest_squares_are_not_negative)
+{
+    fit f = fit_open(cx, 3);
+    fit_steps(&f, 0, FIRST);
+    ck_assert_int_eq(eg_opt_save(f.opt, path[0]), 0);
+    eg_tensor *x = eg_copy(in_file("opt.vmax.b"));
+    eg_mut_f32(x)[1] = -1;
+    rewrite("opt.vmax.b", x, NULL, NULL);
+    ck_assert_int_eq(eg_opt_resume(f.opt, path[1]), -1);
+    eg_assert_error(cx, "tensor \"opt.vmax.b\" holds squares, but has a negative number, -1");
+}
+/* Divided among ranks, all save one file, that of one process; it is resumed before it is divided.
+ */
+static int divided(void *user, const eg_ranks_table *table)
+{
+    char(*said)[200] = user;
+    eg_ctx *own = eg_open(.threads = 1, .seed = 6);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    fit f = fit_open(own, 3);
+    eg_opt_divide(f.opt, r);
+    fit_steps(&f, 0, FIRST);
+    eg_opt_save(f.opt, path[0]);
+    if (!eg_error(own) && eg_opt_resume(f.opt, path[0]) == -1)
+        snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+TEST(divided_runs_are_saved_as_one)
+{
+    char said[3][200] = { "" };
+    long size[2];
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, divided, said), 0);
+    for (int k = 0; k < 3; k++)
+        ck_assert_str_eq(said[k], "opt_resume: the optimiser is divided among ranks; resume it "
+                                  "before eg_opt_divide");
+    fit f = fit_open(cx, 3);
+    fit_steps(&f, 0, FIRST);
+    ck_assert_int_eq(eg_opt_save(f.opt, path[1]), 0);
+    char *bytes[] = { bytes_of(path[0], &size[0]), bytes_of(path[1], &size[1]) };
+    ck_assert_int_eq(size[0], size[1]);
+    ck_assert_mem_eq(bytes[0], bytes[1], (size_t)size[0]);
+    free(bytes[0]), free(bytes[1]);
+}
+/* The run of a copy is one of its own: it goes on alone. */
+TEST(copies_are_saved_one_by_one)
+{
+    eg_params *p = eg_params_open(cx, .copies = 2);
+    eg_linear *l = eg_linear_new(p, "l", .in = 3, .out = 2);
+    eg_opt *opt = eg_adam(p, .lr = 0.01);
+    eg_tensor *x = eg_uniform(cx, -1, 1, 4, 3);
+    for (int k = 0; k < 3; k++)
+        ck_assert_int_eq(eg_step(opt, eg_mean(NULL, eg_square(eg_linear_run(l, x)))), 0);
+    ck_assert_int_eq(eg_opt_save(opt, path[0]), -1);
+    eg_assert_error(cx, "opt_save: the parameters have copies; eg_opt_of_copy gives the");
+    ck_assert_int_eq(eg_opt_resume(opt, path[0]), -1);
+    eg_assert_error(cx, "opt_resume: the parameters have copies; eg_opt_of_copy gives the");
+    for (int k = 0; k < 2; k++) {
+        ck_assert_msg(!eg_opt_save(eg_opt_of_copy(opt, k), path[0]), "%s", eg_error(cx));
+        eg_params *q = eg_params_open(cx);
+        eg_linear *alone = eg_linear_new(q, "l", .in = 3, .out = 2);
+        eg_opt *own = eg_adam(q, .lr = 0.01);
+        ck_assert_msg(eg_opt_resume(own, path[0]) == 3, "%s", eg_error(cx));
+        ck_assert(same_bits(alone->weight, eg_params_find(eg_params_of_copy(p, k), "l.W")));
+        ck_assert_int_eq(eg_step(own, eg_mean(NULL, eg_square(eg_linear_run(alone, x)))), 0);
+        ck_assert_int_eq(eg_opt_now(own).steps, 4);
+    }
+}
 TEST(files_that_are_none)
 {
-    fit f = fit_open(0);
+    fit f = fit_open(cx, 0);
     ck_assert_int_eq(eg_opt_resume(f.opt, path[0]), 0);
     eg_assert_ok(cx);
     ck_assert_int_eq(eg_opt_resume(f.opt, NULL), -1);
