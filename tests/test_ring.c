@@ -67,7 +67,7 @@ static int ring_body(void *user, const eg_ranks_table *table)
                             .score = s->score,
                             .dropout = s->dropout,
                             .ranks = r,
-                            .block = s->block,
+                            .ranks_block = s->block,
                             .zigzag = s->zigzag };
     eg_tensor *xs[8] = { q, k, v }, *d[8], *lse;
     int count = 3;
@@ -87,9 +87,9 @@ static int ring_body(void *user, const eg_ranks_table *table)
     if (r) s->backward[table->rank] = eg_ranks_traffic(r).sent - s->forward[table->rank];
     put(s->y, n, y, runs, run), put(s->lse, n, lse, runs, run);
     put(s->dq, n, d[0], runs, run), put(s->dk, n, d[1], runs, run), put(s->dv, n, d[2], runs, run);
-    /* tensors of the score: the same on every rank, but for the sink, of which each has a part */
+    /* tensors that are whole on every rank, as their gradients are */
     int64_t at = 0;
-    for (int e = 3; e < count && !(s->sink && e == count - 1); e++) {
+    for (int e = 3; e < count; e++) {
         const double *from = eg_f64(eg_cast(d[e], EG_F64));
         for (int64_t p = 0; from && p < eg_size(d[e]); p++) s->extra[at++] = from[p];
     }
@@ -208,7 +208,7 @@ TEST(what_ranks_cannot_do_is_refused)
         ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), text), "%s", eg_error(cx)); \
         eg_clear(cx);                                                                  \
     } while (0)
-#define RING(spec, ...) eg_attention(spec, x, x, x, .ranks = r, .block = 2, __VA_ARGS__)
+#define RING(spec, ...) eg_attention(spec, x, x, x, .ranks = r, .ranks_block = 2, __VA_ARGS__)
     static const char spec[] = "bihd,bjhd,bjhe->bihe";
     REFUSED(".weights asks for what no rank has whole", RING(spec, .weights = &w));
     REFUSED(".no_softmax asks for", RING(spec, .no_softmax = true));
@@ -216,7 +216,7 @@ TEST(what_ranks_cannot_do_is_refused)
             RING("...ihd,...jhd,...jhe->...ihe", .scale = 1));
     REFUSED("one index of the query alone is divided",
             RING("bihd,bjkd,bjke->bihe", .where = "j <= i"));
-    REFUSED("a sink has no index that is divided", RING(spec, .sink = { "i", eg_ones(cx, 6) }));
+    REFUSED(".sink has 'j', the index of the keys", RING(spec, .sink = { "j", eg_ones(cx, 6) }));
     REFUSED("index 'd'", eg_attention(spec, x, eg_ones(cx, 1, 6, 2, 3), x, .ranks = r));
     REFUSED("attention over ranks, its gradient has no gradient",
             twice(RING(spec, .where = "j <= i"), x));
@@ -233,7 +233,7 @@ static int uneven_body(void *user, const eg_ranks_table *table)
     eg_ctx *own = eg_open(.threads = 1);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
     eg_tensor *x = eg_normal(own, 0, 1, table->rank ? 5 : 4, 2);
-    eg_attention("id,jd,je->ie", x, x, x, .ranks = r, .block = 2);
+    eg_attention("id,jd,je->ie", x, x, x, .ranks = r, .ranks_block = 2);
     if (eg_error(own)) snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
     eg_ranks_close(r);
     eg_close(own);
