@@ -107,8 +107,10 @@ EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
  * .ranks_block alone: on one rank with .ranks they are the same, without .ranks equal to rounding.
  * Letters in `where` and `score` count places of the whole, and tensors of .with, .keep, .lengths,
  * .bias, .alibi and .sink are whole on every rank, and so are their gradients; only a sink with the
- * query's index has the places of this rank's queries. Dropout draws as on one rank. There
- * are gradients of the first order. Liu, Zaharia, Abbeel 2023; zigzag: Brandon et al. 2023.
+ * query's index has the places of this rank's queries. Dropout draws as on one rank. There are
+ * gradients of any order, with the same bits; beyond the first each rank gathers the length and
+ * computes them whole, with the time and the memory of one process, and with .dropout they are
+ * refused. Liu, Zaharia, Abbeel 2023; zigzag: Brandon et al. 2023.
  *
  * Refused beside the above: groups, 1 and an ellipsis in the spec; more than one index of the key
  * alone, or of the query alone unless .offset_letter names it; other places than

@@ -264,6 +264,10 @@ typedef struct ring_saved {
     uint64_t pull; /* in which `all` was made for the cotangent g */
     eg_tensor *g, *all;
 } ring_saved;
+typedef struct ring_slopes { /* the same of the gradient's operands */
+    uint64_t pull;
+    eg_tensor *g, *d[1 + EG_RING_OPERANDS]; /* of the cotangent, and by EG_RING_… */
+} ring_slopes;
 static const eg_ring *ring_of(const eg_tensor *y) { return *(const eg_ring *const *)eg_attr(y); }
 /* The operands by EG_RING_…, of a node that has `skip` others before them. */
 static void ring_by_number(const eg_ring *r, const eg_tensor *y, int skip, eg_tensor **x)
@@ -304,7 +308,8 @@ static int64_t ring_offset(const eg_tensor *y, int skip, int until)
 static bool ring_gradient_shape(eg_tensor *y)
 {
     return eg_result(y, ring_of(y)->dtype, 1,
-                     (int64_t[]){ ring_offset(y, 2, 2 + ring_of(y)->operands) });
+                     (int64_t[]){ ring_offset(y, 2, 2 + ring_of(y)->operands) }) &&
+           eg_node_save(y, sizeof(ring_slopes));
 }
 /* Operands: attention's result, its cotangent, attention's operands. */
 static bool ring_gradient_forward(eg_tensor *y)
@@ -325,12 +330,49 @@ static bool ring_gradient_forward(eg_tensor *y)
     eg_nograd(y->cx, was);
     return good;
 }
+/* Cotangents of all operands but the first, attention's result: what it contributes is a part of
+ * those of the operands that it was made of. */
+static bool ring_gradient_slopes(const eg_ring *r, eg_tensor *y, eg_tensor *h, eg_tensor **d)
+{
+    eg_tensor *x[EG_RING_OPERANDS],
+        *to[EG_RING_OPERANDS] = { NULL }, *dg[2],
+        *g[] = { ring_view(r, eg_operand(y, 1), 0), ring_view(r, eg_operand(y, 1), 1) };
+    ring_by_number(r, y, 2, x);
+    for (int k = 0; k < EG_RING_OPERANDS; k++) {
+        if (!x[k] || !eg__is_float(x[k]->dtype)) continue;
+        const int64_t at = ring_offset(y, 2, 2 + r->operand[k]);
+        to[k] = eg_reshape_n(eg_slice_axis(h, 0, at, at + eg_size(x[k]), 1), eg_rank(x[k]),
+                             eg_dims(x[k]));
+    }
+    if (!eg__ring_second(r, x, g, to, d + 1, dg)) return false;
+    eg_tensor *flat[] = { eg_reshape(dg[0], r->y_count), eg_reshape(dg[1], r->l_count) };
+    d[0] = eg_concat_axis_n(0, 2, flat);
+    return !eg_error(y->cx);
+}
+static eg_tensor *ring_gradient_rule(eg_tensor *y, eg_tensor *h, int i)
+{
+    const eg_ring *r = ring_of(y);
+    ring_slopes *s = eg_node_saved(y);
+    const uint64_t pull = y->cx->pull;
+    if (i == 0) return NULL;
+    if (!pull || s->pull != pull || s->g != h) {
+        ring_slopes made = { .pull = pull, .g = h };
+        if (!ring_gradient_slopes(r, y, h, made.d)) return eg__poison(y->cx);
+        *s = made;
+    }
+    if (i == 1) return s->d[0];
+    for (int k = 0; k < EG_RING_OPERANDS; k++)
+        if (r->operand[k] == i - 2) return s->d[1 + k];
+    return NULL;
+}
 static const eg_op ring_gradient_op = {
     .name = "attention over ranks, its gradient",
     .equation = "d = the cotangents of q, k, v and the score's tensors",
+    .gradient = "that of the formula, of the whole length on each rank",
     .arity = -1,
     .shape = ring_gradient_shape,
     .forward = ring_gradient_forward,
+    .rule = ring_gradient_rule,
 };
 /* All cotangents at once, since ranks talk for them. */
 static eg_tensor *ring_rule(eg_tensor *y, eg_tensor *g, int i)

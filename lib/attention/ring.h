@@ -54,4 +54,8 @@ bool eg__ring_backward(const eg_ring *, eg_tensor *const *x, eg_tensor *y, eg_te
  * the query's index is given by this rank's places, another one is whole on every rank, and so is
  * its gradient. */
 eg_tensor *eg__ring_sink(eg_ctx *, const eg_ring *, const eg_masked *sink);
+/* From the cotangents h of those gradients (NULL: of no float) the cotangents of the operands, and
+ * of g = the cotangents of y and lse; recorded if the context records. False after an error. */
+bool eg__ring_second(const eg_ring *, eg_tensor *const *x, eg_tensor *const g[2],
+                     eg_tensor *const *h, eg_tensor **dx, eg_tensor *dg[2]);
 #endif
