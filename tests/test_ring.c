@@ -325,3 +325,92 @@ TEST(other_places_than_its_own_are_refused_on_every_rank)
                                       "blocks of 2, 4 are its own"),
                       "%s", said[k]);
 }
+
+/* -- 2-D tiles, which the library has not: what they would send -------------------------------- */
+/* Ranks stand in `rows` rows of `columns`. A rank gathers the queries of its row and the keys and
+ * values of its column, and computes (o, lse) of these; the parts of its own queries come back to
+ * it along the row, and are merged. */
+typedef struct grid {
+    int rows, columns;
+    uint64_t sent[16];
+    double far; /* from attention of the whole length */
+    char said[256];
+} grid;
+enum { PLACES = 32, HEADS = 2, WIDTH = 3 };
+/* Sends `mine` to the ranks of a line, those first + k step, and gets theirs, in their order. */
+static eg_tensor *line(eg_ranks *r, eg_tensor *mine, int first, int step, int n)
+{
+    eg_tensor *part[16];
+    const int at = (eg_ranks_rank(r) - first) / step;
+    const size_t bytes = (size_t)eg_size(mine) * sizeof(double);
+    part[at] = mine;
+    for (int s = 1; s < n; s++) {
+        const int to = (at + s) % n, from = (at + n - s) % n;
+        part[from] = eg_copy(mine);
+        eg_ranks_exchange(r, first + to * step, eg_f64(mine), bytes, first + from * step,
+                          eg_mut_f64(part[from]), bytes);
+    }
+    return n > 1 ? eg_concat_axis_n(0, n, part) : mine;
+}
+static int grid_body(void *user, const eg_ranks_table *table)
+{
+    static const char spec[] = "ihd,jhd,jhe->ihe";
+    grid *g = user;
+    const int me = table->rank, ranks = table->ranks, b = g->columns, row = me / b, column = me % b;
+    const int64_t n = PLACES / ranks, at = n * me;
+    eg_ctx *own = eg_open(.threads = 1, .dtype = EG_F64, .seed = 2);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_tensor *q = eg_normal(own, 0, 1, PLACES, HEADS, WIDTH), *part[2][16],
+              *k = eg_normal(own, 0, 1, PLACES, HEADS, WIDTH), *lse,
+              *v = eg_normal(own, 0, 1, PLACES, HEADS, WIDTH);
+    eg_tensor *whole = eg_slice_axis(eg_attention(spec, q, k, v), 0, at, at + n, 1);
+    eg_nograd(own, true);
+    const uint64_t before = eg_ranks_traffic(r).sent;
+    eg_tensor *mine[] = { eg_copy(eg_slice_axis(q, 0, at, at + n, 1)),
+                          eg_copy(eg_slice_axis(k, 0, at, at + n, 1)),
+                          eg_copy(eg_slice_axis(v, 0, at, at + n, 1)) };
+    eg_tensor *o =
+        eg_attention(spec, line(r, mine[0], row * b, 1, b), line(r, mine[1], column, b, g->rows),
+                     line(r, mine[2], column, b, g->rows), .lse = &lse);
+    for (int s = 0; s < b; s++) {
+        const int to = (column + s) % b, from = (column + b - s) % b;
+        eg_tensor *x[] = { o, lse };
+        for (int t = 0; t < 2; t++) {
+            eg_tensor *out = eg_copy(eg_slice_axis(x[t], 0, n * to, n * (to + 1), 1)),
+                      *in = eg_copy(out);
+            const size_t bytes = (size_t)eg_size(out) * sizeof(double);
+            if (s)
+                eg_ranks_exchange(r, row * b + to, eg_f64(out), bytes, row * b + from,
+                                  eg_mut_f64(in), bytes);
+            part[t][from] = in;
+        }
+    }
+    eg_tensor *y = part[0][0], *l = part[1][0];
+    for (int c = 1; c < b; c++) {
+        eg_tensor *all = eg_logaddexp(l, part[1][c]);
+        y = eg_add(eg_einsum("ihd,ih->ihd", y, eg_exp(eg_sub(l, all))),
+                   eg_einsum("ihd,ih->ihd", part[0][c], eg_exp(eg_sub(part[1][c], all))));
+        l = all;
+    }
+    g->sent[me] = eg_ranks_traffic(r).sent - before;
+    const double far = eg_item(eg_max("[i h d]", eg_abs(eg_sub(y, whole))));
+    if (!(far < 1e-12) || eg_error(own))
+        snprintf(g->said, sizeof g->said, "rank %d: %g %s", me, far,
+                 eg_error(own) ? eg_error(own) : "");
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+/* nd/P words for each of the other ranks of the row, twice, and of the column, twice, and a
+ * log-sum-exp for each query and head: 4 nd (√P − 1)/P where there are as many rows as columns. */
+LOOP_TEST(tiles_would_send_the_bytes_of_the_formula, 5)
+{
+    static const int rows[] = { 1, 2, 2, 4, 8 }, columns[] = { 2, 2, 4, 4, 1 };
+    grid g = { .rows = rows[_i], .columns = columns[_i] };
+    const int p = g.rows * g.columns;
+    ck_assert_int_eq(eg_ranks_simulate(cx, p, grid_body, &g), 0);
+    ck_assert_msg(!g.said[0], "%s", g.said);
+    const int words = PLACES * HEADS * WIDTH / p * (2 * (g.rows - 1) + 2 * (g.columns - 1)) +
+                      PLACES * HEADS / p * (g.columns - 1);
+    for (int k = 0; k < p; k++) ck_assert_uint_eq(g.sent[k], (uint64_t)(8 * words));
+}

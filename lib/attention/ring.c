@@ -349,6 +349,7 @@ static bool ring_gradient_slopes(const eg_ring *r, eg_tensor *y, eg_tensor *h, e
     d[0] = eg_concat_axis_n(0, 2, flat);
     return !eg_error(y->cx);
 }
+/* All cotangents at once, kept for the operands that follow. */
 static eg_tensor *ring_gradient_rule(eg_tensor *y, eg_tensor *h, int i)
 {
     const eg_ring *r = ring_of(y);

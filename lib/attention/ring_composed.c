@@ -58,6 +58,7 @@ static bool ring_whole_shape(eg_tensor *y)
 {
     return part_shape(y, part_side(part_attr(y))->length);
 }
+/* Gathers the places of all ranks, each padded to the most that one has. */
 static bool ring_whole_forward(eg_tensor *y)
 {
     const part_of *p = part_attr(y);
@@ -97,6 +98,7 @@ static bool ring_own_shape(eg_tensor *y)
     eg_pop(y->cx, m);
     return good && part_shape(y, places);
 }
+/* Copies the places of this rank out of the whole, which every rank has. */
 static bool ring_own_forward(eg_tensor *y)
 {
     const part_of *p = part_attr(y);
