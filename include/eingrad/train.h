@@ -211,8 +211,7 @@ EG_API eg_data *eg_data_tokens(eg_ctx *, const char *path);
 EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, const char *name);
 /* True if the data are one text to continue; false if they are pairs of input and output. */
 EG_API bool eg_data_is_text(const eg_data *);
-/* What a symbol of the data is called: "character" for a text, "token" for eg_data_tokens, else
- * "symbol". */
+/* What a symbol is called: "character" for a text, "token" for eg_data_tokens, else "symbol". */
 EG_API const char *eg_data_unit(const eg_data *);
 EG_API const char *eg_data_name(const eg_data *);       /* of the task, or the file's path */
 EG_API const char *eg_data_pairs_text(const eg_data *); /* pairs: what was read; else NULL */
