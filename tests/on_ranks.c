@@ -78,6 +78,54 @@ static int sum(eg_ranks *r)
     return bad;
 }
 
+static uint64_t hash_of(const void *x, size_t bytes)
+{
+    uint64_t h = 14695981039346656037u;
+    for (size_t k = 0; k < bytes; k++) h = (h ^ ((const uint8_t *)x)[k]) * 1099511628211u;
+    return h; /* FNV-1a */
+}
+/* A transformer over a divided length, with dropout: rank 0 prints the bits of all logits, which do
+ * not depend on how many ranks there are. The gradients have the same bits on every rank. */
+static int model(eg_ranks *r)
+{
+    enum { LENGTH = 41, V = 7, BLOCK = 3, MOST = 64 };
+    eg_ctx *cx = eg_ranks_context(r);
+    eg_params *p = eg_params_open(cx);
+    eg_transformer *net = eg_transformer_new(
+        p, "net", .vocabulary = V, .length = LENGTH, .d_model = 16, .heads = 4, .layers = 2,
+        .dropout = 0.1, .mha = &(eg_mha_args){ .kv_heads = 2, .rotary = 100, .alibi = true });
+    eg_tensor *all = eg_randint(cx, 0, V, 1, LENGTH), *part[2], *d[MOST];
+    eg_span run[2];
+    const int runs = eg_attention_places(r, LENGTH, BLOCK, true, run), n = eg_params_count(p);
+    for (int k = 0; k < runs; k++) part[k] = eg_slice_axis(all, 1, run[k].from, run[k].to, 1);
+    eg_tensor *own = eg_concat_axis_n(1, runs, part),
+              *y = eg_transformer_run(net, own, .where = "j <= i", .ranks = r, .ranks_block = BLOCK,
+                                      .zigzag = true),
+              *loss = eg_sum(NULL, eg_square(y));
+    const float *x = eg_f32(y);
+    uint64_t place[LENGTH] = { 0 }, *of = calloc((size_t)eg_ranks_count(r), sizeof place), h = 0;
+    for (int k = 0, at = 0; x && k < runs; k++)
+        for (int64_t i = run[k].from; i < run[k].to; i++, at++)
+            place[i] = hash_of(x + at * V, V * sizeof *x);
+    if (of && !eg_ranks_gather(r, place, sizeof place, of))
+        for (int k = 0; k < eg_ranks_count(r) * LENGTH; k++)
+            h += of[k] * (uint64_t)(k % LENGTH + 1);
+    free(of);
+    for (int k = 0; k < n && k < MOST; k++) d[k] = eg_params_at(p, k)->x;
+    if (n > MOST || eg_grad(loss, NULL, n, d, d)) return -1;
+    char text[32];
+    for (int k = 0; k < n && !eg_error(cx); k++) {
+        const size_t bytes = (size_t)eg_size(d[k]) * sizeof(float);
+        const float *g = eg_f32(d[k]);
+        snprintf(text, sizeof text, "%016llx", (unsigned long long)(g ? hash_of(g, bytes) : 0));
+        eg_ranks_agree(r, "the gradients", text);
+    }
+    const double total = eg_item(eg_ranks_sum(r, loss));
+    if (eg_ranks_meet(r)) return -1;
+    if (eg_ranks_rank(r) == 0) printf("logits %016llx, loss %.4g\n", (unsigned long long)h, total);
+    return 0;
+}
+
 /* Passes a message round and round, until rank 1 does `end`. */
 static int round_trip(eg_ranks *r, const char *end)
 {
@@ -106,7 +154,10 @@ int main(int argc, char **argv)
     eg_ctx *cx = eg_open(.threads = 1, .flush = flush);
     eg_ranks *r = eg_ranks_open(.cx = cx);
     int bad = !r;
-    if (r) bad = !strcmp(what, "sum") ? sum(r) : round_trip(r, what);
+    if (r)
+        bad = !strcmp(what, "sum")     ? sum(r)
+              : !strcmp(what, "model") ? model(r)
+                                       : round_trip(r, what);
     if (eg_error(cx) && (!number || atoi(number) == 0)) printf("%s\n", eg_error(cx));
     fflush(stdout);
     eg_ranks_close(r);

@@ -836,5 +836,97 @@ four refuses 'whose checkpoint is gone' 1
 rm -r new/grid new/before new/alone.safetensors
 only
 
+# a table of logs that are written here: result SEED STEPS SECONDS LOSS UNSEEN-LOSS EXACT, with a
+# goal of 0.9 of 1000 sequences
+begun() { printf '{"data": "reverse", "goal": 0.9, "step": %s}\n' "$1"; } # begun STEP
+step() { printf '{"step": %s, "seconds": %s, "loss": %s}\n' "$@"; }       # step STEP SECONDS LOSS
+last() {                                # last STEP SECONDS UNSEEN-LOSS EXACT: the line of the end
+    printf '{"step": %s, "seconds": %s, "unseen_loss": %s, "exact": %s, ' "$@"
+    printf '"unseen_sequences": 1000}\n'
+}
+result() {
+    { begun 0; step "$2" "$3" "$4"; last "$2" "$3" "$5" "$6"; } >"new/grid/seed=$1.jsonl"
+}
+table() {                               # table SEEDS LINE...: these lines end the table of a grid
+    seeds=$1; shift
+    small runs grid reverse --layers 1 --steps 2 --seeds "$seeds" --out new/grid
+    printf '%s\n' "$@" | sed 's/   */ | /g' >wanted
+    tail -n $# out | sed 's/   */ | /g' | cmp -s wanted - ||
+        bad "grid: the table is $(tail -n $# out), not $*"
+}
+small runs grid reverse --layers 1 --steps 2 --seeds 5 --out new/grid
+result 0 425 10 0.1 0.2 950
+result 1 900 30 0.5 0.6 100
+result 2 400 12 0.3 0.4 1000
+result 3 450 8 0.2 0.3 900              # just the goal
+result 4 900 31 0.4 0.5 899
+# steps and seconds of the three that reached it, losses and answers of all; medians
+table 5 'reached   steps   seconds   loss   unseen loss   exact unseen' \
+    "3 of 5   425 (400-450)   10.0 (8.0-12.0)   0.3 (0.1-0.5)   0.4 (0.2-0.6)   90.0% \
+(10.0%-100.0%)"
+table 4,1,2 '1 of 3   400   12.0   0.4 (0.3-0.5)   0.5 (0.4-0.6)   89.9% (10.0%-100.0%)'
+# of an even number the mean of the two in the middle; of all where none reached the goal
+result 0 800 40 8 9 200
+result 1 100 10 1 2 0
+result 2 400 20 4 5 100
+result 3 200 15 2 3 50
+table 4 '0 of 4   300 (100-800)   17.5 (10.0-40.0)   3 (1-8)   4 (2-9)   7.5% (0.0%-20.0%)'
+# three processes worked on it: the second from step 5, after 2 s of the first; what that one did
+# after it is lost, and a line that it did not end; the third from step 9
+{
+    begun 0; step 5 2 1; step 7 2.8 0.9; printf '{"step": 8, "sec\n'
+    begun 5; step 9 1.5 0.8; begun 9; step 12 3 0.7; last 12 3 0.8 1000
+} >new/grid/seed=0.jsonl
+table 0,1 '1 of 2   12   6.5   0.85 (0.7-1)   1.4 (0.8-2)   50.0% (0.0%-100.0%)'
+# without a last line, or with a process that began after it, it is not finished and goes on
+sed -i '$d' new/grid/seed=1.jsonl
+begun 12 >>new/grid/seed=0.jsonl
+small prints '3 runs in new/grid, 1 of them finished' grid reverse --layers 1 --steps 2 \
+    --seeds 0,1,2 --out new/grid
+for seed in 0 1; do
+    grep -q "^seed=$seed: 2 steps" out || bad "grid: seed=$seed was not run: $(cat out)"; done
+rm -r new/grid
+
+# each run of two lists and two seeds is that of its name, alone; lines in the order of the words
+small runs grid reverse --layers 1 --steps 2 --lr 1e-3,3e-3 --label-smoothing 0,0.1 --seeds 7,3 \
+    --runs --jobs 3 --out new/grid
+for lr in 0.001 0.003; do for smooth in 0 0.1; do for seed in 7 3; do
+    name=lr=$lr,label-smoothing=$smooth,seed=$seed
+    small runs train reverse --layers 1 --steps 2 --lr $lr --label-smoothing $smooth --seed $seed \
+        --threads 1 --force --out new/alone.safetensors
+    same new/alone.safetensors "new/grid/$name.safetensors"
+    echo "$name"
+done; done; done >wanted
+"$eingrad" grid reverse --layers 1 --steps 2 --lr 1e-3,3e-3 --label-smoothing 0,0.1 --seeds 7,3 \
+    --d-model 8 --heads 2 --batch 8 --schedule constant --goal 0 --runs --out new/grid |
+    sed -n 's/^\(lr=[^ ]*\) .*/\1/p' | cmp -s wanted - ||
+    bad 'grid --runs: other lines, or another order'
+rm -r new/grid new/alone.safetensors
+
+# a wrong value anywhere in a list: nothing is run, and no folder left
+for values in 1e-3,20 1e-3,nan,2e-3 1e-3,-1; do
+    refuses '--lr must be a number from 1e-09 to 10' grid reverse --lr "$values" --out new/grid
+done
+refuses '--heads must be' grid reverse --heads 2,1.5 --out new/grid
+refuses '--lr must be from 1 to' grid reverse --lr 1e-3, --out new/grid
+refuses '--seeds must be' grid reverse --seeds 3,x --out new/grid
+refuses '--seeds must be' grid reverse --seeds 3,-1 --out new/grid
+refuses 'grid has no --best: each run has files of its own' grid reverse --best x --out new/grid
+refuses 'grid has no --resume; see --out' grid reverse --resume --out new/grid
+only
+
+# one that fails is named, and ends no other
+mkdir -p new/grid/seed=1.jsonl
+"$eingrad" grid reverse --layers 1 --d-model 8 --heads 2 --batch 8 --goal 0 --steps 2 --seeds 3 \
+    --schedule constant --out new/grid >out 2>err
+[ $? = 1 ] || bad 'grid: a run failed, and the exit status is not 1'
+grep -q '^eingrad: seed=1: .*s a directory' err || bad "grid: not said which failed: $(cat err)"
+for seed in 0 2; do
+    [ -f new/grid/seed=$seed.safetensors ] || bad "grid: seed=1 failed, and seed=$seed was not made"
+done
+grep -q '^0 of 3   2 (2-2) ' out || bad "grid: no table of those that finished: $(cat out)"
+rm -r new/grid
+only
+
 echo "$count of the program"
 [ "$fails" = 0 ]

@@ -26,6 +26,14 @@ for p in 1 2 3 4; do
     [ "$(wc -l <out)" = 1 ] || bad "sum on $p ranks printed $(cat out)"
 done
 grep -q '^4 ranks: the bits of one' out || bad "sum on 4 ranks printed $(cat out)"
+# a transformer over a divided length: the bits of the logits of one rank
+for p in 1 2 3 4; do
+    on $p 60 "$build/tests/on_ranks" model
+    [ $status = 0 ] || bad "a model on $p ranks: status $status: $(cat out err)"
+    [ $p = 1 ] && cp out model
+    cmp -s out model || bad "a model on $p ranks: $(cat out), but on one rank $(cat model)"
+done
+grep -q '^logits [0-9a-f]*, loss [0-9]' model || bad "a model on one rank: $(cat model)"
 # A rank that is killed, that exits, or that fails alone ends the run on all ranks, within 30 s and
 # with a sentence.
 for end in killed exits leaves; do

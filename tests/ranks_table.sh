@@ -1,7 +1,8 @@
 #!/bin/sh
-# The table of hashes: tasks, pairs and a text, trained by 1 … 4 ranks of 1 and 2 threads. A row is
-# one run, whose checkpoint has to have the same bytes however it is divided. tests/ranks.sh asks for
-# a quick form, in which each row is divided in one way; the whole, about 15 minutes:
+# The table of hashes: tasks, one of them with --diversity, pairs and a text, trained by 1 … 4 ranks
+# of 1 and 2 threads. A row is one run, whose checkpoint has to have the same bytes however it is
+# divided. tests/ranks.sh asks for a quick form, in which each row is divided in one way; the whole,
+# about 15 minutes:
 #
 #     BUILDDIR=build sh tests/ranks_table.sh
 #
@@ -54,6 +55,8 @@ for task in reverse copy sort addition parity recall induction majority; do
 done
 # shellcheck disable=SC2086
 table 'copy, seq2seq' copy --model seq2seq --layers 1 $small
+# shellcheck disable=SC2086
+table 'copy, diversity' copy --diversity 0.5 --layers 2 $small
 # shellcheck disable=SC2086
 table 'pairs' --pairs "$top/examples/data/dates.tsv" --layers 1 $small
 # shellcheck disable=SC2086

@@ -397,7 +397,7 @@ TEST(copies_of_a_model_train_to_the_bits_of_single_runs)
     eg_ctx *all = eg_open(.seed = 77, .threads = 2);
     eg_params *p = eg_params_open(all, .copies = MODELS, .seeds = model_seeds);
     eg_transformer *m = model_of(p);
-    eg_opt *opt = eg_adamw(p, .lr_each = rates, .clip_each = clips);
+    eg_opt *opt = eg_adamw(p, .copies = MODELS, .lr_each = rates, .clip_each = clips);
     ck_assert_msg(opt != NULL, "%s", eg_error(all));
     float losses[STEPS][MODELS];
     for (int s = 0; s < STEPS; s++) {
@@ -468,8 +468,16 @@ TEST(copies_of_parameters_refuse_in_one_sentence)
     eg_linear_new(q, "a", .in = 2, .out = 3);
     ck_assert_ptr_null(eg_adam(q, .lr_each = rates));
     refused(cx, "adam: .lr_each is for parameters with copies, and these have none");
-    ck_assert_ptr_null(eg_adam(p, .lr_each = (const double[]){ 1, -1 }));
+    ck_assert_ptr_null(eg_adam(p, .copies = 2, .lr_each = (const double[]){ 1, -1 }));
     refused(cx, "copy 1: adam: lr must not be negative, not -1");
+    ck_assert_ptr_null(eg_sgd(p, .lr_each = rates));
+    refused(cx, "sgd: .lr_each has 0 numbers (.copies), but the parameters have 2 copies");
+    ck_assert_ptr_null(eg_adagrad(p, .copies = 3, .clip_each = clips));
+    refused(cx, "adagrad: .clip_each has 3 numbers (.copies), but the parameters have 2 copies");
+    ck_assert_ptr_null(eg_rmsprop(p, .copies = 1));
+    refused(cx, "rmsprop: .copies is 1, but the parameters have 2 copies");
+    ck_assert_ptr_null(eg_adamw(q, .copies = 1));
+    refused(cx, "adamw: .copies is 1, but the parameters have 0 copies");
     ck_assert_ptr_null(eg_params_of_copy(p, 2));
     refused(cx, "params_of_copy: copy 2 of 2");
     eg_opt *opt = eg_adam(p);

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -477,7 +478,15 @@ TEST(each_piece_is_done_once)
 #endif
 #endif
 #ifndef TSAN
-enum { CHILD_SECONDS = 20 }; /* a child that hangs is ended by its alarm */
+/* A child that hangs is ended by its alarm, after 20 s times CK_TIMEOUT_MULTIPLIER. It inherits
+ * Check's handler of SIGALRM, which kills a process group: without CK_FORK that of all tests. */
+static void end_child_in_time(void)
+{
+    const char *times = getenv("CK_TIMEOUT_MULTIPLIER");
+    const double seconds = 20 * (times ? atof(times) : 1);
+    signal(SIGALRM, SIG_DFL);
+    alarm(seconds >= 20 && seconds < 1e6 ? (unsigned)seconds : 20);
+}
 typedef struct meeting {
     _Atomic int came;
     _Atomic bool met;
@@ -511,7 +520,7 @@ TEST(a_child_of_fork_makes_helpers_of_its_own)
     ck_assert(has_helpers(cx));
     const pid_t child = fork();
     if (child == 0) {
-        alarm(CHILD_SECONDS);
+        end_child_in_time();
         bool good = has_helpers(cx);
         eg_close(cx);
         _exit(good ? 0 : 1);
@@ -551,7 +560,7 @@ TEST(children_compute_while_other_threads_of_the_parent_do)
         usleep((useconds_t)(k * 37 % 200));
         const pid_t child = fork();
         if (child == 0) {
-            alarm(CHILD_SECONDS);
+            end_child_in_time();
             eg_ctx *own = eg_open(.threads = 2);
             bool good =
                 product(own) == sum && product(cx) == sum && !eg_error(own) && !eg_error(cx);

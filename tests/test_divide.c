@@ -201,6 +201,8 @@ typedef struct course {
     int threads;
     int64_t save_at, steps;
     const char *from, *during, *best, *at_end; /* files: to load, and to write */
+    const char *model;                         /* NULL: the task's */
+    double diversity;
     char said[MOST][300];
     int64_t kept[MOST];
 } course;
@@ -217,11 +219,12 @@ static int course_body(void *user, const eg_ranks_table *table)
     const int me = table->rank;
     eg_ctx *own = eg_open(.threads = c->threads);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
-    eg_trainer *t = c->from ? eg_trainer_load(own, c->from)
-                            : eg_trainer_new(eg_data_task(own, eg_task_find("copy")), .layers = 1,
-                                             .d_model = 48, .heads = 2, .batch = 13, .block = 2,
-                                             .dropout = 0.1, .clip_norm = 0.5, .goal = EG_OFF,
-                                             .steps = c->steps, .evaluate = 4);
+    eg_trainer *t =
+        c->from ? eg_trainer_load(own, c->from)
+                : eg_trainer_new(eg_data_task(own, eg_task_find("copy")), .layers = 1,
+                                 .d_model = 48, .heads = 2, .batch = 13, .block = 2, .dropout = 0.1,
+                                 .clip_norm = 0.5, .goal = EG_OFF, .steps = c->steps, .evaluate = 4,
+                                 .model = c->model, .diversity = c->diversity);
     eg_trainer_divide(t, r);
     for (int k = 3; t && eg_opt_state(eg_trainer_opt(t), k); k++)
         c->kept[me] += eg_size(eg_opt_state(eg_trainer_opt(t), k)->x);
@@ -297,6 +300,22 @@ LOOP_TEST(a_divided_trainer_writes_the_files_of_one_process, 4)
     ck_assert(n == m && !memcmp(a, b, (size_t)n));
     free(a), free(b);
 }
+/* The loss of heads that look alike is divided with the rest. */
+LOOP_TEST(with_diversity_too_the_file_is_that_of_one_process, 3)
+{
+    static const char *const kinds[] = { "encoder", "decoder", "seq2seq" };
+    static course c;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        c = (course){ .threads = ranks % 2 + 1,
+                      .steps = 4,
+                      .model = kinds[_i],
+                      .diversity = 0.5,
+                      .at_end = path[ranks > 1][AT_END] };
+        course_on(&c, ranks);
+        if (ranks > 1) same_files(AT_END, ranks, c.threads);
+    }
+}
+
 /* In watch, for the best loss, at the end: rank 0's error is that of all, and nobody waits. */
 LOOP_TEST(a_file_that_rank_0_cannot_write_is_an_error_of_all, 3)
 {

@@ -3,6 +3,7 @@
 #include <config.h> /* EG_DEBUG_ALLOC */
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include <fenv.h>
 #include <string.h>
 #include "fixtures.h"
 #include "tests.h"
@@ -136,6 +137,41 @@ LOOP_TEST(every_half_is_read_as_it_is, 2)
             for (int l = 0; l < 4; l++) all &= isfinite(w[4 * k + l]) || l == j;
             ck_assert(same_number(eg_get(y[3], k, j), all ? w[4 * k + j] : NAN));
         }
+}
+/* A product of finite numbers raises no exception of floating point (FE_INVALID, FE_OVERFLOW,
+ * FE_DIVBYZERO), so that a program which traps them is not stopped: the rows that a last panel has
+ * too many are 0, whatever its memory held before, here infinities. */
+LOOP_TEST(products_raise_no_exceptions, 5)
+{
+    static const eg_dtype of[][2] = { { EG_F32, EG_F32 },
+                                      { EG_F64, EG_F64 },
+                                      { EG_F16, EG_BF16 },
+                                      { EG_BF16, EG_F32 },
+                                      { EG_F16, EG_F64 } };
+    eg_ctx *own = eg_open(.threads = 1), *before = cx;
+    cx = own;
+    for (int layout = 0; layout < 4; layout++) {
+        const eg_mark m = eg_push(own);
+        eg_tensor *x[2][2];
+        for (int k = 0; k < 2; k++) {
+            x[0][k] = eg_full_n(own, EG_F64, INFINITY, 2, (int64_t[]){ 400, 400 });
+            x[1][k] = eg_uniform_n(own, EG_F64, -1, 1, 2, (int64_t[]){ k ? 70 : 53, k ? 37 : 70 });
+            for (int n = 0; n < 2; n++) x[n][k] = eg_cast(x[n][k], of[_i][k]);
+            if (layout >> k & 1)
+                x[1][k] = eg_transpose(eg_contiguous(eg_transpose(x[1][k], 0, 1)), 0, 1);
+        }
+        ck_assert(isinf(eg_get(eg_einsum("ij,jk->ik", x[0][0], x[0][1]), 0, 0)));
+        feclearexcept(FE_ALL_EXCEPT);
+        eg_tensor *y = eg_einsum("ij,jk->ik", x[1][0], x[1][1]);
+        const int raised = fetestexcept(FE_INVALID | FE_OVERFLOW | FE_DIVBYZERO);
+        eg_assert_ok(own);
+        ck_assert(isfinite(eg_item(eg_sum(NULL, y))));
+        ck_assert_msg(!raised, "%s %s, layout %d: %d", eg_type_name(of[_i][0]),
+                      eg_type_name(of[_i][1]), layout, raised);
+        eg_pop(own, m);
+    }
+    cx = before;
+    eg_close(own);
 }
 /* A result of f64 beside f64; other mixtures are refused, with both types. */
 TEST(halves_beside_other_types)

@@ -124,17 +124,29 @@ LOOP_TEST(a_row_is_as_good_as_a_built_in_one, 3)
     unlink(path[0]), unlink(path[1]);
 }
 
-/* One run of 8 steps on a thread; another of 3 on two, saved, loaded with one, 5 more. */
-TEST(its_runs_are_resumed_to_the_same_bits)
+/* A text of 3000 letters in a new file. */
+static void write_text(char *path)
 {
-    char path[2][32] = { "/tmp/eg_own_XXXXXX", "/tmp/eg_own_XXXXXX" };
+    FILE *f = fdopen(mkstemp(path), "w");
+    for (int n = 0; n < 3000; n++) fputc('a' + n * n % 23, f);
+    fclose(f);
+}
+
+/* Of a task and of a text: one run of 8 steps on a thread; another of 3 on two, saved, loaded with
+ * one, 5 more. */
+LOOP_TEST(its_runs_are_resumed_to_the_same_bits, 2)
+{
+    char path[2][32] = { "/tmp/eg_own_XXXXXX", "/tmp/eg_own_XXXXXX" }, said[64];
+    char text[] = "/tmp/eg_text_XXXXXX";
     mine u = { .kv_heads = 2, .cap = 30 };
+    write_text(text);
     for (int k = 0; k < 2; k++) {
         close(mkstemp(path[k]));
         eg_ctx *own = eg_open(.threads = k ? 2 : 1);
+        eg_data *d = _i ? eg_data_corpus(own, text) : eg_data_task(own, eg_task_find("recall"));
         eg_trainer *t =
-            eg_trainer_new(eg_data_task(own, eg_task_find("recall")), .network = &gqa, .user = &u,
-                           .d_model = 16, .batch = 8, .dropout = 0.1, .steps = 40, .seed = 3);
+            eg_trainer_new(d, .network = &gqa, .user = &u, .context = _i ? 12 : 0, .d_model = 16,
+                           .batch = 8, .dropout = 0.1, .steps = 40, .seed = 3);
         ck_assert_msg(t != NULL, "%s", eg_error(own));
         for (int n = 0; n < (k ? 3 : 8); n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
         if (k) {
@@ -143,13 +155,20 @@ TEST(its_runs_are_resumed_to_the_same_bits)
             own = eg_open(.threads = 1, .seed = 9);
             t = eg_trainer_load(own, path[1], .network = &gqa, .user = &u);
             ck_assert_msg(t != NULL, "%s", eg_error(own));
+            ck_assert(eg_trainer_saved(t, path[1]).same);
             for (int n = 0; n < 5; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
         }
         ck_assert_int_eq(eg_trainer_save(t, path[k]), 0);
+        if (_i) { /* written with the cache, and past the context */
+            const char *more = eg_trainer_generate(t, .prompt = "abe", .length = 20, .seed = 4);
+            ck_assert_msg(more != NULL, "%s", eg_error(own));
+            if (k) ck_assert_str_eq(more, said);
+            snprintf(said, sizeof said, "%s", more);
+        }
         eg_close(own);
     }
     same_files(path[0], path[1]);
-    unlink(path[0]), unlink(path[1]);
+    unlink(path[0]), unlink(path[1]), unlink(text);
 }
 
 TEST(it_shows_its_weights_and_its_heads_go_off)
@@ -577,11 +596,11 @@ LOOP_TEST(options_of_the_models_are_stored, sizeof recipes / sizeof *recipes)
         close(mkstemp(path[k]));
         eg_ctx *own = eg_open(.threads = 1 + k);
         eg_trainer *t = eg_trainer_new(
-            eg_data_task(own, eg_task_find("reverse")), .model = recipes[_i].model,
+            eg_data_task(own, eg_task_find("sort")), .model = recipes[_i].model,
             .attention = &attention, .norm = recipes[_i].norm, .ffn = recipes[_i].ffn,
             .optimiser = recipes[_i].optimiser, .weight_decay = recipes[_i].weight_decay,
             .momentum = recipes[_i].momentum, .diversity = recipes[_i].diversity, .layers = 1,
-            .d_model = 16, .batch = 8, .seed = 3);
+            .d_model = 16, .batch = 4, .seed = 3);
         ck_assert_msg(t != NULL, "%s", eg_error(own));
         memset(&attention, 0, sizeof attention);
         ck_assert_str_eq(eg_trainer_config_text(t), recipes[_i].text);
@@ -600,7 +619,7 @@ LOOP_TEST(options_of_the_models_are_stored, sizeof recipes / sizeof *recipes)
             ck_assert_str_eq(eg_trainer_config_text(t), recipes[_i].text);
             ck_assert(eg_trainer_saved(t, path[1]).same);
             for (int n = 0; n < 2; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
-            ck_assert_ptr_nonnull(eg_trainer_predict(t, "abcde"));
+            ck_assert_ptr_nonnull(eg_trainer_predict(t, "31024"));
             eg_trainer_check_report r;
             ck_assert_int_eq(eg_trainer_check(t, &r), 0);
             const bool kinks = recipes[_i].ffn && !strcmp(recipes[_i].ffn, "relu");

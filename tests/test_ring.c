@@ -16,6 +16,7 @@ typedef struct scene {
     bool zigzag, bias, lengths, alibi, sink, keep;
     eg_dtype dtype;
     bool plain; /* without .ranks: the whole length in one call */
+    int more;   /* orders of the gradient beyond the first */
     /* out: whole tensors, each rank writes its places */
     double y[ROOM], lse[ROOM], dq[ROOM], dk[ROOM], dv[ROOM], extra[ROOM];
     int64_t extras;
@@ -42,6 +43,17 @@ static void put(double *to, int64_t length, eg_tensor *x, int runs, const eg_spa
                 memcpy(to + (b * length + p) * inner, v + (b * n + at) * inner,
                        (size_t)inner * sizeof *v);
 }
+/* In place of the slopes d those of Σ ⟨tanh d, h⟩: gradients of the next order. Of tensors that are
+ * whole on every rank d and h are the same there, and count once. */
+static void again(int count, eg_tensor *const *xs, int known, eg_tensor *const *h, eg_tensor **d)
+{
+    eg_tensor *f = NULL;
+    for (int k = 0; k < known; k++) {
+        eg_tensor *one = eg_sum(NULL, eg_mul(eg_tanh(d[k]), h[k]));
+        f = f ? eg_add(f, one) : one;
+    }
+    eg_grad(f, NULL, count, xs, d);
+}
 static int ring_body(void *user, const eg_ranks_table *table)
 {
     scene *s = user;
@@ -55,9 +67,12 @@ static int ring_body(void *user, const eg_ranks_table *table)
               *gl = eg_normal(cx, 0, 1, B, n, H), *bias = eg_normal(cx, 0, 1, H, n, n),
               *slope = eg_normal(cx, 0, 0.1, H), *rel = eg_normal(cx, 0, 1, H, 8),
               *sink = eg_normal(cx, 0, 1, H), *keep = eg_randint(cx, 0, 3, B, n);
+    eg_tensor *h[8] = { eg_normal(cx, 0, 1, B, n, H, D), eg_normal(cx, 0, 1, B, n, H, D),
+                        eg_normal(cx, 0, 1, B, n, H, E) };
     int64_t lengths[] = { n / 2 + 1, n };
     q = mine(q, 1, runs, run), k = mine(k, 1, runs, run), v = mine(v, 1, runs, run);
     g = mine(g, 1, runs, run), gl = mine(gl, 1, runs, run);
+    for (int t = 0; t < 3; t++) h[t] = mine(h[t], 1, runs, run);
     eg_attention_args a = { .size = sizeof a,
                             .spec = "bihd,bjhd,bjhe->bihe",
                             .q = q,
@@ -67,7 +82,7 @@ static int ring_body(void *user, const eg_ranks_table *table)
                             .score = s->score,
                             .dropout = s->dropout,
                             .ranks = r,
-                            .block = s->block,
+                            .ranks_block = s->block,
                             .zigzag = s->zigzag };
     eg_tensor *xs[8] = { q, k, v }, *d[8], *lse;
     int count = 3;
@@ -84,12 +99,14 @@ static int ring_body(void *user, const eg_ranks_table *table)
     eg_tensor *finite = eg_maximum(lse, eg_full_n(cx, s->dtype, -100, 0, NULL));
     eg_grad(eg_add(eg_sum(NULL, eg_mul(y, g)), eg_sum(NULL, eg_mul(finite, gl))), NULL, count, xs,
             d);
+    for (int e = 3; e < count && s->more; e++) h[e] = eg_scale(xs[e], 0.5);
+    for (int t = 0; t < s->more; t++) again(count, xs, count, h, d);
     if (r) s->backward[table->rank] = eg_ranks_traffic(r).sent - s->forward[table->rank];
     put(s->y, n, y, runs, run), put(s->lse, n, lse, runs, run);
     put(s->dq, n, d[0], runs, run), put(s->dk, n, d[1], runs, run), put(s->dv, n, d[2], runs, run);
-    /* tensors of the score: the same on every rank, but for the sink, of which each has a part */
+    /* tensors that are whole on every rank, as their gradients are */
     int64_t at = 0;
-    for (int e = 3; e < count && !(s->sink && e == count - 1); e++) {
+    for (int e = 3; e < count; e++) {
         const double *from = eg_f64(eg_cast(d[e], EG_F64));
         for (int64_t p = 0; from && p < eg_size(d[e]); p++) s->extra[at++] = from[p];
     }
@@ -167,6 +184,30 @@ LOOP_TEST(the_bits_are_those_of_one_rank, 2 * sizeof scenes / sizeof *scenes)
     }
 }
 
+/* Second and third order against the whole length in f64, and the bits of one rank in f32. */
+LOOP_TEST(gradients_of_gradients_are_those_of_one_rank, 2 * sizeof scenes / sizeof *scenes)
+{
+    static scene whole, one, parts;
+    whole = scenes[_i / 2];
+    whole.dtype = EG_F64, whole.more = 1 + _i % 2, whole.plain = true;
+    parts = whole;
+    parts.plain = false;
+    run(&whole, 1);
+    run(&parts, 3);
+    double size = 0;
+    for (int k = 0; k < ROOM; k++) size = fmax(size, fabs(whole.dq[k]));
+    ck_assert(size > 0);
+    ck_assert(same(&whole, &parts, 1e-10 * fmax(size, 1)));
+    one = parts;
+    one.dtype = EG_F32;
+    parts = one;
+    run(&one, 1);
+    for (int ranks = 2; ranks <= 4; ranks += 2) {
+        run(&parts, ranks);
+        ck_assert_msg(same(&one, &parts, 0), "%d ranks", ranks);
+    }
+}
+
 #if !EG_DEBUG_ALLOC /* which tries a row at its first use, over the ranks, too */
 /* A call says 8 bytes when it is bound, before each turn and at its end whether all is well, and 16
  * of its lengths; the keys and values of a share go P − 1 times. Backward they go again, and dk and
@@ -191,13 +232,6 @@ LOOP_TEST(bytes_are_those_of_the_formula, 3)
 #endif
 
 /* -- what is refused --------------------------------------------------------------------------- */
-static eg_tensor *twice(eg_tensor *y, eg_tensor *x)
-{
-    eg_tensor *d, *dd;
-    eg_grad(eg_sum(NULL, eg_square(y)), NULL, 1, &x, &d);
-    eg_grad(eg_sum(NULL, eg_square(d)), NULL, 1, &x, &dd);
-    return dd;
-}
 TEST(what_ranks_cannot_do_is_refused)
 {
     eg_ranks *r = eg_ranks_open(.cx = cx);
@@ -208,7 +242,7 @@ TEST(what_ranks_cannot_do_is_refused)
         ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), text), "%s", eg_error(cx)); \
         eg_clear(cx);                                                                  \
     } while (0)
-#define RING(spec, ...) eg_attention(spec, x, x, x, .ranks = r, .block = 2, __VA_ARGS__)
+#define RING(spec, ...) eg_attention(spec, x, x, x, .ranks = r, .ranks_block = 2, __VA_ARGS__)
     static const char spec[] = "bihd,bjhd,bjhe->bihe";
     REFUSED(".weights asks for what no rank has whole", RING(spec, .weights = &w));
     REFUSED(".no_softmax asks for", RING(spec, .no_softmax = true));
@@ -216,15 +250,58 @@ TEST(what_ranks_cannot_do_is_refused)
             RING("...ihd,...jhd,...jhe->...ihe", .scale = 1));
     REFUSED("one index of the query alone is divided",
             RING("bihd,bjkd,bjke->bihe", .where = "j <= i"));
-    REFUSED("a sink has no index that is divided", RING(spec, .sink = { "i", eg_ones(cx, 6) }));
+    REFUSED(".sink has 'j', the index of the keys", RING(spec, .sink = { "j", eg_ones(cx, 6) }));
     REFUSED("index 'd'", eg_attention(spec, x, eg_ones(cx, 1, 6, 2, 3), x, .ranks = r));
-    REFUSED("attention over ranks, its gradient has no gradient",
-            twice(RING(spec, .where = "j <= i"), x));
     eg_ctx *other = eg_open();
     eg_ranks *elsewhere = eg_ranks_open(.cx = other);
     REFUSED("belongs to another context", eg_attention(spec, x, x, x, .ranks = elsewhere));
     eg_ranks_close(elsewhere);
     eg_close(other);
+    eg_ranks_close(r);
+}
+TEST(sinks_may_be_infinite) /* ∞ takes all the weight, −∞ none */
+{
+    static const double z[] = { INFINITY, -INFINITY };
+    eg_ranks *r = eg_ranks_open(.cx = cx);
+    eg_tensor *x = eg_normal(cx, 0, 1, 6, 2, 4), *sink = eg_cast(eg_from(cx, z, 2), EG_F32),
+              *lse[2], *d[2], *y[2];
+    for (int k = 0; k < 2; k++) { /* the first two rows see nothing */
+        y[k] = eg_attention("ihd,jhd,jhe->ihe", x, x, x, .where = "j < i - 1", .ranks = r,
+                            .ranks_block = 2, .sink = { k ? "h" : NULL, k ? sink : NULL },
+                            .lse = &lse[k]);
+        eg_grad(eg_sum(NULL, eg_square(y[k])), NULL, 1, &x, &d[k]);
+    }
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+    for (int e = 0; e < 48; e++) {
+        const bool all = e / 4 % 2 == 0;
+        ck_assert_float_eq_tol(eg_f32(y[1])[e], all ? 0 : eg_f32(y[0])[e], 1e-6);
+        ck_assert_float_eq_tol(eg_f32(d[1])[e], all ? 0 : eg_f32(d[0])[e], 1e-5);
+    }
+    for (int e = 0; e < 12; e++) {
+        const float want = e % 2 ? eg_f32(lse[0])[e] : INFINITY, got = eg_f32(lse[1])[e];
+        ck_assert(want == got || fabsf(want - got) < 1e-5f);
+    }
+    eg_ranks_close(r);
+}
+static eg_tensor *twice(eg_tensor *y, eg_tensor *x)
+{
+    eg_tensor *d, *dd;
+    eg_grad(eg_sum(NULL, eg_square(y)), NULL, 1, &x, &d);
+    eg_grad(eg_sum(NULL, eg_square(d)), NULL, 1, &x, &dd);
+    return dd;
+}
+TEST(a_second_gradient_with_dropout_is_refused)
+{
+    eg_ranks *r = eg_ranks_open(.cx = cx);
+    eg_tensor *x = eg_normal(cx, 0, 1, 6, 4);
+    for (int on = 0; on < 2; on++) {
+        twice(eg_attention("id,jd,je->ie", x, x, x, .ranks = r, .ranks_block = 2,
+                           .dropout = 0.5 * on),
+              x);
+        ck_assert_msg(!on == !eg_error(cx), "%s", eg_error(cx));
+    }
+    ck_assert(strstr(eg_error(cx), "with .dropout there are gradients of the first order only"));
+    eg_clear(cx);
     eg_ranks_close(r);
 }
 static int uneven_body(void *user, const eg_ranks_table *table)
@@ -233,7 +310,7 @@ static int uneven_body(void *user, const eg_ranks_table *table)
     eg_ctx *own = eg_open(.threads = 1);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
     eg_tensor *x = eg_normal(own, 0, 1, table->rank ? 5 : 4, 2);
-    eg_attention("id,jd,je->ie", x, x, x, .ranks = r, .block = 2);
+    eg_attention("id,jd,je->ie", x, x, x, .ranks = r, .ranks_block = 2);
     if (eg_error(own)) snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
     eg_ranks_close(r);
     eg_close(own);
@@ -247,4 +324,93 @@ TEST(other_places_than_its_own_are_refused_on_every_rank)
         ck_assert_msg(strstr(said[k], "rank 1 has 5 places of index 'i', but of 14 in all, in "
                                       "blocks of 2, 4 are its own"),
                       "%s", said[k]);
+}
+
+/* -- 2-D tiles, which the library has not: what they would send -------------------------------- */
+/* Ranks stand in `rows` rows of `columns`. A rank gathers the queries of its row and the keys and
+ * values of its column, and computes (o, lse) of these; the parts of its own queries come back to
+ * it along the row, and are merged. */
+typedef struct grid {
+    int rows, columns;
+    uint64_t sent[16];
+    double far; /* from attention of the whole length */
+    char said[256];
+} grid;
+enum { PLACES = 32, HEADS = 2, WIDTH = 3 };
+/* Sends `mine` to the ranks of a line, those first + k step, and gets theirs, in their order. */
+static eg_tensor *line(eg_ranks *r, eg_tensor *mine, int first, int step, int n)
+{
+    eg_tensor *part[16];
+    const int at = (eg_ranks_rank(r) - first) / step;
+    const size_t bytes = (size_t)eg_size(mine) * sizeof(double);
+    part[at] = mine;
+    for (int s = 1; s < n; s++) {
+        const int to = (at + s) % n, from = (at + n - s) % n;
+        part[from] = eg_copy(mine);
+        eg_ranks_exchange(r, first + to * step, eg_f64(mine), bytes, first + from * step,
+                          eg_mut_f64(part[from]), bytes);
+    }
+    return n > 1 ? eg_concat_axis_n(0, n, part) : mine;
+}
+static int grid_body(void *user, const eg_ranks_table *table)
+{
+    static const char spec[] = "ihd,jhd,jhe->ihe";
+    grid *g = user;
+    const int me = table->rank, ranks = table->ranks, b = g->columns, row = me / b, column = me % b;
+    const int64_t n = PLACES / ranks, at = n * me;
+    eg_ctx *own = eg_open(.threads = 1, .dtype = EG_F64, .seed = 2);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_tensor *q = eg_normal(own, 0, 1, PLACES, HEADS, WIDTH), *part[2][16],
+              *k = eg_normal(own, 0, 1, PLACES, HEADS, WIDTH), *lse,
+              *v = eg_normal(own, 0, 1, PLACES, HEADS, WIDTH);
+    eg_tensor *whole = eg_slice_axis(eg_attention(spec, q, k, v), 0, at, at + n, 1);
+    eg_nograd(own, true);
+    const uint64_t before = eg_ranks_traffic(r).sent;
+    eg_tensor *mine[] = { eg_copy(eg_slice_axis(q, 0, at, at + n, 1)),
+                          eg_copy(eg_slice_axis(k, 0, at, at + n, 1)),
+                          eg_copy(eg_slice_axis(v, 0, at, at + n, 1)) };
+    eg_tensor *o =
+        eg_attention(spec, line(r, mine[0], row * b, 1, b), line(r, mine[1], column, b, g->rows),
+                     line(r, mine[2], column, b, g->rows), .lse = &lse);
+    for (int s = 0; s < b; s++) {
+        const int to = (column + s) % b, from = (column + b - s) % b;
+        eg_tensor *x[] = { o, lse };
+        for (int t = 0; t < 2; t++) {
+            eg_tensor *out = eg_copy(eg_slice_axis(x[t], 0, n * to, n * (to + 1), 1)),
+                      *in = eg_copy(out);
+            const size_t bytes = (size_t)eg_size(out) * sizeof(double);
+            if (s)
+                eg_ranks_exchange(r, row * b + to, eg_f64(out), bytes, row * b + from,
+                                  eg_mut_f64(in), bytes);
+            part[t][from] = in;
+        }
+    }
+    eg_tensor *y = part[0][0], *l = part[1][0];
+    for (int c = 1; c < b; c++) {
+        eg_tensor *all = eg_logaddexp(l, part[1][c]);
+        y = eg_add(eg_einsum("ihd,ih->ihd", y, eg_exp(eg_sub(l, all))),
+                   eg_einsum("ihd,ih->ihd", part[0][c], eg_exp(eg_sub(part[1][c], all))));
+        l = all;
+    }
+    g->sent[me] = eg_ranks_traffic(r).sent - before;
+    const double far = eg_item(eg_max("[i h d]", eg_abs(eg_sub(y, whole))));
+    if (!(far < 1e-12) || eg_error(own))
+        snprintf(g->said, sizeof g->said, "rank %d: %g %s", me, far,
+                 eg_error(own) ? eg_error(own) : "");
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+/* nd/P words for each of the other ranks of the row, twice, and of the column, twice, and a
+ * log-sum-exp for each query and head: 4 nd (√P − 1)/P where there are as many rows as columns. */
+LOOP_TEST(tiles_would_send_the_bytes_of_the_formula, 5)
+{
+    static const int rows[] = { 1, 2, 2, 4, 8 }, columns[] = { 2, 2, 4, 4, 1 };
+    grid g = { .rows = rows[_i], .columns = columns[_i] };
+    const int p = g.rows * g.columns;
+    ck_assert_int_eq(eg_ranks_simulate(cx, p, grid_body, &g), 0);
+    ck_assert_msg(!g.said[0], "%s", g.said);
+    const int words = PLACES * HEADS * WIDTH / p * (2 * (g.rows - 1) + 2 * (g.columns - 1)) +
+                      PLACES * HEADS / p * (g.columns - 1);
+    for (int k = 0; k < p; k++) ck_assert_uint_eq(g.sent[k], (uint64_t)(8 * words));
 }

@@ -241,6 +241,44 @@ TEST(each_attention_has_its_own_heads)
     }
 }
 
+/* An answer is decoded from what the encoder made once: with its head off too. Louder heads, so
+ * that answers depend on each. */
+TEST(answers_are_decoded_without_heads_that_are_off)
+{
+    enum { ASKED = 40, ROOM = 16 };
+    static const char *const weights[] = { "encoder.0.self.W_o", "decoder.0.self.W_o",
+                                           "decoder.0.cross.W_o" };
+    static char whole[ASKED][ROOM], off[ASKED][ROOM];
+    eg_trainer *t = small("seq2seq", 0);
+    for (int k = 0; k < 40; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    for (int k = 0; k < 3; k++) {
+        eg_tensor *W_o = eg_params_find(eg_trainer_params(t), weights[k]),
+                  *head = eg_select_axis(W_o, 0, 1), *kept = eg_copy(eg_scale(head, 6));
+        int others = 0;
+        ck_assert_int_eq(eg_assign(head, kept), 0);
+        for (int turn = 0; turn < 3; turn++) { /* as it is, off, and with zeros for it */
+            if (turn == 1) ck_assert_int_eq(eg_trainer_heads_off(t, 1, &(eg_head_at){ k, 1 }), 0);
+            if (turn == 2) {
+                ck_assert_int_eq(eg_trainer_heads_off(t, 0, NULL), 0);
+                ck_assert_int_eq(eg_fill(head, 0), 0);
+            }
+            for (int n = 0; n < ASKED; n++) {
+                char in[ROOM];
+                eg_example e;
+                ck_assert_int_eq(eg_trainer_test(t, n, &e), 0);
+                eg_data_decode(t->data, e.inputs, e.input, in, sizeof in);
+                const char *said = eg_trainer_predict(t, in);
+                ck_assert_msg(said != NULL, "%s", eg_error(cx));
+                if (turn == 2) ck_assert_str_eq(said, off[n]);
+                if (turn == 1) others += strcmp(said, whole[n]) != 0;
+                if (turn < 2) snprintf(turn ? off[n] : whole[n], ROOM, "%s", said);
+            }
+        }
+        ck_assert_msg(others > 0, "%s: no answer depends on the head", weights[k]);
+        ck_assert_int_eq(eg_assign(head, kept), 0);
+    }
+}
+
 TEST(refused)
 {
     eg_trainer *t = small("seq2seq", 0), *d = small("decoder", 0);

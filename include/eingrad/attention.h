@@ -81,8 +81,8 @@ typedef struct eg_attention_args {
 
     /* a length that is divided among ranks: see below; NULL: it is whole */
     eg_ranks *ranks;
-    int64_t block; /* places that stay together, queries and keys: 512 */
-    bool zigzag;   /* a rank has two runs of places, from both ends, so that causal work is even */
+    int64_t ranks_block; /* places that stay together, queries and keys: 512 */
+    bool zigzag; /* a rank has two runs of places, from both ends, so that causal work is even */
 
     /* what else is wanted */
     eg_tensor **weights; /* the weights before dropout */
@@ -104,20 +104,25 @@ EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
  * With .ranks every rank calls with the queries, keys and values of its own places, and gets the
  * results of its own queries, in the order in which the queries are. Keys and values go round the
  * ranks; a rank has memory for its share and for one more. The bits are a function of length and
- * .block alone: on one rank with .ranks they are the same, without .ranks equal to rounding.
+ * .ranks_block alone: on one rank with .ranks they are the same, without .ranks equal to rounding.
  * Letters in `where` and `score` count places of the whole, and tensors of .with, .keep, .lengths,
- * .bias, .alibi and .sink are whole on every rank, and so are their gradients. Dropout draws as on
- * one rank. There are gradients of the first order. Liu, Zaharia, Abbeel 2023; zigzag: Brandon et
- * al. 2023.
+ * .bias, .alibi and .sink are whole on every rank, and so are their gradients; only a sink with the
+ * query's index has the places of this rank's queries. Dropout draws as on one rank. There are
+ * gradients of any order, with the same bits; beyond the first each rank gathers the length and
+ * computes them whole, with the time and the memory of one process, and with .dropout they are
+ * refused. Liu, Zaharia, Abbeel 2023; zigzag: Brandon et al. 2023.
  *
  * Refused beside the above: groups, 1 and an ellipsis in the spec; more than one index of the key
  * alone, or of the query alone unless .offset_letter names it; other places than
- * eg_attention_places gives; weights, scores, functions of them, .no_softmax, .weights_axes; a
- * sink with an index that is divided. */
+ * eg_attention_places gives; weights, scores, functions of them, .no_softmax. */
 /* Sets places[] to the one or two runs of places, of `length` in all, that this rank has. Returns
- * how many there are. block 0: 512. */
+ * how many there are. block 0: 512. Modules take the same three options (mha.h, model.h). */
 EG_API int eg_attention_places(const eg_ranks *, int64_t length, int64_t block, bool zigzag,
                                eg_span places[2]);
+
+/* Returns the length in all of which this rank has `places`; −1 after an error, on every rank: one
+ * of them has another number of places than eg_attention_places gives it. All ranks call it. */
+EG_API int64_t eg_attention_length(eg_ranks *, int64_t places, int64_t block, bool zigzag);
 
 /* -- masks ------------------------------------------------------------------------------------ */
 /* Makes a .keep of a mask in which true means ignore, as nn.MultiheadAttention of PyTorch has it:

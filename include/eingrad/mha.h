@@ -264,6 +264,10 @@ typedef struct eg_mha_run_args {
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores); /* the module's */
     void *user;
     eg_form form; /* as eg_attention's */
+    /* a length that is divided among ranks: below; NULL: it is whole */
+    eg_ranks *ranks;
+    int64_t ranks_block; /* as eg_attention's: 512 */
+    bool zigzag;         /* as eg_attention's */
     /* a tensor of y's shape that the output projection adds to y, such as a residual; NULL:
      * nothing */
     eg_tensor *add;
@@ -281,7 +285,16 @@ EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
 /* Refused: operands whose axes or sizes are not those of the layout and of each other; masks with
  * letters that the scores lack; a name that both .with have; .fill or a score_fn with EG_FUSED;
  * positions without rotary positions; without a softmax what belongs to one; .decay without
- * .linear; what eg_attention and the cache refuse. The message names the module. */
+ * .linear; what eg_attention and the cache refuse. The message names the module.
+ *
+ * With .ranks every rank calls with the query of its own places, and with the key and the value of
+ * those that it has of theirs, and gets its places of the result; docs/distributed.md. The module's
+ * texts, rotary positions and ALiBi count places of the whole. .keep, .bias, .lengths, .alibi,
+ * .gain and what texts read are whole on every rank; .positions, .key_positions, .add and a .sink
+ * with the letter i have this rank's places. Gradients of the parameters and of all that is whole
+ * come whole to every rank, as those of L = Σ_r L_r, whose terms are each rank's scalar. Refused
+ * then: .cache, .fill, .score_fn, .weights, .dropped, .scores, and modules with .linear, .core,
+ * .score_fn or .no_softmax. An error of one rank is one of all. */
 EG_API eg_tensor *eg_mha_run_with(const eg_mha_run_args *);
 /* Returns the weight "W_q" (m h d) … "b_o" of a module of any form, with its gradient. If heads
  * differ in width, h and d are one axis, all heads one after the other: (m s). NULL if there is

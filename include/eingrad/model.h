@@ -63,6 +63,11 @@ typedef struct eg_block_run_args {
     eg_tensor *memory_gain; /* (h): of the cross attention's */
     eg_tensor **weights;    /* out: (b h i j) of the self attention */
     eg_tensor **memory_weights; /* out: of the cross attention */
+    /* a length that is divided among ranks, as eg_mha_run has it: x and memory are those of this
+     * rank; NULL: it is whole */
+    eg_ranks *ranks;
+    int64_t ranks_block; /* as eg_attention's: 512 */
+    bool zigzag;         /* as eg_attention's */
 } eg_block_run_args;
 /* Parameters: "self.…" "cross.…" "ffn.…" "norm_self.…" "norm_cross.…" "norm_ffn.…". Refused: what
  * eg_mha_new and eg_ffn_new refuse. */
@@ -128,6 +133,11 @@ typedef struct eg_transformer_run_args {
     eg_cache *cache;     /* index holds the next tokens only; keep's j counts from the first */
     eg_tensor *gain;     /* (layers h): factors of the heads */
     eg_tensor **weights; /* out: one (b h i j) per layer */
+    /* a length that is divided among ranks, as eg_mha_run has it: index, types and .positions are
+     * those of this rank; NULL: it is whole */
+    eg_ranks *ranks;
+    int64_t ranks_block; /* as eg_attention's: 512 */
+    bool zigzag;         /* as eg_attention's */
 } eg_transformer_run_args;
 /* Parameters: "tokens.E" "types.E" "positions.P" "embedding_norm.…" "0.…" "1.…" "norm.…"
  * "logits.…". Refused: a needed size that is missing, .tied with another number of classes than of

@@ -212,6 +212,9 @@ typedef struct eg_positions_run_args {
     const eg_positions *positions;
     eg_tensor *x;   /* (b l m) */
     int64_t offset; /* the place of the first: 0 */
+    /* (l) integers: the place of each, where they do not follow one another; with an offset
+     * refused; NULL: offset, offset + 1 … */
+    eg_tensor *places;
 } eg_positions_run_args;
 EG_API eg_positions *eg_positions_new_with(const eg_positions_args *);
 EG_API eg_tensor *eg_positions_run_with(const eg_positions_run_args *);

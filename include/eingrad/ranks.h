@@ -81,6 +81,22 @@ EG_API eg_traffic eg_ranks_traffic(const eg_ranks *);
 EG_API int eg_ranks_simulate(eg_ctx *cx, int ranks,
                              int (*body)(void *user, const eg_ranks_table *table), void *user);
 
+/* -- tensors of which each rank has a part, and tensors that all ranks have ---------------------
+ * With L = Σ_r L_r, a scalar on each rank that it computes from its part (the places of a long
+ * sequence, say), eg_grad of L_r gives dL/dx of its part, and of a tensor that is the same on all
+ * ranks (a parameter) dL/dx whole, with the same bits on every rank, if all that a rank computes
+ * from it reads eg_ranks_shared of it. Sums are made along the tree of the ranks. The operations
+ * that need other ranks do both by themselves (eg_attention with .ranks). Refused in both: a tensor
+ * that is no f32 or f64, or of another context than the group's; a step that is captured. */
+/* Returns x, as this rank's operand; the cotangent of x is the sum of those of all ranks, and comes
+ * whole to every rank. ranks NULL: x. */
+EG_API eg_tensor *eg_ranks_shared(eg_ranks *, eg_tensor *x);
+/* Returns Σ_r x_r on every rank, such as a loss for printing: with N numbers of w bytes a rank
+ * sends 2 w N (P − 1)/P bytes if P is a power of two that divides N, and 32 (P − 1) beside them:
+ * sizes, and whether all is well. The gradient sends nothing. ranks NULL: x. Refused beside the
+ * above: other sizes on another rank. */
+EG_API eg_tensor *eg_ranks_sum(eg_ranks *, eg_tensor *x);
+
 /* -- sums along a tree of leaves --------------------------------------------------------------- */
 /* A sum of `leaves` buffers of numbers, such as the gradients of parts of a batch: node [0, leaves)
  * of the binary tree in which node [a, b) is [a, m) + [m, b), m − a being the largest power of two

@@ -86,6 +86,7 @@ typedef struct eg_opt_args {
     /* of parameters with copies (eg_params_args.copies): one number for each copy, in place of lr
      * and clip_norm, with the same meaning of 0 and EG_OFF; NULL: lr and clip_norm hold for all */
     const double *lr_each, *clip_each;
+    int64_t copies; /* how many numbers each of these lists has: that of the parameters' copies */
 } eg_opt_args;
 /* An optimiser of the parameters that the list has now. Its moments are made here, so that a step
  * allocates nothing that outlives it. */
@@ -212,8 +213,7 @@ EG_API eg_data *eg_data_tokens(eg_ctx *, const char *path);
 EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, const char *name);
 /* True if the data are one text to continue; false if they are pairs of input and output. */
 EG_API bool eg_data_is_text(const eg_data *);
-/* What a symbol of the data is called: "character" for a text, "token" for eg_data_tokens, else
- * "symbol". */
+/* What a symbol is called: "character" for a text, "token" for eg_data_tokens, else "symbol". */
 EG_API const char *eg_data_unit(const eg_data *);
 EG_API const char *eg_data_name(const eg_data *);       /* of the task, or the file's path */
 EG_API const char *eg_data_pairs_text(const eg_data *); /* pairs: what was read; else NULL */

@@ -12,7 +12,7 @@
  *   fused_backward.c    the backward pass over tiles of scores
  *   fused_masked.c      what composed_masked.c does, for tiles
  *   ring.c              eg_attention(.ranks): a length that is divided among ranks
- *   ring_walk.c         its blocks, which go round the ranks
+ *   ring_walk.h         names the files that compute it
  *   tiles.c             where elements of a tile lie
  *   tile_values.c       the predicate, the score and its cotangents over a tile
  *   tile_sums.c         cotangents of the tensors that the score reads, summed over tiles

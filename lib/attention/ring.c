@@ -54,19 +54,18 @@ static bool ring_plain(const eg_spec *s)
 /* Options that a divided length does not have. */
 static bool ring_can(eg_ctx *cx, const eg_attention_args *o)
 {
-    const char *no = o->score_fn       ? ".score_fn"
-                     : o->weights_fn   ? ".weights_fn"
-                     : o->weights      ? ".weights"
-                     : o->dropped      ? ".dropped"
-                     : o->scores       ? ".scores"
-                     : o->no_softmax   ? ".no_softmax"
-                     : o->weights_axes ? ".weights_axes"
-                                       : NULL;
+    const char *no = o->score_fn     ? ".score_fn"
+                     : o->weights_fn ? ".weights_fn"
+                     : o->weights    ? ".weights"
+                     : o->dropped    ? ".dropped"
+                     : o->scores     ? ".scores"
+                     : o->no_softmax ? ".no_softmax"
+                                     : NULL;
     if (no)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: .ranks: %s asks for what no rank has whole", who,
                    no);
-    else if (o->block < 0)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .block is %lld", who, (long long)o->block);
+    else if (o->ranks_block < 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .ranks_block is %lld", who, (long long)o->ranks_block);
     return !eg_error(cx);
 }
 
@@ -84,33 +83,59 @@ int eg_attention_places(const eg_ranks *ranks, int64_t length, int64_t block, bo
     return n;
 }
 
+/* Returns the length of which rank k has all[stride k] places, or −1 after the same error on all
+ * ranks: these are not its own. */
+static int64_t ring_whole(eg_ranks *r, const int64_t *all, int stride, int64_t block, bool zigzag,
+                          const char *letter)
+{
+    const int ranks = eg_ranks_count(r);
+    int64_t length = 0;
+    for (int k = 0; k < ranks; k++) length += all[stride * k];
+    const int64_t blocks = (length + block - 1) / block;
+    for (int k = 0; k < ranks; k++) {
+        eg_span run[2];
+        int64_t want = 0;
+        for (int n = eg__ring_runs(blocks, k, ranks, zigzag, run) - 1; n >= 0; n--)
+            want += eg__min64(run[n].to * block, length) - eg__min64(run[n].from * block, length);
+        if (want == all[stride * k]) continue;
+        eg_fail_as(eg_ranks_context(r), EG_ERROR_SHAPE,
+                   "%s: .ranks: rank %d has %lld places%s%s%s, but of %lld in all, in blocks of "
+                   "%lld, %lld are its own (eg_attention_places)",
+                   who, k, (long long)all[stride * k], letter ? " of index '" : "",
+                   letter ? letter : "", letter ? "'" : "", (long long)length, (long long)block,
+                   (long long)want);
+        eg_ranks_meet(r);
+        return -1;
+    }
+    return length;
+}
+int64_t eg_attention_length(eg_ranks *r, int64_t places, int64_t block, bool zigzag)
+{
+    eg_ctx *cx = eg_ranks_context(r);
+    if (!r) return places;
+    const eg_mark m = eg_push(cx);
+    int64_t *all = eg__alloc(cx, (size_t)eg_ranks_count(r) * sizeof *all), length = -1;
+    if (places < 0 || block < 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .ranks: %s is %lld", who,
+                   places < 0 ? "the number of places" : ".ranks_block",
+                   (long long)(places < 0 ? places : block));
+    if (!eg_ranks_meet(r) && !eg_ranks_gather(r, &places, sizeof places, all))
+        length = ring_whole(r, all, 1, block ? block : BLOCK, zigzag, NULL);
+    eg_pop(cx, m);
+    return length;
+}
 /* Finds the lengths of the whole from what each rank has; the same verdict on all ranks. */
 static bool ring_lengths(eg_ctx *cx, eg_ring *r)
 {
-    const int ranks = eg_ranks_count(r->ranks);
     const int64_t mine[2] = { r->dims[0][r->axis[0]], r->dims[1][r->axis[1]] };
-    int64_t *all = eg__alloc(cx, (size_t)ranks * sizeof mine);
+    int64_t *all = eg__alloc(cx, (size_t)eg_ranks_count(r->ranks) * sizeof mine);
     if (eg_ranks_meet(r->ranks) || !all || eg_ranks_gather(r->ranks, mine, sizeof mine, all))
         return false;
     eg_ring_side *side[] = { &r->query, &r->key };
     for (int t = 0; t < 2; t++) {
-        for (int k = 0; k < ranks; k++) side[t]->length += all[2 * k + t];
+        side[t]->length = ring_whole(r->ranks, all + t, 2, r->block, r->zigzag, side[t]->letter);
+        if (side[t]->length < 0) return false;
         side[t]->blocks = (side[t]->length + r->block - 1) / r->block;
-        for (int k = 0; k < ranks; k++) {
-            eg_span run[2];
-            int64_t want = 0;
-            for (int n = eg__ring_runs(side[t]->blocks, k, ranks, r->zigzag, run) - 1; n >= 0; n--)
-                want += eg__min64(run[n].to * r->block, side[t]->length) -
-                        eg__min64(run[n].from * r->block, side[t]->length);
-            if (want == all[2 * k + t]) continue;
-            eg_fail_as(cx, EG_ERROR_SHAPE,
-                       "%s: .ranks: rank %d has %lld places of index '%s', but of %lld in all, in "
-                       "blocks of %lld, %lld are its own (eg_attention_places)",
-                       who, k, (long long)all[2 * k + t], side[t]->letter,
-                       (long long)side[t]->length, (long long)r->block, (long long)want);
-            eg_ranks_meet(r->ranks);
-            return false;
-        }
     }
     if (!r->query.length || !r->key.length)
         return ring_refuse(cx, EG_ERROR_SHAPE, "there are no queries or no keys");
@@ -157,9 +182,16 @@ static bool ring_alibi(eg_ctx *cx, eg_ring *r)
     const eg_spec *s = eg_spec_parse(cx, who, o->alibi.axes);
     char *text = eg__alloc(cx, 1024 + (o->score ? strlen(o->score) : 0));
     if (!s || !text) return false;
-    int n = sprintf(text, "(%s) - alibi_[", o->score ? o->score : "score");
-    for (int a = 0; a < s->term[0].items && n < 900; a++)
-        n += snprintf(text + n, 100, "%s%s", a ? "," : "", s->index[s->term[0].item[a].index].name);
+    int n = sprintf(text, "(%s) - alibi_[", o->score ? o->score : "score"), axis = -1;
+    for (int a = 0; a < s->term[0].items && n < 900; a++) { /* of a group (g r) g * |r| + r */
+        const eg_spec_item *item = &s->term[0].item[a];
+        const char *name = item->index < 0 ? "0" : s->index[item->index].name;
+        if (item->axis == axis)
+            n += snprintf(text + n, 100, "*|%s|+%s", name, name);
+        else
+            n += snprintf(text + n, 100, "%s%s", axis < 0 ? "" : ",", name);
+        axis = item->axis;
+    }
     snprintf(text + n, 100, "] * abs(%s - %s)", r->query.letter, r->key.letter);
     o->with[k] = (eg_given){ "alibi_", o->alibi.x };
     o->score = text;
@@ -232,6 +264,10 @@ typedef struct ring_saved {
     uint64_t pull; /* in which `all` was made for the cotangent g */
     eg_tensor *g, *all;
 } ring_saved;
+typedef struct ring_slopes { /* the same of the gradient's operands */
+    uint64_t pull;
+    eg_tensor *g, *d[1 + EG_RING_OPERANDS]; /* of the cotangent, and by EG_RING_… */
+} ring_slopes;
 static const eg_ring *ring_of(const eg_tensor *y) { return *(const eg_ring *const *)eg_attr(y); }
 /* The operands by EG_RING_…, of a node that has `skip` others before them. */
 static void ring_by_number(const eg_ring *r, const eg_tensor *y, int skip, eg_tensor **x)
@@ -272,7 +308,8 @@ static int64_t ring_offset(const eg_tensor *y, int skip, int until)
 static bool ring_gradient_shape(eg_tensor *y)
 {
     return eg_result(y, ring_of(y)->dtype, 1,
-                     (int64_t[]){ ring_offset(y, 2, 2 + ring_of(y)->operands) });
+                     (int64_t[]){ ring_offset(y, 2, 2 + ring_of(y)->operands) }) &&
+           eg_node_save(y, sizeof(ring_slopes));
 }
 /* Operands: attention's result, its cotangent, attention's operands. */
 static bool ring_gradient_forward(eg_tensor *y)
@@ -293,12 +330,50 @@ static bool ring_gradient_forward(eg_tensor *y)
     eg_nograd(y->cx, was);
     return good;
 }
+/* Cotangents of all operands but the first, attention's result: what it contributes is a part of
+ * those of the operands that it was made of. */
+static bool ring_gradient_slopes(const eg_ring *r, eg_tensor *y, eg_tensor *h, eg_tensor **d)
+{
+    eg_tensor *x[EG_RING_OPERANDS],
+        *to[EG_RING_OPERANDS] = { NULL }, *dg[2],
+        *g[] = { ring_view(r, eg_operand(y, 1), 0), ring_view(r, eg_operand(y, 1), 1) };
+    ring_by_number(r, y, 2, x);
+    for (int k = 0; k < EG_RING_OPERANDS; k++) {
+        if (!x[k] || !eg__is_float(x[k]->dtype)) continue;
+        const int64_t at = ring_offset(y, 2, 2 + r->operand[k]);
+        to[k] = eg_reshape_n(eg_slice_axis(h, 0, at, at + eg_size(x[k]), 1), eg_rank(x[k]),
+                             eg_dims(x[k]));
+    }
+    if (!eg__ring_second(r, x, g, to, d + 1, dg)) return false;
+    eg_tensor *flat[] = { eg_reshape(dg[0], r->y_count), eg_reshape(dg[1], r->l_count) };
+    d[0] = eg_concat_axis_n(0, 2, flat);
+    return !eg_error(y->cx);
+}
+/* All cotangents at once, kept for the operands that follow. */
+static eg_tensor *ring_gradient_rule(eg_tensor *y, eg_tensor *h, int i)
+{
+    const eg_ring *r = ring_of(y);
+    ring_slopes *s = eg_node_saved(y);
+    const uint64_t pull = y->cx->pull;
+    if (i == 0) return NULL;
+    if (!pull || s->pull != pull || s->g != h) {
+        ring_slopes made = { .pull = pull, .g = h };
+        if (!ring_gradient_slopes(r, y, h, made.d)) return eg__poison(y->cx);
+        *s = made;
+    }
+    if (i == 1) return s->d[0];
+    for (int k = 0; k < EG_RING_OPERANDS; k++)
+        if (r->operand[k] == i - 2) return s->d[1 + k];
+    return NULL;
+}
 static const eg_op ring_gradient_op = {
     .name = "attention over ranks, its gradient",
     .equation = "d = the cotangents of q, k, v and the score's tensors",
+    .gradient = "that of the formula, of the whole length on each rank",
     .arity = -1,
     .shape = ring_gradient_shape,
     .forward = ring_gradient_forward,
+    .rule = ring_gradient_rule,
 };
 /* All cotangents at once, since ranks talk for them. */
 static eg_tensor *ring_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -326,28 +401,38 @@ static const eg_op ring_op = {
 };
 
 /* -- the call --------------------------------------------------------------------------------- */
-/* With a sink z: l = ln (e^lse + e^z), y e^(lse − l). */
-static bool ring_sink(eg_ctx *cx, const eg_ring *r, const eg_masked *sink, eg_tensor **y,
-                      eg_tensor **lse)
+/* With a sink z: l = ln (e^lse + e^z), y e^(lse − l) = y/(1 + e^(z − lse)). */
+static bool ring_add_sink(eg_ctx *cx, const eg_ring *r, const eg_masked *sink, eg_tensor **y,
+                          eg_tensor **lse)
 {
-    char text[1024];
-    const eg_spec *s = eg_spec_parse(cx, who, sink->axes);
-    if (!s) return false;
-    const char *l = strrchr(r->inner, '>') + 1;
-    int n = snprintf(text, sizeof text, "names:");
-    for (int k = 0; k < s->term[0].items; k++) {
-        const char *name = s->index[s->term[0].item[k].index].name;
-        if (!strcmp(name, r->query.letter) || !strcmp(name, r->key.letter))
-            return ring_refuse(cx, EG_ERROR_UNSUPPORTED, "a sink has no index that is divided");
-        n += snprintf(text + n, sizeof text - (size_t)n, " %s", name);
-    }
-    snprintf(text + n, sizeof text - (size_t)n, ",%s ->%s", l, l);
-    eg_tensor *z = eg_einsum(text, sink->x, eg_ones_like(*lse)), *most = eg_maximum(*lse, z),
-              *all =
-                  eg_add(most, eg_log(eg_add(eg_exp(eg_sub(*lse, most)), eg_exp(eg_sub(z, most)))));
-    *y = eg_einsum(r->stretch, *y, eg_exp(eg_sub(*lse, all)));
-    *lse = all;
+    eg_tensor *z = eg__ring_sink(cx, r, sink),
+              *over = eg_sub(eg_maximum(*lse, eg_full_n(cx, r->dtype, -1e38, 0, NULL)), z);
+    *y = eg_einsum(r->stretch, *y, eg_sigmoid(over));
+    *lse = eg_logaddexp(*lse, z);
     return !eg_error(cx);
+}
+/* The log-sum-exp with its letters in the order of .weights_axes, which has those of the keys, too.
+ */
+static eg_tensor *ring_ordered(eg_ctx *cx, const eg_ring *r, const char *axes, eg_tensor *lse)
+{
+    int order[EG_RANK_MAX], n = 0;
+    char rows[512];
+    snprintf(rows, sizeof rows, "names:%s", strrchr(r->inner, '>') + 1);
+    const eg_spec *s = axes ? eg_spec_parse(cx, who, axes) : NULL,
+                  *l = s ? eg_spec_parse(cx, who, rows) : NULL;
+    if (!axes || !l) return lse;
+    for (int k = 0; k < s->term[0].items && n < EG_RANK_MAX; k++) {
+        const int index = s->term[0].item[k].index;
+        const char *name = index < 0 ? "" : s->index[index].name;
+        if (!strcmp(name, r->key.letter)) continue;
+        order[n++] = eg_spec_axis(l, 0, name);
+        if (order[n - 1] < 0) n = EG_RANK_MAX;
+    }
+    return n == r->l_rank ? eg_permute_n(lse, n, order)
+                          : eg_fail_as(cx, EG_ERROR_NOTATION,
+                                       "attention: .weights_axes are \"%s\", but the weights have "
+                                       "the indices%s and '%s'",
+                                       axes, strrchr(r->inner, '>') + 1, r->key.letter);
 }
 eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
 {
@@ -360,13 +445,13 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
         *r = (eg_ring){ .o = *o,
                         .ranks = o->ranks,
                         .zigzag = o->zigzag,
-                        .block = o->block ? o->block : BLOCK,
+                        .block = o->ranks_block ? o->ranks_block : BLOCK,
                         .dtype = eg_type(o->q),
                         .seed = cx->seed,
                         .draw = cx->draw,
                         .training = cx->training };
         r->o.sink = (eg_masked){ 0 };
-        r->o.lse = NULL, r->o.empty = NULL;
+        r->o.lse = NULL, r->o.empty = NULL, r->o.weights_axes = NULL;
         good = ring_bind(cx, r, x);
     }
     if (eg_ranks_meet(o->ranks) || !good || !ring_lengths(cx, r)) return eg__poison(cx);
@@ -374,8 +459,10 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
         cx->draw += (uint64_t)(r->query.blocks * r->key.blocks);
     eg_tensor *all = eg_apply(&ring_op, &r, sizeof r, r->operands, x), *y = ring_view(r, all, 0),
               *lse = ring_view(r, all, 1);
-    if (o->sink.x && eg_ok(all) && !ring_sink(cx, r, &o->sink, &y, &lse)) return eg__poison(cx);
-    if (o->lse) *o->lse = lse;
+    if (o->sink.x && eg_ok(all) && !ring_add_sink(cx, r, &o->sink, &y, &lse)) return eg__poison(cx);
+    eg_tensor *ordered = ring_ordered(cx, r, o->weights_axes, lse);
+    if (!eg_ok(ordered)) return eg__poison(cx);
+    if (o->lse) *o->lse = ordered;
     if (o->empty && !o->sink.x && eg_ok(lse)) {
         const bool was = eg_nograd(cx, true);
         *o->empty = (int64_t)eg_item(

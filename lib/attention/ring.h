@@ -50,4 +50,12 @@ bool eg__ring_forward(const eg_ring *, eg_tensor *const *x, void *y, void *lse);
 /* From their cotangents the gradients of all float operands (dx[k] NULL: not wanted), row-major. */
 bool eg__ring_backward(const eg_ring *, eg_tensor *const *x, eg_tensor *y, eg_tensor *lse,
                        eg_tensor *gy, eg_tensor *gl, void *const *dx);
+/* Returns a sink as a number for each row of this rank, row-major as the log-sum-exp: one that has
+ * the query's index is given by this rank's places, another one is whole on every rank, and so is
+ * its gradient. */
+eg_tensor *eg__ring_sink(eg_ctx *, const eg_ring *, const eg_masked *sink);
+/* From the cotangents h of those gradients (NULL: of no float) the cotangents of the operands, and
+ * of g = the cotangents of y and lse; recorded if the context records. False after an error. */
+bool eg__ring_second(const eg_ring *, eg_tensor *const *x, eg_tensor *const g[2],
+                     eg_tensor *const *h, eg_tensor **dx, eg_tensor *dg[2]);
 #endif

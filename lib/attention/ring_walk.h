@@ -10,7 +10,9 @@
  *   ring_partials.c  partial results, merged along the tree
  *   ring_blocks.c    the blocks of a rank, and attention of a pair of blocks
  *   ring_turns.c     keys and values, handed from rank to rank
- *   ring_forward.c, ring_backward.c */
+ *   ring_forward.c, ring_backward.c
+ *   ring_composed.c  the gradient as a formula, for gradients of higher order
+ *   ring_sink.c      a sink, spread over the rows of a rank */
 #ifndef EG_RING_WALK_H
 #define EG_RING_WALK_H
 #include "attention/ring.h"

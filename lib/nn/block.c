@@ -48,16 +48,21 @@ static eg_tensor *ffn_active(const eg_ffn *m, const eg_linear *l, eg_tensor *x)
     const char *name = ffn_activation(m->activation);
     return name ? eg__nn_linear(l, x, name, NULL) : m->activation(eg_linear_run(l, x));
 }
-/* The module's result + r; NULL: without r. */
-static eg_tensor *ffn_run(const eg_ffn *m, eg_tensor *x, eg_tensor *r)
+/* The module's result + r; NULL: without r. Along `axis` x has the places of `part`. */
+static eg_tensor *ffn_run(const eg_ffn *m, eg_tensor *x, eg_tensor *r, const eg__part *part,
+                          int axis)
 {
     if (!m) return eg__nn_absent("ffn", x);
     if (!x) return eg__nn_missing("ffn", m->name, "x", x);
     eg_tensor *up = m->gate ? eg_linear_run(m->up, x) : NULL,
               *y = ffn_active(m, m->gate ? m->gate : m->up, x);
-    return eg__nn_linear(m->down, eg__nn_dropped(up ? eg_mul(y, up) : y, m->dropout), NULL, r);
+    y = eg__part_dropped(part, axis, up ? eg_mul(y, up) : y, m->dropout);
+    return eg__nn_linear(m->down, y, NULL, r);
 }
-eg_tensor *eg_ffn_run(const eg_ffn *m, eg_tensor *x) { return ffn_run(m, x, NULL); }
+eg_tensor *eg_ffn_run(const eg_ffn *m, eg_tensor *x)
+{
+    return ffn_run(m, x, NULL, &(eg__part){ .ranks = NULL }, 0);
+}
 
 /* -- block ------------------------------------------------------------------------------------ */
 void eg__nn_template(eg_mha_args *o, const eg_mha_args *given)
@@ -128,10 +133,44 @@ static eg_tensor *block_add(const eg_block *m, eg_tensor *x)
 {
     return m->dropout && eg_training(eg_context(x)) ? NULL : x;
 }
-static eg_tensor *block_out(const eg_block *m, const eg_norm *n, eg_tensor *x, eg_tensor *y)
+static eg_tensor *block_out(const eg_block *m, const eg__part *part, const eg_norm *n, eg_tensor *x,
+                            eg_tensor *y)
 {
-    eg_tensor *sum = block_add(m, x) ? y : eg_add(x, eg__nn_dropped(y, m->dropout));
+    const int place = m->self->specs->place;
+    eg_tensor *sum = block_add(m, x) ? y : eg_add(x, eg__part_dropped(part, place, y, m->dropout));
     return m->post_norm ? eg_norm_run(n, sum) : sum;
+}
+
+/* A block whose tensors all ranks read; the attentions see to theirs. */
+typedef struct block_part {
+    eg_block block;
+    eg_ffn ffn;
+    eg_linear linear[3];
+    eg_norm norm[3];
+} block_part;
+static const eg_block *block_shared(eg_ranks *r, const eg_block *m, block_part *p)
+{
+    p->block = *m, p->ffn = *m->ffn;
+    p->block.norm_self = eg__part_norm(r, m->norm_self, &p->norm[0]);
+    p->block.norm_cross = eg__part_norm(r, m->norm_cross, &p->norm[1]);
+    p->block.norm_ffn = eg__part_norm(r, m->norm_ffn, &p->norm[2]);
+    p->ffn.gate = eg__part_linear(r, m->ffn->gate, &p->linear[0]);
+    p->ffn.up = eg__part_linear(r, m->ffn->up, &p->linear[1]);
+    p->ffn.down = eg__part_linear(r, m->ffn->down, &p->linear[2]);
+    p->block.ffn = &p->ffn;
+    return &p->block;
+}
+/* Finds this rank's part of x where dropout needs it. False after an error, on every rank. */
+static bool block_divides(const eg_block *m, const eg_block_run_args *a, eg__part *part)
+{
+    const int place = m->self->specs->place;
+    if (!a->ranks || !eg_training(eg_ranks_context(a->ranks)) || !(m->dropout || m->ffn->dropout))
+        return true;
+    const bool fits = eg_ok(a->x) && eg_rank(a->x) > place;
+    if (!fits)
+        eg_fail_as(eg_ranks_context(a->ranks), EG_ERROR_SHAPE,
+                   "block \"%s\": x has no axis %d, that of the places", m->name, place);
+    return eg__part_find(part, a->ranks, fits ? eg_dim(a->x, place) : 0, a->ranks_block, a->zigzag);
 }
 
 /* Self attention, cross attention if there is a memory, and feed-forward, each around its norm. */
@@ -145,6 +184,11 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
         return eg_fail_as(eg_context(a->x), EG_ERROR_MISUSE,
                           "block \"%s\": made with%s cross attention, but run with%s memory",
                           m->name, m->cross ? "" : "out", m->cross ? "out" : "");
+    eg__part part = { .ranks = NULL };
+    block_part shared;
+    if (!block_divides(m, a, &part))
+        return eg_fail_as(eg_context(a->x), EG_ERROR_SHAPE, "block: the places do not fit");
+    if (a->ranks) m = block_shared(a->ranks, m, &shared);
     eg_tensor *x = a->x;
     eg_mha_run_args self = { .size = sizeof self,
                              .mha = m->self,
@@ -159,11 +203,15 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                              .weights = a->weights,
                              .cache = a->cache,
                              .slot = a->slot,
-                             .gain = a->gain };
+                             .gain = a->gain,
+                             .ranks = a->ranks,
+                             .ranks_block = a->ranks_block,
+                             .zigzag = a->zigzag };
     memcpy(self.with, a->with, sizeof self.with);
     /* places before the first of x, from which the texts of the cross attention count, too */
-    const int64_t before = a->offset + (a->cache ? eg__cache_taken(a->cache, a->slot) : 0);
-    x = block_out(m, m->norm_self, x, eg_mha_run_with(&self));
+    const int64_t before =
+        a->offset + (a->cache && !a->ranks ? eg__cache_taken(a->cache, a->slot) : 0);
+    x = block_out(m, &part, m->norm_self, x, eg_mha_run_with(&self));
     if (m->cross) {
         eg_mha_run_args cross = { .size = sizeof cross,
                                   .mha = m->cross,
@@ -177,11 +225,15 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                                   .weights = a->memory_weights,
                                   .cache = a->cache,
                                   .slot = a->slot < INT_MAX ? a->slot + 1 : -1,
-                                  .memory = true,
-                                  .gain = a->memory_gain };
+                                  .memory = a->ranks == NULL,
+                                  .gain = a->memory_gain,
+                                  .ranks = a->ranks,
+                                  .ranks_block = a->ranks_block,
+                                  .zigzag = a->zigzag };
         memcpy(cross.with, a->with, sizeof cross.with);
-        x = block_out(m, m->norm_cross, x, eg_mha_run_with(&cross));
+        x = block_out(m, &part, m->norm_cross, x, eg_mha_run_with(&cross));
     }
-    return block_out(m, m->norm_ffn, x,
-                     ffn_run(m->ffn, block_in(m, m->norm_ffn, x), block_add(m, x)));
+    eg_tensor *y =
+        ffn_run(m->ffn, block_in(m, m->norm_ffn, x), block_add(m, x), &part, m->self->specs->place);
+    return block_out(m, &part, m->norm_ffn, x, y);
 }

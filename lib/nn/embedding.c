@@ -79,6 +79,16 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         return eg__nn_missing("positions", m->name, "x", a->x);
     if (!eg_axes("b l m", a->x, &b, &l, &width))
         return eg__nn_told("positions", m->name, a->x, before, NULL);
+    if (a->places) {
+        if (a->offset)
+            return eg_fail_as(
+                eg_context(a->x), EG_ERROR_MISUSE,
+                "positions \"%s\": .places has the place of each, and .offset is %lld", m->name,
+                (long long)a->offset);
+        eg_tensor *rows = eg_at("[v] m, l -> l m", m->table, a->places);
+        return eg__nn_told("positions", m->name, a->x, before,
+                           eg_on("b l m, l m", eg_add, a->x, rows));
+    }
     int64_t end = a->offset > INT64_MAX - l ? INT64_MAX : a->offset + l;
     if (a->offset < 0 || end > m->length)
         return eg_fail_as(eg_context(a->x), EG_ERROR_INDEX,

@@ -221,6 +221,8 @@ static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *ba
         batch[n++] = c;
     }
     s->axes = t->axes;
+    for (int k = 0; k < s->axes; k++)
+        if (s->letter[k] == 'i') s->place = k;
     s->batch = n;
     s->last = s->axes > 0 && s->letter[s->axes - 1] == 'm';
     if (eg_spec_place(layout, 0, "i") >= 0 && eg_spec_place(layout, 0, "m") >= 0) return true;

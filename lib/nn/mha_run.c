@@ -367,6 +367,8 @@ static eg_masked whole_sink(const eg_mha *m, const eg_mha_run_args *a, eg_tensor
                       : (eg_masked){ "", eg_full_n(cx, eg_type(a->query), 0, 0, NULL) };
     if (extra && sink.x) {
         char spec[ROOM];
+        if (a->ranks && eg_spec_place(eg_spec_parse(cx, ".sink", sink.axes), 0, "i") < 0)
+            sink.x = eg_ranks_shared(a->ranks, sink.x);
         snprintf(spec, sizeof spec, "%s,%.200s", all, sink.axes ? sink.axes : "");
         sink.x = eg_on(spec, eg_logaddexp, extra, sink.x);
     }
@@ -374,19 +376,21 @@ static eg_masked whole_sink(const eg_mha *m, const eg_mha_run_args *a, eg_tensor
 }
 
 /* y (… i h e) of the keys, with the value of the extra key. */
-static eg_tensor *with_extra_value(const eg_mha *m, eg_tensor *y, eg_tensor *score, eg_tensor *lse)
+static eg_tensor *with_extra_value(const eg_mha *m, const eg__part *part, eg_tensor *y,
+                                   eg_tensor *score, eg_tensor *lse)
 {
     if (!score || !eg_ok(y)) return y;
     if (!lse)
         return eg_fail_as(eg_context(y), EG_ERROR_UNSUPPORTED,
                           ".bias_kv needs the .lse of the .core, which it does not give");
-    eg_tensor *w = eg__nn_dropped(eg_exp(eg_sub(score, lse)), m->dropout);
+    eg_tensor *w =
+        eg__part_dropped(part, m->specs->batch + 1, eg_exp(eg_sub(score, lse)), m->dropout);
     return eg_add(y, eg_einsum(m->specs->extra_value, w, of_each_head(m, m->bias_v)));
 }
 
 /* Heads of one width, in groups or not. */
-static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o,
-                                   eg_tensor *q)
+static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part,
+                                   eg_attention_args o, eg_tensor *q)
 {
     const struct eg__mha_specs *s = m->specs;
     const bool groups = m->kv_heads != m->heads;
@@ -431,7 +435,7 @@ static eg_tensor *mha_run_together(const eg_mha *m, const eg_mha_run_args *a, eg
     for (int n = 0; n < OUTS && groups; n++)
         if (*out[n]) **out[n] = regrouped(**out[n], s->batch, m->heads, 0);
     y = groups ? regrouped(y, s->batch + 1, m->heads, 0) : y;
-    y = with_extra_value(m, y, extra, o.lse ? *o.lse : NULL);
+    y = with_extra_value(m, part, y, extra, o.lse ? *o.lse : NULL);
     return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
 }
 
@@ -601,7 +605,7 @@ static eg_tensor *mha_run_sum(eg_tensor *y, eg_tensor *r)
 }
 /* Checks the options of a call and computes it: projections, rotary positions, attention and the
  * output's projection. Errors are recorded without the module's name, which the caller adds. */
-static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
+static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part)
 {
     eg_ctx *cx = eg_context(a->query);
     if (!mha_run_operand(m, "query", 'i', a->query, m->qdim))
@@ -622,20 +626,100 @@ static eg_tensor *mha_run_run(const eg_mha *m, const eg_mha_run_args *a)
                             .lengths = a->lengths,
                             .form = a->form,
                             .alibi = a->alibi,
-                            .no_softmax = m->no_softmax };
+                            .no_softmax = m->no_softmax,
+                            .ranks = a->ranks,
+                            .ranks_block = a->ranks_block,
+                            .zigzag = a->zigzag };
     if (m->alibi && !o.alibi.x) o.alibi = (eg_masked){ "h", m->alibi };
     if (!keys_and_values(m, a, before, &o.k, &o.v))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "there are no keys");
     eg_tensor *q = normed(m, m->norm_q, projected(m, EG_Q, a->query));
     if (m->temperature) q = eg_on(m->specs->per_head, eg_mul, q, m->temperature);
     o.q = turned(m, m->specs->turn_q, q, o.offset, a->positions);
-    eg_tensor *y = m->d_k_each ? mha_run_one_by_one(m, a, o) : mha_run_together(m, a, o, q);
+    eg_tensor *y = m->d_k_each ? mha_run_one_by_one(m, a, o) : mha_run_together(m, a, part, o, q);
     const bool whole = !m->b_o || m->specs->last;
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), whole ? m->b_o : NULL,
                   .add = whole ? a->add : NULL);
     if (whole || !eg_ok(y)) return y;
     y = eg_on(m->specs->out_bias, eg_add, y, m->b_o);
     return a->add ? mha_run_sum(y, a->add) : y;
+}
+
+/* -- a length that is divided among ranks ------------------------------------------------------ */
+/* True if the options go with .ranks, and the module; else records an error. */
+static bool parts_go(const eg_mha *m, const eg_mha_run_args *a)
+{
+    static const char whole[] = "asks for what no rank has whole";
+    const struct {
+        const char *option, *why;
+        bool given;
+    } none[] = {
+        { ".cache", "holds places that came one after the other; decode on one rank", a->cache },
+        { ".memory", "belongs to a cache", a->memory },
+        { ".fill", "changes scores in memory", a->fill != 0 },
+        { ".score_fn", whole, a->score_fn || m->score_fn },
+        { ".weights", whole, a->weights },
+        { ".dropped", whole, a->dropped },
+        { ".scores", whole, a->scores },
+        { ".linear", "has no softmax whose parts could be merged", m->linear },
+        { ".no_softmax", "has no softmax whose parts could be merged", m->no_softmax },
+        { ".core", "may not know of ranks", m->core },
+    };
+    for (size_t k = 0; k < sizeof none / sizeof *none; k++)
+        if (none[k].given)
+            return eg_fail_as(eg_context(a->query), EG_ERROR_UNSUPPORTED, ".ranks: %s %s",
+                              none[k].option, none[k].why),
+                   false;
+    if (eg_ranks_context(a->ranks) == eg_context(a->query)) return true;
+    return eg_fail_as(eg_context(a->query), EG_ERROR_MISUSE, ".ranks belongs to another context"),
+           false;
+}
+/* Sets the places of query and key for rotary positions where the call does not, and *part where
+ * something needs it. False after an error, on every rank. */
+static bool parts_placed(const eg_mha *m, eg_mha_run_args *a, eg__part *part)
+{
+    const int axis = m->specs->place;
+    const bool self = !a->key || a->key == a->query, turns = m->turned && !a->positions.x,
+               keys = m->turned && !key_places(a).x,
+               drops = m->bias_k && m->dropout && eg_training(eg_context(a->query));
+    eg__part of_key;
+    if ((turns || drops || (keys && self)) &&
+        !eg__part_find(part, a->ranks, eg_dim(a->query, axis), a->ranks_block, a->zigzag))
+        return false;
+    if (keys && !self &&
+        !eg__part_find(&of_key, a->ranks, eg_dim(a->key, axis), a->ranks_block, a->zigzag))
+        return false;
+    if (turns) a->positions = (eg_masked){ "i", eg__part_places(part, a->offset) };
+    if (keys) a->key_positions = (eg_masked){ "j", eg__part_places(self ? part : &of_key, 0) };
+    return true;
+}
+/* mha_run_run for this rank's places, of a module whose tensors all ranks read. */
+static eg_tensor *mha_run_part(const eg_mha *m, const eg_mha_run_args *given)
+{
+    eg_mha_run_args all = *given, *a = &all;
+    eg_mha own = *m;
+    eg_norm norm[2];
+    eg_ranks *r = a->ranks;
+    eg__part part = { .ranks = r };
+    const bool good = parts_go(m, a) && mha_run_numbers(m, a) && mha_run_goes(m, a) &&
+                      mha_run_operand(m, "query", 'i', a->query, m->qdim) &&
+                      (!a->key || mha_run_operand(m, "key", 'j', a->key, m->kdim));
+    /* an error of one rank is one of all, before they wait for each other */
+    if (eg_ranks_meet(r) || !good || !parts_placed(m, a, &part))
+        return eg_fail_as(eg_context(a->query), EG_ERROR_MISUSE, "an option is refused");
+    eg_tensor **const logical[2][4] = { { &own.W_q, &own.W_k, &own.W_v, &own.W_o },
+                                        { &own.b_q, &own.b_k, &own.b_v, &own.b_o } };
+    for (int k = 0; k < 8; k++) {
+        eg_tensor *x = eg__mha_part(m, k % 4, k > 3);
+        *logical[k > 3][k % 4] = x ? eg_ranks_shared(r, x) : NULL;
+    }
+    eg_tensor **const more[] = { &own.bias_k, &own.bias_v, &own.temperature,
+                                 &own.rotary_frequencies, &a->gain };
+    for (size_t k = 0; k < sizeof more / sizeof *more; k++)
+        if (*more[k]) *more[k] = eg_ranks_shared(r, *more[k]);
+    own.norm_q = eg__part_norm(r, m->norm_q, &norm[0]);
+    own.norm_k = eg__part_norm(r, m->norm_k, &norm[1]);
+    return mha_run_run(&own, a, &part);
 }
 
 eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
@@ -645,7 +729,14 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     const bool before = failed(a->query);
     for (int k = 0; k < OUTS; k++)
         if (handed[k]) *handed[k] = NULL;
+    if (a->ranks && (!a->mha || !a->query)) {
+        eg_fail_as(eg_ranks_context(a->ranks), EG_ERROR_MISUSE, "mha: %s is NULL",
+                   a->mha ? "the query" : "the module");
+        eg_ranks_meet(a->ranks);
+    }
     if (!a->mha) return eg__nn_absent("mha", a->query);
     if (!a->query) return eg__nn_missing("mha", a->mha->name, "the query", a->query);
-    return eg__nn_told("mha", a->mha->name, a->query, before, mha_run_run(a->mha, a));
+    return eg__nn_told("mha", a->mha->name, a->query, before,
+                       a->ranks ? mha_run_part(a->mha, a)
+                                : mha_run_run(a->mha, a, &(eg__part){ .ranks = NULL }));
 }

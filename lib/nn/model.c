@@ -118,7 +118,8 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
 }
 
 /* tokens + types + positions, normed. Without types, all tokens are of type 0. */
-static eg_tensor *transformer_embedded(const eg_transformer *m, const eg_transformer_run_args *a)
+static eg_tensor *transformer_embedded(const eg_transformer *m, const eg_transformer_run_args *a,
+                                       const eg__part *part)
 {
     eg_tensor *x = eg_embedding_run(m->tokens, a->index);
     if (a->types && !m->types)
@@ -128,20 +129,83 @@ static eg_tensor *transformer_embedded(const eg_transformer *m, const eg_transfo
         x = eg_on("b l m, b l m", eg_add, x, eg_embedding_run(m->types, a->types));
     else if (m->types)
         x = eg_on("b l m, m", eg_add, x, eg_select_axis(m->types->table, 0, 0));
-    x = model_placed(m->positions, x, eg_cache_length(a->cache));
-    return eg__nn_dropped(m->embedding_norm ? eg_norm_run(m->embedding_norm, x) : x, m->dropout);
+    if (part->ranks && m->positions)
+        x = eg_positions_run(m->positions, x, .places = eg__part_places(part, 0));
+    else
+        x = model_placed(m->positions, x, eg_cache_length(a->cache));
+    return eg__part_dropped(part, 1, m->embedding_norm ? eg_norm_run(m->embedding_norm, x) : x,
+                            m->dropout);
+}
+
+/* A model whose tensors all ranks read; the blocks see to theirs. */
+typedef struct transformer_part {
+    eg_transformer model;
+    eg_embedding tokens, types;
+    eg_positions positions;
+    eg_norm norm[2];
+    eg_linear logits;
+} transformer_part;
+/* Sets *p to the model with tensors that all ranks read, and returns it. */
+static const eg_transformer *transformer_shared(eg_ranks *r, const eg_transformer *m,
+                                                transformer_part *p)
+{
+    p->model = *m, p->tokens = *m->tokens;
+    p->tokens.table = eg_ranks_shared(r, m->tokens->table);
+    p->model.tokens = &p->tokens;
+    if (m->types) {
+        p->types = *m->types;
+        p->types.table = eg_ranks_shared(r, m->types->table);
+        p->model.types = &p->types;
+    }
+    if (m->positions) {
+        p->positions = *m->positions;
+        p->positions.table = eg_ranks_shared(r, m->positions->table);
+        p->model.positions = &p->positions;
+    }
+    p->model.embedding_norm = eg__part_norm(r, m->embedding_norm, &p->norm[0]);
+    p->model.norm = eg__part_norm(r, m->norm, &p->norm[1]);
+    p->model.logits = eg__part_linear(r, m->logits, &p->logits);
+    return &p->model;
+}
+/* Finds this rank's part of the tokens. False after an error, on every rank. */
+static bool transformer_divides(const eg_transformer *m, const eg_transformer_run_args *a,
+                                eg__part *part)
+{
+    eg_ctx *cx = eg_ranks_context(a->ranks);
+    if (!a->ranks) return true;
+    const bool fits = eg_ok(a->index) && eg_rank(a->index) == 2;
+    if (cx != eg_context(a->index))
+        eg_fail_as(cx, EG_ERROR_MISUSE, ".ranks belongs to another context");
+    else if (!fits)
+        eg_fail_as(cx, EG_ERROR_SHAPE, ".ranks: the index has %d axes, not b l",
+                   a->index ? eg_rank(a->index) : 0);
+    else if (a->cache)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   ".ranks: .cache holds places that came one after the other; decode on one rank");
+    if (!eg__part_find(part, a->ranks, fits ? eg_dim(a->index, 1) : 0, a->ranks_block, a->zigzag))
+        return false;
+    if (!m->positions || part->length <= m->positions->length) return true;
+    return eg_fail_as(cx, EG_ERROR_INDEX, "positions: 'l' goes to %lld, but the table ends at %lld",
+                      (long long)part->length, (long long)m->positions->length),
+           false;
 }
 
 eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
 {
     OPTIONS(eg_transformer_run_args, a, given);
     const eg_transformer *m = a->transformer;
+    eg__part part = { .ranks = NULL };
+    transformer_part shared;
     if (!m) return eg__nn_absent("transformer", a->index);
     if (!a->index) return eg__nn_missing("transformer", m->name, "the index", a->index);
+    const bool before = failed(a->index);
+    if (!transformer_divides(m, a, &part))
+        return eg__nn_told("transformer", m->name, a->index, before, NULL);
     if (!gain_fits("transformer", m->name, a->gain, a->index, m->layers, m->block[0]->self->heads))
         return eg_fail_as(eg_context(a->index), EG_ERROR_SHAPE,
                           "transformer: the gain does not fit");
-    eg_tensor *x = transformer_embedded(m, a);
+    if (a->ranks) m = transformer_shared(a->ranks, m, &shared);
+    eg_tensor *x = transformer_embedded(m, a, &part);
     for (int64_t k = 0; k < m->layers; k++) {
         eg_block_run_args block = { .size = sizeof block,
                                     .block = m->block[k],
@@ -153,7 +217,10 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
                                     .weights = a->weights ? a->weights + k : NULL,
                                     .cache = a->cache,
                                     .slot = (int)k,
-                                    .gain = model_row(a->gain, k) };
+                                    .gain = model_row(a->gain, k),
+                                    .ranks = a->ranks,
+                                    .ranks_block = a->ranks_block,
+                                    .zigzag = a->zigzag };
         memcpy(block.with, a->with, sizeof block.with);
         x = eg_block_run_with(&block);
     }

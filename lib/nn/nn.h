@@ -68,6 +68,25 @@ eg_tensor *eg__nn_dropped(eg_tensor *x, double p); /* dropout, or x itself if p 
 /* x where the mask is true, else 0, whatever x is: no product, since 0 NaN is NaN */
 eg_tensor *eg__nn_left_out(eg_tensor *x, eg_tensor *keep);
 
+/* -- part.c: a length that is divided among ranks ---------------------------------------------- */
+/* What a rank has of it. A module with .ranks computes with copies of its parts whose tensors are
+ * eg_ranks_shared, so that their gradients are the sums over all ranks. */
+typedef struct eg__part {
+    eg_ranks *ranks; /* NULL: the length is whole, and the rest is not set */
+    int64_t length, block;
+    int runs;
+    eg_span run[2];
+} eg__part;
+/* Finds the length of which this rank has `places`. False after an error, on every rank. */
+bool eg__part_find(eg__part *, eg_ranks *, int64_t places, int64_t block, bool zigzag);
+/* The numbers (n) of this rank's places in the whole, each + offset. */
+eg_tensor *eg__part_places(const eg__part *, int64_t offset);
+/* eg__nn_dropped of x, which has this rank's places along an axis: each block of them has a draw of
+ * its own, so that what is dropped depends on the length and the block, not on who computes it. */
+eg_tensor *eg__part_dropped(const eg__part *, int axis, eg_tensor *x, double p);
+eg_norm *eg__part_norm(eg_ranks *, const eg_norm *, eg_norm *copy);         /* of NULL NULL */
+eg_linear *eg__part_linear(eg_ranks *, const eg_linear *, eg_linear *copy); /* the same */
+
 /* -- linear.c --------------------------------------------------------------------------------- */
 /* eg_linear_run with an activation and a residual, as in eg_affine; NULL: without. */
 eg_tensor *eg__nn_linear(const eg_linear *, eg_tensor *x, const char *activation, eg_tensor *add);
@@ -79,6 +98,7 @@ struct eg__mha_specs {
     const char *indices; /* those of the scores, "b h i j" */
     int axes;
     char letter[EG_RANK_MAX]; /* of the query; 0: a group */
+    int place;                /* the axis of i */
     int batch;                /* batch letters */
     bool last;                /* the query's width is its last axis */
     const char *project[3], *core, *weights, *out, *out_bias, *turn_q, *turn_k, *gain;

@@ -205,6 +205,26 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     return make_state(op) ? op : NULL;
 }
 
+/* True if .lr_each and .clip_each have a number for each copy of the parameters. */
+static bool lists_fit(const kind *row, const eg_opt_args *o, int64_t copies)
+{
+    eg_ctx *cx = eg_params_context(o->params);
+    const char *list = o->lr_each ? "lr_each" : o->clip_each ? "clip_each" : NULL;
+    if (list && !copies)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: .%s is for parameters with copies, and these have none", row->name, list);
+    else if (list && o->copies != copies)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: .%s has %lld numbers (.copies), but the parameters have %lld copies",
+                   row->name, list, (long long)o->copies, (long long)copies);
+    else if (o->copies && o->copies != copies)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .copies is %lld, but the parameters have %lld copies",
+                   row->name, (long long)o->copies, (long long)copies);
+    else
+        return true;
+    return false;
+}
+
 /* Of parameters with copies: an optimiser for each, of that copy's list, which has its memory. */
 static eg_opt *open_each(const kind *row, const eg_opt_args *given)
 {
@@ -212,12 +232,7 @@ static eg_opt *open_each(const kind *row, const eg_opt_args *given)
     eg_options(&o, sizeof o, given);
     eg_params *p = o.params;
     const int64_t copies = eg_copies_count(eg_params_copies(p));
-    if (!copies && (o.lr_each || o.clip_each)) {
-        eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE,
-                   "%s: .%s is for parameters with copies, and these have none", row->name,
-                   o.lr_each ? "lr_each" : "clip_each");
-        return NULL;
-    }
+    if (!lists_fit(row, &o, copies)) return NULL;
     if (!copies || eg_error(eg_params_context(p))) return open_kind(row, given);
     const int n = eg_params_count(p);
     eg_opt *op = eg_params_alloc(p, sizeof *op);
@@ -236,7 +251,7 @@ static eg_opt *open_each(const kind *row, const eg_opt_args *given)
         one.params = eg_params_of_copy(p, k);
         one.lr = o.lr_each ? o.lr_each[k] : o.lr;
         one.clip_norm = o.clip_each ? o.clip_each[k] : o.clip_norm;
-        one.lr_each = one.clip_each = NULL;
+        one.lr_each = one.clip_each = NULL, one.copies = 0;
         each[k] = one.params ? open_kind(row, &one) : NULL;
         if (!each[k]) return eg_fail_in(op->cx, "copy %lld", (long long)k), NULL;
     }

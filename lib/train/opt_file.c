@@ -38,24 +38,45 @@ static bool state_fits(const eg_named *one, const eg_tensor *x)
     return same;
 }
 
-/* True if a tensor of the state has values that can occur; else records an error. The first count,
- * the number of steps, is at most 2^53, and no count is negative or greater than it; the learning
- * rate is one that eg_opt_set_lr takes; moments are finite. */
-static bool state_sound(eg_ctx *cx, const eg_named *one, eg_tensor *x, const char *path)
+/* True for a moment that is a sum or mean of squares: v of Adam, RMSprop and Adagrad, Adam's vmax.
+ */
+static bool state_of_squares(const eg_named *one)
 {
-    const int64_t *count = eg_type(x) == EG_I64 ? eg_i64(x) : NULL;
-    for (int64_t k = 0; count && k < eg_size(x); k++)
-        if (count[k] < 0 || count[k] > (k ? count[0] : STEP_MOST))
+    return !strncmp(one->name, "opt.v.", 6) || !strncmp(one->name, "opt.vmax.", 9);
+}
+
+/* True if a tensor of the state has values that can occur; else records an error. The first of
+ * opt.counts is the number of steps, at most 2^53, which also goes to *steps; no other count, and
+ * none of opt.skipped, is negative or greater than it; the learning rate is one that eg_opt_set_lr
+ * takes; moments are finite, and those of squares not negative. */
+static bool state_sound(const eg_opt *op, const eg_named *one, eg_tensor *x, const char *path,
+                        int64_t *steps)
+{
+    eg_ctx *cx = op->cx;
+    const eg_mark m = eg_push(cx);
+    if (one->x == op->counts || one->x == op->skipped) {
+        const int64_t *count = eg_i64(eg_contiguous(x));
+        if (count && one->x == op->counts) *steps = count[COUNT_STEPS];
+        for (int64_t k = 0; count && k < eg_size(x); k++) {
+            const int64_t most = one->x == op->counts && k == COUNT_STEPS ? STEP_MOST : *steps;
+            if (count[k] < 0 || count[k] > most)
+                eg_fail_as(cx, EG_ERROR_FILE,
+                           "%s: tensor \"%s\" has a count of %lld, not within 0 and %lld", path,
+                           one->name, (long long)count[k], (long long)most);
+        }
+    } else if (one->x == op->lr) {
+        if (!(eg_item(x) >= 0 && isfinite(eg_item(x))))
             eg_fail_as(cx, EG_ERROR_FILE,
-                       "%s: tensor \"%s\" has a count of %lld, not within 0 and %lld", path,
-                       one->name, (long long)count[k], (long long)(k ? count[0] : STEP_MOST));
-    if (eg_rank(x) == 0 && !(eg_item(x) >= 0 && isfinite(eg_item(x))))
-        eg_fail_as(cx, EG_ERROR_FILE,
-                   "%s: tensor \"%s\" is %g, but a learning rate is not negative or infinite", path,
-                   one->name, eg_item(x));
-    else if (!eg_error(cx) && eg_first_nonfinite(x))
+                       "%s: tensor \"%s\" is %g, but a learning rate is not negative or infinite",
+                       path, one->name, eg_item(x));
+    } else if (eg_first_nonfinite(x))
         eg_fail_as(cx, EG_ERROR_FILE, "%s: tensor \"%s\" has a NaN or an infinity", path,
                    one->name);
+    else if (state_of_squares(one) && eg_size(x) && eg_item(eg_min(NULL, x)) < 0)
+        eg_fail_as(cx, EG_ERROR_FILE,
+                   "%s: tensor \"%s\" holds squares, but has a negative number, %g", path,
+                   one->name, eg_item(eg_min(NULL, x)));
+    eg_pop(cx, m);
     return !eg_error(cx);
 }
 
@@ -68,9 +89,29 @@ static eg_tensor *state_at(const eg_safetensors *file, const eg_named *one)
 /* Older files have none: no step skipped a parameter. */
 static bool state_may_lack(const eg_named *one) { return !strcmp(one->name, "opt.skipped"); }
 
+/* True if each tensor of the file that is named as state is of this optimiser; else records which
+ * is not, since a run of another one would go on without what it remembered. */
+static bool state_is_own(const eg_opt *op, const eg_safetensors *file, const char *path)
+{
+    for (int k = 0; k < eg_safetensors_count(file); k++) {
+        const char *name = eg_safetensors_name(file, k);
+        bool own = strncmp(name, "opt.", 4) != 0;
+        for (int i = 0; !own && i < op->states; i++) own = !strcmp(name, op->state[i].name);
+        for (int i = 0; !own && i < op->count; i++) own = !strcmp(name, op->name[i]);
+        if (!own) {
+            eg_fail_as(op->cx, EG_ERROR_FILE,
+                       "%s: tensor \"%s\" is nothing that %s with these options remembers", path,
+                       name, op->kind->name);
+            return false;
+        }
+    }
+    return true;
+}
+
 bool eg__opt_fits(const eg_opt *op, const eg_safetensors *file, const char *path)
 {
     const eg_named *one;
+    int64_t steps = 0;
     for (int k = 0; (one = eg_opt_state(op, k)); k++) {
         eg_tensor *x = state_at(file, one);
         if (!x && state_may_lack(one)) continue;
@@ -85,9 +126,9 @@ bool eg__opt_fits(const eg_opt *op, const eg_safetensors *file, const char *path
                        eg_rank(one->x), (long long)eg_size(one->x));
             return false;
         }
-        if (!state_sound(op->cx, one, x, path)) return false;
+        if (!state_sound(op, one, x, path, &steps)) return false;
     }
-    return true;
+    return state_is_own(op, file, path);
 }
 
 bool eg__opt_read(eg_opt *op, const eg_safetensors *file, const char *path)
@@ -96,7 +137,7 @@ bool eg__opt_read(eg_opt *op, const eg_safetensors *file, const char *path)
     if (!eg__opt_fits(op, file, path)) return false;
     for (int k = 0; (one = eg_opt_state(op, k)); k++) {
         eg_tensor *x = state_at(file, one);
-        if (x && eg_assign(one->x, x)) return false;
+        if (x ? eg_assign(one->x, x) : eg_fill(one->x, 0)) return false;
     }
     return true;
 }

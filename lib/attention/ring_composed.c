@@ -1,0 +1,235 @@
+/* ring_composed.c: attention over a divided length, its gradients of the second and of every higher
+ * order.
+ *
+ * The gradient is differentiated as a formula of recorded operations. Each rank makes the divided
+ * tensors whole, computes attention of the whole length with the gradient of its gradient, and
+ * keeps its own part of the result. All ranks compute the same, so the bits do not depend on how
+ * many they are; time and memory are those of one process. Two rows carry gradients between the
+ * parts and the whole, each the other one's transpose, since what is whole is the same on every
+ * rank: x_whole = Σ P_r x_r, and of its cotangent rank r gets P_rᵀ g. */
+#include "attention/ring_walk.h"
+
+/* -- from parts to the whole, and back ----------------------------------------------------------
+ */
+typedef struct part_of {
+    const eg_ring *r;
+    bool key; /* the side, else the query's */
+    int axis;
+} part_of;
+static const part_of *part_attr(const eg_tensor *y) { return eg_attr(y); }
+static const eg_ring_side *part_side(const part_of *p)
+{
+    return p->key ? &p->r->key : &p->r->query;
+}
+/* Copies block b between the tensor of its rank and the whole one; `places`: of that rank. */
+static void part_copy(const part_of *p, const int64_t *dims, int rank, const eg_ring_block *b,
+                      int64_t places, char *part, char *whole, bool to_whole)
+{
+    const eg_ring_side *s = part_side(p);
+    const size_t width = p->r->dtype == EG_F64 ? 8 : 4;
+    int64_t outer = 1, inner = 1;
+    for (int a = 0; a < p->axis; a++) outer *= dims[a];
+    for (int a = p->axis + 1; a < rank; a++) inner *= dims[a];
+    for (int64_t k = 0; k < outer; k++) {
+        char *x = part + (size_t)((k * places + b->at) * inner) * width,
+             *y = whole + (size_t)((k * s->length + b->block * p->r->block) * inner) * width;
+        memcpy(to_whole ? y : x, to_whole ? x : y, (size_t)(b->count * inner) * width);
+    }
+}
+static bool part_shape(eg_tensor *y, int64_t size)
+{
+    int64_t dims[EG_RANK_MAX];
+    const eg_tensor *x = eg_operand(y, 0);
+    memcpy(dims, eg_dims(x), (size_t)eg_rank(x) * sizeof *dims);
+    dims[part_attr(y)->axis] = size;
+    return eg_result(y, eg_type(x), eg_rank(x), dims);
+}
+/* The blocks of a rank, and how many places they have; NULL after an error. */
+static eg_ring_block *part_blocks(const eg_tensor *y, int rank, int *n, int64_t *places)
+{
+    const part_of *p = part_attr(y);
+    eg_ring_walk w = { .r = p->r, .cx = y->cx };
+    eg_ring_block *b = eg__ring_blocks(&w, part_side(p), rank, n);
+    *places = b && *n ? b[*n - 1].at + b[*n - 1].count : 0;
+    return b;
+}
+
+static bool ring_whole_shape(eg_tensor *y)
+{
+    return part_shape(y, part_side(part_attr(y))->length);
+}
+/* Gathers the places of all ranks, each padded to the most that one has. */
+static bool ring_whole_forward(eg_tensor *y)
+{
+    const part_of *p = part_attr(y);
+    const eg_tensor *x = eg_operand(y, 0);
+    const int ranks = eg_ranks_count(p->r->ranks);
+    const size_t length = (size_t)part_side(p)->length, width = p->r->dtype == EG_F64 ? 8 : 4,
+                 place = length ? (size_t)eg_size(y) / length * width : 0;
+    eg_ring_walk w = { .r = p->r, .cx = y->cx, .width = width };
+    const eg_mark m = eg_push(y->cx);
+    int64_t places, most = 0;
+    int n = 0;
+    bool good = true;
+    for (int k = 0; k < ranks && good; k++) {
+        good = part_blocks(y, k, &n, &places) != NULL;
+        most = places > most ? places : most;
+    }
+    const size_t row = (size_t)most * place;
+    char *mine = eg__alloc(y->cx, row + 1), *all = eg__alloc(y->cx, row * (size_t)ranks + 1);
+    if (mine && all) eg__ring_copy(&w, mine, eg_operand(y, 0));
+    good = !eg_ranks_meet(p->r->ranks) && good && !eg_ranks_gather(p->r->ranks, mine, row, all);
+    for (int k = 0; k < ranks && good; k++) {
+        const eg_ring_block *b = part_blocks(y, k, &n, &places);
+        for (int j = 0; b && j < n; j++)
+            part_copy(p, eg_dims(x), eg_rank(x), &b[j], places, all + (size_t)k * row, y->data,
+                      true);
+        good = b != NULL;
+    }
+    eg_pop(y->cx, m);
+    return good;
+}
+static bool ring_own_shape(eg_tensor *y)
+{
+    int n;
+    int64_t places;
+    const eg_mark m = eg_push(y->cx);
+    const bool good = part_blocks(y, eg_ranks_rank(part_attr(y)->r->ranks), &n, &places) != NULL;
+    eg_pop(y->cx, m);
+    return good && part_shape(y, places);
+}
+/* Copies the places of this rank out of the whole, which every rank has. */
+static bool ring_own_forward(eg_tensor *y)
+{
+    const part_of *p = part_attr(y);
+    eg_tensor *x = eg_operand(y, 0);
+    int n;
+    int64_t places;
+    const eg_mark m = eg_push(y->cx);
+    const eg_ring_block *b = part_blocks(y, eg_ranks_rank(p->r->ranks), &n, &places);
+    char *whole = b ? eg__alloc(y->cx, (size_t)eg_size(x) * sizeof(double) + 1) : NULL;
+    eg_ring_walk w = { .r = p->r, .cx = y->cx, .width = p->r->dtype == EG_F64 ? 8 : 4 };
+    if (whole) eg__ring_copy(&w, whole, x);
+    for (int j = 0; whole && j < n; j++)
+        part_copy(p, eg_dims(x), eg_rank(x), &b[j], places, y->data, whole, false);
+    eg_pop(y->cx, m);
+    return whole != NULL;
+}
+static eg_tensor *ring_whole_rule(eg_tensor *y, eg_tensor *g, int i);
+static eg_tensor *ring_own_rule(eg_tensor *y, eg_tensor *g, int i);
+static const eg_op ring_whole_op = {
+    .name = "the whole of a divided length",
+    .equation = "y = sum P_r x_r, the places of all ranks",
+    .gradient = "the own places of g",
+    .arity = 1,
+    .shape = ring_whole_shape,
+    .forward = ring_whole_forward,
+    .rule = ring_whole_rule,
+};
+static const eg_op ring_own_op = {
+    .name = "the own places of a divided length",
+    .equation = "y = P_r^T x",
+    .gradient = "the whole of g",
+    .arity = 1,
+    .shape = ring_own_shape,
+    .forward = ring_own_forward,
+    .rule = ring_own_rule,
+};
+static eg_tensor *ring_whole_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    return eg_apply(&ring_own_op, part_attr(y), sizeof(part_of), 1, &g);
+}
+static eg_tensor *ring_own_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    return eg_apply(&ring_whole_op, part_attr(y), sizeof(part_of), 1, &g);
+}
+
+/* -- the gradient as a formula ------------------------------------------------------------------
+ */
+/* What a call computes from, whole: operands by EG_RING_…, and the cotangents of y and lse. */
+typedef struct composed {
+    eg_ring_walk w;
+    eg_tensor *x[EG_RING_OPERANDS];
+    eg_tensor *g[2];
+} composed;
+/* ⟨y, g⟩ + ⟨lse, g_lse⟩ of attention over the whole length, recorded; NULL after an error. */
+static eg_tensor *composed_objective(composed *c)
+{
+    const eg_ring *r = c->w.r;
+    eg_attention_args a = r->o;
+    eg_tensor *lse;
+    a.ranks = NULL, a.lse = &lse, a.offset_letter = r->query.letter;
+    a.where = r->where ? r->where->text : NULL, a.score = r->score ? r->score->text : NULL;
+    a.q = c->x[EG_RING_Q], a.k = c->x[EG_RING_K], a.v = c->x[EG_RING_V];
+    a.keep.x = c->x[EG_RING_KEEP], a.bias.x = c->x[EG_RING_BIAS];
+    a.lengths.x = c->x[EG_RING_LENGTHS];
+    for (int k = 0; k < EG_GIVEN_MAX && a.with[k].name; k++) a.with[k].x = c->x[EG_RING_WITH + k];
+    eg_tensor *y = eg_attention_with(&a);
+    return eg_ok(y) ? eg_add(eg_sum(NULL, eg_mul(y, c->g[0])),
+                             eg_sum(NULL, eg_mul(eg_maximum(lse, eg__ring_number(&c->w, -1e38)),
+                                                 c->g[1])))
+                    : NULL;
+}
+
+static eg_tensor *composed_whole(const eg_ring *r, bool key, int axis, eg_tensor *x)
+{
+    const part_of p = { r, key, axis };
+    return eg_apply(&ring_whole_op, &p, sizeof p, 1, &x);
+}
+static eg_tensor *composed_own(const eg_ring *r, bool key, int axis, eg_tensor *x)
+{
+    const part_of p = { r, key, axis };
+    return eg_apply(&ring_own_op, &p, sizeof p, 1, &x);
+}
+/* True if operand k is divided. */
+static bool composed_divided(int k) { return k <= EG_RING_V; }
+
+/* F = ⟨y, g⟩ + ⟨lse, g_lse⟩ has the slopes D = ∂F/∂x, which are recorded; then S = Σ ⟨h, D⟩ is
+ * differentiated by x and g. Without recording around it the history begins at copies. */
+bool eg__ring_second(const eg_ring *r, eg_tensor *const *x, eg_tensor *const g[2],
+                     eg_tensor *const *h, eg_tensor **dx, eg_tensor *dg[2])
+{
+    eg_ctx *cx = x[0]->cx;
+    const bool recording = cx->recording;
+    if (r->training && eg_option(r->o.dropout, 0) > 0) { /* draws belong to pairs of blocks */
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "attention: .ranks: with .dropout there are gradients of the first order only");
+        return false;
+    }
+    composed c = { .w = { .r = r, .cx = cx, .width = r->dtype == EG_F64 ? 8 : 4 } };
+    eg_tensor *by[EG_RING_OPERANDS + 2], *first[EG_RING_OPERANDS + 2], *last[EG_RING_OPERANDS + 2];
+    int operand[EG_RING_OPERANDS], n = 0;
+    for (int k = 0; k < EG_RING_OPERANDS; k++) {
+        eg_tensor *own = x[k];
+        if (own && composed_divided(k)) own = composed_whole(r, k > 0, r->axis[k], own);
+        /* a node of its own: h may have been made of x, and is no part of this derivative */
+        c.x[k] = own && h[k] && (!recording || !composed_divided(k)) ? eg_copy(own) : own;
+        if (own && h[k]) operand[n] = k, by[n++] = c.x[k];
+    }
+    c.g[0] = composed_whole(r, false, r->y_axis, g[0]);
+    c.g[1] = composed_whole(r, false, r->l_axis, g[1]);
+    c.w.x = c.x;
+    by[n] = c.g[0], by[n + 1] = c.g[1];
+    cx->recording = true;
+    eg_tensor *f = composed_objective(&c), *s = eg__ring_number(&c.w, 0);
+    bool good = f && !eg__grad(f, NULL, n, by, first);
+    for (int k = 0; k < n && good; k++) {
+        eg_tensor *to = h[operand[k]];
+        if (composed_divided(operand[k]))
+            to = composed_whole(r, operand[k] > 0, r->axis[operand[k]], to);
+        s = eg_add(s, eg_sum(NULL, eg_mul(first[k], to)));
+    }
+    cx->recording = recording;
+    good = !eg_ranks_meet(r->ranks) && good && !eg__grad(s, NULL, n + 2, by, last);
+    for (int k = 0; k < n && good; k++)
+        dx[operand[k]] = composed_divided(operand[k])
+                             ? composed_own(r, operand[k] > 0, r->axis[operand[k]], last[k])
+                             : last[k];
+    if (good) {
+        dg[0] = composed_own(r, false, r->y_axis, last[n]);
+        dg[1] = composed_own(r, false, r->l_axis, last[n + 1]);
+    }
+    return good && !eg_error(cx);
+}

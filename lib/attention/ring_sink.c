@@ -1,0 +1,156 @@
+/* ring_sink.c: a sink of attention over a divided length. All ranks have the sink z; each of their
+ * rows reads it. Two rows, each the other's transpose: z is spread over the rows of this rank, and
+ * a cotangent of these is folded: summed over each block of queries, and over the blocks of all
+ * ranks along their tree, so that its bits depend on the length and the block alone. */
+#include "attention/ring_walk.h"
+
+typedef struct sink_of {
+    const eg_ring *r;
+    const char *spread, *fold; /* einsums "z, rows -> rows" and "rows -> z" */
+    int rank;                  /* of z */
+    int64_t dims[EG_RANK_MAX];
+} sink_of;
+static const sink_of *sink_attr(const eg_tensor *y) { return eg_attr(y); }
+
+static eg_tensor *sink_spread(const sink_of *s, eg_tensor *z);
+static eg_tensor *sink_fold(const sink_of *s, eg_tensor *g);
+static bool sink_spread_shape(eg_tensor *y)
+{
+    const eg_ring *r = sink_attr(y)->r;
+    return eg_result(y, r->dtype, r->l_rank, r->l_dims);
+}
+static bool sink_spread_forward(eg_tensor *y)
+{
+    const eg_mark m = eg_push(y->cx);
+    const bool was = eg_nograd(y->cx, true);
+    const int bad =
+        eg_assign(y, eg_einsum(sink_attr(y)->spread, eg_operand(y, 0), eg_ones_like(y)));
+    eg_nograd(y->cx, was);
+    eg_pop(y->cx, m);
+    return !bad;
+}
+static eg_tensor *sink_spread_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    return sink_fold(sink_attr(y), g);
+}
+static const eg_op sink_spread_op = {
+    .name = "attention over ranks, its sink",
+    .equation = "y[b,h,i] = z[h] for the rows of a rank",
+    .gradient = "dz = sum over all rows of g",
+    .arity = 1,
+    .shape = sink_spread_shape,
+    .forward = sink_spread_forward,
+    .rule = sink_spread_rule,
+    .uses = EG_USES_NOTHING,
+    .jvp = eg_jvp_linear,
+};
+static eg_tensor *sink_spread(const sink_of *s, eg_tensor *z)
+{
+    return eg_apply(&sink_spread_op, s, sizeof *s, 1, &z);
+}
+
+/* leaf[node.from] ← the sum of the node's leaves, n numbers each. */
+static void fold_tree(char *const *leaf, eg_span node, int64_t n, size_t width)
+{
+    if (node.to - node.from < 2) return;
+    const int64_t middle = eg_ranks_tree_middle(node);
+    fold_tree(leaf, (eg_span){ node.from, middle }, n, width);
+    fold_tree(leaf, (eg_span){ middle, node.to }, n, width);
+    void *a = leaf[node.from], *b = leaf[middle];
+    for (int64_t k = 0; k < n; k++)
+        if (width == sizeof(double))
+            ((double *)a)[k] += ((double *)b)[k];
+        else
+            ((float *)a)[k] += ((float *)b)[k];
+}
+static bool sink_fold_shape(eg_tensor *y)
+{
+    const sink_of *s = sink_attr(y);
+    return eg_result(y, s->r->dtype, s->rank, s->dims);
+}
+/* Sums the rows of each block of this rank; the sums of all ranks are gathered, and added. */
+static bool sink_fold_forward(eg_tensor *y)
+{
+    const sink_of *s = sink_attr(y);
+    const eg_ring *r = s->r;
+    eg_ctx *cx = y->cx;
+    eg_ring_walk w = { .r = r, .cx = cx, .width = r->dtype == EG_F64 ? 8 : 4 };
+    const int ranks = eg_ranks_count(r->ranks), me = eg_ranks_rank(r->ranks);
+    const size_t each = (size_t)eg_size(y) * w.width;
+    const eg_mark m = eg_push(cx);
+    const bool was = eg_nograd(cx, true);
+    int n = 0, most = 0;
+    for (int k = 0; k < ranks; k++) {
+        eg__ring_blocks(&w, &r->query, k, &n);
+        most = n > most ? n : most;
+    }
+    char *mine = eg__alloc(cx, (size_t)most * each + 1),
+         *all = eg__alloc(cx, (size_t)most * (size_t)ranks * each + 1),
+         **leaf = eg__alloc(cx, (size_t)(r->query.blocks + 1) * sizeof *leaf);
+    const eg_ring_block *own = eg__ring_blocks(&w, &r->query, me, &n);
+    for (int b = 0; mine && own && b < n; b++)
+        eg__ring_copy(
+            &w, mine + (size_t)b * each,
+            eg_einsum(s->fold, eg_copy(eg__ring_slice(eg_operand(y, 0), r->l_axis, &own[b]))));
+    bool good =
+        !eg_ranks_meet(r->ranks) && !eg_ranks_gather(r->ranks, mine, (size_t)most * each, all);
+    for (int k = 0; good && k < ranks; k++) {
+        const eg_ring_block *of = eg__ring_blocks(&w, &r->query, k, &n);
+        for (int b = 0; of && b < n; b++)
+            leaf[of[b].block] = all + ((size_t)k * (size_t)most + (size_t)b) * each;
+        good = of != NULL;
+    }
+    if (good) {
+        fold_tree(leaf, (eg_span){ 0, r->query.blocks }, eg_size(y), w.width);
+        memcpy(y->data, leaf[0], each);
+    }
+    eg_nograd(cx, was);
+    eg_pop(cx, m);
+    return good;
+}
+static eg_tensor *sink_fold_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    return sink_spread(sink_attr(y), g);
+}
+static const eg_op sink_fold_op = {
+    .name = "attention over ranks, its sink's gradient",
+    .equation = "y[h] = the sum over all rows of all ranks of x[b,h,i]",
+    .gradient = "dx[b,h,i] = g[h]",
+    .arity = 1,
+    .shape = sink_fold_shape,
+    .forward = sink_fold_forward,
+    .rule = sink_fold_rule,
+    .uses = EG_USES_NOTHING,
+    .jvp = eg_jvp_linear,
+};
+static eg_tensor *sink_fold(const sink_of *s, eg_tensor *g)
+{
+    return eg_apply(&sink_fold_op, s, sizeof *s, 1, &g);
+}
+
+static const char *sink_text(eg_ctx *cx, const eg_spec *s)
+{
+    char *to = s ? eg__alloc(cx, strlen(s->text) + 1) : NULL;
+    return to ? strcpy(to, s->text) : NULL;
+}
+eg_tensor *eg__ring_sink(eg_ctx *cx, const eg_ring *r, const eg_masked *sink)
+{
+    static const char named[] = "attention: .ranks: .sink";
+    char text[512];
+    snprintf(text, sizeof text, "names:%s", strrchr(r->inner, '>') + 1);
+    const eg_spec *z = eg_spec_parse(cx, named, sink->axes), *rows = eg_spec_parse(cx, named, text);
+    if (!z || !rows) return eg__poison(cx);
+    if (eg_spec_place(z, 0, r->key.letter) >= 0)
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "%s has '%s', the index of the keys", named,
+                          r->key.letter);
+    sink_of s = { .r = r, .rank = eg_rank(sink->x) };
+    memcpy(s.dims, eg_dims(sink->x), (size_t)s.rank * sizeof *s.dims);
+    s.spread = sink_text(cx, eg_spec_join(2, (const eg_spec *[]){ z, rows }, rows));
+    s.fold = sink_text(cx, eg_spec_join(1, (const eg_spec *[]){ rows }, z));
+    if (!s.spread || !s.fold) return eg__poison(cx);
+    return eg_spec_place(z, 0, r->query.letter) < 0
+               ? sink_spread(&s, sink->x)
+               : eg_einsum(s.spread, sink->x, eg_full_n(cx, r->dtype, 1, r->l_rank, r->l_dims));
+}

@@ -1,0 +1,380 @@
+/* test_saved.c: runs in files: eg_opt_save, and what eg_opt_resume reads, continues and refuses. */
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include <math.h>
+#include <string.h>
+#include "fixtures.h"
+#include "tests.h"
+
+static eg_ctx *cx;
+static char path[2][32];
+static void saved_setup(void)
+{
+    cx = eg_open(.threads = 1, .seed = 6);
+    for (int k = 0; k < 2; k++) {
+        strcpy(path[k], "/tmp/eg_saved_XXXXXX");
+        close(mkstemp(path[k]));
+        unlink(path[k]);
+    }
+}
+static void saved_teardown(void)
+{
+    eg_close(cx);
+    for (int k = 0; k < 2; k++) unlink(path[k]);
+}
+
+GROUP("saved", .setup = saved_setup, .teardown = saved_teardown)
+
+static const struct {
+    const char *name;
+    eg_opt *(*make)(const eg_opt_args *);
+    eg_opt_args o;
+} kinds[] = {
+    { "adam", eg_adam_with, { .lr = 0.01, .clip_norm = 2 } },
+    { "sgd", eg_sgd_with, { .lr = 0.1 } },
+    { "momentum", eg_sgd_with, { .lr = 0.1, .momentum = 0.9, .dampening = 0.2, .clip_value = 1 } },
+    { "amsgrad", eg_adam_with, { .lr = 0.01, .amsgrad = true } },
+    { "cosine",
+      eg_adamw_with,
+      { .lr = 0.01, .schedule = { .decay = EG_COSINE, .warmup = 2, .steps = 12 } } },
+    { "rmsprop", eg_rmsprop_with, { .lr = 0.01, .momentum = 0.5, .centered = true } },
+    { "adagrad", eg_adagrad_with, { .lr = 0.1, .initial_accumulator_value = 0.2 } },
+};
+enum { KINDS = sizeof kinds / sizeof *kinds, STEPS = 9, FIRST = 4 };
+
+/* Parameters of rank 0 to 2 and an optimiser of them. A step has gradients that the context draws;
+ * two of three do not reach "rare", and those of "s" are negative. */
+enum { PARAMETERS = 4 };
+typedef struct fit {
+    eg_ctx *cx;
+    eg_params *p;
+    eg_opt *opt;
+} fit;
+static fit fit_open(eg_ctx *own, int kind)
+{
+    fit f = { .cx = own, .p = eg_params_open(own) };
+    eg_param(f.p, "W", "i j", 3, 2);
+    eg_param(f.p, "rare", "i", 5);
+    eg_param_n(f.p, "s", "", 0, NULL);
+    eg_param(f.p, "b", "j", 2);
+    eg_opt_args o = kinds[kind].o;
+    o.size = sizeof o, o.params = f.p;
+    f.opt = kinds[kind].make(&o);
+    ck_assert_msg(f.opt != NULL, "%s", eg_error(own));
+    return f;
+}
+static void fit_steps(const fit *f, int64_t from, int64_t to)
+{
+    for (int64_t k = from; k < to; k++) {
+        eg_tensor *g[PARAMETERS];
+        for (int i = 0; i < PARAMETERS; i++) {
+            eg_tensor *x = eg_params_at(f->p, i)->x;
+            g[i] = eg_normal_n(f->cx, EG_F32, 0, 1, eg_rank(x), eg_dims(x));
+        }
+        if (k % 3) g[1] = NULL;
+        g[2] = eg_neg(eg_abs(g[2]));
+        ck_assert_msg(!eg_step_by(f->opt, g), "%s", eg_error(f->cx));
+    }
+}
+/* Parameters, then the state. */
+static eg_tensor *fit_at(const fit *f, int k)
+{
+    const eg_named *one =
+        k < PARAMETERS ? eg_params_at(f->p, k) : eg_opt_state(f->opt, k - PARAMETERS);
+    return one ? one->x : NULL;
+}
+
+/* Nine steps, against four that are saved and five more of another process: the same bits in
+ * parameters, state and file, with the learning rate that was set last. */
+LOOP_TEST(a_resumed_run_is_the_whole_one, KINDS)
+{
+    long size[2];
+    char *bytes[2];
+    for (int run = 0; run < 2; run++) {
+        fit f = fit_open(cx, _i);
+        fit_steps(&f, 0, FIRST);
+        ck_assert_int_eq(eg_opt_set_lr(f.opt, 0.003), 0);
+        if (run) {
+            ck_assert_int_eq(eg_opt_save(f.opt, path[1]), 0);
+            eg_close(cx);
+            cx = eg_open(.threads = 2, .seed = 6);
+            f = fit_open(cx, _i);
+            eg_normal(cx, 0, 1, 3); /* draws that the file sets back */
+            ck_assert_msg(eg_opt_resume(f.opt, path[1]) == FIRST, "%s: %s", kinds[_i].name,
+                          eg_error(cx));
+            ck_assert_int_eq(eg_opt_now(f.opt).steps, FIRST);
+        }
+        fit_steps(&f, FIRST, STEPS);
+        ck_assert_int_eq(eg_opt_save(f.opt, path[run]), 0);
+        bytes[run] = bytes_of(path[run], &size[run]);
+        if (!run) eg_close(cx), cx = eg_open(.threads = 1, .seed = 6);
+    }
+    ck_assert_int_eq(size[0], size[1]);
+    ck_assert_mem_eq(bytes[0], bytes[1], (size_t)size[0]);
+    free(bytes[0]), free(bytes[1]);
+}
+
+/* -- files that were changed ------------------------------------------------------------------- */
+/* Writes the run of path[0] to path[1] with `x` in place of the tensor `name`, or as one more; if x
+ * is NULL, without it. The metadata have `value` for `key`; NULL: they lack it. */
+static void rewrite(const char *name, eg_tensor *x, const char *key, const char *value)
+{
+    const char *names[32], *metadata[5] = { NULL };
+    eg_tensor *xs[32];
+    int n = 0, words = 0;
+    eg_safetensors *file = eg_safetensors_open(cx, path[0]);
+    bool there = !name;
+    for (int k = 0; k < eg_safetensors_count(file); k++) {
+        names[n] = eg_safetensors_name(file, k), xs[n] = eg_safetensors_at(file, k);
+        const bool it = name && !strcmp(names[n], name);
+        there |= it;
+        if (it) xs[n] = x;
+        n += xs[n] != NULL;
+    }
+    if (!there && x) names[n] = name, xs[n++] = x;
+    static const char *const keys[] = { "format", "draws" };
+    for (int k = 0; k < 2; k++) {
+        const char *text =
+            key && !strcmp(key, keys[k]) ? value : eg_safetensors_metadata(file, keys[k]);
+        if (text) metadata[words++] = keys[k], metadata[words++] = text;
+    }
+    ck_assert_msg(!eg_safetensors_save(cx, path[1], n, names, xs, metadata), "%s", eg_error(cx));
+}
+static eg_tensor *in_file(const char *name)
+{
+    return eg_safetensors_get(eg_safetensors_open(cx, path[0]), name);
+}
+
+typedef enum how { NUMBER, LEFT_OUT, OF_TYPE, FLAT, LONGER, ADDED } how;
+static const struct damage {
+    const char *name;
+    how how;
+    int at;
+    double number; /* written there; or the type */
+    const char *error;
+} damages[] = {
+    { "opt.counts", NUMBER, 0, -1,
+      "tensor \"opt.counts\" has a count of -1, not within 0 and 900" },
+    { "opt.counts", NUMBER, 0, 9007199254740994., "has a count of 9007199254740994, not within 0" },
+    { "opt.counts", NUMBER, 1, 5, "tensor \"opt.counts\" has a count of 5, not within 0 and 4" },
+    { "opt.counts", NUMBER, 2, -1, "tensor \"opt.counts\" has a count of -1, not within 0 and 4" },
+    { "opt.skipped", NUMBER, 0, 5, "tensor \"opt.skipped\" has a count of 5, not within 0 and 4" },
+    { "opt.skipped", NUMBER, 3, 5, "tensor \"opt.skipped\" has a count of 5, not within 0 and 4" },
+    { "opt.skipped", NUMBER, 1, -1, "tensor \"opt.skipped\" has a count of -1, not within" },
+    { "opt.lr", NUMBER, 0, -1e-3, "tensor \"opt.lr\" is -0.001, but a learning rate is not neg" },
+    { "opt.lr", NUMBER, 0, INFINITY, "tensor \"opt.lr\" is inf, but a learning rate" },
+    { "opt.lr", NUMBER, 0, NAN, "nan, but a learning rate" },
+    { "opt.m.W", NUMBER, 5, NAN, "tensor \"opt.m.W\" has a NaN or an infinity" },
+    { "opt.m.s", NUMBER, 0, NAN, "tensor \"opt.m.s\" has a NaN or an infinity" },
+    { "opt.v.rare", NUMBER, 0, INFINITY, "tensor \"opt.v.rare\" has a NaN or an infinity" },
+    { "opt.v.W", NUMBER, 2, -1e-9, "\"opt.v.W\" holds squares, but has a negative number, -1e-09" },
+    { "opt.v.s", NUMBER, 0, -2, "\"opt.v.s\" holds squares, but has a negative number, -2" },
+    { "opt.counts", LEFT_OUT, .error = "tensor \"opt.counts\" is missing" },
+    { "opt.lr", LEFT_OUT, .error = "opt.lr" },
+    { "opt.m.W", LEFT_OUT, .error = "opt.m.W" },
+    { "opt.v.s", LEFT_OUT, .error = "opt.v.s" },
+    { "b", LEFT_OUT, .error = "b" },
+    { "opt.counts", OF_TYPE, .number = EG_I32, .error = "it must be i64 of rank 1 and 3 numbers" },
+    { "opt.lr", OF_TYPE, .number = EG_F32, .error = "it must be f64 of rank 0 and 1 numbers" },
+    { "opt.m.W", OF_TYPE, .number = EG_F64, .error = "it must be f32 of rank 2 and 6 numbers" },
+    { "opt.m.W", FLAT, .error = "opt.m.W" },
+    { "opt.lr", FLAT, .error = "tensor \"opt.lr\" is another; it must be f64 of rank 0" },
+    { "opt.counts", LONGER, .error = "tensor \"opt.counts\" is another; it must be i64 of rank 1" },
+    { "opt.skipped", LONGER, .error = "tensor \"opt.skipped\" is another; it must be i64 of rank" },
+    { "opt.v.rare", LONGER, .error = "opt.v.rare" },
+    { "rare", LONGER, .error = "rare" },
+    { "opt.vmax.W", ADDED,
+      .error = "tensor \"opt.vmax.W\" is nothing that adam with these options" },
+    { "opt.m.other", ADDED, .error = "tensor \"opt.m.other\" is nothing that adam with these" },
+    { "other", ADDED, .error = "tensor \"other\" belongs to no parameter" },
+};
+static eg_tensor *damaged(const struct damage *d)
+{
+    if (d->how == LEFT_OUT) return NULL;
+    if (d->how == ADDED) return eg_ones(cx, 3, 2);
+    eg_tensor *x = eg_copy(in_file(d->name));
+    if (d->how == OF_TYPE) return eg_cast(x, (eg_dtype)d->number);
+    if (d->how == FLAT) return eg_view_n(x, 1, (int64_t[]){ eg_size(x) });
+    if (d->how == LONGER) return eg_concat("[i]", x, x);
+    if (eg_type(x) == EG_I64)
+        eg_mut_i64(x)[d->at] = (int64_t)d->number;
+    else if (eg_type(x) == EG_F64)
+        eg_mut_f64(x)[d->at] = d->number;
+    else
+        eg_mut_f32(x)[d->at] = (float)d->number;
+    return x;
+}
+static const struct {
+    const char *key, *value;
+} words[] = {
+    { "format", "eingrad run 2" },
+    { "format", "" },
+    { "format", NULL },
+    { "draws", "-1" },
+    { "draws", "12x" },
+    { "draws", "" },
+    { "draws", " 3" },
+    { "draws", "99999999999999999999" },
+    { "draws", NULL },
+};
+enum { DAMAGES = sizeof damages / sizeof *damages, WORDS = sizeof words / sizeof *words };
+
+/* A file that is refused changes nothing; after it the sound one is resumed. */
+LOOP_TEST(damaged_runs_change_nothing, DAMAGES + WORDS)
+{
+    fit f = fit_open(cx, 0), g;
+    fit_steps(&f, 0, FIRST);
+    ck_assert_int_eq(eg_opt_save(f.opt, path[0]), 0);
+    if (_i < DAMAGES)
+        rewrite(damages[_i].name, damaged(&damages[_i]), NULL, NULL);
+    else
+        rewrite(NULL, NULL, words[_i - DAMAGES].key, words[_i - DAMAGES].value);
+    eg_assert_ok(cx);
+    g = fit_open(cx, 0);
+    fit_steps(&g, 0, 2);
+    eg_tensor *was[24];
+    int n = 0;
+    for (; fit_at(&g, n); n++) was[n] = eg_copy(fit_at(&g, n));
+    const uint64_t draws = eg_draws(cx);
+    ck_assert_int_eq(eg_opt_resume(g.opt, path[1]), -1);
+    ck_assert_msg(eg_error_code(cx) == EG_ERROR_FILE, "%s", eg_error(cx));
+    ck_assert_msg(!strncmp(eg_error(cx), path[1], strlen(path[1])), "%s", eg_error(cx));
+    eg_assert_error(cx, _i < DAMAGES ? damages[_i].error : "not a run that eg_opt_save wrote");
+    for (int k = 0; k < n; k++) ck_assert(same_bits(fit_at(&g, k), was[k]));
+    ck_assert_uint_eq(eg_draws(cx), draws);
+    ck_assert_int_eq(eg_opt_resume(g.opt, path[0]), FIRST);
+    for (int k = 0; k < n; k++) ck_assert(same_bits(fit_at(&g, k), fit_at(&f, k)));
+}
+/* What is rare, but can occur. */
+LOOP_TEST(odd_runs_are_resumed, 4)
+{
+    static const struct damage odd[] = { { "opt.counts", NUMBER, 0, 9007199254740992., NULL },
+                                         { "opt.lr", NUMBER, 0, 0, NULL },
+                                         { "opt.m.W", NUMBER, 1, -3e38, NULL },
+                                         { "opt.v.b", NUMBER, 0, 0, NULL } };
+    fit f = fit_open(cx, 0);
+    fit_steps(&f, 0, FIRST);
+    ck_assert_int_eq(eg_opt_save(f.opt, path[0]), 0);
+    rewrite(odd[_i].name, damaged(&odd[_i]), NULL, NULL);
+    const int64_t steps = eg_opt_resume(fit_open(cx, 0).opt, path[1]);
+    ck_assert_msg(steps == (_i ? FIRST : (int64_t)1 << 53), "%s", eg_error(cx));
+}
+/* Files from before there was opt.skipped: no step skipped a parameter. */
+TEST(a_run_without_skipped_steps)
+{
+    fit f = fit_open(cx, 0);
+    fit_steps(&f, 0, FIRST);
+    ck_assert_int_eq(eg_opt_save(f.opt, path[0]), 0);
+    rewrite("opt.skipped", NULL, NULL, NULL);
+    const int64_t *skipped = eg_i64(eg_opt_state(f.opt, 2)->x);
+    ck_assert(skipped[0] == 0 && skipped[1] == 2);
+    ck_assert_int_eq(eg_opt_resume(f.opt, path[1]), FIRST);
+    skipped = eg_i64(eg_opt_state(f.opt, 2)->x);
+    for (int k = 0; k < PARAMETERS; k++) ck_assert_int_eq(skipped[k], 0);
+}
+/* The run of one optimiser is none of another that remembers more, or less. */
+LOOP_TEST(another_optimiser_is_refused, KINDS *KINDS)
+{
+    static const char *const state[KINDS] = { "m v", "", "u", "m v vmax", "m v", "v u m", "v" };
+    const int from = _i / KINDS, to = _i % KINDS;
+    fit f = fit_open(cx, from), g = fit_open(cx, to);
+    fit_steps(&f, 0, FIRST);
+    ck_assert_int_eq(eg_opt_save(f.opt, path[0]), 0);
+    const int64_t steps = eg_opt_resume(g.opt, path[0]);
+    if (!strcmp(state[from], state[to])) {
+        ck_assert_int_eq(steps, FIRST);
+        return;
+    }
+    ck_assert_msg(steps == -1, "%s goes on as %s", kinds[from].name, kinds[to].name);
+    eg_assert_error(cx, "\"opt.");
+}
+TEST(largest_squares_are_not_negative)
+{
+    fit f = fit_open(cx, 3);
+    fit_steps(&f, 0, FIRST);
+    ck_assert_int_eq(eg_opt_save(f.opt, path[0]), 0);
+    eg_tensor *x = eg_copy(in_file("opt.vmax.b"));
+    eg_mut_f32(x)[1] = -1;
+    rewrite("opt.vmax.b", x, NULL, NULL);
+    ck_assert_int_eq(eg_opt_resume(f.opt, path[1]), -1);
+    eg_assert_error(cx, "tensor \"opt.vmax.b\" holds squares, but has a negative number, -1");
+}
+/* Divided among ranks, all save one file, that of one process; it is resumed before it is divided.
+ */
+static int divided(void *user, const eg_ranks_table *table)
+{
+    char(*said)[200] = user;
+    eg_ctx *own = eg_open(.threads = 1, .seed = 6);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    fit f = fit_open(own, 3);
+    eg_opt_divide(f.opt, r);
+    fit_steps(&f, 0, FIRST);
+    eg_opt_save(f.opt, path[0]);
+    if (!eg_error(own) && eg_opt_resume(f.opt, path[0]) == -1)
+        snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+TEST(divided_runs_are_saved_as_one)
+{
+    char said[3][200] = { "" };
+    long size[2];
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, divided, said), 0);
+    for (int k = 0; k < 3; k++)
+        ck_assert_str_eq(said[k], "opt_resume: the optimiser is divided among ranks; resume it "
+                                  "before eg_opt_divide");
+    fit f = fit_open(cx, 3);
+    fit_steps(&f, 0, FIRST);
+    ck_assert_int_eq(eg_opt_save(f.opt, path[1]), 0);
+    char *bytes[] = { bytes_of(path[0], &size[0]), bytes_of(path[1], &size[1]) };
+    ck_assert_int_eq(size[0], size[1]);
+    ck_assert_mem_eq(bytes[0], bytes[1], (size_t)size[0]);
+    free(bytes[0]), free(bytes[1]);
+}
+/* The run of a copy is one of its own: it goes on alone. */
+TEST(copies_are_saved_one_by_one)
+{
+    eg_params *p = eg_params_open(cx, .copies = 2);
+    eg_linear *l = eg_linear_new(p, "l", .in = 3, .out = 2);
+    eg_opt *opt = eg_adam(p, .lr = 0.01);
+    eg_tensor *x = eg_uniform(cx, -1, 1, 4, 3);
+    for (int k = 0; k < 3; k++)
+        ck_assert_int_eq(eg_step(opt, eg_mean(NULL, eg_square(eg_linear_run(l, x)))), 0);
+    ck_assert_int_eq(eg_opt_save(opt, path[0]), -1);
+    eg_assert_error(cx, "opt_save: the parameters have copies; eg_opt_of_copy gives the");
+    ck_assert_int_eq(eg_opt_resume(opt, path[0]), -1);
+    eg_assert_error(cx, "opt_resume: the parameters have copies; eg_opt_of_copy gives the");
+    for (int k = 0; k < 2; k++) {
+        ck_assert_msg(!eg_opt_save(eg_opt_of_copy(opt, k), path[0]), "%s", eg_error(cx));
+        eg_params *q = eg_params_open(cx);
+        eg_linear *alone = eg_linear_new(q, "l", .in = 3, .out = 2);
+        eg_opt *own = eg_adam(q, .lr = 0.01);
+        ck_assert_msg(eg_opt_resume(own, path[0]) == 3, "%s", eg_error(cx));
+        ck_assert(same_bits(alone->weight, eg_params_find(eg_params_of_copy(p, k), "l.W")));
+        ck_assert_int_eq(eg_step(own, eg_mean(NULL, eg_square(eg_linear_run(alone, x)))), 0);
+        ck_assert_int_eq(eg_opt_now(own).steps, 4);
+    }
+}
+TEST(files_that_are_none)
+{
+    fit f = fit_open(cx, 0);
+    ck_assert_int_eq(eg_opt_resume(f.opt, path[0]), 0);
+    eg_assert_ok(cx);
+    ck_assert_int_eq(eg_opt_resume(f.opt, NULL), -1);
+    ck_assert_ptr_nonnull(eg_error(cx));
+    ck_assert_int_eq(eg_opt_save(f.opt, path[0]), -1); /* not after an error */
+    ck_assert_int_ne(access(path[0], F_OK), 0);
+    eg_clear(cx);
+    ck_assert_int_eq(eg_opt_save(f.opt, "/nowhere/run"), -1);
+    eg_assert_error(cx, "/nowhere/run");
+    ck_assert_int_eq(eg_opt_save(NULL, path[0]), -1);
+    ck_assert_int_eq(eg_opt_resume(NULL, path[0]), -1);
+    FILE *empty = fopen(path[0], "w");
+    fclose(empty);
+    ck_assert_int_eq(eg_opt_resume(f.opt, path[0]), -1);
+    eg_assert_error(cx, path[0]);
+    ck_assert_int_eq(eg_opt_save(f.opt, path[0]), 0);
+    ck_assert_int_eq(eg_opt_resume(f.opt, path[0]), 0);
+    eg_assert_ok(cx);
+}
