@@ -360,7 +360,7 @@ static int grid_body(void *user, const eg_ranks_table *table)
     const int64_t n = PLACES / ranks, at = n * me;
     eg_ctx *own = eg_open(.threads = 1, .dtype = EG_F64, .seed = 2);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
-    eg_tensor *q = eg_normal(own, 0, 1, PLACES, HEADS, WIDTH), *part[2][16],
+    eg_tensor *q = eg_normal(own, 0, 1, PLACES, HEADS, WIDTH), *part[2][16] = { { NULL } },
               *k = eg_normal(own, 0, 1, PLACES, HEADS, WIDTH), *lse,
               *v = eg_normal(own, 0, 1, PLACES, HEADS, WIDTH);
     eg_tensor *whole = eg_slice_axis(eg_attention(spec, q, k, v), 0, at, at + n, 1);

@@ -1,5 +1,4 @@
-/* eingrad/train.h: optimisers, learning-rate schedules, sequence tasks, a training loop with
- * checkpoints.
+/* eingrad/train.h: optimisers, learning-rate schedules, sequence tasks, trainers, checkpoints.
  *
  * Optimisers, data and trainers live as long as the list of parameters or the scope that they were
  * made in; nobody frees them. int results are 0, or −1 after recording the failure in the context;
@@ -23,8 +22,7 @@ extern "C" {
  * steps        gamma^⌊k/step_size⌋ (StepLR), or gamma^(number of milestones ≤ k) (MultiStepLR)
  * exponential  gamma^k;  ExponentialLR
  * wsd          1 up to steps − decay_steps, then last + (1 − last)(1 − t), where t goes from 0
- *              to 1 in decay_steps; wsd_sqrt: 1 − √t for 1 − t.
- *              Hu et al. 2024 (MiniCPM); the root: Hägele et al. 2024
+ *              to 1 in decay_steps; wsd_sqrt: 1 − √t for 1 − t. Hu et al. 2024; Hägele et al. 2024
  * Linear, cosine and wsd stay at `last` past the end. */
 typedef enum eg_decay {
     EG_CONSTANT,
@@ -129,7 +127,7 @@ typedef struct eg_step_over_args {
     int64_t *counted; /* out: Σ counts; may be NULL */
     int *sums;        /* out: sums of gradients that were held at most; may be NULL */
     const char *who;  /* for messages: "step_over" */
-    struct eg_captured_blocks *captured; /* as eg_grad_over's; NULL: every block calls the loss */
+    struct eg_captured_blocks *captured; /* with shape: as eg_grad_over's; NULL: nothing is */
     int64_t shape;
 } eg_step_over_args;
 EG_API int eg_step_over_with(const eg_step_over_args *);
@@ -287,10 +285,8 @@ typedef struct eg_trainer_args {
                            * text, and EG_OFF: runs all steps */
     int64_t evaluate;     /* steps between evaluations on the test set; 0: see eg_trainer_run (a
                            * text: 250; with early_stop: 100) */
-    int64_t early_stop;   /* stop after so many evaluations without a smaller held-out loss; 0:
-                           * never */
-    bool eager;           /* blocks of a step are never captured (eg_capture_blocks): takes less
-                           * memory and more time, to the same bits */
+    int64_t early_stop;   /* evaluations without a smaller held-out loss, then stop; 0: never */
+    bool eager; /* blocks are not captured (eg_capture_blocks): less memory, more time, same bits */
 } eg_trainer_args;
 typedef struct eg_progress {
     int64_t step, steps;  /* done, planned */

@@ -237,6 +237,7 @@ typedef struct captured_step {
     captured_kind *p;
     bool added; /* the sweep has begun, which may add to the sums */
 } captured_step;
+/* The function that is captured: the loss, and its gradients added to the sums. */
 static int kind_step(void *user, eg_tensor **out)
 {
     captured_step *a = user;

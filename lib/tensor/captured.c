@@ -144,6 +144,7 @@ static bool captured_row(eg_ctx *cx, const eg_captured_item *i)
     cx->use.used = used;
     return good;
 }
+/* Runs the items in order. False after an error, at item c->failed. */
 static bool captured_items(eg_captured *c, uint64_t draw)
 {
     eg_ctx *cx = c->cx;
