@@ -89,14 +89,16 @@ static eg_tensor *composed_lse(const eg_attention_plan *a, const eg_attention_ma
         s = eg_where(m->mask[k], s, eg_full_n(s->cx, (eg_dtype)s->dtype, -INFINITY, 0, NULL));
     return eg_ok(s) ? eg__logsumexp_last(s, a->inner) : s;
 }
-/* lse − z: the logarithm of what the keys have of a row's sum, over what the sink has */
+/* lse − z: the logarithm of what the keys have of a row's sum, over what the sink has; 0 where
+ * neither has anything (both are −∞), and the row's weights are 0 whatever they are divided by. */
 static eg_tensor *composed_odds(const eg_attention_plan *a, const eg_attention_masks *m,
                                 eg_tensor *const *x, eg_tensor *s)
 {
-    eg_tensor *l = composed_lse(a, m, s);
-    return eg_ok(l)
-               ? eg_sub(l, composed_aligned(a, EG_TERM_SINK, x[EG_TERM_SINK], a->scores - a->inner))
-               : l;
+    eg_tensor *l = composed_lse(a, m, s), *z, *any;
+    if (!eg_ok(l)) return l;
+    z = composed_aligned(a, EG_TERM_SINK, x[EG_TERM_SINK], a->scores - a->inner);
+    any = eg_ne(eg_maximum(l, z), eg_full_n(l->cx, (eg_dtype)l->dtype, -INFINITY, 0, NULL));
+    return eg_sub(eg_where(any, l, composed_zero(l)), eg_where(any, z, composed_zero(z)));
 }
 /* Returns a tensor over the rows with axes of size 1 for the keys. */
 static eg_tensor *over_keys(const eg_attention_plan *a, eg_tensor *rows)
