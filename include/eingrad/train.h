@@ -127,8 +127,8 @@ typedef struct eg_step_over_args {
     int64_t *counted; /* out: Σ counts; may be NULL */
     int *sums;        /* out: sums of gradients that were held at most; may be NULL */
     const char *who;  /* for messages: "step_over" */
-    struct eg_captured_blocks *captured; /* with shape: as eg_grad_over's; NULL: nothing is */
-    int64_t shape;
+    struct eg_captured_blocks *captured; /* as eg_grad_over's; NULL: every block calls the loss */
+    int64_t shape;                       /* the same: 0 */
 } eg_step_over_args;
 EG_API int eg_step_over_with(const eg_step_over_args *);
 typedef struct eg_opt_report {

@@ -167,8 +167,9 @@ typedef struct check {
     const eg_expression_source *s;
     const eg_expression *e;
     const eg_box *box;
-    bool quiet; /* nothing is recorded but a lack of memory */
-    int frames; /* that were made so far, at most FRAMES */
+    const eg_interval *plain; /* of each node: its bounds whatever the conditions are */
+    bool quiet;               /* nothing is recorded but a lack of memory */
+    int frames;               /* that were made so far, at most FRAMES */
 } check;
 enum { FRAMES = 4096 };
 
@@ -207,6 +208,12 @@ static int without_constants(const eg_expression *e, int k, int64_t *by)
         k = n->in[0];
     }
 }
+/* The bounds of node k in f, or those without conditions: what stands behind an & or | is looked at
+ * in a branch of its own, and f need not know it. */
+static eg_interval bounds_in(const check *c, const frame *f, int k)
+{
+    return f->known[k] ? f->range[k] : c->plain[k];
+}
 /* Notes in f what follows if truth k is `is`, where `from` has the bounds of its operands. */
 static void assume(const check *c, frame *f, const frame *from, int k, bool is)
 {
@@ -219,7 +226,7 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
     }
     if (n->code < EG_X_EQ || n->code > EG_X_GE || c->e->node[n->in[0]].kind != EG_IS_WHOLE) return;
     const int a = n->in[0], b = n->in[1], code = is ? n->code : denial[n->code - EG_X_EQ];
-    const eg_interval x = from->range[a], y = from->range[b];
+    const eg_interval x = bounds_in(c, from, a), y = bounds_in(c, from, b);
     const eg_interval all = { -INT64_MAX, INT64_MAX };
     eg_interval left = all, right = all;
     if (code == EG_X_EQ) left = y, right = x;
@@ -332,7 +339,10 @@ static bool box_is_empty(const eg_expression *e, const eg_box *box)
 static bool indices_inside(check *c)
 {
     frame *outer = eg__alloc(c->cx, sizeof *outer);
-    if (!outer) return false;
+    eg_interval *plain = eg__alloc(c->cx, EG_NODES_MAX * sizeof *plain);
+    if (!outer || !plain) return false;
+    eg__expression_ranges(c->e, c->box, plain);
+    c->plain = plain;
     memset(outer->known, 0, sizeof outer->known);
     memset(outer->held, 0, sizeof outer->held);
     return look_at(c, outer, c->e->strict);
