@@ -983,6 +983,9 @@ static const struct {
     { "r[m] + s", "the index of axis 0 of 'r' goes from 0 to 5, but that axis is 4" },
     { "(j >= i ? r[i - j] : 0) + s", "the index of axis 0 of 'r' goes from -3 to 0" },
     { "(i < j ? r[i - j] : 0) + s", "the index of axis 0 of 'r' goes from -3 to -1" },
+    { "(i > 0 & m >= 1 ? r[m] : 0) + s", "the index of axis 0 of 'r' goes from 1 to 5" },
+    { "(i > 0 | m < 2 ? 0 : r[m]) + s", "the index of axis 0 of 'r' goes from 2 to 5" },
+    { "(i > 0 & m < 3 ? 0 : r[m]) + s", "the index of axis 0 of 'r' goes from 0 to 5" },
     { "r[i, j, i, j, i, j, i, j, i] + s", "more than 8 values stand in one bracket" },
 };
 GROUP("refusals")
@@ -996,6 +999,29 @@ LOOP_TEST(refusals, sizeof wrong / sizeof *wrong)
                            .with = { { "r", r }, { "s", s }, { whole_table ? "m" : NULL, m } });
     ck_assert(!eg_ok(y));
     eg_assert_error(cx, wrong[_i].says);
+    eg_close(cx);
+}
+
+/* What stands behind & and | narrows an index as what stands before them does. */
+static const char *const narrowed[] = {
+    "(i > 0 & m < 4 ? r[m] : 0) + s",
+    "(m < 4 & i > 0 ? r[m] : 0) + s",
+    "(i > 0 | m > 3 ? 0 : r[m]) + s",
+    "(m > 3 | i > 0 ? 0 : r[m]) + s",
+    "(j > 1 & (i > 0 & m <= 3) ? r[m] : 0) + s",
+    "(!(i > 0 & m < 4) ? 0 : r[m]) + s",
+    "(j > 1 & i >= j - 1 ? r[i - j + 1] : 0) + s",
+};
+LOOP_TEST(conditions_narrow_an_index, sizeof narrowed / sizeof *narrowed)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *r = eg_ones(cx, 4), *s = eg_ones(cx, 3, 4),
+              *m = eg_from(cx, ((int64_t[]){ 0, 1, 5, 2, 0, 0, 0, 0, 0, 0, 0, 0 }), 3, 4);
+    const bool whole_table = strstr(narrowed[_i], "m");
+    eg_tensor *y = eg_expr("i j", narrowed[_i],
+                           .with = { { "r", r }, { "s", s }, { whole_table ? "m" : NULL, m } });
+    eg_assert_ok(cx);
+    ck_assert(eg_item(eg_max(NULL, y)) <= 2);
     eg_close(cx);
 }
 
