@@ -145,7 +145,7 @@ static int modules_body(void *user, const eg_ranks_table *table)
     eg_tensor *y = t.y;
     if (eg_ok(y)) {
         int64_t dims[EG_RANK_MAX];
-        memcpy(dims, eg_dims(y), sizeof dims), dims[t.axis] = s->length;
+        memcpy(dims, eg_dims(y), (size_t)eg_rank(y) * sizeof *dims), dims[t.axis] = s->length;
         eg_set_draws(cx, 1 << 20);
         eg_tensor *g = mine(eg_normal_n(cx, EG_DEFAULT, 0, 1, eg_rank(y), dims), t.axis, t.runs,
                             t.run),

@@ -117,7 +117,11 @@ bool eg__first_use(eg_tensor *y)
     eg_ctx *cx = y->cx;
     const uint64_t draw_now = cx->draw;
     const eg_mark m = eg_push(cx);
-    const bool good = gives_shapes(y) && agrees(cx, y->op);
+    bool good = gives_shapes(y) && agrees(cx, y->op);
+    if (!good && cx->failed && cx->code == EG_ERROR_UNSUPPORTED) {
+        eg_clear(cx); /* the rule says that it has no gradient of this call */
+        good = true;
+    }
     eg_pop(cx, m);
     cx->draw = draw_now;
     return good;
