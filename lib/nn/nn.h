@@ -91,7 +91,7 @@ eg_linear *eg__part_linear(eg_ranks *, const eg_linear *, eg_linear *copy); /* t
 /* eg_linear_run with an activation and a residual, as in eg_affine; NULL: without. */
 eg_tensor *eg__nn_linear(const eg_linear *, eg_tensor *x, const char *activation, eg_tensor *add);
 
-/* -- mha.c, mha_run.c: strings that the layout decides, made once ----------------------------- */
+/* -- mha.c: strings that the layout decides, made once ----------------------------------------- */
 enum { EG_Q, EG_K, EG_V, EG_O };
 struct eg__mha_specs {
     const char *who;     /* what errors of the constructor begin with */
@@ -108,12 +108,34 @@ struct eg__mha_specs {
     const char *extra_value; /* rows times an extra value of each head */
 };
 const char *eg__mha_which(int part, bool bias); /* "W_q" … "b_o" */
+/* the logical weight or bias; NULL: none */
+eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias);
+
+/* -- mha_run.c: a call of a module. Errors are recorded without the module's name, which
+ * eg_mha_run_with adds. --------------------------------------------------------------------------
+ */
+/* True if query, key and options go together, and with the module; else records an error. */
+bool eg__mha_run_allowed(const eg_mha *, const eg_mha_run_args *);
+/* The places of the keys: where these are the query, those of the query under the letter j. */
+eg_masked eg__mha_key_places(const eg_mha_run_args *);
+/* Projects, turns, appends to the cache, attends and projects the result. */
+eg_tensor *eg__mha_run_whole(const eg_mha *, const eg_mha_run_args *, const eg__part *);
+
+/* -- mha_core.c: the attention between the projections -------------------------------------------
+ */
 /* Reads a predicate or a score over the letters of the scores; NULL after an error, and of NULL.
  * any_tensor: it may read tensors beside those of `with`. */
 const eg_formula *eg__mha_formula(const eg_mha *, eg_ctx *, const char *who, bool score,
                                   const char *text, const eg_given *with, bool any_tensor);
-/* the logical weight or bias; NULL: none */
-eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias);
+/* The attention of o's operands with what module and run say of scores. q: the query before it was
+ * turned. */
+eg_tensor *eg__mha_core(const eg_mha *, const eg_mha_run_args *, const eg__part *,
+                        const eg_attention_args *o, eg_tensor *q);
+
+/* -- mha_ranks.c ---------------------------------------------------------------------------------
+ */
+/* eg__mha_run_whole for this rank's places, of a module whose tensors all ranks read. */
+eg_tensor *eg__mha_run_ranks(const eg_mha *, const eg_mha_run_args *);
 
 /* -- block.c ---------------------------------------------------------------------------------- */
 /* Sets *o to the options `given` in a block's .mha, which need not have a size; NULL: defaults. */

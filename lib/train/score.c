@@ -1,6 +1,7 @@
 /* score.c: the tensors of a batch, its loss, and how much of it logits get right. */
 #include "batch.h"
 #include <eingrad/grad.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,21 +11,18 @@ typedef enum batch_array { TOKENS, TARGETS, KEEP, SOURCE, SOURCE_KEEP } batch_ar
 static const struct {
     const char *name;
     eg_dtype dtype;
-    size_t width;
-} arrays[] = { [TOKENS] = { "tokens", EG_I32, sizeof(int32_t) },
-               [TARGETS] = { "targets", EG_I32, sizeof(int32_t) },
-               [KEEP] = { "mask", EG_BOOL, sizeof(bool) },
-               [SOURCE] = { "source", EG_I32, sizeof(int32_t) },
-               [SOURCE_KEEP] = { "mask of the source", EG_BOOL, sizeof(bool) } };
+    size_t width, at; /* of a number; of the pointer in the batch */
+} arrays[] = { [TOKENS] = { "tokens", EG_I32, sizeof(int32_t), offsetof(eg_batch, tokens) },
+               [TARGETS] = { "targets", EG_I32, sizeof(int32_t), offsetof(eg_batch, target) },
+               [KEEP] = { "mask", EG_BOOL, sizeof(bool), offsetof(eg_batch, keep) },
+               [SOURCE] = { "source", EG_I32, sizeof(int32_t), offsetof(eg_batch, source) },
+               [SOURCE_KEEP] = { "mask of the source", EG_BOOL, sizeof(bool),
+                                 offsetof(eg_batch, source_keep) } };
 static const void *batch_array_of(const eg_batch *b, batch_array which)
 {
-    switch (which) {
-    case TOKENS: return b->tokens;
-    case TARGETS: return b->target;
-    case KEEP: return b->keep;
-    case SOURCE: return b->source;
-    default: return b->source_keep;
-    }
+    const void *array;
+    memcpy(&array, (const char *)b + arrays[which].at, sizeof array);
+    return array;
 }
 /* The rows of the block that is computed, read from the whole batch in each run. */
 typedef struct batch_rows {

@@ -1,0 +1,402 @@
+/* mha_core.c: the attention of a module between its projections: predicates and scores of module
+ * and run, masks by letters, grouped heads, heads of different widths, extra keys and sinks. */
+#include "nn.h"
+#include <math.h>
+#include <stdio.h>
+
+enum { ROOM = 512 };
+
+/* -- predicates, and masks by letters --------------------------------------------------------- */
+const eg_formula *eg__mha_formula(const eg_mha *m, eg_ctx *cx, const char *who, bool score,
+                                  const char *text, const eg_given *with, bool any_tensor)
+{
+    const eg_formula_args o = { .size = sizeof o,
+                                .who = who,
+                                .text = text,
+                                .score = score,
+                                .whole = true,
+                                .indices = m->specs->indices,
+                                .with = with,
+                                .any_tensor = any_tensor };
+    return text ? eg_formula_parse_with(cx, &o) : NULL;
+}
+
+/* What module and run say in the language of expressions. */
+typedef struct texts {
+    const eg_formula *where, *score; /* NULL: none */
+    eg_given with[8];                /* what they may read */
+} texts;
+/* Joins the tensors of .with of module and run. False after an error. */
+static bool join_with(const eg_mha *m, eg_ctx *cx, const eg_given *run, eg_given *with)
+{
+    int n = 0;
+    for (; n < 8 && m->with[n].name; n++) with[n] = m->with[n];
+    for (int k = 0; k < 8 && run[k].name; k++) {
+        for (int j = 0; j < n; j++)
+            if (!strcmp(with[j].name, run[k].name))
+                return eg_fail_as(cx, EG_ERROR_NOTATION,
+                                  "'%s' stands in .with of the module and in that of the run",
+                                  run[k].name),
+                       false;
+        if (n == 8)
+            return eg_fail_as(cx, EG_ERROR_NOTATION,
+                              ".with of the module and that of the run are more than 8 tensors"),
+                   false;
+        with[n++] = run[k];
+    }
+    return true;
+}
+/* Reads the predicates of module and run, both, the score of one of them, and their tensors. False
+ * after an error. */
+static bool read_texts(const eg_mha *m, eg_ctx *cx, const eg_mha_run_args *run, texts *t)
+{
+    static const char *const of_module[] = { "the module's .where", "the module's .score" };
+    *t = (texts){ .where = NULL };
+    if (!join_with(m, cx, run->with, t->with)) return false;
+    t->where = eg_formula_and(eg__mha_formula(m, cx, of_module[0], false, m->where, t->with, false),
+                              eg__mha_formula(m, cx, ".where", false, run->where, t->with, false));
+    t->score = run->score ? eg__mha_formula(m, cx, ".score", true, run->score, t->with, false)
+                          : eg__mha_formula(m, cx, of_module[1], true, m->score, t->with, false);
+    return !eg_error(cx);
+}
+/* Sets *read to the tensors of .with that one of the formulas reads: a module's .with may be for
+ * some of the layers, or for runs with another predicate. */
+static void choose_with(const eg_given *with, const eg_formula *a, const eg_formula *b,
+                        eg_given *read)
+{
+    memset(read, 0, 8 * sizeof *read);
+    for (int k = 0, n = 0; k < 8 && with[k].name; k++)
+        if (eg_formula_reads(a, with[k].name) || eg_formula_reads(b, with[k].name))
+            read[n++] = with[k];
+}
+/* Sets the predicate and the score of an attention, with the tensors that they read. */
+static void tell(eg_attention_args *o, const texts *t, const eg_formula *where,
+                 const eg_formula *score)
+{
+    o->where = where ? where->text : NULL;
+    o->score = score ? score->text : NULL;
+    choose_with(t->with, where, score, o->with);
+}
+
+/* The head's letter of a predicate written as the number `head`, and |h| as their number. */
+static const eg_formula *with_head(const eg_mha *m, const eg_formula *f, const char *head)
+{
+    char count[24];
+    snprintf(count, sizeof count, "%lld", (long long)m->heads);
+    return eg_formula_replace(f, "h", head, count);
+}
+
+/* the axis h as two, g and r; or, if r is 0, these two as one */
+static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
+{
+    int64_t dims[EG_RANK_MAX];
+    int n = 0;
+    if (!eg_ok(x)) return x;
+    for (int k = 0; k < eg_rank(x); k++) {
+        dims[n++] = k == axis ? g : eg_dim(x, k);
+        if (k == axis && r) dims[n++] = r;
+        k += k == axis && !r;
+    }
+    return eg_reshape_n(x, n, dims);
+}
+
+/* Letters of a mask in which h is two letters, G and R. */
+static eg_masked grouped(eg_ctx *cx, const char *option, eg_masked mask)
+{
+    const eg_spec *s = mask.axes ? eg_spec_parse(cx, option, mask.axes) : NULL;
+    if (eg_spec_place(s, 0, "h") < 0) return mask;
+    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "(G R)"), 0), mask.x };
+}
+
+/* The same with the axis of h cut into the two. */
+static eg_masked in_groups(const eg_mha *m, eg_ctx *cx, const char *option, eg_masked x)
+{
+    const eg_spec *s = x.axes ? eg_spec_parse(cx, option, x.axes) : NULL;
+    const int axis = eg_spec_axis(s, 0, "h");
+    if (axis < 0 || !eg_ok(x.x) || axis >= eg_rank(x.x) || eg_dim(x.x, axis) != m->heads) return x;
+    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "G R"), 0),
+                        regrouped(x.x, axis, m->kv_heads, m->heads / m->kv_heads) };
+}
+
+/* Head h of a mask, whose letters then lack h. */
+static eg_masked of_head(eg_ctx *cx, const char *option, eg_masked mask, int64_t head)
+{
+    const eg_spec *s = mask.axes ? eg_spec_parse(cx, option, mask.axes) : NULL;
+    const int axis = eg_spec_axis(s, 0, "h");
+    if (axis < 0) return mask;
+    return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", ""), 0),
+                        eg_select_axis(mask.x, axis, head) };
+}
+
+/* -- the core --------------------------------------------------------------------------------- */
+/* Returns attention without a softmax; options that need a softmax are refused. */
+static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
+                                    const eg_masked *decay)
+{
+    const struct {
+        const char *option;
+        bool given;
+    } none[] = { { ".bias", a->bias.x || a->bias.axes },
+                 { ".lengths", a->lengths.x || a->lengths.axes },
+                 { ".alibi", a->alibi.x || a->alibi.axes },
+                 { ".score", a->score != NULL },
+                 { ".score_fn", a->score_fn != NULL },
+                 { ".scores", a->scores != NULL },
+                 { ".lse", a->lse != NULL },
+                 { ".empty", a->empty != NULL },
+                 { ".form = EG_FUSED", a->form == EG_FUSED } };
+    for (size_t k = 0; k < sizeof none / sizeof *none; k++)
+        if (none[k].given)
+            return eg_fail_as(eg_context(a->q), EG_ERROR_UNSUPPORTED,
+                              "%s belongs to a softmax, which .linear has not", none[k].option);
+    eg_linear_attention_args o = *m->linear;
+    o.spec = a->spec, o.q = a->q, o.k = a->k, o.v = a->v;
+    o.scale = a->scale, o.where = a->where, o.offset = a->offset, o.keep = a->keep;
+    memcpy(o.with, a->with, sizeof o.with);
+    o.weights = a->weights ? a->weights : a->dropped, o.weights_axes = a->weights_axes;
+    o.decay = decay->x ? *decay : o.decay;
+    eg_tensor *y = eg_linear_attention_with(&o);
+    if (a->weights && a->dropped) *a->dropped = *a->weights;
+    return y;
+}
+
+static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a, const eg_masked *decay)
+{
+    return m->linear ? attended_linearly(m, a, decay) : m->core ? m->core(a) : eg_attention_with(a);
+}
+
+/* what a run hands out, each (… h, then the letters of the weights, or without the keys) */
+enum { OUTS = 4 };
+static void outs(eg_attention_args *o, eg_tensor ***out[OUTS])
+{
+    out[0] = &o->weights, out[1] = &o->dropped, out[2] = &o->scores, out[3] = &o->lse;
+}
+
+/* -- the user's scores, and the score of what is masked, as functions of (… h i j) ------------ */
+typedef struct hook {
+    const eg_mha *m;
+    const eg_mha_run_args *a;
+    const texts *texts;
+    int64_t offset;
+} hook;
+
+/* s where the mask is true, else .fill */
+static eg_tensor *filled(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
+{
+    char spec[ROOM];
+    snprintf(spec, sizeof spec, "%shij,%.200s", k->m->batch, axes);
+    eg_tensor *m = eg_cast(mask, EG_BOOL),
+              *rest = eg_scale(eg_cast(eg_not(m), eg_type(s)), k->a->fill);
+    return eg_on(spec, eg_add, eg_on(spec, eg__nn_left_out, s, m), rest);
+}
+
+/* Changes the scores before the softmax: calls the user's .score_fn, then replaces scores that the
+ * predicate or .keep forbids by .fill. Grouped heads are one axis meanwhile. */
+static eg_tensor *hooked(void *user, eg_tensor *s)
+{
+    const hook *k = user;
+    const eg_mha *m = k->m;
+    const bool groups = m->kv_heads != m->heads;
+    eg_tensor *(*score_fn)(void *, eg_tensor *) = k->a->score_fn ? k->a->score_fn : m->score_fn;
+    s = groups ? regrouped(s, m->specs->batch, m->heads, 0) : s;
+    s = score_fn ? score_fn(k->a->score_fn ? k->a->user : m->user, s) : s;
+    const eg_formula *where = k->texts->where;
+    if (k->a->fill && where && eg_ok(s)) { /* the predicate over the letters that it has */
+        char all[EG_RANK_MAX + 8], used[EG_RANK_MAX + 8], open[3 * EG_RANK_MAX + 8];
+        int64_t sizes[EG_RANK_MAX];
+        int n = 0, at = 0;
+        snprintf(all, sizeof all, "%shij", m->batch);
+        for (int d = 0; all[d]; d++)
+            if (eg_formula_has(where, (char[]){ all[d], 0 })) {
+                sizes[n] = eg_dim(s, d);
+                used[n++] = all[d];
+                at += snprintf(open + at, sizeof open - (size_t)at, all[d] == 'i' ? "%c" : "[%c]",
+                               all[d]);
+            }
+        used[n] = 0;
+        open[at] = 0;
+        eg_where_mask_args o = { .size = sizeof o,
+                                 .where = where->text,
+                                 .axes = open,
+                                 .offset = k->offset,
+                                 .sizes = sizes };
+        choose_with(k->texts->with, where, NULL, o.with);
+        s = filled(k, s, used, eg_where_mask_with(eg_context(s), &o));
+    }
+    if (k->a->fill && k->a->keep.x) s = filled(k, s, k->a->keep.axes, k->a->keep.x);
+    return groups ? regrouped(s, m->specs->batch, m->kv_heads, m->heads / m->kv_heads) : s;
+}
+
+/* What .offset moves, i, is where the predicate or the slopes name it; else there is nothing to
+ * move but rotary positions, and an offset of the caller's is refused by the core. */
+static int64_t core_offset(const eg_mha *m, const eg_mha_run_args *a, const eg_attention_args *o,
+                           const texts *t)
+{
+    if (o->alibi.x || eg_formula_has(t->where, "i") || eg_formula_has(t->score, "i"))
+        return o->offset;
+    return t->where || t->score || m->turned || a->fill ? 0 : a->offset;
+}
+
+/* -- scores beside the keys': bias_kv, zero_attn, sink ------------------------------------------
+ * They are the attention's sink: e^s of each is added to the sum that the weights are divided by.
+ * So they are the same behind any mask, in any form and with a cache, and no key is stored for
+ * them. The value of the extra key is added to the result with the weight e^(s − l), l the
+ * log-sum-exp of all. */
+/* x, a number for each key head, for each head */
+static eg_tensor *of_each_head(const eg_mha *m, eg_tensor *x)
+{
+    const int64_t r = m->heads / m->kv_heads, dims[] = { m->kv_heads, r, eg_dim(x, 1) };
+    return r == 1 ? x
+                  : eg_reshape_n(eg_expand_n(eg_unsqueeze(x, 1), 3, dims), 2,
+                                 (int64_t[]){ m->heads, eg_dim(x, 1) });
+}
+
+/* Returns the score (… h i) of the extra key; NULL: there is none. q: the query before it was
+ * turned, since that key has no place. */
+static eg_tensor *extra_score(const eg_mha *m, eg_tensor *q)
+{
+    const double scale = m->scale ? eg_option(m->scale, 0) : 1 / sqrt((double)m->d_k);
+    if (!m->bias_k) return NULL;
+    return eg_scale(eg_einsum(m->specs->extra_score, q, of_each_head(m, m->bias_k)), scale);
+}
+
+/* Returns the logarithm of what is added to the denominator; without .x: nothing. */
+static eg_masked whole_sink(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *extra)
+{
+    const char *all = m->specs->rows; /* "bhi" */
+    eg_ctx *cx = eg_context(a->query);
+    eg_masked sink = a->sink;
+    if (!sink.x && m->sink) sink = (eg_masked){ "h", m->sink };
+    if (m->zero_attn) /* ln(e^z + e^0) */
+        sink = sink.x ? (eg_masked){ sink.axes, eg_softplus(sink.x) }
+                      : (eg_masked){ "", eg_full_n(cx, eg_type(a->query), 0, 0, NULL) };
+    if (extra && sink.x) {
+        char spec[ROOM];
+        if (a->ranks && eg_spec_place(eg_spec_parse(cx, ".sink", sink.axes), 0, "i") < 0)
+            sink.x = eg_ranks_shared(a->ranks, sink.x);
+        snprintf(spec, sizeof spec, "%s,%.200s", all, sink.axes ? sink.axes : "");
+        sink.x = eg_on(spec, eg_logaddexp, extra, sink.x);
+    }
+    return !extra ? sink : (eg_masked){ all, sink.x ? sink.x : extra };
+}
+
+/* y (… i h e) of the keys, with the value of the extra key. */
+static eg_tensor *with_extra_value(const eg_mha *m, const eg__part *part, eg_tensor *y,
+                                   eg_tensor *score, eg_tensor *lse)
+{
+    if (!score || !eg_ok(y)) return y;
+    if (!lse)
+        return eg_fail_as(eg_context(y), EG_ERROR_UNSUPPORTED,
+                          ".bias_kv needs the .lse of the .core, which it does not give");
+    eg_tensor *w =
+        eg__part_dropped(part, m->specs->batch + 1, eg_exp(eg_sub(score, lse)), m->dropout);
+    return eg_add(y, eg_einsum(m->specs->extra_value, w, of_each_head(m, m->bias_v)));
+}
+
+/* Heads of one width, in groups or not. */
+static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part,
+                           eg_attention_args o, eg_tensor *q)
+{
+    const struct eg__mha_specs *s = m->specs;
+    const bool groups = m->kv_heads != m->heads;
+    eg_ctx *cx = eg_context(o.q);
+    texts t;
+    eg_tensor ***out[OUTS], *lse = NULL;
+    eg_masked decay = a->decay.x ? a->decay : m->linear ? m->linear->decay : (eg_masked){ 0 };
+    eg_tensor *extra = extra_score(m, q);
+    if (extra && !o.lse) o.lse = &lse;
+    o.sink = whole_sink(m, a, extra);
+    outs(&o, out);
+    if (!read_texts(m, cx, a, &t))
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");
+    o.offset = core_offset(m, a, &o, &t);
+    o.offset_letter = "i";
+    const eg_formula *where = t.where, *score = t.score;
+    hook k = { m, a, &t, o.offset };
+    if (groups) {
+        char head[32];
+        snprintf(head, sizeof head, "G*%lld+R", (long long)(m->heads / m->kv_heads));
+        where = with_head(m, where, head);
+        score = with_head(m, score, head);
+        o.keep = grouped(cx, ".keep", o.keep);
+        o.bias = grouped(cx, ".bias", o.bias);
+        o.lengths = grouped(cx, ".lengths", o.lengths);
+        o.alibi = grouped(cx, ".alibi", o.alibi);
+        o.sink = grouped(cx, ".sink", o.sink);
+        decay = in_groups(m, cx, ".decay", decay);
+    }
+    tell(&o, &t, a->fill ? NULL : where, score);
+    if (a->score_fn || m->score_fn || a->fill) o.score_fn = hooked, o.user = &k;
+    if (a->fill) { /* a float is no mask: eg_attention says so */
+        bool data = o.keep.x && eg_type(o.keep.x) != EG_F32 && eg_type(o.keep.x) != EG_F64;
+        o.keep = data ? (eg_masked){ 0 } : o.keep;
+        o.offset = o.alibi.x || eg_formula_has(score, "i") ? o.offset : 0;
+    }
+    o.spec = s->core;
+    o.weights_axes = o.weights || o.dropped || o.scores || o.lse || o.score_fn ? s->weights : NULL;
+    o.scale = m->scale;
+    o.q = groups ? regrouped(o.q, s->batch + 1, m->kv_heads, m->heads / m->kv_heads) : o.q;
+    eg_tensor *y = attended(m, &o, &decay);
+    for (int n = 0; n < OUTS && groups; n++)
+        if (*out[n]) **out[n] = regrouped(**out[n], s->batch, m->heads, 0);
+    y = groups ? regrouped(y, s->batch + 1, m->heads, 0) : y;
+    y = with_extra_value(m, part, y, extra, o.lse ? *o.lse : NULL);
+    return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
+}
+
+/* Heads of different widths, one after the other: slices of what all heads have together. */
+static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
+{
+    eg_ctx *cx = eg_context(o.q);
+    if (a->score_fn || m->score_fn || a->fill || o.alibi.x)
+        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                          ".score_fn, .fill and .alibi need heads of one width");
+    eg_owner *owner = eg_owner_open(cx);
+    eg_tensor **room = owner ? eg_owner_alloc(owner, (size_t)((OUTS + 1) * m->heads) * sizeof *room)
+                             : NULL,
+              *y = NULL;
+    eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
+    const eg_masked all_keep = o.keep, all_bias = o.bias, all_lengths = o.lengths;
+    texts t;
+    int64_t at = 0, from = 0, empty = 0;
+    if (!room) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
+    outs(&o, out);
+    for (int n = 0; n < OUTS; n++) asked[n] = *out[n];
+    if (!read_texts(m, cx, a, &t))
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");
+    o.offset = core_offset(m, a, &o, &t);
+    o.offset_letter = "i";
+    for (int64_t h = 0; h < m->heads; h++) {
+        char head[24];
+        snprintf(head, sizeof head, "%lld", (long long)h);
+        int64_t d = m->d_k_each[h], e = m->d_v_each[h];
+        o.q = eg_slice_axis(q, -1, at, at + d, 1);
+        o.k = eg_slice_axis(k, -1, at, at + d, 1);
+        o.v = eg_slice_axis(v, -1, from, from + e, 1);
+        at += d, from += e;
+        tell(&o, &t, with_head(m, t.where, head), with_head(m, t.score, head));
+        o.keep = of_head(cx, ".keep", all_keep, h);
+        o.bias = of_head(cx, ".bias", all_bias, h);
+        o.lengths = of_head(cx, ".lengths", all_lengths, h);
+        o.spec = m->specs->core;
+        o.weights_axes = m->specs->weights;
+        o.scale = m->scale;
+        for (int n = 0; n < OUTS; n++) *out[n] = asked[n] ? room + (n + 1) * m->heads + h : NULL;
+        room[h] = attended(m, &o, &(eg_masked){ 0 });
+        empty += o.empty ? *o.empty : 0;
+        if (a->gain) room[h] = eg_mul(room[h], eg_select_axis(a->gain, 0, h));
+    }
+    y = eg_concat_axis_n(-1, (int)m->heads, room);
+    for (int n = 0; n < OUTS; n++)
+        if (asked[n])
+            *asked[n] = eg_stack_axis_n(m->specs->batch, (int)m->heads, room + (n + 1) * m->heads);
+    if (a->empty) *a->empty = empty;
+    eg_owner_close(owner);
+    return y;
+}
+
+eg_tensor *eg__mha_core(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part,
+                        const eg_attention_args *o, eg_tensor *q)
+{
+    return m->d_k_each ? one_by_one(m, a, *o) : together(m, a, part, *o, q);
+}
