@@ -121,7 +121,7 @@ bool eg__blocks_captured_fit(blocks *b)
         return eg_fail_as(b->cx, EG_ERROR_MISUSE,
                           "%s: the captured blocks belong to another context", o->who),
                false;
-    if (h->operand || h->result || h->recorded || h->cotangent) return true;
+    if (h->operand || h->result || h->cotangent) return true;
     if (!captured_same(c, o)) {
         captured_drop(c);
         if (o->count > c->room) {
