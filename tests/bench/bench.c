@@ -105,11 +105,26 @@ static void head(void)
     printf("\n%-70s %10s %8s %6s %6s  %5s %7s %8s %7s %7s  %6s\n", "case", "time", "GFLOP/s",
            "peak", "roof", "plan", "BLIS", "OpenBLAS", "NumPy", "PyTorch", "spread");
 }
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+/* The median over the turns of both of over / under; 0: there are none. */
+static double paired(const double *over, const double *under)
+{
+    double all[ROUNDS];
+    int n = 0;
+    for (int q = 0; q < rounds; q++)
+        if (over[q] > 0 && under[q] > 0) all[n++] = over[q] / under[q];
+    qsort(all, (size_t)n, sizeof *all, ascending);
+    return n ? (all[(n - 1) / 2] + all[n / 2]) / 2 : 0;
+}
 static void ratio(int count, const contender *c, const result *r, const char *name, int width)
 {
     for (int k = 1; k < count; k++)
-        if (!strcmp(c[k].name, name) && r[k].best > 0 && r[0].best > 0) {
-            printf(" %*.2f", width, r[k].best / r[0].best);
+        if (!strcmp(c[k].name, name) && r[k].best > 0) {
+            printf(" %*.2f", width, paired(r[k].turn, r[0].turn));
             return;
         }
     printf(" %*s", width, "-");
@@ -117,18 +132,22 @@ static void ratio(int count, const contender *c, const result *r, const char *na
 
 void bench_case(const report *p, int count, const contender *list)
 {
-    result r[CONTENDERS] = { { 0, 0 } };
+    static result r[CONTENDERS];
+    double peaks[ROUNDS] = { 0 }; /* seconds of the case at the peak of each turn */
     int64_t calls[CONTENDERS];
+    memset(r, 0, sizeof r);
     count = alone ? 1 : count;
     for (int k = 0; k < count; k++) calls[k] = 1;
-    for (int q = 0; q < rounds; q++)
+    for (int q = 0; q < rounds; q++) {
+        if (p->flop > 0) peaks[q] = p->flop / probe_peak(bench_threads, p->dtype == EG_F64);
         for (int k = 0; k < count; k++) {
-            if (q > 0 && (r[k].best == 0 || (q > 1 && r[k].best > 0.5)))
+            if (q > 0 && (r[k].best == 0 || (q > 1 && r[k].best > 0.5 && rounds < 15)))
                 continue; /* failed, or so slow that a third look adds nothing */
-            double t = bench_turn(&list[k], slice, &calls[k]);
+            double t = r[k].turn[q] = bench_turn(&list[k], slice, &calls[k]);
             if (t > 0 && (r[k].best == 0 || t < r[k].best)) r[k].best = t;
             if (t > r[k].worst) r[k].worst = t;
         }
+    }
     if (r[0].best == 0) {
         fprintf(stderr, "bench: %s: %s\n", p->name, eg_error(bench_cx));
         exit(1);
@@ -136,11 +155,11 @@ void bench_case(const report *p, int count, const contender *list)
     double t = r[0].best, peak = limits.peak[p->dtype == EG_F64];
     double compute = p->flop / peak,
            memory = p->read + p->written > 0 ? probe_moved(&limits, p->read, p->written) : 0;
-    double roof = compute > memory ? compute : memory;
+    const double roof = compute > memory ? compute : memory, share = paired(peaks, r[0].turn);
     printf("%-70.70s ", p->name);
     print_time(stdout, t);
     if (p->flop > 0)
-        printf(" %8.2f %5.1f%%", p->flop / t * 1e-9, 100 * compute / t);
+        printf(" %8.2f %5.1f%%", p->flop / t * 1e-9, 100 * share);
     else
         printf(" %8s %6s", "-", "-");
     if (roof > 0)
@@ -159,12 +178,13 @@ void bench_case(const report *p, int count, const contender *list)
             "\"flop\":%.6g,\"read\":%.6g,\"written\":%.6g,"
             "\"peak\":%.4g,\"roof\":%.4g,\"memory_bound\":%s,\"note\":\"%s\",\"peers\":{",
             p->group, p->name, eg_type_name(p->dtype), bench_threads, t, r[0].worst / t - 1,
-            p->flop, p->read, p->written, compute / t, roof / t,
-            memory > compute ? "true" : "false", p->note ? p->note : "");
+            p->flop, p->read, p->written, share, roof / t, memory > compute ? "true" : "false",
+            p->note ? p->note : "");
     for (int k = 1, n = 0; k < count; k++)
         if (r[k].best > 0)
-            fprintf(json, "%s\"%s\":{\"seconds\":%.4g,\"spread\":%.3g}", n++ ? "," : "",
-                    list[k].name, r[k].best, r[k].worst / r[k].best - 1);
+            fprintf(json, "%s\"%s\":{\"seconds\":%.4g,\"spread\":%.3g,\"ratio\":%.4g}",
+                    n++ ? "," : "", list[k].name, r[k].best, r[k].worst / r[k].best - 1,
+                    paired(r[k].turn, r[0].turn));
     fprintf(json, "}}\n");
     fflush(json);
 }
@@ -257,15 +277,17 @@ static void introduce(void)
     time_t now = time(NULL);
     processor(cpu, sizeof cpu);
     strftime(date, sizeof date, "%Y-%m-%d", gmtime(&now));
-    printf("%s; %s\neingrad %s: %s\npeers: BLIS %s; OpenBLAS: %s; NumPy einsum(optimize=True) %s; "
-           "PyTorch %s\n"
-           "Best of %d turns; spread: how much worse the worst turn was. Under the peers: their "
-           "time / eingrad's; above 1, eingrad\n"
-           "is faster. plan: the same through eg_plan_run into memory that is there already. *: "
-           "the strides fit no gemm call, and\n"
-           "BLIS or OpenBLAS had packed copies, made before the clock ran.\n",
-           cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"),
-           version("NumPy"), version("PyTorch"), rounds);
+    printf(
+        "%s; %s\neingrad %s: %s\npeers: BLIS %s; OpenBLAS: %s; NumPy einsum(optimize=True) %s; "
+        "PyTorch %s\n"
+        "Best of %d turns; spread: how much worse the worst turn was. Under the peers: the median "
+        "over the turns of their time /\n"
+        "eingrad's; above 1, eingrad is faster. peak: the median share of the turn's peak. plan: "
+        "the same through eg_plan_run into memory that is there already. *: "
+        "the strides fit no gemm call, and\n"
+        "BLIS or OpenBLAS had packed copies, made before the clock ran.\n",
+        cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"),
+        version("NumPy"), version("PyTorch"), rounds);
     if (json)
         fprintf(
             json,
@@ -333,7 +355,7 @@ int main(int argc, char **argv)
                    getenv(held_back[k]));
             unsetenv(held_back[k]);
         }
-    rounds = rounds > 0 ? rounds : bench_quick ? 2 : 5;
+    rounds = rounds > ROUNDS ? ROUNDS : rounds > 0 ? rounds : bench_quick ? 2 : 5;
     slice = bench_quick ? 4e-3 : 3e-2;
     int first = only_threads ? only_threads : 1, last = only_threads ? only_threads : 2;
     for (bench_threads = first; bench_threads <= last; bench_threads++) {

@@ -13,15 +13,17 @@
  *   peers.py   NumPy and PyTorch
  *   report.py  JSON lines → the tables of docs/benchmarks.md
  *
- * Every contender of a case is measured in turn, round after round, so that all of them see the
- * same machine. The time of a case is the best of all; its spread is how much worse the worst round
- * was. Nothing here fails because of a time. */
+ * Every contender of a case is measured in turn, round after round, with a look at the multiply-add
+ * peak in each, so that all of them see the same machine. The time of a case is the best of all;
+ * its spread is how much worse the worst round was. A ratio to a peer, and the share of the peak,
+ * is the median over the rounds of the quotient within a round. Nothing here fails because of a
+ * time. */
 #ifndef EG_BENCH_H
 #define EG_BENCH_H
 #include <eingrad.h>
 #include <stdio.h>
 
-enum { LEVELS = 7, CONTENDERS = 8 };
+enum { LEVELS = 7, CONTENDERS = 8, ROUNDS = 99 };
 double bench_now(void);
 
 /* -- probe.c: FLOP/s and bytes/s of `threads` threads at once --------------------------------- */
@@ -31,6 +33,8 @@ typedef struct probe {
     double copy[LEVELS], read[LEVELS], write[LEVELS]; /* bytes/s; a copy of n bytes moves 2n */
 } probe;
 void probe_run(probe *, int threads); /* keeps the best of what it had and what it sees now */
+/* the f32 or f64 peak now, from a loop of about a millisecond */
+double probe_peak(int threads, bool f64);
 /* seconds in which memory moves that much */
 double probe_moved(const probe *, double read, double written);
 
@@ -43,9 +47,9 @@ typedef struct contender {
     const char *peer; /* whose process; NULL: it has the contender's name */
 } contender;
 double bench_turn(const contender *, double seconds, int64_t *calls);
-typedef struct result {
-    double best, worst;
-} result; /* 0: did not run */
+typedef struct result { /* 0: did not run */
+    double best, worst, turn[ROUNDS];
+} result;
 
 typedef struct report {
     const char *group, *name, *note; /* note: NULL, or a word on how the peers did it */

@@ -212,6 +212,16 @@ void probe_run(probe *p, int threads)
     }
 }
 
+double probe_peak(int threads, bool f64)
+{
+    static float none; /* the loop stays in registers */
+    double best = 0;
+    for (int r = 0; r < 2; r++)
+        better(&best, rate(f64 ? PEAK_F64 : PEAK_F32, threads < MOST ? threads : MOST, 100000, 1,
+                           &none, 0));
+    return best;
+}
+
 /* What is read and written in equal parts moves as a copy does, the rest as a pure read or
  * write. */
 double probe_moved(const probe *p, double read, double written)

@@ -26,7 +26,7 @@ def seconds(t):
 
 def ratio(row, peer):
     p = row["peers"].get(peer)
-    return p["seconds"] / row["seconds"] if p else None
+    return p.get("ratio") or p["seconds"] / row["seconds"] if p else None
 
 
 def mean(values):
