@@ -2,6 +2,7 @@
 #include <eingrad/check.h>
 #include <float.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include "gradcheck/gradcheck.h"
 #include "fixtures.h"
@@ -443,6 +444,35 @@ TEST(loops_reach_every_element_once)
         }
     ck_assert_ptr_null(eg_error(cx));
     eg_close(cx);
+}
+
+static atomic_int stretches;
+static void count_stretch(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    (void)n, (void)p, (void)step, (void)user;
+    atomic_fetch_add(&stretches, 1);
+}
+/* What could have been divided while helpers slept adds up, whatever the operands look like: a
+ * second call that is worth dividing wakes them. A context without helpers is as one whose helpers
+ * sleep. */
+TEST(loops_that_add_up_wake_helpers)
+{
+    for (int how = 0; how < 3; how++) {
+        eg_ctx *cx = eg_open(.threads = 2);
+        eg_tensor *x = eg_zeros(cx, 512, 512);
+        if (how) x = eg_flip_axis(x, how == 1 ? 1 : 0);
+        if (how == 1) x = eg_flip_axis(x, 0); /* one axis of steps back */
+        int most = 0;
+        for (int k = 0; k < 3; k++) {
+            stretches = 0;
+            eg__loop(cx, 1, (const eg_tensor *[]){ x }, count_stretch, NULL);
+            if (stretches > most) most = stretches;
+        }
+        ck_assert_msg(cx->team != NULL && (how == 2 || most > 1), "operands %d: %d pieces", how,
+                      most);
+        ck_assert_ptr_null(eg_error(cx));
+        eg_close(cx);
+    }
 }
 
 /* -- printing --------------------------------------------------------------------------------- */

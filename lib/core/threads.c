@@ -24,12 +24,14 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* STACK: a helper's. Pieces need less than 64 KB of it, sanitizers four times as much, and the
  * functions of a user's block what they like; the usual 8 MB each would take a limited address
  * space. */
-enum { TEAM_MAX = 256, SPINS = 4000, WAITS = 200, STACK = 1 << 21 };
+enum { TEAM_MAX = 256, LOOKS = 64, WAITS = 200, STACK = 1 << 21 };
+enum { SPIN_NS = 200000 }; /* how long a helper looks for the next job before it sleeps */
 
 typedef struct member { /* of number 0, the caller, the stretch alone is used */
     _Alignas(64) _Atomic uint64_t ticket;
@@ -83,6 +85,13 @@ static inline void relax(void)
 #endif
 }
 
+static uint64_t nanoseconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 /* Claims and computes pieces of stretch s until none is left. */
 static void work_on(struct eg__team *t, int number, member *s)
 {
@@ -108,8 +117,20 @@ static void work(struct eg__team *t, int number)
     for (int k = 0; k < number; k++) work_on(t, number, &t->member[k]);
 }
 
-/* A helper: works on each job that is posted, spins for a while, then sleeps until it is woken.
- * */
+/* True if a job comes after `job` while the helper spins: for a time, since a pause takes 10 cycles
+ * on one processor and 140 on another. */
+static bool comes_soon(struct eg__team *t, uint32_t job)
+{
+    const uint64_t begun = nanoseconds();
+    do
+        for (int k = 0; k < LOOKS; k++) {
+            if (atomic_load_explicit(&t->job, memory_order_relaxed) != job) return true;
+            relax();
+        }
+    while (nanoseconds() - begun < SPIN_NS);
+    return false;
+}
+/* A helper: works on each job that is posted, spins for a while, then sleeps until it is woken. */
 static void *help(void *user)
 {
     member *h = user;
@@ -117,10 +138,7 @@ static void *help(void *user)
     while (h->number < atomic_load(&t->stop)) {
         const uint32_t job = atomic_load_explicit(&t->job, memory_order_acquire);
         work(t, h->number);
-        for (int k = 0; k < SPINS && atomic_load_explicit(&t->job, memory_order_relaxed) == job;
-             k++)
-            relax();
-        if (atomic_load(&t->job) != job) continue;
+        if (comes_soon(t, job)) continue;
         pthread_mutex_lock(&t->lock);
         /* before the last look: who posts a job looks at it after posting */
         atomic_fetch_add(&t->asleep, 1);

@@ -135,7 +135,9 @@ void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner
 {
     char *base[OPERANDS];
     int64_t step[OPERANDS], total = one_run(operands, x, base, step);
-    if (total >= 0 && eg__team(cx, total * work, GRAIN) == 1) {
+    /* asked once: each time counts as work that could have been divided */
+    int team = total < 0 ? 0 : eg__team(cx, total * work, GRAIN);
+    if (team == 1) {
         if (total) inner(total, base, step, user);
         return;
     }
@@ -144,15 +146,15 @@ void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner
     if (total == 0) return;
     w.inner = inner;
     w.user = user;
-    if (w.axes == 1 && eg__team(cx, total * work, GRAIN) == 1) {
+    if (!team) team = eg__team(cx, total * work, GRAIN);
+    if (w.axes == 1 && team == 1) {
         inner(total, w.base, w.axis[0].step, user);
         return;
     }
     w.runs = total / w.axis[w.axes - 1].size;
     w.chunks = 1;
     w.chunk = w.axis[w.axes - 1].size;
-    int team = w.repeats ? 1 : eg__team(cx, total * work, GRAIN);
-    if (team > 1)
+    if (team > 1 && !w.repeats)
         axes_share(cx, &w, team, work);
     else
         axes_run(&w, 0, w.runs);
