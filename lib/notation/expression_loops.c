@@ -6,7 +6,8 @@
 
 /* clang-format off */
 #define EACH(...) EG_EVERY_LANE for (int64_t k = 0; k < n; k++) { __VA_ARGS__; }
-#define LOOP(NAME) EG_CLONES static void NAME(const eg_strip *s)
+/* fused, as epow has to be (tensor/epow.h); no other formula adds to a product */
+#define LOOP(NAME) EG_CLONES EG_FUSING static void NAME(const eg_strip *s)
 #define ROWS       for (int64_t r = 0, n = s->n & -EG_LANES; r < s->rows; r++)
 #define OUT(T, p)  T *p = (T *)(void *)((char *)s->out + r * s->out_step)
 #define IN(T, p, FROM, STEP) \

@@ -5,19 +5,19 @@
 /* -- functions that libm lacks ---------------------------------------------------------------- */
 static inline T F(sigmoid)(T x)
 {
-    const T e = F(exp)(-F(fabs)(x));
+    const T e = F(epow)(-F(fabs)(x));
     return (x < 0 ? e : 1) / (1 + e);
 }
 /* g (1 − tanh² x) and g σ(x) σ(−x), written without the cancellation of 1 − y², as in
  * lib/ops/binary.c */
 static inline T F(slope_of_tanh)(T g, T x)
 {
-    const T e = F(exp)(-2 * F(fabs)(x));
+    const T e = F(epow)(-2 * F(fabs)(x));
     return g * (4 * e / ((1 + e) * (1 + e)));
 }
 static inline T F(slope_of_sigmoid)(T g, T x)
 {
-    const T e = F(exp)(-F(fabs)(x));
+    const T e = F(epow)(-F(fabs)(x));
     return g * (e / ((1 + e) * (1 + e)));
 }
 /* Arithmetic saturates in 64 bits. 32 bits are used only if no value can leave them

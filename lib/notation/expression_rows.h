@@ -6,9 +6,9 @@
  *                         the same three as operations of tensors)
  *
  * expression_names.c uses the names, expression_loops.c the formulas for elements, and
- * lib/expression/expr.c those for tensors. F(exp) is exp or expf, T is the type, and RATIO(a, b) is
- * a / b. Derivatives at
- * kinks and of ties are those of the operations in lib/ops. */
+ * lib/expression/expr.c those for tensors. F(log) is log or logf, F(epow)(x) e^x (tensor/epow.h), T
+ * the type, and RATIO(a, b) a / b. Derivatives at kinks and of ties are those of the operations in
+ * lib/ops. */
 #ifndef EG_EXPRESSION_ROWS_H
 #define EG_EXPRESSION_ROWS_H
 
@@ -18,7 +18,7 @@
       eg_neg(x),            eg_neg(g))                                                             \
     X(ABS,      "abs",      F(fabs)(x),                   x > 0 ? g : x < 0 ? -g : x * g,          \
       eg_abs(x),            eg_mul(g, eg_sign(x)))                                                 \
-    X(EXP,      "exp",      F(exp)(x),                    g * y,                                   \
+    X(EXP,      "exp",      F(epow)(x),                   g * y,                                   \
       eg_exp(x),            eg_mul(g, y))                                                          \
     X(LOG,      "log",      F(log)(x),                    g / x,                                   \
       eg_log(x),            eg_div(g, x))                                                          \
@@ -28,9 +28,9 @@
       eg_tanh(x),           eg__tanh_slope(g, x))                                                  \
     X(SIGMOID,  "sigmoid",  F(sigmoid)(x),                F(slope_of_sigmoid)(g, x),               \
       eg_sigmoid(x),        eg__sigmoid_slope(g, x))                                               \
-    X(SOFTPLUS, "softplus", (x < 0 ? 0 : x) + F(log1p)(F(exp)(-F(fabs)(x))), g * F(sigmoid)(x),    \
+    X(SOFTPLUS, "softplus", (x < 0 ? 0 : x) + F(log1p)(F(epow)(-F(fabs)(x))), g * F(sigmoid)(x),   \
       eg_softplus(x),       eg_mul(g, eg_sigmoid(x)))                                              \
-    X(ERF,      "erf",      F(erf)(x),                    g * F(exp)(-(x * x)) * (T)M_2_SQRTPI,    \
+    X(ERF,      "erf",      F(erf)(x),                    g * F(epow)(-(x * x)) * (T)M_2_SQRTPI,   \
       eg_erf(x),            eg_scale(eg_mul(g, eg_exp(eg_neg(eg_square(x)))), M_2_SQRTPI))         \
     X(SIN,      "sin",      F(sin)(x),                    g * F(cos)(x),                           \
       eg_sin(x),            eg_mul(g, eg_cos(x)))                                                  \

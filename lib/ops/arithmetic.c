@@ -43,7 +43,7 @@ static void logs(int64_t n, double *v)
 #define NAME(x)   x##_f32
 #define BITS      bits_f32
 #define WIDE      wide_f32
-#define EXP       expf
+#define EXP       epowf
 #define POW       powf
 #define LEAST     -87
 #define TINY      1.66e-38f

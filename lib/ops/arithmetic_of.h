@@ -111,7 +111,8 @@ EG_INLINE void NAME(affine_of)(int64_t n, const T *x, T s, T c, T *y)
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) y[k] = (x[k] - s) * c;
 }
-EG_INLINE void NAME(exps_of)(int64_t n, const T *x, T s, T *y) /* n: a multiple of EG_LANES */
+/* y = e^(x − s); n: a multiple of EG_LANES. A function of its own, since epow is fused. */
+EG_CLONES EG_FUSING static void NAME(exps_of)(int64_t n, const T *x, T s, T *y)
 {
     const volatile T unknown = LEAST; /* else gcc moves the choice behind the call */
     const T least = unknown;
@@ -121,7 +122,7 @@ EG_INLINE void NAME(exps_of)(int64_t n, const T *x, T s, T *y) /* n: a multiple 
         y[k] = e < TINY ? 0 : e;
     }
 }
-/* the same vector function for the last ones */
+/* the same function for the last ones */
 EG_INLINE void NAME(exps_of_any)(int64_t n, const T *x, T s, T *y)
 {
     const int64_t whole = n & -EG_LANES;

@@ -1,5 +1,5 @@
-/* binary_of.h: the kernels of binary_rows.h for one type T. NAME(x) is a name for this type, F(exp)
- * its exponential function, U the unsigned type of an integer and else T; INTEGERS leaves out the
+/* binary_of.h: the kernels of binary_rows.h for one type T. NAME(x) is a name for this type, F(log)
+ * its logarithm, U the unsigned type of an integer and else T; INTEGERS leaves out the
  * rows of floats. */
 /* clang-format off */
 #define EXACT(CALL, OP, VALUE, ...)                                                                \

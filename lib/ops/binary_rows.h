@@ -30,7 +30,7 @@ EXACT(eg_div, div,
     "y = a / b", "da = g / b, db = −g y / b")
 
 /* Functions, whose kernels compute whole groups of EG_LANES elements. `value` sets y from a and b,
- * all of type T; F(exp) is exp, expf or cexp, R(…) the real part:
+ * all of type T; F(log) is log, logf or clog, F(epow) e^x, R(…) the real part:
  * FUNCTION(function, name, value, da, db, what these read, dtypes, equation, gradient) */
 FUNCTION(eg_atan2, atan2,
     y = F(atan2)(a, b),
@@ -42,7 +42,7 @@ FUNCTION(eg_hypot, hypot,
     eg_mul(g, eg_div(a, y)), eg_mul(g, eg_div(b, y)), ALL, FLOATS,
     "y = √(a² + b²)", "da = g a / y, db = g b / y")
 FUNCTION(eg_logaddexp, logaddexp,
-    y = a == b ? a + (T)M_LN2 : (R(a) < R(b) ? b : a) + F(log1p)(F(exp)(-F(fabs)(a - b))),
+    y = a == b ? a + (T)M_LN2 : (R(a) < R(b) ? b : a) + F(log1p)(F(epow)(-F(fabs)(a - b))),
     eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS,
     "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
 
@@ -51,11 +51,11 @@ FUNCTION(eg_logaddexp, logaddexp,
  * tanh or σ is close to 1; σ′ = σ(b) σ(−b) is a product and does not. Where an infinite b would be
  * multiplied by a factor that vanishes, the product is 0. */
 FUNCTION(eg__tanh_slope, tanh_slope,
-    const T e = F(exp)(-2 * F(fabs)(b)); y = a * (4 * e / ((1 + e) * (1 + e))),
+    const T e = F(epow)(-2 * F(fabs)(b)); y = a * (4 * e / ((1 + e) * (1 + e))),
     eg__tanh_slope(g, b), eg_scale(eg_mul(eg_mul(g, y), eg_tanh(b)), -2), ALL, FLOATS,
     "y = a (1 − tanh² b)", "da = g (1 − tanh² b), db = −2 g y tanh b")
 FUNCTION(eg__sigmoid_slope, sigmoid_slope,
-    const T e = F(exp)(-F(fabs)(b)); y = a * (e / ((1 + e) * (1 + e))),
+    const T e = F(epow)(-F(fabs)(b)); y = a * (e / ((1 + e) * (1 + e))),
     eg__sigmoid_slope(g, b), eg_neg(eg_mul(eg_mul(g, y), eg_tanh(eg_scale(b, .5)))), ALL, FLOATS,
     "y = a σ(b) σ(−b)", "da = g σ(b) σ(−b), db = −g y tanh(b/2)")
 FUNCTION(eg__gelu_slope, gelu_slope,
@@ -65,14 +65,14 @@ FUNCTION(eg__gelu_slope, gelu_slope,
     "y = a (Φ(b) + b φ(b))", "da = g (Φ(b) + b φ(b)), db = g a φ(b) (2 − b²)")
 FUNCTION(eg__gelu_tanh_slope, gelu_tanh_slope,
     const T z = R(F(fabs)(b)) < 1000 ? b : 0;
-      const T v = b * ((T)EG_GELU_1 + (T)EG_GELU_3 * b * b); const T e = F(exp)(-F(fabs)(v));
+      const T v = b * ((T)EG_GELU_1 + (T)EG_GELU_3 * b * b); const T e = F(epow)(-F(fabs)(v));
       y = a * ((R(v) < 0 ? e : 1) / (1 + e)
           + z * ((T)EG_GELU_1 + (T)(3 * EG_GELU_3) * z * z) * (e / ((1 + e) * (1 + e)))),
     eg__gelu_tanh_slope(g, b), gelu_tanh_curve(eg_mul(g, a), b), OPERANDS, FLOATS,
     "y = a (σ(v) + b v′ σ′(v))",
     "da = g (σ(v) + b v′ σ′(v)), db = g a σ′(v) (2v′ + b v″ − b v′² tanh(v/2))")
 FUNCTION(eg__silu_slope, silu_slope,
-    const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T e = F(exp)(-F(fabs)(b));
+    const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T e = F(epow)(-F(fabs)(b));
       y = a * ((R(b) < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e)))),
     eg__silu_slope(g, b), silu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,
     "y = a (σ(b) + b σ′(b))", "da = g (σ(b) + b σ′(b)), db = g a σ′(b) (2 − b tanh(b/2))")

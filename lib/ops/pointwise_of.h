@@ -1,5 +1,5 @@
 /* pointwise_of.h: the kernels of pointwise_rows.h for one type T of float or complex numbers.
- * NAME(x) is a name for this type, F(exp) its exponential function, REAL the type of constants,
+ * NAME(x) is a name for this type, F(log) its logarithm, REAL the type of constants,
  * CLONES the attributes of a kernel. */
 /* clang-format off */
 #define ROW(CALL, OP, VALUE, ...)                                                                  \

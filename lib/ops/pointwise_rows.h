@@ -4,8 +4,9 @@
  * ROW(function, name, value, cotangent dx from x, y and g, what dx reads, range of the samples,
  * dtypes, equation, gradient)
  *
- * `value` sets y from x, both of type T; F(exp) is exp, expf or cexp. Conditions compare R(…), the
- * real part (tensor/complex.h); where the function is smooth, both branches agree at the border.
+ * `value` sets y from x, both of type T; F(log) is log, logf or clog, F(epow) e^x (tensor/epow.h).
+ * Conditions compare R(…), the real part (tensor/complex.h); where the function is smooth, both
+ * branches agree at the border.
  * Large arguments do not give NaN by overflow: exponentials have arguments ≤ 0, and where x is
  * multiplied by a factor that vanishes towards −∞, as in gelu, x is limited to −1000, where the
  * factor is 0 already, so that 0 · ∞ does not occur. */
@@ -19,7 +20,7 @@ ROW(eg_abs, abs,
     eg_mul(g, eg_sign(x)), OPERANDS, BOTH_SIDES, NUMBERS,
     "y = |x|", "dx = g sign x")
 ROW(eg_exp, exp,
-    y = F(exp)(x),
+    y = F(epow)(x),
     eg_mul(g, y), RESULT, EVERYWHERE, FLOATS,
     "y = e^x", "dx = g y")
 ROW(eg_expm1, expm1,
@@ -111,7 +112,7 @@ ROW(eg_tanh, tanh,
     eg__tanh_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,
     "y = tanh x", "dx = g (1 − tanh² x)")
 ROW(eg_sigmoid, sigmoid,
-    const T e = F(exp)(-F(fabs)(x)); y = (R(x) < 0 ? e : 1) / (1 + e),
+    const T e = F(epow)(-F(fabs)(x)); y = (R(x) < 0 ? e : 1) / (1 + e),
     eg__sigmoid_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,
     "y = 1/(1 + e^−x)", "dx = g σ(x) σ(−x)")
 ROW(eg_erf, erf,
@@ -128,16 +129,16 @@ ROW(eg_gelu, gelu,
     "y = x Φ(x)", "dx = g (Φ(x) + x φ(x))")
 ROW(eg_gelu_tanh, gelu_tanh,
     const T z = R(x) < -1000 ? -1000 : x; const T v = x * ((T)EG_GELU_1 + (T)EG_GELU_3 * x * x);
-      const T e = F(exp)(-F(fabs)(v)); y = z * ((R(v) < 0 ? e : 1) / (1 + e)),
+      const T e = F(epow)(-F(fabs)(v)); y = z * ((R(v) < 0 ? e : 1) / (1 + e)),
     eg__gelu_tanh_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,
     "y = x σ(v), v = 2 √(2/π)(x + 0.044715 x³)", "dx = g (σ(v) + x v′ σ′(v))")
 ROW(eg_silu, silu,
-    const T z = R(x) < -1000 ? -1000 : x; const T e = F(exp)(-F(fabs)(x));
+    const T z = R(x) < -1000 ? -1000 : x; const T e = F(epow)(-F(fabs)(x));
       y = z * ((R(x) < 0 ? e : 1) / (1 + e)),
     eg__silu_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,
     "y = x σ(x)", "dx = g (σ(x) + x σ′(x))")
 ROW(eg_softplus, softplus,
-    y = (R(x) < 0 ? 0 : x) + F(log1p)(F(exp)(-F(fabs)(x))),
+    y = (R(x) < 0 ? 0 : x) + F(log1p)(F(epow)(-F(fabs)(x))),
     eg_mul(g, eg_sigmoid(x)), OPERANDS, EVERYWHERE, FLOATS,
     "y = ln(1 + e^x)", "dx = g σ(x)")
 

@@ -3,6 +3,7 @@
 #define EG_TENSOR_H
 #include "core/core.h"
 #include "tensor/axes.h"
+#include "tensor/epow.h"
 #include "tensor/halves.h"
 #include "tensor/lanes.h"
 

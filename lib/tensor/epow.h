@@ -1,0 +1,38 @@
+/* epow.h: the exponential function on lanes: F(epow)(x) is e^x. It is the function of attention's
+ * weights, so that in f32 it is written out here: libmvec's expf differs in its last bits between
+ * the processors of different makers, and aarch64 has none.
+ *
+ * x = n ln 2 + r, |r| ≤ ln 2 / 2; e^r = 1 + r + r² q(r), q of degree 4 with the smallest relative
+ * error, 3e-9 (Lawson's weights: tests/reference/epow.py), and q(0) rounded to 1/2. ln 2 is the sum
+ * of two numbers of at most 16 bits, so that both products with n are exact. 2^n is applied in two
+ * halves, since it may leave the normal numbers where e^x does not: a subnormal result is rounded
+ * once. The error is at most 1.2 ulp where products and sums are fused, and where they are not;
+ * every loop that calls it is EG_FUSING, so that one processor has one e^x, and all with a fused
+ * multiply-add the same. */
+#ifndef EG_EPOW_H
+#define EG_EPOW_H
+#include "tensor/lanes.h"
+#include <string.h>
+
+EG_INLINE float epowf(float x)
+{
+    /* e^−104 is 0 and e^89 infinite; NaN stays */
+    const float v = x < -104 ? -104 : x > 89 ? 89 : x;
+    /* the lowest bits of m hold n + 254, the sum of two exponents with their biases */
+    const float m = v * 0x1.715476p+0f + (0x1.8p23f + 254), n = m - (0x1.8p23f + 254);
+    const float r = (v - n * 0x1.62e4p-1f) - n * 0x1.7f7ep-20f;
+    const float q =
+        (((0x1.6a2436p-10f * r + 0x1.1239e8p-7f) * r + 0x1.5558f2p-5f) * r + 0x1.555492p-3f) * r +
+        .5f;
+    const float y = r * r * q + r + 1;
+    uint32_t bits;
+    float power, rest;
+    memcpy(&bits, &m, sizeof bits);
+    const uint32_t half = bits >> 1, low = half << 23, high = (bits - half) << 23;
+    memcpy(&power, &low, sizeof power);
+    memcpy(&rest, &high, sizeof rest);
+    return y * power * rest;
+}
+EG_INLINE double epow(double x) { return exp(x); }
+#define eg__c_epow cexp
+#endif
