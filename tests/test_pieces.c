@@ -575,3 +575,10 @@ LOOP_TEST(parts_of_any_size, 5 * 2)
     for (int k = 0; k < s.count; k++) s.size[k] = s.count == XS ? k % 3 : of[_i / 2].size[k];
     any_ranks(&s);
 }
+/* With eg_flush a sum between ranks flushes what one within a rank does. */
+TEST(sums_that_are_flushed)
+{
+    static shapes s;
+    s = (shapes){ .count = 2, .dtype = EG_F32, .small = true, .size = { 7, 5 } };
+    any_ranks(&s);
+}

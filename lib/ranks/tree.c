@@ -219,10 +219,13 @@ void eg_ranks_tree_close(eg_ranks_tree *t)
 /* -- adding ----------------------------------------------------------------------------------- */
 static void tree_add(const eg_ranks_tree *t, int64_t n, void *x, const void *y)
 {
+    /* as within a rank, where an operation adds */
+    const uint64_t begun = eg_flush_begin(t->ranks->cx);
     if (t->width == sizeof(double))
         eg__ranks_add_f64(n, x, y);
     else
         eg__ranks_add_f32(n, x, y);
+    eg_flush_end(begun);
 }
 static int sum_by_halving(eg_ranks_tree *t, char *x)
 {
