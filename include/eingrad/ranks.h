@@ -181,10 +181,10 @@ EG_API eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *);
  * the blocks of this rank alone. An error on one rank is one of all. ranks NULL: alone. Refused
  * beside what eg_grad_over refuses: xs of two dtypes, a context other than the group's.
  *
- * Where ranks add up by halving, the first half of the bytes or more, N/2 numbers of
- * N (P − 1)/P, goes in at most 16 pieces, from the last of the xs to the first: in a rank's last
+ * Where ranks add up by halving, the first exchange (N/2 numbers: half of what a rank sends for the
+ * sum, or more) goes in at most 16 pieces, from the last of the xs to the first: in a rank's last
  * block a piece starts (eg_ranks_table.start) as soon as the sweep is done with its xs, while the
- * others are still computed. Bytes and bits are those of one message; list the xs in the order in
+ * others are still computed. Bytes and bits are those of one message. List the xs in the order in
  * which the loss reads them, as modules make parameters, so that the last are done first. */
 struct eg_grad_over_args; /* grad.h */
 EG_API int eg_ranks_grad_over(eg_ranks *, const struct eg_grad_over_args *);
