@@ -26,6 +26,15 @@ typedef struct eg_ranks_table {
     /* Puts `bytes` of each rank into all, in the order of ranks. NULL: made of exchanges. */
     const char *(*gather)(void *user, const void *mine, size_t bytes, void *all);
     void (*close)(void *user); /* NULL: nothing is to be closed */
+    /* Messages that travel while the rank computes; either NULL: exchange is called instead. start
+     * is as exchange, but returns at once: both buffers belong to the message until `finish`, which
+     * waits for all that were started, and is called before the next exchange or gather. What two
+     * ranks start and exchange with each other is matched in order, whichever of the two each of
+     * them called. A start of neither (−1, −1) lets what was started go on. They are called by one
+     * thread at a time, which need not be the one that calls the others. */
+    const char *(*start)(void *user, int to, const void *out, size_t out_bytes, int from, void *in,
+                         size_t in_bytes);
+    const char *(*finish)(void *user);
 } eg_ranks_table;
 
 typedef struct eg_ranks eg_ranks; /* a group of ranks, as one of them sees it */
@@ -170,7 +179,13 @@ EG_API eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *);
 /* eg_grad_over whose leaves are divided among ranks: every rank gives the same arguments and gets
  * the same dxs, mean and counted, with the bits that one rank would compute. The loss is called for
  * the blocks of this rank alone. An error on one rank is one of all. ranks NULL: alone. Refused
- * beside what eg_grad_over refuses: xs of two dtypes, a context other than the group's. */
+ * beside what eg_grad_over refuses: xs of two dtypes, a context other than the group's.
+ *
+ * Where ranks add up by halving, the first exchange (N/2 numbers: half of what a rank sends for the
+ * sum, or more) goes in at most 16 pieces, from the last of the xs to the first: in a rank's last
+ * block a piece starts (eg_ranks_table.start) as soon as the sweep is done with its xs, while the
+ * others are still computed. Bytes and bits are those of one message. List the xs in the order in
+ * which the loss reads them, as modules make parameters, so that the last are done first. */
 struct eg_grad_over_args; /* grad.h */
 EG_API int eg_ranks_grad_over(eg_ranks *, const struct eg_grad_over_args *);
 /* Does what eg_ranks_grad_over does before the gathering, and then calls take with the gradient in

@@ -94,15 +94,33 @@ bool eg__check_cotangent(const eg_sweep *, const eg_tensor *t, const char *sourc
 
 /* eg_grad of a y that may be a constant: where it depends on no x, dxs are zeros. */
 int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
-/* A sum of gradients, of its x's shape. The sweep keeps the other members for itself. */
+/* A sum of gradients, of its x's shape. */
 typedef struct eg_into {
     eg_tensor *sum;
-    bool reached;     /* it holds something; else it is written */
-    bool used, twice; /* a product of this sweep has added to it; its x stands twice */
+    bool reached; /* it holds something; else it is written */
 } eg_into;
+/* Is told how far a sweep has come: nothing more will be added to the sums from the k-th on. */
+typedef struct eg_into_watch {
+    void (*whole)(void *user, int k); /* each time with a smaller k, at last with 0 */
+    void *user;
+} eg_into_watch;
 /* Adds the gradients of y to the sums of the xs, and sets reached of those that y reaches. Not
- * recorded. 0, or −1 after an error as of eg_grad_or_null; the sums are then worth nothing. */
-int eg__grad_into(eg_tensor *y, int count, eg_tensor *const *xs, eg_into *);
+ * recorded. The watch may be NULL; an error that it records ends the sweep. 0, or −1 after an error
+ * as of eg_grad_or_null; the sums are then worth nothing. */
+int eg__grad_into(eg_tensor *y, int count, eg_tensor *const *xs, eg_into *, const eg_into_watch *);
+
+/* -- blocks.c: a sum over examples, whose leaves are divided among processes ------------------- */
+/* Gets the gradients of one whole subtree of leaves while the last of its blocks is still at work:
+ * from the last x to the first one, each when nothing more will be added to it. `numbers` are those
+ * of its sum (NULL: no block reaches it), as `take` would get them. `take`, which follows, gets
+ * sums that are worth nothing in their place. Called by one thread at a time, inside the sweep of a
+ * block. After an error there may be fewer calls, or none. */
+typedef struct eg_early {
+    void (*whole)(void *user, int k, const void *numbers);
+    void *user;
+} eg_early;
+/* eg_grad_over whose leaves [from_leaf, to_leaf) make one subtree; early may be NULL. */
+int eg__grad_over(const eg_grad_over_args *, const eg_early *early);
 
 /* -- origin.c: where a result comes from, in words; names and hooks --------------------------- */
 typedef struct eg__hook {

@@ -1,12 +1,8 @@
 /* blocks.c: eg_grad_over, the gradient of a sum over examples, block by block.
  *
  * Two levels. A leaf is a run of blocks, whose gradients are added in order; the sums of the leaves
- * are added along one binary tree: leaves 0 and 1, 2 and 3, … then pairs of those. Leaves and tree
- * follow from the number of blocks and of leaves alone, so the sum has the same bits whoever
- * computes which leaf. A thread that has a sum whose neighbour is there already adds the two and
- * goes on upward; else it leaves its sum for the neighbour. Of its threads each thus holds at most
- * ⌈log₂ leaves⌉ + 1 sums, the one that it is at work on included: two sums that wait are separated
- * by a leaf that some thread computes.
+ * are added along one binary tree (blocks_tree.c). Leaves and tree follow from the number of blocks
+ * and of leaves alone, so the sum has the same bits whoever computes which leaf.
  *
  * Threads are those of the context; each has a child context of its own (core/child.c). Draws of a
  * block have a seed of their own, a hash of the context's seed, the number of the call and that of
@@ -16,78 +12,6 @@
 #include <string.h>
 
 enum { BLOCK = 8, LEAVES = 16, LEAVES_MOST = 4096 };
-
-/* -- the tree --------------------------------------------------------------------------------- */
-/* How many subtrees of 2^level leaves there are, the last of which may have fewer. */
-static int64_t blocks_wide(const blocks *b, int level)
-{
-    return (b->leaves + ((int64_t)1 << level) - 1) >> level;
-}
-/* True if all leaves of that subtree are computed here. */
-static bool blocks_whole(const blocks *b, int level, int64_t k)
-{
-    return k << level >= b->from && eg__min64((k + 1) << level, b->leaves) <= b->to;
-}
-static blocks_sum *blocks_take(blocks *b)
-{
-    pthread_mutex_lock(&b->lock);
-    blocks_sum *s = b->free;
-    b->free = s->next;
-    if (++b->held > b->most) b->most = b->held;
-    pthread_mutex_unlock(&b->lock);
-    s->loss = 0;
-    s->count = 0;
-    memset(s->reached, 0, (size_t)b->o.count);
-    return s;
-}
-static void blocks_give_back(blocks *b, blocks_sum *s)
-{
-    pthread_mutex_lock(&b->lock);
-    s->next = b->free;
-    b->free = s;
-    b->held--;
-    pthread_mutex_unlock(&b->lock);
-}
-
-/* s->g[k] += g, by a thread that is inside the child. */
-static bool blocks_add(eg_ctx *child, blocks_sum *s, int k, eg_tensor *g)
-{
-    eg_tensor *to = eg__borrow_here(child, s->g[k]);
-    if (!to) return false;
-    if (s->reached[k])
-        eg__add_to(to, g);
-    else
-        eg__copy(to, g);
-    s->reached[k] = true;
-    return true;
-}
-/* Adds the sum of leaf k to those of its neighbours, as far up as they are there. */
-static bool blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
-{
-    for (int level = 0;; level++, k /= 2) {
-        const int64_t wide = blocks_wide(b, level);
-        if (wide > 1 && (k ^ 1) >= wide) continue; /* the last one, without a neighbour */
-        if (wide == 1 || !blocks_whole(b, level, k ^ 1)) {
-            atomic_store(&b->at[level][k], s);
-            return true;
-        }
-        blocks_sum *other = atomic_exchange(&b->at[level][k & ~(int64_t)1], s);
-        if (!other) return true;
-        atomic_store(&b->at[level][k & ~(int64_t)1], NULL);
-        const eg_mark m = eg_push(child);
-        bool good = m.scope != NULL;
-        for (int i = 0; i < b->o.count && good; i++) {
-            if (!other->reached[i]) continue;
-            eg_tensor *g = eg__borrow_here(child, other->g[i]);
-            good = g && blocks_add(child, s, i, g);
-        }
-        eg_pop(child, m);
-        if (!good) return false;
-        s->loss += other->loss;
-        s->count += other->count;
-        blocks_give_back(b, other);
-    }
-}
 
 /* -- a block ---------------------------------------------------------------------------------- */
 /* Keeps the child's error as that of block k, if no earlier block failed. */
@@ -129,13 +53,15 @@ static bool blocks_loss_finite(eg_ctx *child, eg_tensor *y)
 static bool blocks_sweep(blocks *b, eg_ctx *child, eg_tensor *y, blocks_sum *s)
 {
     eg_into *into = eg__alloc(child, (size_t)b->o.count * sizeof *into);
+    blocks_work w = { .b = b, .child = child, .s = s, .into = into };
+    const eg_into_watch watch = { eg__blocks_whole, &w };
     const bool was = eg_nograd(child, true);
     bool good = into != NULL;
     for (int k = 0; good && k < b->o.count; k++) {
         into[k] = (eg_into){ .sum = eg__borrow_here(child, s->g[k]), .reached = s->reached[k] };
         good = into[k].sum != NULL;
     }
-    good = good && !eg__grad_into(y, b->o.count, b->o.xs, into);
+    good = good && !eg__grad_into(y, b->o.count, b->o.xs, into, b->early ? &watch : NULL);
     for (int k = 0; good && k < b->o.count; k++) s->reached[k] = into[k].reached;
     eg_nograd(child, was);
     return good;
@@ -221,10 +147,15 @@ static void blocks_leaf(void *user, int64_t piece, int thread)
     const int64_t leaf = b->from + piece, end = (leaf + 1) * b->blocks / b->leaves;
     int64_t k = leaf * b->blocks / b->leaves;
     if (k > atomic_load(&b->failed)) return;
-    blocks_sum *s = blocks_take(b);
+    blocks_sum *s = eg__blocks_take(b);
+    s->leaf = leaf;
     eg__enter(child, __builtin_frame_address(0), b->cx->from);
-    while (k < end && k < atomic_load(&b->failed) && blocks_one(b, thread, k, s)) k++;
-    if (k == end && !blocks_climb(b, child, leaf, s)) blocks_fail(b, child, end - 1);
+    for (; k < end && k < atomic_load(&b->failed); k++) {
+        s->last = k == end - 1;
+        if (!blocks_one(b, thread, k, s)) break;
+    }
+    if (k == end && !eg__blocks_climb(b, child, leaf, s)) blocks_fail(b, child, end - 1);
+    atomic_fetch_add(&b->climbed, 1);
     eg__leave();
 }
 
@@ -233,9 +164,9 @@ static void blocks_leaf(void *user, int64_t piece, int thread)
 static bool blocks_room(blocks *b)
 {
     int levels = 0;
-    while (blocks_wide(b, levels) > 1) levels++;
+    while (eg__blocks_wide(b, levels) > 1) levels++;
     for (int l = 0; l <= levels; l++) {
-        const int64_t wide = blocks_wide(b, l);
+        const int64_t wide = eg__blocks_wide(b, l);
         if (!(b->at[l] = eg__alloc(b->cx, (size_t)wide * sizeof *b->at[l]))) return false;
         for (int64_t k = 0; k < wide; k++) atomic_init(&b->at[l][k], NULL);
     }
@@ -375,8 +306,9 @@ static bool blocks_hand_out(blocks *b)
 {
     for (int64_t leaf = b->from; leaf < b->to;) {
         int level = 0;
-        while (blocks_wide(b, level) > 1 && leaf >> level << level == leaf &&
-               !(leaf & ((int64_t)1 << level)) && blocks_whole(b, level + 1, leaf >> (level + 1)))
+        while (eg__blocks_wide(b, level) > 1 && leaf >> level << level == leaf &&
+               !(leaf & ((int64_t)1 << level)) &&
+               eg__blocks_here(b, level + 1, leaf >> (level + 1)))
             level++;
         const blocks_sum *s = atomic_load(&b->at[level][leaf >> level]);
         if (!s) return false;
@@ -413,7 +345,7 @@ static void blocks_divide_f64(int64_t n, char *const *p, const int64_t *step, co
 static bool blocks_mean(blocks *b)
 {
     int top = 0;
-    while (blocks_wide(b, top) > 1) top++;
+    while (eg__blocks_wide(b, top) > 1) top++;
     const blocks_sum *s = atomic_load(&b->at[top][0]);
     if (!s || !s->count) {
         eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: the count of all blocks is 0", b->o.who);
@@ -453,9 +385,10 @@ static bool blocks_run(blocks *b)
     if (b->o.sums) *b->o.sums = b->most;
     return !b->cx->failed && (b->o.take ? blocks_hand_out(b) : blocks_mean(b));
 }
-int eg_grad_over_with(const eg_grad_over_args *given)
+int eg_grad_over_with(const eg_grad_over_args *given) { return eg__grad_over(given, NULL); }
+int eg__grad_over(const eg_grad_over_args *given, const eg_early *early)
 {
-    blocks b = { .o = { .size = sizeof b.o } };
+    blocks b = { .o = { .size = sizeof b.o }, .early = early };
     eg_options(&b.o, sizeof b.o, given);
     if (!b.o.who) b.o.who = "grad_over";
     if (!(b.cx = eg__here(b.o.cx))) {
@@ -464,6 +397,8 @@ int eg_grad_over_with(const eg_grad_over_args *given)
     }
     if (!blocks_fit(&b) || !blocks_plan(&b) || !eg__blocks_captured_fit(&b)) return -1;
     atomic_init(&b.failed, INT64_MAX);
+    atomic_init(&b.climbed, 0);
+    b.front = b.o.count;
     pthread_mutex_init(&b.lock, NULL);
     b.draw = b.cx->draw++;
     const bool good = blocks_run(&b);

@@ -1,4 +1,4 @@
-/* blocks.h: a call of eg_grad_over, as blocks.c computes it, and its blocks captured. */
+/* blocks.h: a call of eg_grad_over, as blocks.c computes it, its tree, and its blocks captured. */
 #ifndef EG_AUTOGRAD_BLOCKS_H
 #define EG_AUTOGRAD_BLOCKS_H
 #include "autograd/autograd.h"
@@ -13,6 +13,8 @@ typedef struct blocks_sum {
     bool *reached; /* of each x: g holds something */
     double loss;
     int64_t count;
+    int64_t leaf; /* whose blocks are added; the last of them is at work: */
+    bool last;
     struct blocks_sum *next; /* in the list of those that are free */
 } blocks_sum;
 typedef _Atomic(blocks_sum *) place;
@@ -28,7 +30,10 @@ typedef struct blocks {
     int workers;
     pthread_mutex_t lock; /* of what follows */
     blocks_sum *free;
-    int held, most;         /* sums that are not free; at most so far */
+    int held, most;          /* sums that are not free; at most so far */
+    const eg_early *early;   /* NULL: nobody waits for sums that are whole */
+    _Atomic int64_t climbed; /* leaves that are done, and added to their neighbours */
+    int front; /* the xs from this one on were given to `early`; by the thread of the last leaf */
     _Atomic int64_t failed; /* the first block that failed; INT64_MAX: none */
     eg_code code;
     char message[1024];
@@ -36,6 +41,26 @@ typedef struct blocks {
 
 /* True if y can be a loss, whatever its number; else recorded. */
 bool eg__block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count);
+
+/* -- blocks_tree.c ----------------------------------------------------------------------------- */
+/* How many subtrees of 2^level leaves there are, the last of which may have fewer. */
+int64_t eg__blocks_wide(const blocks *, int level);
+/* True if all leaves of the k-th of them are computed here. */
+bool eg__blocks_here(const blocks *, int level, int64_t k);
+/* Returns a sum that holds nothing. */
+blocks_sum *eg__blocks_take(blocks *);
+/* Adds the sum of leaf k to those of its neighbours, as far up as they are there. */
+bool eg__blocks_climb(blocks *, eg_ctx *child, int64_t k, blocks_sum *);
+/* A block whose sweep goes on. */
+typedef struct blocks_work {
+    blocks *b;
+    eg_ctx *child;
+    blocks_sum *s;
+    const eg_into *into; /* of each x: what the sweep knows of its sum; or NULL, and */
+    const bool *after;   /* … it holds something after the block */
+} blocks_work;
+/* In a blocks_work: the sums from x k on have all that the block gives them. */
+void eg__blocks_whole(void *work, int k);
 
 /* -- blocks_captured.c ------------------------------------------------------------------------- */
 /* Prepares the captured blocks for this call. False after an error. */

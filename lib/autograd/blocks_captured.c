@@ -19,10 +19,12 @@ enum { KINDS = 16, WASTED = 64 };
 typedef struct captured_kind {
     int64_t examples, shape;
     bool training;
-    eg_dtype dtype;        /* the context's default */
-    bool *before, *after;  /* of each x: its sum holds something before and after the block */
-    uint64_t used;         /* when it was used last */
-    eg_captured *c;        /* NULL: one such block was seen */
+    eg_dtype dtype;       /* the context's default */
+    bool *before, *after; /* of each x: its sum holds something before and after the block */
+    uint64_t used;        /* when it was used last */
+    eg_captured *c;       /* NULL: one such block was seen */
+    /* of each x: the last item of c that writes to its sum or to that of a later x */
+    int64_t *until;
     struct captured_part { /* of each x: headers of the captured step that lie in its sum */
         eg_tensor **header;
         int64_t count;
@@ -205,7 +207,8 @@ static captured_kind *kind_of(const blocks *b, const eg_ctx *child, captured_wor
     } else {
         p->before = eg_owner_alloc(w->owner, 2 * n);
         p->part = eg_owner_alloc(w->owner, n * sizeof *p->part);
-        if (!p->before || !p->part) return NULL;
+        p->until = eg_owner_alloc(w->owner, n * sizeof *p->until);
+        if (!p->before || !p->part || !p->until) return NULL;
         w->kinds++;
     }
     memcpy(p->before, s->reached, n);
@@ -215,6 +218,7 @@ static captured_kind *kind_of(const blocks *b, const eg_ctx *child, captured_wor
                           .dtype = child->dtype,
                           .before = p->before,
                           .after = p->before + n,
+                          .until = p->until,
                           .part = p->part };
     return p;
 }
@@ -233,6 +237,7 @@ static void kind_aim(const captured_worker *w, const captured_kind *p, int count
 typedef struct captured_step {
     blocks *b;
     eg_ctx *child;
+    blocks_sum *s;
     captured_worker *w;
     captured_kind *p;
     bool added; /* the sweep has begun, which may add to the sums */
@@ -249,20 +254,27 @@ static int kind_step(void *user, eg_tensor **out)
     if (!into || !eg__block_loss_fits(child, y, a->w->count)) return -1;
     for (int k = 0; k < o->count; k++)
         into[k] = (eg_into){ .sum = a->w->target[k], .reached = a->p->before[k] };
+    blocks_work work = { .b = a->b, .child = child, .s = a->s, .into = into };
+    const eg_into_watch watch = { eg__blocks_whole, &work };
     const bool was = eg_nograd(child, true);
     a->added = true;
-    const int bad = eg__grad_into(y, o->count, o->xs, into);
+    const int bad = eg__grad_into(y, o->count, o->xs, into, a->b->early ? &watch : NULL);
     eg_nograd(child, was);
     for (int k = 0; k < o->count; k++) a->p->after[k] = into[k].reached;
     out[0] = y;
     return bad;
 }
-/* Lists the headers of the captured step that lie in the sums. False without memory. */
+/* Lists the headers of the captured step that lie in the sums, and the items that write to these
+ * last. False without memory. */
 static bool kind_parts(const captured_worker *w, captured_kind *p, int count)
 {
-    for (int k = 0; k < count; k++)
+    int64_t last = -1;
+    for (int k = count; k-- > 0;) {
         if (!(p->part[k].header = eg__captured_headers(p->c, w->target[k], &p->part[k].count)))
             return false;
+        const int64_t own = eg__captured_last(p->c, w->target[k]);
+        p->until[k] = last = own > last ? own : last;
+    }
     return true;
 }
 /* True if the block adds to a sum, so that it cannot be done twice. */
@@ -299,10 +311,16 @@ static eg_block_done kind_capture(captured_step *a)
 /* A run, in a scope of its own. One that ends with an error before it has added to a sum is done
  * once more by the loss, which says itself what fails: numbers may need other operations than those
  * that were captured. */
-static eg_block_done kind_run(eg_ctx *child, captured_worker *w, captured_kind *p, int count)
+static eg_block_done kind_run(const captured_step *a)
 {
+    eg_ctx *child = a->child;
+    captured_worker *w = a->w;
+    captured_kind *p = a->p;
+    const int count = a->b->o.count;
+    blocks_work work = { .b = a->b, .child = child, .s = a->s, .after = p->after };
+    eg_captured_watch watch = { p->until, count, eg__blocks_whole, &work };
     const eg_mark m = eg_push(child);
-    const bool good = m.scope && !eg_captured_run(p->c);
+    const bool good = m.scope && !eg__captured_run(p->c, a->b->early ? &watch : NULL);
     eg_pop(child, m);
     if (good) return EG_BLOCK_DONE;
     for (int k = 0; k < count; k++)
@@ -324,8 +342,8 @@ eg_block_done eg__block_captured(blocks *b, int worker, blocks_sum *s)
     if (!seen || (!p->c && !kind_due(w, p, b->o.count))) return EG_BLOCK_NOT_CAPTURED;
     w->count = child->block.to - child->block.from;
     kind_aim(w, p, b->o.count, s);
-    const eg_block_done done = p->c ? kind_run(child, w, p, b->o.count)
-                                    : kind_capture(&(captured_step){ b, child, w, p, false });
+    captured_step step = { .b = b, .child = child, .s = s, .w = w, .p = p };
+    const eg_block_done done = p->c ? kind_run(&step) : kind_capture(&step);
     if (done != EG_BLOCK_DONE) return done;
     const double loss = eg_item(eg_captured_output(p->c, 0));
     if (!isfinite(loss)) return EG_BLOCK_NOT_CAPTURED; /* computed again, it says why and fails */

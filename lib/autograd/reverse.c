@@ -20,14 +20,25 @@ typedef struct waiting {
     /* the node whose contribution came last: in messages, the sum is its gradient */
     const eg_tensor *reader;
 } waiting;
+/* A node whose cotangent belongs to a sum. */
+typedef struct reverse_target {
+    eg_tensor *sum;     /* NULL: to none, or it stands several times among the xs */
+    bool reached, used; /* the sum holds something; a product of this sweep has added to it */
+    int x, times;       /* the node is xs[x]; how often it stands there */
+} reverse_target;
 typedef struct reverse {
     eg_sweep s;
     bool *sums;     /* by node: d is a sum that this sweep made, and nobody else holds */
     bool *asked;    /* by node: it is an x */
     bool each;      /* copies are not added up */
     waiting **wait; /* by node; NULL until one has contributions that wait */
-    eg_into *into;  /* by node: where its cotangent is added up; NULL: nowhere */
     uint64_t mine;  /* the number of the pull that runs (eg_ctx.pull) */
+    int count;
+    eg_tensor *const *xs;
+    eg_into *into;          /* of each x: the sum that its cotangent belongs to; NULL: to none */
+    reverse_target *target; /* by node; NULL without into */
+    const eg_into_watch *watch;
+    int left; /* the sums from this one on are whole */
 } reverse;
 
 static waiting *waiting_for(const reverse *r, int64_t k)
@@ -142,7 +153,7 @@ static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
 static bool reverse_into(reverse *r, eg_tensor *t, eg_tensor *g, int i)
 {
     eg_tensor *x = t->in[i], **d = &r->s.d[x->slot];
-    eg_into *to = r->into ? &r->into[x->slot] : NULL;
+    reverse_target *to = r->target ? &r->target[x->slot] : NULL;
     const eg_ctx *cx = r->s.cx;
     if (!to || !to->sum || x->op || waiting_for(r, x->slot) || (*d && *d != to->sum)) return false;
     if (cx->recording || cx->hooks.cotangent || cx->hooks.result) return false;
@@ -291,41 +302,69 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
 }
 
 /* Hands the sums to the nodes of the xs. One that stands twice has two: its cotangent is copied. */
-static bool reverse_sums(reverse *r, int count, eg_tensor *const *xs, const eg_into *into)
+static bool reverse_targets(reverse *r)
 {
-    const size_t bytes = (size_t)r->s.n * sizeof *r->into;
-    if (!(r->into = eg__alloc(r->s.cx, bytes))) return false;
-    memset(r->into, 0, bytes);
-    for (int k = 0; k < count; k++) {
-        if (!eg__sweep_has(&r->s, xs[k])) continue;
-        eg_into *of = &r->into[xs[k]->slot];
-        of->sum = of->twice ? NULL : into[k].sum;
-        of->reached = into[k].reached;
-        of->twice = true;
+    const size_t bytes = (size_t)r->s.n * sizeof *r->target;
+    if (!(r->target = eg__alloc(r->s.cx, bytes))) return false;
+    memset(r->target, 0, bytes);
+    for (int k = 0; k < r->count; k++) {
+        if (!eg__sweep_has(&r->s, r->xs[k])) continue;
+        reverse_target *of = &r->target[r->xs[k]->slot];
+        of->x = k;
+        of->sum = of->times++ ? NULL : r->into[k].sum;
+        of->reached = r->into[k].reached;
     }
-    for (int64_t k = 0; k < r->s.n; k++) r->into[k].used = false;
     return true;
 }
-/* Adds what is not in the sums yet. */
-static void reverse_add_up(reverse *r, int count, eg_tensor *const *xs, eg_into *into)
+/* Adds what is not in sum k yet of the cotangent of its x, which is complete. */
+static void reverse_add_up(reverse *r, int k)
 {
-    for (int k = 0; k < count; k++) {
-        eg_tensor *d = eg__sweep_at(&r->s, xs[k]);
-        if (!d) continue;
-        const bool used = r->into && r->into[xs[k]->slot].used;
-        if (into[k].reached && !used)
-            eg__add_act(into[k].sum, d);
-        else if (d != into[k].sum)
-            eg__copy_act(into[k].sum, d);
-        into[k].reached = true;
+    eg_into *to = &r->into[k];
+    eg_tensor *d = eg__sweep_at(&r->s, r->xs[k]);
+    if (!d) return;
+    if (to->reached && !r->target[r->xs[k]->slot].used)
+        eg__add_act(to->sum, d);
+    else if (d != to->sum)
+        eg__copy_act(to->sum, d);
+    to->reached = true;
+}
+/* Tells the watch what is whole: sums whose x is no node, and those whose node is not below `at`.
+ * One that stands twice among the xs is whole at the end, when `at` is −1. False after an error. */
+static bool reverse_tell(reverse *r, int64_t at)
+{
+    const int before = r->left;
+    if (!r->watch) return !r->s.cx->failed;
+    for (; r->left > 0; r->left--) {
+        const eg_tensor *x = r->xs[r->left - 1];
+        if (at >= 0 && eg__sweep_has(&r->s, x) && (x->slot < at || r->target[x->slot].times > 1))
+            break;
     }
+    if (r->left < before) r->watch->whole(r->watch->user, r->left);
+    return !r->s.cx->failed;
+}
+/* Pulls each node from y to the xs. A cotangent that belongs to a sum is added when the sweep comes
+ * to its node, since no later one adds to it: its memory is still in cache then, and whoever waits
+ * for the sum need not wait for the rest. False after an error. */
+static bool reverse_nodes(reverse *r)
+{
+    const eg_sweep *s = &r->s;
+    if (!reverse_tell(r, s->n)) return false;
+    for (int64_t k = s->n; k-- > 0;) {
+        if ((s->d[k] || waiting_for(r, k)) && !pull(r, k)) return false;
+        if (!r->target) continue;
+        if (r->target[k].times == 1) reverse_add_up(r, r->target[k].x);
+        if (!reverse_tell(r, k)) return false;
+    }
+    for (int k = 0; r->into && k < r->count; k++)
+        if (eg__sweep_has(s, r->xs[k]) && r->target[r->xs[k]->slot].times > 1) reverse_add_up(r, k);
+    return reverse_tell(r, -1);
 }
 
 /* What an x gets that y does not reach; ZEROS_OF_ANY: and y may be a constant. */
 typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS, ZEROS_OF_EACH } unreached;
 /* The sweep: checks, finds the nodes, and pulls each from y to the xs. False after an error. */
 static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
-                 eg_tensor **dxs, unreached how, eg_into *into)
+                 eg_tensor **dxs, unreached how, eg_into *into, const eg_into_watch *watch)
 {
     if (!eg__check_differentiable(cx, "grad", "y", -1, y) ||
         (seed && !eg__check_differentiable(cx, "grad", "the seed", -1, seed)))
@@ -346,7 +385,13 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
         eg_fail_as(cx, EG_ERROR_MISUSE, "grad_each: y has no copies");
         return false;
     }
-    reverse r = { .s = { .cx = cx, .who = "grad" }, .each = how == ZEROS_OF_EACH };
+    reverse r = { .s = { .cx = cx, .who = "grad" },
+                  .each = how == ZEROS_OF_EACH,
+                  .count = count,
+                  .xs = xs,
+                  .into = into,
+                  .watch = watch,
+                  .left = count };
     eg_sweep *s = &r.s;
     if (count && !eg__sweep(s, 1, &y, count, xs)) return false;
     if (count && !s->n && how == NULLS) return nothing_reached(cx, y, count, xs);
@@ -354,14 +399,12 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     if (s->n && !r.sums) return false;
     if (s->n) memset(r.sums, 0, 2 * (size_t)s->n);
     r.asked = r.sums + s->n;
-    if (into && s->n && !reverse_sums(&r, count, xs, into)) return false;
+    if (into && s->n && !reverse_targets(&r)) return false;
     for (int k = 0; k < count; k++)
         if (eg__sweep_has(s, xs[k])) r.asked[xs[k]->slot] = true;
     /* y is the last of its post-order */
     if (s->n) s->d[s->n - 1] = seed ? seed : eg_ones_like(y);
-    for (int64_t k = s->n; k-- > 0;)
-        if ((s->d[k] || waiting_for(&r, k)) && !pull(&r, k)) return false;
-    if (into) reverse_add_up(&r, count, xs, into);
+    if (!reverse_nodes(&r)) return false;
     for (int k = 0; !into && k < count; k++) {
         eg_tensor *d = eg__sweep_at(s, xs[k]);
         dxs[k] = d || how == NULLS ? d : eg_zeros_like(xs[k]);
@@ -373,34 +416,35 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
 }
 
 static int grad_as(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs,
-                   unreached how, eg_into *into)
+                   unreached how, eg_into *into, const eg_into_watch *watch)
 {
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("grad", count, xs);
     /* a child's tape holds headers of its own for what it reads of its parent */
     const bool own = !cx || !cx->parent || count < 0 || !xs || !y ||
                      ((xs = eg__own_all(cx, count, xs)) && (y = eg__own(y)));
-    const bool good = cx && own && grad(cx, y, seed, count, xs, dxs, how, into);
+    const bool good = cx && own && grad(cx, y, seed, count, xs, dxs, how, into, watch);
     if (!good && dxs)
         for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
     return good ? 0 : -1;
 }
 int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, ZEROS, NULL);
+    return grad_as(y, seed, count, xs, dxs, ZEROS, NULL, NULL);
 }
 int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, NULL, count, xs, dxs, ZEROS_OF_EACH, NULL);
+    return grad_as(y, NULL, count, xs, dxs, ZEROS_OF_EACH, NULL, NULL);
 }
 int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, ZEROS_OF_ANY, NULL);
+    return grad_as(y, seed, count, xs, dxs, ZEROS_OF_ANY, NULL, NULL);
 }
 int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, NULLS, NULL);
+    return grad_as(y, seed, count, xs, dxs, NULLS, NULL, NULL);
 }
-int eg__grad_into(eg_tensor *y, int count, eg_tensor *const *xs, eg_into *into)
+int eg__grad_into(eg_tensor *y, int count, eg_tensor *const *xs, eg_into *into,
+                  const eg_into_watch *watch)
 {
-    return grad_as(y, NULL, count, xs, NULL, NULLS, into);
+    return grad_as(y, NULL, count, xs, NULL, NULLS, into, watch);
 }

@@ -1,16 +1,23 @@
 /* gradient.c: eg_grad_over with its leaves divided among ranks. A rank computes the whole subtrees
  * of its leaves; those are added between ranks along the same tree, so that neither the gradient
- * nor the mean has other bits than on one rank. What a rank then has is its range of the sum. */
-#include "ranks/ranks.h"
+ * nor the mean has other bits than on one rank. What a rank then has is its range of the sum.
+ *
+ * Where ranks add up by halving, the first exchange begins in a rank's last block: each gradient
+ * that is whole is copied to where it is sent from, and travels while the others are computed
+ * (pieces.c). So ranks meet before the blocks: whoever has computed nothing, for want of memory,
+ * could not take part in the exchange. Afterwards each one tells with its counts if it failed. */
+#include "ranks/tree.h"
+#include "autograd/autograd.h"
 #include <math.h>
 #include <string.h>
 
 enum { BLOCK = 8, LEAVES = 16 }; /* eg_grad_over's */
+enum { FAILED = -1 };
 
 /* What ranks tell each other of a subtree, beside its gradient. */
 typedef struct told {
     double loss;
-    int64_t count;
+    int64_t count; /* of the first one of a rank: FAILED if it has an error */
 } told;
 typedef struct gradient {
     eg_ranks *ranks;
@@ -20,6 +27,8 @@ typedef struct gradient {
     size_t width;
     int64_t n, *counts; /* numbers of all xs; of each */
     int taken;          /* subtrees so far */
+    int whole;          /* the xs from this one on were taken early */
+    char *at;           /* … and the numbers of the first of them lie here */
     void **subtree;     /* each rank's own: n numbers */
     told *mine, *all;   /* `most` of each rank */
     int most;           /* subtrees of a rank */
@@ -31,26 +40,40 @@ typedef struct gradient {
 } gradient;
 static int gradient_whole(void *user, const eg_ranks_gradient *);
 
-/* Keeps a subtree of eg_grad_over. Where nothing was reached its numbers are −0, which changes no
- * bit of what it is added to. */
+/* Copies the numbers of x i to where they are sent from. Where nothing was reached (NULL) they are
+ * −0, which changes no bit of what it is added to. */
+static void gradient_copy(gradient *g, int i, const void *numbers, char *to)
+{
+    g->reached[i] |= numbers != NULL;
+    if (numbers) {
+        memcpy(to, numbers, (size_t)g->counts[i] * g->width);
+        return;
+    }
+    for (int64_t e = 0; e < g->counts[i]; e++)
+        if (g->width == sizeof(double))
+            ((double *)(void *)to)[e] = -0.0;
+        else
+            ((float *)(void *)to)[e] = -0.0f;
+}
+/* Takes the gradient of x i, the last one that was not taken yet, from inside the last block. */
+static void gradient_early(void *user, int i, const void *numbers)
+{
+    gradient *g = user;
+    g->whole = i;
+    g->at -= (size_t)g->counts[i] * g->width;
+    gradient_copy(g, i, numbers, g->at);
+    eg__ranks_pieces_begin(g->tree, g->subtree[0], i);
+}
+/* Keeps a subtree of eg_grad_over, but for what was taken early. */
 static int gradient_take(void *user, const eg_leaf_sum *s)
 {
     gradient *g = user;
     const int k = g->taken++;
     char *to = g->subtree[k];
     g->mine[k] = (told){ s->loss, s->count };
-    for (int i = 0; i < g->o.count; i++) {
-        const size_t bytes = (size_t)g->counts[i] * g->width;
-        if (s->reached[i])
-            memcpy(to, eg_raw(s->gradient[i], NULL), bytes);
-        else
-            for (int64_t e = 0; e < g->counts[i]; e++)
-                if (g->width == sizeof(double))
-                    ((double *)(void *)to)[e] = -0.0;
-                else
-                    ((float *)(void *)to)[e] = -0.0f;
-        g->reached[i] |= s->reached[i];
-        to += bytes;
+    for (int i = 0; i < g->whole; i++) {
+        gradient_copy(g, i, s->reached[i] ? eg_raw(s->gradient[i], NULL) : NULL, to);
+        to += (size_t)g->counts[i] * g->width;
     }
     return 0;
 }
@@ -114,23 +137,26 @@ static bool gradient_room(gradient *g)
     for (int k = 0; k < (own ? own : 1); k++)
         if (!(g->subtree[k] = eg_owner_alloc(g->owner, (size_t)g->n * g->width + 1))) return false;
     g->sum = g->subtree[0];
+    g->whole = o->count;
+    g->at = g->sum + (size_t)g->n * g->width;
     return true;
 }
 
 /* Computes the leaves of this rank; a rank without leaves counts the draw that the others make. */
-static bool gradient_leaves(gradient *g)
+static void gradient_leaves(gradient *g)
 {
     const eg_span own = eg_ranks_tree_leaves(g->tree);
     if (own.from == own.to) {
         eg_set_draws(g->o.cx, eg_draws(g->o.cx) + 1);
         if (g->o.sums) *g->o.sums = 0;
-        return true;
+        return;
     }
     eg_grad_over_args o = g->o;
     o.dxs = NULL, o.mean = NULL, o.counted = NULL;
     o.from_leaf = own.from, o.to_leaf = own.to;
     o.take = gradient_take, o.take_user = g;
-    return eg_grad_over_with(&o) == 0;
+    const eg_early early = { gradient_early, g };
+    eg__grad_over(&o, eg__ranks_pieces_fit(g->tree) ? &early : NULL);
 }
 
 /* Adds losses and counts along the tree, as the gradients are. */
@@ -163,12 +189,25 @@ static void gradient_divide(gradient *g, int64_t count)
     }
 }
 
+/* Exchanges what travels whatever has failed, and then tells the others if something has. False
+ * after an error of any rank. */
+static bool gradient_exchange(gradient *g)
+{
+    const int ranks = g->ranks->table.ranks;
+    if (eg__ranks_pieces_fit(g->tree) && eg__ranks_pieces_end(g->tree, g->sum)) return false;
+    if (eg_error(g->o.cx)) g->mine[0].count = FAILED;
+    if (eg__ranks_gather(g->ranks, g->mine, (size_t)g->most * sizeof *g->mine, g->all))
+        return false;
+    for (int r = 0; r < ranks; r++)
+        if (g->all[r * g->most].count == FAILED) return eg_ranks_meet(g->ranks) == 0;
+    return true;
+}
 /* What follows the own leaves: everything between ranks. False after an error. */
 static bool gradient_between(gradient *g)
 {
     const eg_grad_over_args *o = &g->o;
     const int ranks = g->ranks->table.ranks;
-    if (eg_ranks_gather(g->ranks, g->mine, (size_t)g->most * sizeof *g->mine, g->all) ||
+    if (!gradient_exchange(g) ||
         eg_ranks_gather(g->ranks, g->reached, (size_t)o->count, g->reached + o->count))
         return false;
     for (int k = 0; k < o->count; k++)
@@ -212,8 +251,10 @@ static int gradient_run(gradient *g)
     if (!g->o.leaves) g->o.leaves = LEAVES;
     eg_ctx *cx = g->ranks->cx;
     const bool good = !eg_error(cx) && gradient_fits(g) && (g->owner = eg_owner_open(cx)) != NULL &&
-                      gradient_room(g) && gradient_leaves(g),
-               done = eg_ranks_meet(g->ranks) == 0 && good && gradient_between(g);
+                      gradient_room(g),
+               all = eg_ranks_meet(g->ranks) == 0 && good;
+    if (all) gradient_leaves(g);
+    const bool done = all && gradient_between(g);
     eg_ranks_tree_close(g->tree);
     eg_owner_close(g->owner);
     return done ? 0 : -1;

@@ -12,8 +12,15 @@
 
 enum { PIECE = 1 << 30 }; /* bytes in a message at most: MPI counts in int */
 
+/* A message that was started: a request of MPI's, and of one that comes its length. */
+typedef struct mpi_message {
+    MPI_Request request;
+    int from, takes; /* from −1: it is sent */
+} mpi_message;
 typedef struct world {
-    MPI_Comm comm; /* a copy: other users of MPI in this process have their own messages */
+    MPI_Comm comm;     /* a copy: other users of MPI in this process have their own messages */
+    mpi_message *list; /* grows */
+    int count, room;
     char sentence[MPI_MAX_ERROR_STRING + 64];
 } world;
 
@@ -64,6 +71,77 @@ static const char *mpi_exchange(void *user, int to, const void *out, size_t out_
     return NULL;
 }
 
+/* Room for two more messages; false without memory. */
+static bool started_room(world *w)
+{
+    if (w->count + 2 <= w->room) return true;
+    const int more = 2 * w->room + 32;
+    mpi_message *list = realloc(w->list, (size_t)more * sizeof *list);
+    if (!list) return false;
+    w->list = list;
+    w->room = more;
+    return true;
+}
+/* MPI moves bytes while it is called: asks for the first message that is not over. */
+static const char *mpi_go_on(world *w)
+{
+    int over = 1, code = MPI_SUCCESS;
+    for (int k = 0; k < w->count && over && !code; k++)
+        code = MPI_Request_get_status(w->list[k].request, &over, MPI_STATUS_IGNORE);
+    return mpi_said(w, "MPI_Request_get_status", code);
+}
+/* In the pieces of mpi_exchange, which the other rank may have called. */
+static const char *mpi_start(void *user, int to, const void *out, size_t out_bytes, int from,
+                             void *in, size_t in_bytes)
+{
+    world *w = user;
+    if (to < 0) out_bytes = 0;
+    if (from < 0) in_bytes = 0;
+    const size_t most = out_bytes > in_bytes ? out_bytes : in_bytes;
+    for (size_t at = 0; at < most; at += PIECE) {
+        const size_t o = at < out_bytes ? out_bytes - at : 0, i = at < in_bytes ? in_bytes - at : 0;
+        const int sends = (int)(o < PIECE ? o : PIECE), takes = (int)(i < PIECE ? i : PIECE);
+        int code = MPI_SUCCESS;
+        if (!started_room(w)) return "memory ran out";
+        if (takes) {
+            mpi_message *s = &w->list[w->count];
+            *s = (mpi_message){ .from = from, .takes = takes };
+            code = MPI_Irecv((char *)in + at, takes, MPI_BYTE, from, 0, w->comm, &s->request);
+            if (code) return mpi_said(w, "MPI_Irecv", code);
+            w->count++;
+        }
+        if (sends) {
+            mpi_message *s = &w->list[w->count];
+            *s = (mpi_message){ .from = -1 };
+            code = MPI_Isend((const char *)out + at, sends, MPI_BYTE, to, 0, w->comm, &s->request);
+            if (code) return mpi_said(w, "MPI_Isend", code);
+            w->count++;
+        }
+    }
+    return mpi_go_on(w);
+}
+/* Waits for each message; says what failed first. */
+static const char *mpi_finish(void *user)
+{
+    world *w = user;
+    const char *bad = NULL;
+    for (int k = 0; k < w->count; k++) {
+        mpi_message *s = &w->list[k];
+        int came = s->takes;
+        MPI_Status status;
+        const int code = MPI_Wait(&s->request, &status);
+        if (bad) continue;
+        bad = mpi_said(w, "MPI_Wait", code);
+        if (!bad && s->from >= 0) MPI_Get_count(&status, MPI_BYTE, &came);
+        if (came == s->takes) continue;
+        snprintf(w->sentence, sizeof w->sentence, "rank %d sent %d bytes, but %d were expected",
+                 s->from, came, s->takes);
+        bad = w->sentence;
+    }
+    w->count = 0;
+    return bad;
+}
+
 static const char *mpi_gather(void *user, const void *mine, size_t bytes, void *all)
 {
     world *w = user;
@@ -79,6 +157,7 @@ static void mpi_close(void *user)
     world *w = user;
     int ended = 0;
     if (MPI_Finalized(&ended) == MPI_SUCCESS && !ended) MPI_Comm_free(&w->comm);
+    free(w->list);
     free(w);
     groups--;
 }
@@ -105,6 +184,9 @@ __attribute__((visibility("default"))) const char *eg__ranks_mpi_1(size_t size,
         free(w);
         return "MPI_Comm_dup failed";
     }
+    /* blocks may be computed by other threads than the one that started MPI, and start messages */
+    if (!MPI_Query_thread(&have) && have >= MPI_THREAD_SERIALIZED)
+        t.start = mpi_start, t.finish = mpi_finish;
     groups++;
     MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
     MPI_Comm_rank(w->comm, &t.rank);

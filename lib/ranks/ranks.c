@@ -11,17 +11,25 @@ int eg_ranks_count(const eg_ranks *r) { return r ? r->table.ranks : 1; }
 eg_ctx *eg_ranks_context(const eg_ranks *r) { return r ? r->cx : NULL; }
 eg_traffic eg_ranks_traffic(const eg_ranks *r) { return r ? r->traffic : (eg_traffic){ 0 }; }
 
-/* 0 if the table said nothing; else records its sentence. */
-static int ranks_said(eg_ranks *r, const char *sentence)
+int eg__ranks_said(eg_ranks *r, const char *sentence)
 {
     if (!sentence) return 0;
     eg_fail_as(r->cx, EG_ERROR_FILE, "ranks: rank %d of %d: %s", r->table.rank, r->table.ranks,
                sentence);
     return -1;
 }
-/* The table's exchange, counted; a rank's message to itself is a copy. */
-static const char *counted_exchange(eg_ranks *r, int to, const void *out, size_t out_bytes,
-                                    int from, void *in, size_t in_bytes)
+/* Counts a message; false if there is none. */
+static bool counted(eg_ranks *r, int *to, size_t out_bytes, int *from, size_t in_bytes)
+{
+    if (!out_bytes) *to = -1;
+    if (!in_bytes) *from = -1;
+    r->traffic.sent += *to < 0 ? 0 : out_bytes;
+    r->traffic.received += *from < 0 ? 0 : in_bytes;
+    r->traffic.messages += *to >= 0;
+    return *to >= 0 || *from >= 0;
+}
+const char *eg__ranks_exchanged(eg_ranks *r, int to, const void *out, size_t out_bytes, int from,
+                                void *in, size_t in_bytes)
 {
     const int me = r->table.rank;
     if (to == me && from == me) {
@@ -29,14 +37,17 @@ static const char *counted_exchange(eg_ranks *r, int to, const void *out, size_t
         if (in_bytes) memmove(in, out, in_bytes);
         return NULL;
     }
-    if (!out_bytes) to = -1;
-    if (!in_bytes) from = -1;
-    if (to < 0 && from < 0) return NULL;
-    r->traffic.sent += to < 0 ? 0 : out_bytes;
-    r->traffic.received += from < 0 ? 0 : in_bytes;
-    r->traffic.messages += to >= 0;
+    if (!counted(r, &to, out_bytes, &from, in_bytes)) return NULL;
     return r->table.exchange(r->table.user, to, out, out_bytes, from, in, in_bytes);
 }
+bool eg__ranks_starts(const eg_ranks *r) { return r->table.start && r->table.finish; }
+const char *eg__ranks_started(eg_ranks *r, int to, const void *out, size_t out_bytes, int from,
+                              void *in, size_t in_bytes)
+{
+    counted(r, &to, out_bytes, &from, in_bytes);
+    return r->table.start(r->table.user, to, out, out_bytes, from, in, in_bytes);
+}
+const char *eg__ranks_finished(eg_ranks *r) { return r->table.finish(r->table.user); }
 int eg_ranks_exchange(eg_ranks *r, int to, const void *out, size_t out_bytes, int from, void *in,
                       size_t in_bytes)
 {
@@ -48,7 +59,7 @@ int eg_ranks_exchange(eg_ranks *r, int to, const void *out, size_t out_bytes, in
                    ranks, to, from);
         return -1;
     }
-    return ranks_said(r, counted_exchange(r, to, out, out_bytes, from, in, in_bytes));
+    return eg__ranks_said(r, eg__ranks_exchanged(r, to, out, out_bytes, from, in, in_bytes));
 }
 
 /* Without a gather of the table's own: in round k to the rank k above, from the one k below. */
@@ -66,15 +77,18 @@ static const char *counted_gather(eg_ranks *r, const void *mine, size_t bytes, v
     const char *bad = NULL;
     for (int k = 1; k < ranks && !bad; k++) {
         const int from = (me - k + ranks) % ranks;
-        bad = counted_exchange(r, (me + k) % ranks, (const char *)all + (size_t)me * bytes, bytes,
-                               from, (char *)all + (size_t)from * bytes, bytes);
+        bad = eg__ranks_exchanged(r, (me + k) % ranks, (const char *)all + (size_t)me * bytes,
+                                  bytes, from, (char *)all + (size_t)from * bytes, bytes);
     }
     return bad;
 }
+int eg__ranks_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
+{
+    return eg__ranks_said(r, counted_gather(r, mine, bytes, all));
+}
 int eg_ranks_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
 {
-    if (!r || eg_error(r->cx)) return -1;
-    return ranks_said(r, counted_gather(r, mine, bytes, all));
+    return !r || eg_error(r->cx) ? -1 : eg__ranks_gather(r, mine, bytes, all);
 }
 
 /* -- agreeing --------------------------------------------------------------------------------- */
@@ -100,7 +114,7 @@ int eg_ranks_meet(eg_ranks *r)
                        (const char *)r->all + (size_t)first * ROW);
     }
     r->agreed = !bad && eg_error(r->cx);
-    ranks_said(r, bad);
+    eg__ranks_said(r, bad);
     return eg_error(r->cx) ? -1 : 0;
 }
 
@@ -115,7 +129,7 @@ int eg_ranks_agree(eg_ranks *r, const char *what, const char *value)
         return -1;
     }
     strcpy(mine, value);
-    if (ranks_said(r, counted_gather(r, mine, sizeof mine, r->all))) return -1;
+    if (eg__ranks_said(r, counted_gather(r, mine, sizeof mine, r->all))) return -1;
     const char *all = r->all;
     for (int k = 1; k < r->table.ranks; k++)
         if (strcmp(all, all + k * MOST)) {

@@ -13,6 +13,19 @@ struct eg_ranks {
     void *all;   /* room for what meet and agree gather: ROW bytes of each rank */
 };
 
+/* -- ranks.c: talking, also after an error, since other ranks wait for it ---------------------- */
+/* 0 if the table said nothing; else records its sentence, and −1. */
+int eg__ranks_said(eg_ranks *, const char *sentence);
+/* The table's exchange, counted; a rank's message to itself is a copy. NULL or a sentence. */
+const char *eg__ranks_exchanged(eg_ranks *, int to, const void *out, size_t out_bytes, int from,
+                                void *in, size_t in_bytes);
+/* True if the table has what the next two call. */
+bool eg__ranks_starts(const eg_ranks *);
+const char *eg__ranks_started(eg_ranks *, int to, const void *out, size_t out_bytes, int from,
+                              void *in, size_t in_bytes);
+const char *eg__ranks_finished(eg_ranks *);
+int eg__ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all);
+
 /* -- launcher.c: who started this process ------------------------------------------------------ */
 /* Sets *table to what a launcher's environment asks for, to a table of one rank without one. False
  * after an error. */

@@ -7,31 +7,12 @@
  * owns, and adds them along the tree. The ranges are those of halving wherever the number of ranks
  * is a power of two: they depend on it and on the chunks alone, so that what a rank keeps for its
  * range fits sums of any number of leaves. */
-#include "ranks/ranks.h"
+#include "ranks/tree.h"
 #include <math.h>
 #include <string.h>
 
-enum { STEPS = 30, SUBTREES = 128 };
+enum { SUBTREES = 128 };
 static const int64_t LEAVES_MOST = 1 << 30;
-
-struct eg_ranks_tree {
-    eg_ranks *ranks;
-    eg_owner *owner;
-    size_t width;
-    int64_t leaves, chunks;
-    int parts;
-    int64_t *start; /* of each chunk, and the end: chunks + 1 */
-    int64_t *part;  /* the first chunk of each part, and the end */
-    bool halving;   /* sums, and so have no subtrees */
-    bool halves;    /* ranges; the ranks are a power of two */
-    int steps;
-    eg_span kept[STEPS + 1]; /* by halves: the range after so many steps; the last is owned */
-    eg_span *range;          /* of each rank */
-    eg_span *node;           /* whole subtrees of all ranks, in the order of leaves */
-    int *first;              /* of a rank's, and the end */
-    char **at;               /* of each node: its numbers in the own range, while adding */
-    char *room;              /* for what is received */
-};
 
 /* -- the tree --------------------------------------------------------------------------------- */
 int64_t eg_ranks_tree_middle(eg_span node)
@@ -84,18 +65,6 @@ eg_span eg_ranks_tree_subtree(const eg_ranks_tree *t, int k)
 }
 
 /* -- chunks and ranges ------------------------------------------------------------------------ */
-static int64_t numbers_in(const eg_ranks_tree *t, eg_span chunks)
-{
-    return t->start[chunks.to] - t->start[chunks.from];
-}
-static size_t bytes_in(const eg_ranks_tree *t, eg_span chunks)
-{
-    return (size_t)numbers_in(t, chunks) * t->width;
-}
-static size_t byte_at(const eg_ranks_tree *t, int64_t chunk)
-{
-    return (size_t)t->start[chunk] * t->width;
-}
 /* The chunk that begins nearest to a number of the buffer: where ranges are cut, so that ranks own
  * equally many numbers, not chunks, of which those at the ends of parts are shorter. */
 static int64_t border_at(const eg_ranks_tree *t, int64_t number)
@@ -250,10 +219,13 @@ void eg_ranks_tree_close(eg_ranks_tree *t)
 /* -- adding ----------------------------------------------------------------------------------- */
 static void tree_add(const eg_ranks_tree *t, int64_t n, void *x, const void *y)
 {
+    /* as within a rank, where an operation adds */
+    const uint64_t begun = eg_flush_begin(t->ranks->cx);
     if (t->width == sizeof(double))
         eg__ranks_add_f64(n, x, y);
     else
         eg__ranks_add_f32(n, x, y);
+    eg_flush_end(begun);
 }
 static int sum_by_halving(eg_ranks_tree *t, char *x)
 {
@@ -261,9 +233,11 @@ static int sum_by_halving(eg_ranks_tree *t, char *x)
     for (int s = 0; s < t->steps; s++) {
         const eg_span keep = t->kept[s + 1], send = half_of(t, t->kept[s], me, s, true);
         const int other = me ^ 1 << s;
-        if (eg_ranks_exchange(t->ranks, other, x + byte_at(t, send.from), bytes_in(t, send), other,
-                              t->room, bytes_in(t, keep)))
+        const bool there = s == 0 && t->ahead; /* pieces.c */
+        if (!there && eg_ranks_exchange(t->ranks, other, x + byte_at(t, send.from),
+                                        bytes_in(t, send), other, t->room, bytes_in(t, keep)))
             return -1;
+        t->ahead = false;
         tree_add(t, numbers_in(t, keep), x + byte_at(t, keep.from), t->room);
     }
     return 0;

@@ -144,10 +144,20 @@ static bool captured_row(eg_ctx *cx, const eg_captured_item *i)
     cx->use.used = used;
     return good;
 }
+/* Tells the watch, if there is one, that item k is done. False after an error. */
+static bool captured_tell(eg_captured *c, int64_t k)
+{
+    eg_captured_watch *w = c->watch;
+    if (!w || !w->left || w->until[w->left - 1] > k) return true;
+    while (w->left && w->until[w->left - 1] <= k) w->left--;
+    w->f(w->user, w->left);
+    return !c->cx->failed;
+}
 /* Runs the items in order. False after an error, at item c->failed. */
 static bool captured_items(eg_captured *c, uint64_t draw)
 {
     eg_ctx *cx = c->cx;
+    if (!captured_tell(c, -1)) return false;
     for (const eg_captured_item *i = c->item, *end = i + c->items; i < end; i++) {
         cx->recording = i->recording;
         if (i->draw) {
@@ -160,12 +170,16 @@ static bool captured_items(eg_captured *c, uint64_t draw)
             c->failed = i - c->item;
             return false;
         }
-        if (!i->forward && i->y) i->y->st->version++;
+        if (i->forward) continue;
+        if (i->y) i->y->st->version++;
+        c->failed = i - c->item;
+        if (!captured_tell(c, c->failed)) return false;
     }
     c->failed = c->items;
     return true;
 }
-int eg_captured_run(eg_captured *c)
+int eg_captured_run(eg_captured *c) { return eg__captured_run(c, NULL); }
+int eg__captured_run(eg_captured *c, eg_captured_watch *watch)
 {
     if (!c) {
         eg_fail_as(NULL, EG_ERROR_MISUSE, "captured_run: the step is NULL");
@@ -177,12 +191,14 @@ int eg_captured_run(eg_captured *c)
     const bool recording = cx->recording;
     const uint64_t draw = cx->draw, begun = eg__fpmode_begin(cx->flush);
     cx->replaying = true;
+    c->watch = watch;
     cx->draw += c->draws;
     for (int64_t k = 0; k < c->starts; k++)
         memcpy(c->start[k].to, c->start[k].from, c->start[k].bytes);
     const bool good = captured_items(c, draw);
     for (int k = 0; k < c->outputs; k++) c->output[k]->st->version++;
     cx->replaying = false;
+    c->watch = NULL;
     cx->recording = recording;
     eg__fpmode_end(begun);
     return good && !cx->failed ? 0 : -1;
@@ -218,6 +234,13 @@ bool eg__captured_wrote(const eg_captured *c, const eg_tensor *x)
         if (!i->forward && i->y && i->y->st == x->st) return true;
     }
     return false;
+}
+int64_t eg__captured_last(const eg_captured *c, const eg_tensor *x)
+{
+    int64_t k = c->items;
+    while (k-- > 0)
+        if (!c->item[k].forward && c->item[k].y && c->item[k].y->st == x->st) break;
+    return k;
 }
 /* Lists the acts' headers that lie in x's storage; to NULL: counts them. */
 static int64_t captured_find(const eg_captured *c, const eg_tensor *x, eg_tensor **to)

@@ -86,6 +86,17 @@ struct eg_captured *eg__captured_make(eg_ctx *, int (*step)(void *user, eg_tenso
 eg_tensor **eg__captured_headers(struct eg_captured *, const eg_tensor *x, int64_t *count);
 /* True if an act of the last run, which may have ended with an error, has begun to write to x. */
 bool eg__captured_wrote(const struct eg_captured *, const eg_tensor *x);
+/* The number of the last item that writes to x; −1 if none does. */
+int64_t eg__captured_last(const struct eg_captured *, const eg_tensor *x);
+/* Is told how far a run has come: the items up to until[k] are done for each k from `left` on. */
+typedef struct eg_captured_watch {
+    const int64_t *until; /* of each k, not rising: −1: before the first item */
+    int left;             /* at first their count */
+    void (*f)(void *user, int left);
+    void *user;
+} eg_captured_watch;
+/* eg_captured_run; the watch may be NULL, and an error that it records ends the run. */
+int eg__captured_run(struct eg_captured *, eg_captured_watch *);
 /* For benchmarks: from now on runs compute nothing, and what is left of their time is that of the
  * list itself. Returns the number of rows and acts, and sets how many items are left of them where
  * passes are one. (captured.c) */

@@ -1,0 +1,114 @@
+/* blocks_tree.c: how eg_grad_over adds the sums of its leaves: leaves 0 and 1, 2 and 3, … then
+ * pairs of those.
+ *
+ * A thread that has a sum whose neighbour is there already adds the two and goes on upward; else it
+ * leaves its sum for the neighbour. Of its threads each thus holds at most ⌈log₂ leaves⌉ + 1 sums,
+ * the one that it is at work on included: two sums that wait are separated by a leaf that some
+ * thread computes.
+ *
+ * Who divides the leaves among processes (eg_early) gets each gradient as soon as it is whole: in
+ * the last block of the leaf that is done last, when the sweep has passed the x. What waits along
+ * the tree is added to it then and there, in the order in which the leaf's sum climbs otherwise. */
+#include "autograd/blocks.h"
+#include <string.h>
+
+int64_t eg__blocks_wide(const blocks *b, int level)
+{
+    return (b->leaves + ((int64_t)1 << level) - 1) >> level;
+}
+bool eg__blocks_here(const blocks *b, int level, int64_t k)
+{
+    return k << level >= b->from && eg__min64((k + 1) << level, b->leaves) <= b->to;
+}
+blocks_sum *eg__blocks_take(blocks *b)
+{
+    pthread_mutex_lock(&b->lock);
+    blocks_sum *s = b->free;
+    b->free = s->next;
+    if (++b->held > b->most) b->most = b->held;
+    pthread_mutex_unlock(&b->lock);
+    s->loss = 0;
+    s->count = 0;
+    memset(s->reached, 0, (size_t)b->o.count);
+    return s;
+}
+static void blocks_give_back(blocks *b, blocks_sum *s)
+{
+    pthread_mutex_lock(&b->lock);
+    s->next = b->free;
+    b->free = s;
+    b->held--;
+    pthread_mutex_unlock(&b->lock);
+}
+
+/* s->g[k] += other->g[k], by a thread that is inside the child; *reached: s->g[k] holds something.
+ */
+static bool blocks_add(eg_ctx *child, const blocks_sum *s, const blocks_sum *other, int k,
+                       bool *reached)
+{
+    if (!other->reached[k]) return true;
+    eg_tensor *to = eg__borrow_here(child, s->g[k]), *g = eg__borrow_here(child, other->g[k]);
+    if (!to || !g) return false;
+    if (*reached)
+        eg__add_to(to, g);
+    else
+        eg__copy(to, g);
+    *reached = true;
+    return true;
+}
+bool eg__blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
+{
+    for (int level = 0;; level++, k /= 2) {
+        const int64_t wide = eg__blocks_wide(b, level);
+        if (wide > 1 && (k ^ 1) >= wide) continue; /* the last one, without a neighbour */
+        if (wide == 1 || !eg__blocks_here(b, level, k ^ 1)) {
+            atomic_store(&b->at[level][k], s);
+            return true;
+        }
+        blocks_sum *other = atomic_exchange(&b->at[level][k & ~(int64_t)1], s);
+        if (!other) return true;
+        atomic_store(&b->at[level][k & ~(int64_t)1], NULL);
+        const eg_mark m = eg_push(child);
+        bool good = m.scope != NULL;
+        for (int i = 0; i < b->front && good; i++)
+            good = blocks_add(child, s, other, i, &s->reached[i]);
+        for (int i = b->front; i < b->o.count; i++) s->reached[i] |= other->reached[i];
+        eg_pop(child, m);
+        if (!good) return false;
+        s->loss += other->loss;
+        s->count += other->count;
+        blocks_give_back(b, other);
+    }
+}
+
+/* -- sums that are whole before the block is done ---------------------------------------------- */
+/* Adds what waits along the tree to sum i of the last leaf, and hands it on. */
+static bool blocks_hand_on(const blocks_work *w, int i)
+{
+    const blocks *b = w->b;
+    const blocks_sum *s = w->s;
+    bool reached = w->into ? w->into[i].reached : w->after[i];
+    int64_t k = s->leaf;
+    for (int level = 0;; level++, k /= 2) {
+        const int64_t wide = eg__blocks_wide(b, level);
+        if (wide > 1 && (k ^ 1) >= wide) continue;
+        if (wide == 1 || !eg__blocks_here(b, level, k ^ 1)) break;
+        const blocks_sum *other = atomic_load(&b->at[level][k & ~(int64_t)1]);
+        if (!blocks_add(w->child, s, other, i, &reached)) return false;
+    }
+    b->early->whole(b->early->user, i, reached ? s->g[i]->data : NULL);
+    return true;
+}
+/* While other leaves are at work nothing is whole; what is whole by now is handed on when one of
+ * the later sums is, or with `take`. */
+void eg__blocks_whole(void *user, int k)
+{
+    const blocks_work *w = user;
+    blocks *b = w->b;
+    if (!b->early || !w->s->last || w->child->failed || b->front <= k) return;
+    if (atomic_load(&b->climbed) < b->to - b->from - 1 || atomic_load(&b->failed) < INT64_MAX)
+        return;
+    const eg_mark m = eg_push(w->child);
+    while (m.scope && b->front > k && blocks_hand_on(w, b->front - 1)) b->front--;
+    eg_pop(w->child, m);
+}

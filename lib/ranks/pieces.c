@@ -1,0 +1,71 @@
+/* pieces.c: the first step of halving, in which ranks of even and odd number exchange half of all
+ * numbers (all that travels for two ranks), cut into pieces, so that it can begin while the other
+ * numbers are still computed. A sweep from the loss back to the first layer finishes the gradients
+ * of the last layers first, so pieces go from the last part to the first one.
+ *
+ * The cut depends on the sizes of the parts alone, and the order is that of the pieces, so both
+ * ranks of a pair agree on them, whenever each of them has its numbers; and each number still
+ * travels once and is added once, to the same bits. A piece has at least 1/RANKS_PIECES of all
+ * numbers, since a message costs a time of its own.
+ *
+ * A rank that fails exchanges what is left all the same: the messages of a step are always the
+ * same, and whether all went well is asked when they are over. */
+#include "ranks/tree.h"
+#include <stdio.h>
+#include <string.h>
+
+bool eg__ranks_pieces_fit(const eg_ranks_tree *t) { return t->halving && t->steps > 0; }
+
+/* The first part of piece k; the last piece begins with part 0. */
+static int piece_from(eg_ranks_tree *t, int k)
+{
+    const int64_t least = t->start[t->chunks] / RANKS_PIECES + 1;
+    const int end = k ? t->piece[k - 1] : t->parts;
+    int from = end;
+    while (from > 0 && t->start[t->part[end]] - t->start[t->part[from]] < least) from--;
+    return t->piece[k] = from;
+}
+static eg_span piece_chunks(eg_span a, eg_span b)
+{
+    const eg_span both = { a.from > b.from ? a.from : b.from, a.to < b.to ? a.to : b.to };
+    return both.from < both.to ? both : (eg_span){ 0, 0 };
+}
+/* Piece k of the exchange with the neighbour, which travels on (NULL from the table: an exchange
+ * that is over). NULL or a sentence. */
+static const char *piece_send(eg_ranks_tree *t, const char *x, int k, bool waits)
+{
+    const eg_span all = t->kept[0], keep = t->kept[1],
+                  gone = keep.from == all.from ? (eg_span){ keep.to, all.to }
+                                               : (eg_span){ all.from, keep.from },
+                  piece = { t->part[piece_from(t, k)], t->part[k ? t->piece[k - 1] : t->parts] },
+                  out = piece_chunks(piece, gone), in = piece_chunks(piece, keep);
+    const int other = t->ranks->table.rank ^ 1;
+    char *room = t->room;
+    if (in.from < in.to) room += byte_at(t, in.from) - byte_at(t, keep.from);
+    return (waits ? eg__ranks_exchanged : eg__ranks_started)(
+        t->ranks, other, x + byte_at(t, out.from), bytes_in(t, out), other, room, bytes_in(t, in));
+}
+void eg__ranks_pieces_begin(eg_ranks_tree *t, const char *x, int part)
+{
+    const char *bad = NULL;
+    if (!eg__ranks_starts(t->ranks) || *t->sentence) return;
+    const int before = t->begun;
+    while (!bad && (!t->begun || t->piece[t->begun - 1]) && piece_from(t, t->begun) >= part)
+        bad = piece_send(t, x, t->begun++, false);
+    /* MPI moves bytes while it is called */
+    if (t->begun == before && before) bad = eg__ranks_started(t->ranks, -1, NULL, 0, -1, NULL, 0);
+    if (bad) snprintf(t->sentence, sizeof t->sentence, "%s", bad);
+}
+int eg__ranks_pieces_end(eg_ranks_tree *t, const char *x)
+{
+    const bool starts = eg__ranks_starts(t->ranks);
+    const char *bad = NULL;
+    while (!bad && !*t->sentence && (!t->begun || t->piece[t->begun - 1]))
+        bad = piece_send(t, x, t->begun++, !starts);
+    if (bad) snprintf(t->sentence, sizeof t->sentence, "%s", bad);
+    /* what was started has to end, whatever failed: its memory is the caller's again afterwards */
+    bad = starts ? eg__ranks_finished(t->ranks) : NULL;
+    t->begun = 0;
+    t->ahead = true;
+    return eg__ranks_said(t->ranks, *t->sentence ? t->sentence : bad);
+}
