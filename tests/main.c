@@ -1,7 +1,8 @@
 /* main.c: runs every test that put itself into the list (tests.h) in one go, so that Check prints
  * one summary; exits 1 if a test failed. `check_eingrad --list` prints the suites instead, one a
  * line. EG_TEST_CORES=n: contexts see n cores (threads by default). CK_RUN_SUITE=name
- * CK_RUN_CASE=name CK_FORK=no (for gdb, valgrind) CK_VERBOSITY=verbose: see Check's manual. */
+ * CK_RUN_CASE=name CK_FORK=no (for gdb, valgrind) CK_VERBOSITY=verbose: see Check's manual;
+ * EG_RUN_TEST=name, or name:k for the turn _i = k of a loop: that test alone. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,23 @@ static TCase *add_group(Suite *suite, const char *name, const test_row *group)
     return tcase;
 }
 
+/* Adds the test, or the part of it that EG_RUN_TEST names. */
+static void add_test(TCase *group, const test_row *row)
+{
+    const char *only = getenv("EG_RUN_TEST");
+    int from = 0, to = row->count();
+    if (only) {
+        const size_t n = strlen(row->test.name);
+        if (strncmp(only, row->test.name, n) != 0 || (only[n] && only[n] != ':')) return;
+        if (only[n]) {
+            from = atoi(only + n + 1);
+            if (from >= to) return;
+            to = from + 1;
+        }
+    }
+    tcase_add_loop_test(group, &row->test, from, to);
+}
+
 /* The suites of the rows, which are sorted. */
 static SRunner *runner_of(test_row *const *sorted)
 {
@@ -67,7 +85,7 @@ static SRunner *runner_of(test_row *const *sorted)
             group = add_group(suite, row->test.name, row);
         else if (!group)
             group = add_group(suite, row->suite, row);
-        if (row->test.fn) tcase_add_loop_test(group, &row->test, 0, row->count());
+        if (row->test.fn) add_test(group, row);
     }
     return runner;
 }
@@ -89,6 +107,10 @@ int main(int argc, char **argv)
         SRunner *runner = runner_of(sorted);
         srunner_run_all(runner, CK_ENV);
         failed = srunner_ntests_failed(runner);
+        if (getenv("EG_RUN_TEST") && !srunner_ntests_run(runner)) {
+            fprintf(stderr, "EG_RUN_TEST names no test of these\n");
+            failed = 1;
+        }
         srunner_free(runner);
     } else {
         fprintf(stderr, "usage: %s [--list]\n", argv[0]);
