@@ -99,9 +99,10 @@ typedef struct eg_into {
     eg_tensor *sum;
     bool reached; /* it holds something; else it is written */
 } eg_into;
-/* Is told how far a sweep has come: nothing more will be added to the sums from the k-th on. */
+/* A sweep calls complete(user, k) when the sums from the k-th on are complete: nothing more will be
+ * added to them. Each call has a smaller k than the one before, the last one 0. */
 typedef struct eg_into_watch {
-    void (*whole)(void *user, int k); /* each time with a smaller k, at last with 0 */
+    void (*complete)(void *user, int k);
     void *user;
 } eg_into_watch;
 /* Adds the gradients of y to the sums of the xs, and sets reached of those that y reaches. Not
@@ -110,13 +111,14 @@ typedef struct eg_into_watch {
 int eg__grad_into(eg_tensor *y, int count, eg_tensor *const *xs, eg_into *, const eg_into_watch *);
 
 /* -- blocks.c: a sum over examples, whose leaves are divided among processes ------------------- */
-/* Gets the gradients of one whole subtree of leaves while the last of its blocks is still at work:
- * from the last x to the first one, each when nothing more will be added to it. `numbers` are those
- * of its sum (NULL: no block reaches it), as `take` would get them. `take`, which follows, gets
- * sums that are worth nothing in their place. Called by one thread at a time, inside the sweep of a
- * block. After an error there may be fewer calls, or none. */
+/* eg__grad_over calls complete(user, k, numbers) with the gradients of its subtree of leaves while
+ * the last of its blocks is still computed: from the last x to the first one, each as soon as
+ * nothing more will be added to it. `numbers` are those of its sum (NULL: no block reaches it), as
+ * `take` would get them. The call of `take`, which follows, has sums without meaning in their
+ * place. One thread calls at a time, inside the sweep of a block. After an error there may be fewer
+ * calls, or none. */
 typedef struct eg_early {
-    void (*whole)(void *user, int k, const void *numbers);
+    void (*complete)(void *user, int k, const void *numbers);
     void *user;
 } eg_early;
 /* eg_grad_over whose leaves [from_leaf, to_leaf) make one subtree; early may be NULL. */

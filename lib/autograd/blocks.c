@@ -54,7 +54,7 @@ static bool blocks_sweep(blocks *b, eg_ctx *child, eg_tensor *y, blocks_sum *s)
 {
     eg_into *into = eg__alloc(child, (size_t)b->o.count * sizeof *into);
     blocks_work w = { .b = b, .child = child, .s = s, .into = into };
-    const eg_into_watch watch = { eg__blocks_whole, &w };
+    const eg_into_watch watch = { eg__blocks_complete, &w };
     const bool was = eg_nograd(child, true);
     bool good = into != NULL;
     for (int k = 0; good && k < b->o.count; k++) {

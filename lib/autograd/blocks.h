@@ -13,8 +13,8 @@ typedef struct blocks_sum {
     bool *reached; /* of each x: g holds something */
     double loss;
     int64_t count;
-    int64_t leaf; /* whose blocks are added; the last of them is at work: */
-    bool last;
+    int64_t leaf;            /* the leaf whose blocks are being added */
+    bool last;               /* the block that is computed now is the last one of that leaf */
     struct blocks_sum *next; /* in the list of those that are free */
 } blocks_sum;
 typedef _Atomic(blocks_sum *) place;
@@ -31,7 +31,7 @@ typedef struct blocks {
     pthread_mutex_t lock; /* of what follows */
     blocks_sum *free;
     int held, most;          /* sums that are not free; at most so far */
-    const eg_early *early;   /* NULL: nobody waits for sums that are whole */
+    const eg_early *early;   /* NULL: complete sums wait for `take` */
     _Atomic int64_t climbed; /* leaves that are done, and added to their neighbours */
     int front; /* the xs from this one on were given to `early`; by the thread of the last leaf */
     _Atomic int64_t failed; /* the first block that failed; INT64_MAX: none */
@@ -59,8 +59,9 @@ typedef struct blocks_work {
     const eg_into *into; /* of each x: what the sweep knows of its sum; or NULL, and */
     const bool *after;   /* … it holds something after the block */
 } blocks_work;
-/* In a blocks_work: the sums from x k on have all that the block gives them. */
-void eg__blocks_whole(void *work, int k);
+/* The `complete` of a block's sweep, whose user is its blocks_work: the block adds nothing more to
+ * the sums from x k on. */
+void eg__blocks_complete(void *work, int k);
 
 /* -- blocks_captured.c ------------------------------------------------------------------------- */
 /* Prepares the captured blocks for this call. False after an error. */

@@ -255,7 +255,7 @@ static int kind_step(void *user, eg_tensor **out)
     for (int k = 0; k < o->count; k++)
         into[k] = (eg_into){ .sum = a->w->target[k], .reached = a->p->before[k] };
     blocks_work work = { .b = a->b, .child = child, .s = a->s, .into = into };
-    const eg_into_watch watch = { eg__blocks_whole, &work };
+    const eg_into_watch watch = { eg__blocks_complete, &work };
     const bool was = eg_nograd(child, true);
     a->added = true;
     const int bad = eg__grad_into(y, o->count, o->xs, into, a->b->early ? &watch : NULL);
@@ -318,7 +318,7 @@ static eg_block_done kind_run(const captured_step *a)
     captured_kind *p = a->p;
     const int count = a->b->o.count;
     blocks_work work = { .b = a->b, .child = child, .s = a->s, .after = p->after };
-    eg_captured_watch watch = { p->until, count, eg__blocks_whole, &work };
+    eg_captured_watch watch = { p->until, count, eg__blocks_complete, &work };
     const eg_mark m = eg_push(child);
     const bool good = m.scope && !eg__captured_run(p->c, a->b->early ? &watch : NULL);
     eg_pop(child, m);

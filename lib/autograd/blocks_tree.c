@@ -6,9 +6,10 @@
  * the one that it is at work on included: two sums that wait are separated by a leaf that some
  * thread computes.
  *
- * Who divides the leaves among processes (eg_early) gets each gradient as soon as it is whole: in
- * the last block of the leaf that is done last, when the sweep has passed the x. What waits along
- * the tree is added to it then and there, in the order in which the leaf's sum climbs otherwise. */
+ * Who divides the leaves among processes (eg_early) gets each gradient as soon as it is complete:
+ * in the last block of the leaf that is done last, when the sweep has passed the x. What waits
+ * along the tree is added to it then and there, in the order in which the leaf's sum climbs
+ * otherwise. */
 #include "autograd/blocks.h"
 #include <string.h>
 
@@ -81,7 +82,7 @@ bool eg__blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
     }
 }
 
-/* -- sums that are whole before the block is done ---------------------------------------------- */
+/* -- sums that are complete before the block is done ------------------------------------------- */
 /* Adds what waits along the tree to sum i of the last leaf, and hands it on. */
 static bool blocks_hand_on(const blocks_work *w, int i)
 {
@@ -96,12 +97,12 @@ static bool blocks_hand_on(const blocks_work *w, int i)
         const blocks_sum *other = atomic_load(&b->at[level][k & ~(int64_t)1]);
         if (!blocks_add(w->child, s, other, i, &reached)) return false;
     }
-    b->early->whole(b->early->user, i, reached ? s->g[i]->data : NULL);
+    b->early->complete(b->early->user, i, reached ? s->g[i]->data : NULL);
     return true;
 }
-/* While other leaves are at work nothing is whole; what is whole by now is handed on when one of
- * the later sums is, or with `take`. */
-void eg__blocks_whole(void *user, int k)
+/* No sum is complete while other leaves are computed. A sum that completes before they are done is
+ * handed on with the next call, or by `take`. */
+void eg__blocks_complete(void *user, int k)
 {
     const blocks_work *w = user;
     blocks *b = w->b;

@@ -38,7 +38,7 @@ typedef struct reverse {
     eg_into *into;          /* of each x: the sum that its cotangent belongs to; NULL: to none */
     reverse_target *target; /* by node; NULL without into */
     const eg_into_watch *watch;
-    int left; /* the sums from this one on are whole */
+    int left; /* the sums from this one on are complete */
 } reverse;
 
 static waiting *waiting_for(const reverse *r, int64_t k)
@@ -328,8 +328,9 @@ static void reverse_add_up(reverse *r, int k)
         eg__copy_act(to->sum, d);
     to->reached = true;
 }
-/* Tells the watch what is whole: sums whose x is no node, and those whose node is not below `at`.
- * One that stands twice among the xs is whole at the end, when `at` is −1. False after an error. */
+/* Tells the watch which sums are complete: those whose x is no node, and those whose node is not
+ * below `at`. That of an x that stands twice among the xs is complete at the end, when `at` is −1.
+ * False after an error. */
 static bool reverse_tell(reverse *r, int64_t at)
 {
     const int before = r->left;
@@ -339,7 +340,7 @@ static bool reverse_tell(reverse *r, int64_t at)
         if (at >= 0 && eg__sweep_has(&r->s, x) && (x->slot < at || r->target[x->slot].times > 1))
             break;
     }
-    if (r->left < before) r->watch->whole(r->watch->user, r->left);
+    if (r->left < before) r->watch->complete(r->watch->user, r->left);
     return !r->s.cx->failed;
 }
 /* Pulls each node from y to the xs. A cotangent that belongs to a sum is added when the sweep comes

@@ -70,8 +70,8 @@ static void choose_with(const eg_given *with, const eg_formula *a, const eg_form
             read[n++] = with[k];
 }
 /* Sets the predicate and the score of an attention, with the tensors that they read. */
-static void tell(eg_attention_args *o, const texts *t, const eg_formula *where,
-                 const eg_formula *score)
+static void set_formulas(eg_attention_args *o, const texts *t, const eg_formula *where,
+                         const eg_formula *score)
 {
     o->where = where ? where->text : NULL;
     o->score = score ? score->text : NULL;
@@ -325,7 +325,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, const eg__
         o.sink = grouped(cx, ".sink", o.sink);
         decay = in_groups(m, cx, ".decay", decay);
     }
-    tell(&o, &t, a->fill ? NULL : where, score);
+    set_formulas(&o, &t, a->fill ? NULL : where, score);
     if (a->score_fn || m->score_fn || a->fill) o.score_fn = hooked, o.user = &k;
     if (a->fill) { /* a float is no mask: eg_attention says so */
         bool data = o.keep.x && eg_type(o.keep.x) != EG_F32 && eg_type(o.keep.x) != EG_F64;
@@ -374,7 +374,7 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
         o.k = eg_slice_axis(k, -1, at, at + d, 1);
         o.v = eg_slice_axis(v, -1, from, from + e, 1);
         at += d, from += e;
-        tell(&o, &t, with_head(m, t.where, head), with_head(m, t.score, head));
+        set_formulas(&o, &t, with_head(m, t.where, head), with_head(m, t.score, head));
         o.keep = of_head(cx, ".keep", all_keep, h);
         o.bias = of_head(cx, ".bias", all_bias, h);
         o.lengths = of_head(cx, ".lengths", all_lengths, h);

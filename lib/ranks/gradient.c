@@ -3,7 +3,7 @@
  * nor the mean has other bits than on one rank. What a rank then has is its range of the sum.
  *
  * Where ranks add up by halving, the first exchange begins in a rank's last block: each gradient
- * that is whole is copied to where it is sent from, and travels while the others are computed
+ * that is complete is copied to where it is sent from, and travels while the others are computed
  * (pieces.c). So ranks meet before the blocks: whoever has computed nothing, for want of memory,
  * could not take part in the exchange. Afterwards each one tells with its counts if it failed. */
 #include "ranks/tree.h"
@@ -27,7 +27,7 @@ typedef struct gradient {
     size_t width;
     int64_t n, *counts; /* numbers of all xs; of each */
     int taken;          /* subtrees so far */
-    int whole;          /* the xs from this one on were taken early */
+    int early;          /* the xs from this one on were taken early */
     char *at;           /* … and the numbers of the first of them lie here */
     void **subtree;     /* each rank's own: n numbers */
     told *mine, *all;   /* `most` of each rank */
@@ -38,7 +38,7 @@ typedef struct gradient {
     int (*take)(void *user, const eg_ranks_gradient *);
     void *user;
 } gradient;
-static int gradient_whole(void *user, const eg_ranks_gradient *);
+static int gradient_gather(void *user, const eg_ranks_gradient *);
 
 /* Copies the numbers of x i to where they are sent from. Where nothing was reached (NULL) they are
  * −0, which changes no bit of what it is added to. */
@@ -59,7 +59,7 @@ static void gradient_copy(gradient *g, int i, const void *numbers, char *to)
 static void gradient_early(void *user, int i, const void *numbers)
 {
     gradient *g = user;
-    g->whole = i;
+    g->early = i;
     g->at -= (size_t)g->counts[i] * g->width;
     gradient_copy(g, i, numbers, g->at);
     eg__ranks_pieces_begin(g->tree, g->subtree[0], i);
@@ -71,7 +71,7 @@ static int gradient_take(void *user, const eg_leaf_sum *s)
     const int k = g->taken++;
     char *to = g->subtree[k];
     g->mine[k] = (told){ s->loss, s->count };
-    for (int i = 0; i < g->whole; i++) {
+    for (int i = 0; i < g->early; i++) {
         gradient_copy(g, i, s->reached[i] ? eg_raw(s->gradient[i], NULL) : NULL, to);
         to += (size_t)g->counts[i] * g->width;
     }
@@ -83,7 +83,7 @@ static bool gradient_bad(const gradient *g)
 {
     const eg_grad_over_args *o = &g->o;
     return o->examples < 1 || o->block < 0 || o->leaves < 0 || o->count < 1 || !o->xs ||
-           (g->take == gradient_whole && !o->dxs);
+           (g->take == gradient_gather && !o->dxs);
 }
 /* True if the call can be divided; else records why not. */
 static bool gradient_fits(const gradient *g)
@@ -137,7 +137,7 @@ static bool gradient_room(gradient *g)
     for (int k = 0; k < (own ? own : 1); k++)
         if (!(g->subtree[k] = eg_owner_alloc(g->owner, (size_t)g->n * g->width + 1))) return false;
     g->sum = g->subtree[0];
-    g->whole = o->count;
+    g->early = o->count;
     g->at = g->sum + (size_t)g->n * g->width;
     return true;
 }
@@ -212,24 +212,24 @@ static bool gradient_between(gradient *g)
         return false;
     for (int k = 0; k < o->count; k++)
         for (int r = 1; r <= ranks; r++) g->somewhere[k] |= g->reached[r * o->count + k] != 0;
-    const told whole = told_of(g, (eg_span){ 0, eg__ranks_tree_leaf_count(g->tree) });
-    if (!whole.count) {
+    const told total = told_of(g, (eg_span){ 0, eg__ranks_tree_leaf_count(g->tree) });
+    if (!total.count) {
         g->ranks->agreed = true;
         eg_fail_as(o->cx, EG_ERROR_MISUSE, "%s: the count of all blocks is 0", o->who);
         return false;
     }
     if (eg_ranks_tree_sum(g->tree, g->subtree, g->sum)) return false;
-    gradient_divide(g, whole.count);
+    gradient_divide(g, total.count);
     const eg_ranks_gradient handed = { g->tree, g->sum, g->somewhere };
     g->take(g->user, &handed);
     if (eg_ranks_meet(g->ranks)) return false;
-    if (o->mean) *o->mean = whole.loss / (double)whole.count;
-    if (o->counted) *o->counted = whole.count;
+    if (o->mean) *o->mean = total.loss / (double)total.count;
+    if (o->counted) *o->counted = total.count;
     return true;
 }
 
 /* Gathers the gradient and makes tensors of it: what eg_ranks_grad_over takes. */
-static int gradient_whole(void *user, const eg_ranks_gradient *all)
+static int gradient_gather(void *user, const eg_ranks_gradient *all)
 {
     const eg_grad_over_args *o = user;
     const char *at = all->numbers;
@@ -273,7 +273,7 @@ int eg_ranks_grad_range(eg_ranks *ranks, const eg_grad_over_args *given,
 
 int eg_ranks_grad_over(eg_ranks *ranks, const eg_grad_over_args *given)
 {
-    gradient g = { .ranks = ranks, .o = { .size = sizeof g.o }, .take = gradient_whole };
+    gradient g = { .ranks = ranks, .o = { .size = sizeof g.o }, .take = gradient_gather };
     eg_options(&g.o, sizeof g.o, given);
     if (!ranks || ranks->table.ranks == 1) return eg_grad_over_with(&g.o);
     g.user = &g.o;

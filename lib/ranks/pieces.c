@@ -66,6 +66,6 @@ int eg__ranks_pieces_end(eg_ranks_tree *t, const char *x)
     /* what was started has to end, whatever failed: its memory is the caller's again afterwards */
     bad = starts ? eg__ranks_finished(t->ranks) : NULL;
     t->begun = 0;
-    t->ahead = true;
+    t->received = true;
     return eg__ranks_said(t->ranks, *t->sentence ? t->sentence : bad);
 }

@@ -233,11 +233,11 @@ static int sum_by_halving(eg_ranks_tree *t, char *x)
     for (int s = 0; s < t->steps; s++) {
         const eg_span keep = t->kept[s + 1], send = half_of(t, t->kept[s], me, s, true);
         const int other = me ^ 1 << s;
-        const bool there = s == 0 && t->ahead; /* pieces.c */
+        const bool there = s == 0 && t->received; /* pieces.c */
         if (!there && eg_ranks_exchange(t->ranks, other, x + byte_at(t, send.from),
                                         bytes_in(t, send), other, t->room, bytes_in(t, keep)))
             return -1;
-        t->ahead = false;
+        t->received = false;
         tree_add(t, numbers_in(t, keep), x + byte_at(t, keep.from), t->room);
     }
     return 0;

@@ -28,7 +28,7 @@ struct eg_ranks_tree {
      * first part of each, which ends where the one before begins, and what failed, "": nothing */
     int begun, piece[RANKS_PIECES];
     char sentence[256];
-    bool ahead; /* the messages of that step are all there */
+    bool received; /* all messages of that step have come */
 };
 
 static inline int64_t numbers_in(const eg_ranks_tree *t, eg_span chunks)
@@ -48,7 +48,7 @@ static inline size_t byte_at(const eg_ranks_tree *t, int64_t chunk)
 /* The first step of halving, in pieces that travel while the last parts of x are still computed.
  * True if the sum of the tree has such a step. */
 bool eg__ranks_pieces_fit(const eg_ranks_tree *);
-/* The parts of x from `part` on are what the own subtree sums to: begins the pieces that lie in
+/* The parts of x from `part` on hold the sum of the own subtree: begins the pieces that lie in
  * them, if the table of functions can, and lets those that were begun go on. x and the tree's room
  * belong to the messages until eg__ranks_pieces_end. Called by one thread at a time. */
 void eg__ranks_pieces_begin(eg_ranks_tree *, const char *x, int part);

@@ -88,7 +88,7 @@ eg_tensor **eg__captured_headers(struct eg_captured *, const eg_tensor *x, int64
 bool eg__captured_wrote(const struct eg_captured *, const eg_tensor *x);
 /* The number of the last item that writes to x; −1 if none does. */
 int64_t eg__captured_last(const struct eg_captured *, const eg_tensor *x);
-/* Is told how far a run has come: the items up to until[k] are done for each k from `left` on. */
+/* A run calls f(user, left) when, for each k from `left` on, the items up to until[k] are done. */
 typedef struct eg_captured_watch {
     const int64_t *until; /* of each k, not rising: −1: before the first item */
     int left;             /* at first their count */
