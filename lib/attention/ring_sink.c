@@ -50,19 +50,13 @@ static eg_tensor *sink_spread(const sink_of *s, eg_tensor *z)
     return eg_apply(&sink_spread_op, s, sizeof *s, 1, &z);
 }
 
-/* leaf[node.from] ← the sum of the node's leaves, n numbers each. */
-static void fold_tree(char *const *leaf, eg_span node, int64_t n, size_t width)
+/* Returns the sum of the node's leaves along the tree. */
+static eg_tensor *fold_tree(eg_tensor *const *leaf, eg_span node)
 {
-    if (node.to - node.from < 2) return;
+    if (node.to - node.from < 2) return leaf[node.from];
     const int64_t middle = eg_ranks_tree_middle(node);
-    fold_tree(leaf, (eg_span){ node.from, middle }, n, width);
-    fold_tree(leaf, (eg_span){ middle, node.to }, n, width);
-    void *a = leaf[node.from], *b = leaf[middle];
-    for (int64_t k = 0; k < n; k++)
-        if (width == sizeof(double))
-            ((double *)a)[k] += ((double *)b)[k];
-        else
-            ((float *)a)[k] += ((float *)b)[k];
+    return eg_add(fold_tree(leaf, (eg_span){ node.from, middle }),
+                  fold_tree(leaf, (eg_span){ middle, node.to }));
 }
 static bool sink_fold_shape(eg_tensor *y)
 {
@@ -86,8 +80,8 @@ static bool sink_fold_forward(eg_tensor *y)
         most = n > most ? n : most;
     }
     char *mine = eg__alloc(cx, (size_t)most * each + 1),
-         *all = eg__alloc(cx, (size_t)most * (size_t)ranks * each + 1),
-         **leaf = eg__alloc(cx, (size_t)(r->query.blocks + 1) * sizeof *leaf);
+         *all = eg__alloc(cx, (size_t)most * (size_t)ranks * each + 1);
+    eg_tensor **leaf = eg__alloc(cx, (size_t)(r->query.blocks + 1) * sizeof(eg_tensor *));
     const eg_ring_block *own = eg__ring_blocks(&w, &r->query, me, &n);
     for (int b = 0; mine && own && b < n; b++)
         eg__ring_copy(
@@ -98,13 +92,12 @@ static bool sink_fold_forward(eg_tensor *y)
     for (int k = 0; good && k < ranks; k++) {
         const eg_ring_block *of = eg__ring_blocks(&w, &r->query, k, &n);
         for (int b = 0; of && b < n; b++)
-            leaf[of[b].block] = all + ((size_t)k * (size_t)most + (size_t)b) * each;
+            leaf[of[b].block] =
+                eg_from_n(cx, r->dtype, all + ((size_t)k * (size_t)most + (size_t)b) * each,
+                          eg_rank(y), eg_dims(y));
         good = of != NULL;
     }
-    if (good) {
-        fold_tree(leaf, (eg_span){ 0, r->query.blocks }, eg_size(y), w.width);
-        memcpy(y->data, leaf[0], each);
-    }
+    good = good && !eg_assign(y, fold_tree(leaf, (eg_span){ 0, r->query.blocks }));
     eg_nograd(cx, was);
     eg_pop(cx, m);
     return good;

@@ -64,7 +64,7 @@ struct eg_captured {
     eg_tensor **output;
     uint64_t draws; /* how many a run makes */
     size_t bytes;
-    int64_t failed;           /* the item at which the last run ended; after a whole run: items */
+    int64_t failed; /* the item at which the last run ended; −1: before the first; items: none */
     eg_captured_watch *watch; /* of the run that goes on; or NULL */
 };
 

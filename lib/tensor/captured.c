@@ -153,28 +153,33 @@ static bool captured_tell(eg_captured *c, int64_t k)
     w->f(w->user, w->left);
     return !c->cx->failed;
 }
+/* Runs one item. False after an error. */
+static bool captured_item(eg_ctx *cx, const eg_captured_item *i, uint64_t draw)
+{
+    cx->recording = i->recording;
+    if (i->draw) {
+        i->draw[0] = cx->seed;
+        i->draw[1] = draw + i->drawn;
+    }
+    if (i->pass)
+        eg__captured_pass_run(cx, i->pass);
+    else if (i->forward)
+        return captured_row(cx, i);
+    else if (!i->act(cx, i->y, i->count, i->x, i->arg))
+        return false;
+    if (!i->forward && i->y) i->y->st->version++;
+    return true;
+}
 /* Runs the items in order. False after an error, at item c->failed. */
 static bool captured_items(eg_captured *c, uint64_t draw)
 {
-    eg_ctx *cx = c->cx;
+    c->failed = -1;
     if (!captured_tell(c, -1)) return false;
-    for (const eg_captured_item *i = c->item, *end = i + c->items; i < end; i++) {
-        cx->recording = i->recording;
-        if (i->draw) {
-            i->draw[0] = cx->seed;
-            i->draw[1] = draw + i->drawn;
-        }
-        if (i->pass)
-            eg__captured_pass_run(cx, i->pass);
-        else if (i->forward ? !captured_row(cx, i) : !i->act(cx, i->y, i->count, i->x, i->arg)) {
-            c->failed = i - c->item;
+    for (int64_t k = 0; k < c->items; k++)
+        if (!captured_item(c->cx, &c->item[k], draw) || !captured_tell(c, k)) {
+            c->failed = k;
             return false;
         }
-        if (i->forward) continue;
-        if (i->y) i->y->st->version++;
-        c->failed = i - c->item;
-        if (!captured_tell(c, c->failed)) return false;
-    }
     c->failed = c->items;
     return true;
 }
@@ -186,7 +191,7 @@ int eg__captured_run(eg_captured *c, eg_captured_watch *watch)
         return -1;
     }
     eg_ctx *cx = c->cx;
-    c->failed = 0;
+    c->failed = -1;
     if (!captured_ready(c)) return -1;
     const bool recording = cx->recording;
     const uint64_t draw = cx->draw, begun = eg__fpmode_begin(cx->flush);

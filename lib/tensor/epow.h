@@ -6,9 +6,10 @@
  * error, 3e-9 (Lawson's weights: tests/reference/epow.py), and q(0) rounded to 1/2. ln 2 is the sum
  * of two numbers of at most 16 bits, so that both products with n are exact. 2^n is applied in two
  * halves, since it may leave the normal numbers where e^x does not: a subnormal result is rounded
- * once. The error is at most 1.2 ulp where products and sums are fused, and where they are not;
- * every loop that calls it is EG_FUSING, so that one processor has one e^x, and all with a fused
- * multiply-add the same. */
+ * once. The error is at most 1.14 ulp where products and sums are fused, and 1.11 where they are
+ * not, over all floats from −104 to 89; of subnormal results it is below 1. Every loop that calls
+ * it is EG_FUSING, so that one processor has one e^x, and all with a fused multiply-add the same.
+ */
 #ifndef EG_EPOW_H
 #define EG_EPOW_H
 #include "tensor/lanes.h"
