@@ -61,8 +61,10 @@ static void add_test(TCase *group, const test_row *row)
         const size_t n = strlen(row->test.name);
         if (strncmp(only, row->test.name, n) != 0 || (only[n] && only[n] != ':')) return;
         if (only[n]) {
-            from = atoi(only + n + 1);
-            if (from >= to) return;
+            char *end;
+            const long turn = strtol(only + n + 1, &end, 10);
+            if (end == only + n + 1 || *end || turn < 0 || turn >= to) return;
+            from = (int)turn;
             to = from + 1;
         }
     }

@@ -556,8 +556,8 @@ TEST(children_compute_while_other_threads_of_the_parent_do)
     ck_assert_int_eq(pthread_create(&other, NULL, compute, NULL), 0);
     for (int k = 0; k < 40; k++) {
         product(cx);
-        /* helpers go to sleep 0.1 ms after their last piece */
-        usleep((useconds_t)(k * 37 % 200));
+        /* helpers sleep 0.2 ms after their last piece: some forks find them awake, some asleep */
+        usleep((useconds_t)(k * 37 % 400));
         const pid_t child = fork();
         if (child == 0) {
             end_child_in_time();

@@ -9,23 +9,20 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: bench [--quick] [--case WORD] [--group WORD] [--type f32|f64] [--threads N] [--rounds "
-    "N] [--alone]\n"
-    "             [--json FILE]\n"
+    "usage: bench [--quick] [--case WORD] [--group WORD] [--type f32|f64] [--threads N]\n"
+    "             [--rounds N] [--alone] [--json FILE]\n"
     "\n"
-    "Contraction, small operations, rows and training, each beside this machine's limits and "
-    "beside BLIS, OpenBLAS, NumPy\n"
-    "and PyTorch where they are, everybody in turn.\n"
-    "Groups: attention projection batch square thin tccg move reduce network sdpa capture tape "
-    "rows "
-    "train.\n"
+    "Contraction, small operations, rows and training, each beside this machine's limits and\n"
+    "beside BLIS, OpenBLAS, NumPy and PyTorch where they are, everybody in turn.\n"
+    "Groups: attention projection batch square thin tccg move reduce network sdpa capture tape\n"
+    "        rows train.\n"
     "  --quick      short rounds, about five minutes in all\n"
     "  --case WORD  only cases whose name contains WORD; --group, --type, --threads: only these\n"
     "  --rounds N   turns for everybody (5; quick: 2)\n"
     "  --alone      eingrad only, for a profiler\n"
     "  --json FILE  one line per case as well, for tests/bench/report.py\n"
-    "Environment: PYTHON (python3) runs the peers; OPENBLAS names a library (libopenblas.so.0, "
-    "else the one inside NumPy).\n";
+    "Environment: PYTHON (python3) runs the peers; OPENBLAS names a library\n"
+    "(libopenblas.so.0, else the one inside NumPy).\n";
 
 eg_ctx *bench_cx;
 int bench_threads;
@@ -142,7 +139,7 @@ void bench_case(const report *p, int count, const contender *list)
         if (p->flop > 0) peaks[q] = p->flop / probe_peak(bench_threads, p->dtype == EG_F64);
         for (int k = 0; k < count; k++) {
             if (q > 0 && (r[k].best == 0 || (q > 1 && r[k].best > 0.5 && rounds < 15)))
-                continue; /* failed, or so slow that a third look adds nothing */
+                continue; /* it failed, or one turn takes long and few are asked for */
             double t = r[k].turn[q] = bench_turn(&list[k], slice, &calls[k]);
             if (t > 0 && (r[k].best == 0 || t < r[k].best)) r[k].best = t;
             if (t > r[k].worst) r[k].worst = t;
