@@ -928,5 +928,83 @@ grep -q '^0 of 3   2 (2-2) ' out || bad "grid: no table of those that finished: 
 rm -r new/grid
 only
 
+# a run that is killed is named, and goes on when the grid is run again; a signal to the grid ends all
+until_there() {                         # until_there FILE...: they are there within 20 s
+    for file; do
+        tries=0
+        until [ -s "$file" ] || [ $tries = 200 ]; do sleep 0.1; tries=$((tries + 1)); done
+    done
+}
+long() {                                # long COMMAND...: a small model that trains until it is ended
+    "$eingrad" "$@" --layers 1 --d-model 8 --heads 2 --batch 8 --schedule constant --goal 0 \
+        --steps 1000000 --every 1 >long.out 2>long.err </dev/null &
+}
+long grid reverse --seeds 3 --jobs 2 --out new/grid
+process=$!
+until_there new/grid/seed=0.safetensors new/grid/seed=1.safetensors
+run=$(cut -d ' ' -f 1 /proc/$process/task/$process/children)
+kill -KILL "$run"
+until_there new/grid/seed=2.safetensors # the next takes its place
+children=$(cat /proc/$process/task/$process/children)
+kill -TERM $process
+wait $process; status=$?
+count=$((count + 1))
+[ $status = 143 ] || bad "grid: exit status $status after SIGTERM, not 143"
+grep -q '^eingrad: seed=[01]: ended by signal 9' long.err ||
+    bad "grid: not said who was killed: $(cat long.err)"
+grep -q '^stopped; the same command goes on' long.out ||
+    bad "grid: not said that it stopped: $(cat long.out)"
+for seed in 0 1 2; do runs evaluate new/grid/seed=$seed.safetensors; done
+for run in $children; do
+    ! kill -0 "$run" 2>/dev/null || bad "grid: process $run goes on without it"; done
+rm -r new/grid
+
+# two processes never write to one file, not even before the first of them has written it
+long train reverse --out new/one.safetensors --log new/one.jsonl
+process=$!
+until_there new/one.safetensors
+refuses '--out new/one.safetensors is being written by another process' \
+    train reverse --layers 1 --d-model 8 --heads 2 --batch 8 --schedule constant --goal 0 \
+    --steps 1000000 --out new/one.safetensors
+refuses '--log new/one.jsonl is being written by another process' \
+    train reverse --steps 1 --goal 0 --log new/one.jsonl --out new/two.safetensors
+ln -s one.safetensors new/link.safetensors
+refuses '--out new/link.safetensors is being written by another process' \
+    train reverse --steps 1 --goal 0 --force --out new/link.safetensors
+kill -TERM $process
+wait $process
+runs train reverse --steps 1 --goal 0 --force --out new/link.safetensors
+only link.safetensors one.jsonl one.safetensors
+
+# the pairs that a model goes on with are those of its checkpoint
+printf 'a\tb\nb\ta\nc\td\nd\tc\n' >new/pairs.tsv
+small runs train --pairs new/pairs.tsv --layers 1 --steps 1 --out new/pairs.safetensors
+small runs train --pairs new/pairs.tsv --layers 1 --resume new/pairs.safetensors --steps 2
+echo 'e	e' >>new/pairs.tsv
+small refuses 'new/pairs.tsv has changed since new/pairs.safetensors was trained on it (4 pairs, now 5)' \
+    train --pairs new/pairs.tsv --layers 1 --resume new/pairs.safetensors --steps 3
+prints 'new/pairs.tsv: 4 pairs' train --resume new/pairs.safetensors --steps 3
+# a grid of pairs is called after their file, and has one folder of its own
+(cd new && small "$eingrad" grid --pairs pairs.tsv --layers 1 --steps 1 --seeds 2 --jobs 1 >../out &&
+    small "$eingrad" grid --pairs=./pairs.tsv --layers 1 --steps 1 --seeds 2 >../out2) ||
+    bad 'grid --pairs: failed'
+grep -q '^2 runs in pairs-grid, 0 of them finished; 1 at a time$' out ||
+    bad "grid --pairs: another folder or number: $(cat out)"
+grep -q '^2 runs in pairs-grid, 2 of them finished' out2 || bad "grid --pairs=FILE: $(cat out2)"
+only pairs-grid pairs-grid/seed=0.jsonl pairs-grid/seed=0.safetensors pairs-grid/seed=1.jsonl \
+    pairs-grid/seed=1.safetensors pairs.safetensors pairs.tsv
+
+# what a grid cannot be
+echo x >new/file
+refuses 'new/file' grid reverse --out new/file
+refuses '--lr needs a value' grid reverse --lr
+refuses '--ffn has gelu twice' grid reverse --ffn gelu,relu,gelu --out new/grid
+refuses '500 seeds of 9 settings are more than 4096 runs' \
+    grid reverse --seeds 500 --lr 1e-3,2e-3,3e-3 --heads 1,2,4 --out new/grid
+refuses 'options have several values' grid reverse --lr 1e-3,2e-3 --heads 1,2 --layers 1,2 \
+    --d-model 8,16 --batch 8,16 --dropout 0,0.1 --warm-up 1,2 --steps 1,2 --width 8,16 \
+    --out new/grid
+only file
+
 echo "$count of the program"
 [ "$fails" = 0 ]

@@ -5,9 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 typedef struct file_id {
@@ -127,6 +131,36 @@ bool use_file(const char *part, const char *path, bool written)
     }
     if (written && !may_be_written(part, path)) return false;
     return !id_of(path, &id) || use(part, path, written, &id); /* readers say what is missing */
+}
+
+/* A claim is a socket bound to a name that only the kernel has: it stands for the folder and the
+ * name of the file, since a checkpoint that is replaced is another file each time, and it is gone
+ * with the process, however that ends. Without such sockets nothing is claimed. */
+bool claim_file(const char *part, const char *path)
+{
+#ifdef __linux__
+    struct sockaddr_un a = { .sun_family = AF_UNIX };
+    char target[PATH_MAX], folder[PATH_MAX];
+    file_id id;
+    struct stat s;
+    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode)) return true;
+    if (id_of_new(realpath(path, target) ? target : path, &id, folder, sizeof folder)) return true;
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (const char *c = id.name; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    const int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "eingrad writes %llx %llx %llx",
+                           (unsigned long long)id.device, (unsigned long long)id.inode,
+                           (unsigned long long)hash);
+    const int claim = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    if (claim < 0 || !bind(claim, (struct sockaddr *)&a, size)) return true;
+    const int error = errno;
+    close(claim);
+    if (error == EADDRINUSE)
+        return say("%s %s is being written by another process", part, path), false;
+#else
+    (void)part, (void)path;
+#endif
+    return true;
 }
 
 /* What is printed mixes with what is written into the same pipe or terminal. Standard error gets a

@@ -70,8 +70,12 @@ static int run(const command *c, int count, char **word)
     list_functions();
     snprintf(path, sizeof path, "%s%s", strncmp(topic, "eg_", 3) == 0 ? "" : "eg_", topic);
     const char *near = nearest(path, listed_name);
-    int status = near ? say("there is no page \"%s\" in %s; is it %s?", topic, pages(), near)
-                      : say("there is no page \"%s\" in %s", topic, pages());
+    int status =
+        near        ? say("there is no page \"%s\" in %s; is it %s?", topic, pages(), near)
+        : listed[0] ? say("there is no page \"%s\" in %s", topic, pages())
+                    : say("there is no page \"%s\" in %s: `make install` puts the pages there, and "
+                          "EINGRAD_MAN=FOLDER names another folder",
+                          topic, pages());
     for (int k = 0; listed[k]; k++) free(listed[k]);
     return status;
 }

@@ -66,6 +66,9 @@ int read_shape(const command *, const char *text, int64_t *dim);
  * input too, or another output, or that no file can be. */
 bool use_file(const char *part, const char *path, bool written); /* "--out"; NULL: nothing */
 bool use_stream(const char *part, int descriptor, bool written);
+/* True if no other process of this machine writes to the path, which this process then claims until
+ * it ends; else says so. Devices are not claimed. */
+bool claim_file(const char *part, const char *path);
 bool same_file(const char *a, const char *b); /* not there yet: one folder, one name */
 bool hold_streams(void);                      /* takes descriptors 0, 1, 2; false: it cannot */
 

@@ -38,6 +38,21 @@ static bool agrees(const option *k, const void *given, const void *has, const ch
     return false;
 }
 
+/* True if the file still has the pairs that the model of the checkpoint is trained on; else says
+ * what is wrong. */
+static bool same_pairs(eg_ctx *cx, eg_trainer *t, const char *pairs, const char *path)
+{
+    eg_data *had = eg_trainer_data(t), *has = eg_data_pairs(cx, pairs);
+    if (!has) return say_error(cx, NULL), false;
+    if (!eg_data_pairs_text(had)) return say("%s was not trained on pairs", path), false;
+    if (!strcmp(eg_data_pairs_text(has), eg_data_pairs_text(had))) return true;
+    say("%s has changed since %s was trained on it (%lld pairs, now %lld); --resume without "
+        "--pairs "
+        "goes on with the pairs in the checkpoint",
+        pairs, path, (long long)eg_data_size(had), (long long)eg_data_size(has));
+    return false;
+}
+
 eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const words *w,
                           const char *path)
 {
@@ -52,6 +67,7 @@ eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const wo
         say("%s was trained on %s, not on %s", path, name, asked);
         return NULL;
     }
+    if (o->pairs && !same_pairs(cx, t, o->pairs, path)) return NULL;
     train has = { .model = *eg_trainer_config(t),
                   .schedule = train_decays[eg_trainer_config(t)->schedule.decay] };
     char room[WHERE_ROOM];
@@ -145,5 +161,7 @@ bool train_try_outputs(eg_ctx *cx, eg_trainer *t, const train *o, const char *pa
     if (!try_out(cx, t, o, "--out", path, itself ? NULL : step)) return false;
     if (o->best && !try_out(cx, t, o, "--best", o->best, &best)) return false;
     if (o->curve && eg_file_check(cx, o->curve, 0)) return say("--curve: %s", eg_error(cx)), false;
-    return true;
+    return claim_file("--out", path) && (!o->best || claim_file("--best", o->best)) &&
+           (!o->log || claim_file("--log", o->log)) &&
+           (!o->curve || claim_file("--curve", o->curve));
 }
