@@ -289,11 +289,11 @@ TEST(refuses)
 {
     eg_tensor *x = eg_zeros(cx, 5, 4), *W = eg_zeros(cx, 4, 3), *b = eg_zeros(cx, 2), *y;
     static const char *const said[] = {
-        "affine: operand 3 is (2,), but the last axes of the result are those of (5, 3)",
-        "einsum: index 'i' is 4 in operand 1 but 3 in operand 2",
+        "affine: the bias is (2,), but the last axes of the result are those of (5, 3)",
+        "affine: index 'i' is 4 in operand 1 but 3 in operand 2",
         "affine: x is f64 but b is f32; eg_cast one of them",
         "affine: the spec is NULL",
-        "affine: operand 3 is (5, 5, 3), but the last axes of the result are those of (5, 3)",
+        "affine: the bias is (5, 5, 3), but the last axes of the result are those of (5, 3)",
     };
     for (int k = 0; k < 5; k++) {
         eg_tensor *const b_of[] = { b, b, eg_cast(b, EG_F32), b, eg_zeros(cx, 5, 5, 3) };

@@ -981,6 +981,8 @@ static const struct {
     { "r[i - j] + s", "expr: the index of axis 0 of 'r' goes from -3 to 2, but that axis is 4: 'i' "
                       "is 3, 'j' is 4\n  r[i - j] + s\n    ^^^^^" },
     { "r[m] + s", "the index of axis 0 of 'r' goes from 0 to 5, but that axis is 4" },
+    { "r[j] * s + 2 * u[j]",
+      "but that axis is 2: 'j' is 4\n  r[j] * s + 2 * u[j]\n                 ^^^^" },
     { "(j >= i ? r[i - j] : 0) + s", "the index of axis 0 of 'r' goes from -3 to 0" },
     { "(i < j ? r[i - j] : 0) + s", "the index of axis 0 of 'r' goes from -3 to -1" },
     { "(i > 0 & m >= 1 ? r[m] : 0) + s", "the index of axis 0 of 'r' goes from 1 to 5" },
@@ -994,9 +996,12 @@ LOOP_TEST(refusals, sizeof wrong / sizeof *wrong)
     eg_ctx *cx = eg_open();
     eg_tensor *r = eg_ones(cx, 4), *s = eg_ones(cx, 3, 4),
               *m = eg_from(cx, ((int64_t[]){ 0, 1, 5, 2, 0, 0, 0, 0, 0, 0, 0, 0 }), 3, 4);
-    const bool whole_table = strstr(wrong[_i].text, "r[m]");
-    eg_tensor *y = eg_expr("i j", wrong[_i].text,
-                           .with = { { "r", r }, { "s", s }, { whole_table ? "m" : NULL, m } });
+    const bool whole_table = strstr(wrong[_i].text, "r[m]"),
+               short_table = strstr(wrong[_i].text, "u[");
+    const char *const more = whole_table ? "m" : short_table ? "u" : NULL;
+    eg_tensor *y =
+        eg_expr("i j", wrong[_i].text,
+                .with = { { "r", r }, { "s", s }, { more, whole_table ? m : eg_ones(cx, 2) } });
     ck_assert(!eg_ok(y));
     eg_assert_error(cx, wrong[_i].says);
     eg_close(cx);

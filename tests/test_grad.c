@@ -111,12 +111,15 @@ TEST(rows_that_are_wrong_are_named)
         .name = "silent", .arity = 1, .shape = says_nothing, .forward = fills
     };
     static const eg_op empty = { .name = "empty", .arity = 1, .shape = says_three };
+    static const eg_op shapeless = { .name = "shapeless", .arity = 1, .forward = fills };
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3), *dx;
     eg_apply(&silent, NULL, 0, 1, &x);
     eg_assert_error(cx, "silent: its shape() declared no result");
     eg_apply(&empty, NULL, 0, 1, &x);
     eg_assert_error(cx, "empty: it has no forward()");
+    eg_apply(&shapeless, NULL, 0, 1, &x);
+    eg_assert_error(cx, "shapeless: its row has no shape()");
 #if !EG_DEBUG_ALLOC
     static const eg_op popped = {
         .name = "popped", .arity = 1, .shape = says_three, .forward = fills, .rule = popped_rule

@@ -431,6 +431,11 @@ TEST(edges_of_the_domain)
     eg_close(cx);
 }
 
+static eg_tensor *reads_f32(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_f32(x[0]) ? eg_sum(NULL, x[0]) : NULL;
+}
 TEST(bad_arguments_get_one_sentence)
 {
     eg_ctx *cx = eg_open(), *other = eg_open();
@@ -453,6 +458,12 @@ TEST(bad_arguments_get_one_sentence)
             .names = "x, y, z");
     REFUSES("\"i,j j\" has 2 parts, but there is 1 input for .axes", bent, NULL, 1, &x,
             .axes = "i,j j");
+    REFUSES(".axes names the axes of input 1 \"i j\", but its rank is 1: (3,)", bent, NULL, 1, &x,
+            .axes = "i j");
+    REFUSES(".axes names the axes of input 2 \"ij k\", but its rank is 3: (1, 1, 3)", bent, NULL, 2,
+            ((eg_tensor *[]){ x, eg_view(x, 1, 1, 3) }), .axes = "row, ij k");
+    REFUSES("f32: the tensor is f64, not f32; a gradient check computes in f64", reads_f32, NULL, 1,
+            &x);
     ck_assert_ptr_null(eg_gradcheck_with(NULL));
     ck_assert_ptr_null(eg_gradcheck(bent, NULL, 0, NULL));
     ck_assert_int_eq(eg_report_print(stdout, NULL), -1);
@@ -533,6 +544,30 @@ TEST(the_wrong_rule_is_named)
     r = eg_gradcheck(cubed, (double[]){ 3.001 }, 1, &x);
     HAS(r, "WRONG: the rule of cube (");
     ck_assert_ptr_null(strstr(r->text, "the rule of tanh"));
+    ck_assert_ptr_null(strstr(r->text, "not on the tape"));
+    eg_close(cx);
+}
+
+/* A rule that returns NULL has a gradient of zeros. */
+static eg_tensor *cube_without(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)y, (void)g, (void)i;
+    return NULL;
+}
+static const eg_op cube_silent = {
+    .name = "silent", .arity = 1, .shape = cube_shape, .forward = cube_forward, .rule = cube_without
+};
+static eg_tensor *cubed_silently(void *user, eg_tensor *const *x)
+{
+    return eg_add(x[0], eg_apply(&cube_silent, user, 0, 1, &x[0]));
+}
+TEST(a_rule_that_returns_nothing_is_named)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    eg_tensor *x = eg_normal(cx, 0, 1, 3);
+    const eg_report *r = eg_gradcheck(cubed_silently, NULL, 1, &x);
+    HAS(r, "returns NULL, no gradient, and so disagrees with its own forward");
+    ck_assert(!r->passed);
     ck_assert_ptr_null(strstr(r->text, "not on the tape"));
     eg_close(cx);
 }

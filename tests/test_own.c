@@ -311,7 +311,8 @@ static const struct {
     { { .name = "w", .make = make_wrong, .logits = wrong_cut },
       "reaches the parameter \"spare\" only through detach, which has no gradient" },
     { { .name = "w", .make = make_wrong, .logits = wrong_state },
-      "when it is computed again: the network has state outside its parameters" },
+      "when it is computed again: the network has state outside its parameters, or draws random "
+      "numbers" },
     { { .name = "w", .make = make_wrong, .logits = wrong_coupled },
       "trainer: network \"w\": it is no sum over examples" },
     { { .name = "w", .make = make_wrong, .logits = wrong_ahead },

@@ -701,6 +701,34 @@ TEST(a_task_of_the_users)
     eg_assert_ok(cx);
 }
 
+/* Examples that a task of the user's may not give. */
+static void make_short(eg_dice *dice, eg_example *e) { last_letter(dice, e), e->outputs = 0; }
+static void make_long(eg_dice *dice, eg_example *e) { last_letter(dice, e), e->inputs = 4; }
+static void make_unknown(eg_dice *dice, eg_example *e) { last_letter(dice, e), e->input[1] = 5; }
+static void make_negative(eg_dice *dice, eg_example *e) { last_letter(dice, e), e->output[2] = -1; }
+TEST(an_example_that_breaks_its_task_is_named)
+{
+    static const struct {
+        void (*make)(eg_dice *, eg_example *);
+        const char *says;
+    } wrong[] = {
+        { make_short, "data: task own: example 7 has 0 outputs, not 1 to 3" },
+        { make_long, "data: task own: example 7 has 4 inputs, not 1 to 3" },
+        { make_unknown, "data: task own: input[1] of example 7 is symbol 5 of 5" },
+        { make_negative, "data: task own: output[2] of example 7 is symbol -1 of 5" },
+    };
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        eg_task task = own;
+        eg_example e;
+        eg_data *d = eg_data_task(cx, &task);
+        task.make = wrong[k].make;
+        ck_assert_int_eq(eg_data_example(d, 1, 7, &e), -1);
+        eg_assert_error(cx, wrong[k].says);
+    }
+    ck_assert_ptr_null(eg_data_task(cx, eg_task_find("revers")));
+    eg_assert_error(cx, "data: the task is NULL, as eg_task_find returns it for an unknown name");
+}
+
 static eg_trainer *small_trainer(const char *task, double dropout)
 {
     return eg_trainer_new(eg_data_task(cx, eg_task_find(task)), .layers = 1, .d_model = 16,

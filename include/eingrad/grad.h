@@ -331,7 +331,7 @@ typedef struct eg_gradcheck_args {
     /* for the report */
     const char *names; /* "A, B": of the inputs; NULL: what eg_name gave them, else x0, x1 …; more
                         * names than inputs are refused */
-    const char *axes;  /* "i j, j k": their letters; NULL: numbers */
+    const char *axes;  /* "i j, j k": their letters, one for each axis; NULL: numbers */
 } eg_gradcheck_args;
 /* One entry of the gradient. */
 typedef struct eg_entry {

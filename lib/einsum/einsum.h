@@ -27,10 +27,12 @@ typedef struct eg_spec_labels { /* a string read for operands of certain sizes *
     const int64_t *dim;
     eg_term_labels out, operand[];
 } eg_spec_labels;
-/* Reads spec for the operands, and sets x[k] to operand k viewed as its labels see it. The result
- * is an entry of the plan memory, valid until the next eg__plans_add. NULL after an error. */
-const eg_spec_labels *eg__labels_of_spec(eg_ctx *, const char *spec, bool broadcast, int count,
-                                         eg_tensor *const *operand, eg_tensor **x);
+/* Reads spec for the operands of operation `who`, and sets x[k] to operand k viewed as its labels
+ * see it. The result is an entry of the plan memory, valid until the next eg__plans_add. NULL after
+ * an error. */
+const eg_spec_labels *eg__labels_of_spec(eg_ctx *, const char *who, const char *spec,
+                                         bool broadcast, int count, eg_tensor *const *operand,
+                                         eg_tensor **x);
 /* True if there is a spec and all operands can be used; else records what is wrong. */
 bool eg__einsum_usable(eg_ctx *, const eg_einsum_args *);
 /* True if all operands have one dtype, but for f16 and bf16 beside floats; else records the first

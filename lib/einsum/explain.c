@@ -361,8 +361,9 @@ static bool explain_planned(eg_ctx *cx, explanation *x, const eg_einsum_args *o)
     const uint16_t *label[EG_EINSUM_MAX];
     x->b = eg__bind("einsum", o->spec, EG_NOTATION_IMPLICIT | (o->broadcast ? EG_NOTATION_ONES : 0),
                     o->count, o->operands, 0, NULL);
-    x->r =
-        x->b ? eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, operand) : NULL;
+    x->r = x->b ? eg__labels_of_spec(cx, "einsum", o->spec, o->broadcast, o->count, o->operands,
+                                     operand)
+                : NULL;
     if (!x->r || !eg__check_taken(cx, "einsum", EG_TAKES_HALVES, o->count, operand)) return false;
     for (int k = 0; k < o->count; k++) {
         label[k] = x->r->operand[k].label;

@@ -87,7 +87,8 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
                           "einsum: a plan is for floats or i64, and an operand is %s",
                           eg_type_name(dtype)),
                NULL;
-    const eg_spec_labels *r = eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, given, x);
+    const eg_spec_labels *r =
+        eg__labels_of_spec(cx, "einsum", o->spec, o->broadcast, o->count, given, x);
     if (!r || !eg__check_taken(cx, "einsum", EG_TAKES_HALVES, o->count, x)) return NULL;
     eg_tensor *out =
         eg__shape_only(cx, o->out ? o->out : &(eg_shape){ dtype, r->rank, r->dim, NULL });

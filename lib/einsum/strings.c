@@ -45,8 +45,9 @@ static const eg_spec_labels *reading_in(void *room, const eg_bound *b)
 }
 
 /* From the plan memory, else read and bound; what eg__bind found is copied into the entry. */
-const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *spec, bool broadcast, int count,
-                                         eg_tensor *const *operand, eg_tensor **x)
+const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *who, const char *spec,
+                                         bool broadcast, int count, eg_tensor *const *operand,
+                                         eg_tensor **x)
 {
     const eg_plan_key key = { broadcast ? EG_KEY_READ_ONES : EG_KEY_READ, count, strlen(spec), spec,
                               operand };
@@ -59,19 +60,19 @@ const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *spec, bool broa
         return r;
     }
     const eg_bound *b =
-        eg__bind_anew(cx, "einsum", spec, EG_NOTATION_IMPLICIT | (broadcast ? EG_NOTATION_ONES : 0),
+        eg__bind_anew(cx, who, spec, EG_NOTATION_IMPLICIT | (broadcast ? EG_NOTATION_ONES : 0),
                       count, operand, 0, NULL, NULL);
     if (!b) return NULL;
     for (int k = 0; k < count; k++) {
         x[k] = b->term[k].x;
         if (b->term[k].items > EG_RANK_MAX) {
-            eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: operand %d has %d axes; at most %d", k + 1,
+            eg_fail_as(cx, EG_ERROR_SHAPE, "%s: operand %d has %d axes; at most %d", who, k + 1,
                        b->term[k].items, EG_RANK_MAX);
             return NULL;
         }
     }
     if (b->out.items > EG_RANK_MAX) {
-        eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: the output has %d axes; at most %d", b->out.items,
+        eg_fail_as(cx, EG_ERROR_SHAPE, "%s: the output has %d axes; at most %d", who, b->out.items,
                    EG_RANK_MAX);
         return NULL;
     }
@@ -250,7 +251,7 @@ static eg_tensor *einsum_and_add(eg_ctx *cx, const eg_einsum_args *o)
     plain.beta = 0;
     eg_tensor *x[EG_EINSUM_MAX];
     const eg_spec_labels *r =
-        eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
+        eg__labels_of_spec(cx, "einsum", o->spec, o->broadcast, o->count, o->operands, x);
     if (!r || !add_fits(cx, o->add, eg__einsum_type(o->count, o->operands), r->rank, r->dim))
         return eg__poison(cx);
     eg_tensor *y = eg_einsum_with(&plain);
@@ -297,7 +298,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     if (o->add) return einsum_and_add(cx, o);
     eg_tensor *x[EG_EINSUM_MAX];
     const eg_spec_labels *r =
-        eg__labels_of_spec(cx, o->spec, o->broadcast, o->count, o->operands, x);
+        eg__labels_of_spec(cx, "einsum", o->spec, o->broadcast, o->count, o->operands, x);
     if (!r) return eg__poison(cx);
     const uint16_t *label[EG_EINSUM_MAX] = { NULL };
     for (int k = 0; k < o->count; k++)

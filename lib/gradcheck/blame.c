@@ -71,6 +71,8 @@ static bool blame_elements(blame *b, eg_tensor *t, int i)
     char words[256];
     const eg__site at = eg__site_of(t);
     eg_tensor *u = noise(cx, 1, t), *g = t->op->rule(t, u, i);
+    const bool none = !g && !eg_error(cx); /* the same as zeros */
+    if (none) g = eg_zeros_like(t->in[i]);
     const double *a = g && eg_ok(g) && eg__same_shape(g, t->in[i]) ? eg_f64(g) : NULL;
     if (!a) {
         b->unclear |= g != NULL;
@@ -87,10 +89,12 @@ static bool blame_elements(blame *b, eg_tensor *t, int i)
         if (!isfinite(own) || fabs(a[e] - own) <= 1e-5 * fmax(fabs(own), 1e-6) + err) continue;
         b->named++;
         eg__report_note(b->c, b->r, EG_WRONG, -1,
-                        "the rule of %s for operand %d disagrees with its own forward at element "
-                        "%lld: %.6g, not %.6g",
-                        eg__sites_text(&at, 1, words, sizeof words), i + 1, (long long)e, a[e],
-                        own);
+                        "the rule of %s for operand %d %s its own forward at element %lld: %.6g, "
+                        "not %.6g",
+                        eg__sites_text(&at, 1, words, sizeof words), i + 1,
+                        none ? "returns NULL, no gradient, and so disagrees with"
+                             : "disagrees with",
+                        (long long)e, a[e], own);
         eg__report_blame(b->c, b->r, t->op->name, i, words);
         return true;
     }

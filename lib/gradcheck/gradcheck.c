@@ -289,6 +289,25 @@ static bool surplus(eg_ctx *cx, const eg_gradcheck_args *o, const char *list, co
                    more, o->count == 1 ? "is" : "are", o->count, o->count == 1 ? "" : "s", what);
     return more > o->count;
 }
+/* True if .axes has a letter, or a word, for each axis of each input that it says something of;
+ * else records an error. */
+static bool axes_fit(eg_ctx *cx, const eg_gradcheck_args *o)
+{
+    for (int k = 0; k < o->count; k++) {
+        const eg_tensor *x = o->xs[k];
+        int length, words = 0;
+        const char *part = eg__check_part(o->axes, k, &length);
+        const bool letters = x->rank != 1 && !memchr(part, ' ', (size_t)length);
+        for (int i = 0; i < length; i++) words += part[i] != ' ' && (!i || part[i - 1] == ' ');
+        if (!length || (letters ? length : words) == x->rank) continue;
+        char dims[256];
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "gradcheck: .axes names the axes of input %d \"%.*s\", but its rank is %d: %s",
+                   k + 1, length, part, x->rank, eg__dims_text(x, dims, sizeof dims));
+        return false;
+    }
+    return true;
+}
 /* True if the arguments can be used; else records an error. */
 static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
 {
@@ -307,7 +326,7 @@ static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
     else if (o->oracle != EG_DIFFERENCES && o->oracle != EG_COMPLEX_STEP)
         eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: oracle %d is none", (int)o->oracle);
     else if (!surplus(cx, o, o->names, "names") && !surplus(cx, o, o->axes, "axes") &&
-             eg__check_all(cx, "gradcheck", o->count, o->xs))
+             eg__check_all(cx, "gradcheck", o->count, o->xs) && axes_fit(cx, o))
         for (int k = 0; k < o->count; k++)
             if (!eg__is_float(o->xs[k]->dtype))
                 eg_fail_as(cx, EG_ERROR_DTYPE,

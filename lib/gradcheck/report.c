@@ -117,7 +117,7 @@ static void say_input(page *t, const eg__trial *c, int input)
 static void say_index(page *t, int rank, const int64_t *dim, int64_t index, const char *axes, int n)
 {
     /* names are separated by blanks, as in "head d"; without blanks each character is one */
-    const bool words = memchr(axes, ' ', (size_t)n) != NULL;
+    const bool words = rank == 1 || memchr(axes, ' ', (size_t)n) != NULL;
     int64_t ix[EG_RANK_MAX];
     for (int r = rank; r-- > 0; index /= dim[r]) ix[r] = index % dim[r];
     for (int r = 0, w = 0; r < rank; r++) {

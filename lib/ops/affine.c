@@ -37,7 +37,7 @@ bool eg__affine_fits(eg_ctx *cx, const eg_tensor *b, const eg_tensor *add, int r
     for (int r = 1; b && same && r <= b->rank; r++) same = b->dim[b->rank - r] == dim[rank - r];
     if (!same)
         eg_fail_as(cx, EG_ERROR_SHAPE,
-                   "affine: operand 3 is %s, but the last axes of the result are those of %s",
+                   "affine: the bias is %s, but the last axes of the result are those of %s",
                    eg__dims_text(b, have, sizeof have),
                    eg__sizes_text(rank, dim, want, sizeof want));
     else if (add && (add->rank != rank || !eg__has_sizes(add, rank, dim)))
@@ -475,7 +475,7 @@ eg_tensor *eg__affine(const eg_affine_call *o)
                               eg_type_name(given[k]->dtype));
     }
     memcpy(in, given, sizeof in);
-    const eg_spec_labels *r = eg__labels_of_spec(cx, o->spec, false, 2, given, in);
+    const eg_spec_labels *r = eg__labels_of_spec(cx, "affine", o->spec, false, 2, given, in);
     if (!r) return eg__poison(cx);
     return affine_plain(r, dtype) ? affine_planned(cx, o, key, r, in) : affine_composed(o);
 }

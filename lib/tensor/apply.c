@@ -107,6 +107,10 @@ static bool apply_made(eg_tensor *y, bool is_complex)
     bool (*const forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
     /* a view has the copies of its operand, in the same places */
     if (y->copies && y->count) y->each = y->in[0]->each;
+    if (!y->op->shape) {
+        eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: its row has no shape()", y->op->name);
+        return false;
+    }
     if (!y->op->shape(y)) return false;
     if (!y->dtype)
         eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: its shape() declared no result", y->op->name);

@@ -71,15 +71,19 @@ static bool read_at_once(const eg_tensor *x, eg_dtype dtype)
         if (x->dim[k] != 1 && x->stride[k] != w) return false;
     return true;
 }
+/* Records that x has another dtype than `who` reads. Always NULL. */
+static void *other_dtype(const char *who, const eg_tensor *x, eg_dtype dtype)
+{
+    eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s%s", who, eg_type_name(x->dtype),
+               eg_type_name(dtype),
+               x->cx->probe && dtype == EG_F32 ? "; a gradient check computes in f64" : "");
+    return NULL;
+}
 static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     if (read_at_once(x, dtype)) return x->data;
     if (!eg__check_read(who, x)) return NULL;
-    if (x->dtype != dtype) {
-        eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
-                   eg_type_name(x->dtype), eg_type_name(dtype));
-        return NULL;
-    }
+    if (x->dtype != dtype) return other_dtype(who, x, dtype);
     if (!eg_is_row_major(x)) x = copied(x);
     return x ? x->data : NULL;
 }
@@ -179,11 +183,7 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
         return x->data;
     }
     if (!eg__check_read(who, x)) return NULL;
-    if (x->dtype != dtype) {
-        eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s", who,
-                   eg_type_name(x->dtype), eg_type_name(dtype));
-        return NULL;
-    }
+    if (x->dtype != dtype) return other_dtype(who, x, dtype);
     if (!eg_is_row_major(x)) {
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
                    "%s: %s with strides %s is not row-major; eg_assign writes to any view", who,

@@ -294,13 +294,14 @@ bool eg__batches_fit(const eg_data *d, const char *who, const char *name, bool e
         if (eg_data_example(d, seed, k, &e) || e.inputs != e.outputs) {
             eg_fail_as(cx, EG_ERROR_SHAPE,
                        "%s: an encoder needs input and output of one length, but task %s has %d "
-                       "and %d; use the decoder",
+                       "and %d; model \"decoder\" takes them",
                        who, eg_data_name(d), e.inputs, e.outputs);
             return false;
         }
     if (line >= 0)
         eg_fail_as(cx, EG_ERROR_SHAPE,
-                   "%s:%lld: an encoder needs input and output of one length; use the decoder",
+                   "%s:%lld: an encoder needs input and output of one length; model \"decoder\" "
+                   "takes others",
                    eg_data_name(d), (long long)line + 1);
     return !eg_error(cx);
 }

@@ -9,7 +9,11 @@
 eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
 {
     if (!task || !task->name || !task->symbols || !task->make) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "data: the task is NULL or lacks a name, symbols or make");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "data: the task %s",
+                   !task            ? "is NULL, as eg_task_find returns it for an unknown name"
+                   : !task->name    ? "has no name"
+                   : !task->symbols ? "has no symbols"
+                                    : "has no function make");
         return NULL;
     }
     if (task->longest_input < 1 || task->longest_output < 1 || task->longest_input > EG_LONGEST ||
@@ -206,6 +210,28 @@ static uint64_t permuted(uint64_t key, uint64_t n, uint64_t x)
     return x;
 }
 
+/* Makes tokens of one side of an example, whose symbols are numbers of the task. True if it has 1
+ * to `longest` of them, and the task has each; else records what is wrong. */
+static bool example_side(const eg_data *d, uint64_t number, const char *side, int count,
+                         int longest, int32_t *symbol)
+{
+    const int symbols = d->symbols - EG_FIRST;
+    if (count < 1 || count > longest) {
+        eg_fail_as(d->cx, EG_ERROR_MISUSE, "data: task %s: example %llu has %d %ss, not 1 to %d",
+                   d->name, (unsigned long long)number, count, side, longest);
+        return false;
+    }
+    for (int k = 0; k < count; k++) {
+        if (symbol[k] < 0 || symbol[k] >= symbols) {
+            eg_fail_as(d->cx, EG_ERROR_INDEX,
+                       "data: task %s: %s[%d] of example %llu is symbol %d of %d", d->name, side, k,
+                       (unsigned long long)number, (int)symbol[k], symbols);
+            return false;
+        }
+        symbol[k] += EG_FIRST;
+    }
+    return true;
+}
 /* Pairs by a permutation that changes from round to round; a task by its own function, whose
  * lengths and symbols are checked. */
 int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example *e)
@@ -221,17 +247,8 @@ int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example
     }
     *e = (eg_example){ 0 };
     d->task->make(&(eg_dice){ seed, number, 0 }, e);
-    bool good = e->inputs > 0 && e->inputs <= d->longest_input && e->outputs > 0 &&
-                e->outputs <= d->longest_output;
-    for (int k = 0; good && k < e->inputs; k++)
-        good = e->input[k] >= 0 && e->input[k] < d->symbols - EG_FIRST && (e->input[k] += EG_FIRST);
-    for (int k = 0; good && k < e->outputs; k++)
-        good =
-            e->output[k] >= 0 && e->output[k] < d->symbols - EG_FIRST && (e->output[k] += EG_FIRST);
-    if (!good)
-        eg_fail_as(d->cx, EG_ERROR_MISUSE,
-                   "data: example %llu of task %s breaks the task's lengths or symbols",
-                   (unsigned long long)number, d->name);
+    const bool good = example_side(d, number, "input", e->inputs, d->longest_input, e->input) &&
+                      example_side(d, number, "output", e->outputs, d->longest_output, e->output);
     return good ? 0 : -1;
 }
 

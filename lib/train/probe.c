@@ -82,7 +82,7 @@ static bool probing_state(const probing *p)
     if (at >= 0)
         eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
                    "%s: logit %lld of the first batch is %g, and %g when it is computed again: the "
-                   "network has state outside its parameters",
+                   "network has state outside its parameters, or draws random numbers",
                    p->who, (long long)at, pair[0], pair[1]);
     return !eg_error(p->t->cx);
 }
