@@ -345,11 +345,11 @@ EG_API const uint16_t *eg_f16(eg_tensor *); /* the bits of each number */
 EG_API const uint16_t *eg_bf16(eg_tensor *);
 EG_API const int8_t *eg_i8(eg_tensor *);
 EG_API const uint8_t *eg_u8(eg_tensor *);
-/* Element 0 in the storage itself; *strides (rank of them, in elements) receives the strides unless
- * it is NULL */
+/* A pointer to element 0 in the storage itself; NULL after an error. strides receives one stride
+ * for each axis, in elements; it may be NULL */
 EG_API const void *eg_raw(eg_tensor *, int64_t *strides);
-/* The value of one element, of any dtype but c128; NaN after an error. eg_item: of a tensor that
- * has a single element */
+/* The value of one element, of any dtype but c128; NaN after an error. eg_item is for a tensor that
+ * has a single element; in eg_get negative indices count from the end */
 EG_API double eg_item(eg_tensor *);
 EG_API double eg_get_n(eg_tensor *, int rank, const int64_t *index);
 #ifndef __cplusplus

@@ -41,7 +41,8 @@ typedef struct eg_params_args {
                             * the context's seed and those after it */
 } eg_params_args;
 EG_API eg_params *eg_params_open_with(const eg_params_args *);
-/* Ends the list before its scope does, and all modules and optimisers made on it; NULL is fine. */
+/* Frees the list, and all modules and optimisers made on it, before its scope ends; NULL is
+ * fine. */
 EG_API void eg_params_close(eg_params *);
 /* The same list, with "name." in front of the names given to it; the list itself if name is NULL or
  * empty. */
@@ -54,14 +55,15 @@ EG_API const eg_copies *eg_params_copies(const eg_params *); /* NULL: none */
  * has then. It lives as long as the list. NULL after an error. */
 EG_API eg_params *eg_params_of_copy(eg_params *, int64_t k);
 EG_API eg_owner *eg_params_owner(eg_params *);
-/* Memory for a module's struct: zeroed, lives as the list; NULL after an error. */
+/* Zeroed memory for a module's struct, which lives as long as the list; NULL after an error. */
 EG_API void *eg_params_alloc(eg_params *, size_t bytes);
 /* Adds a tensor, with one letter or name in axes for each size. Of rank 0 and 1 it is zeros; above,
  * Xavier's with fan_in the first size and fan_out the product of the others, until an eg_init_…
  * sets other values. Refused: a name that is taken, a size below 1. */
 EG_API eg_tensor *eg_param_n(eg_params *, const char *name, const char *axes, int rank,
                              const int64_t *dims);
-/* Zeros that live as the list but are not in it: not trained, not saved. */
+/* A tensor of zeros that lives as long as the list but is not in it: it is neither trained nor
+ * saved. */
 EG_API eg_tensor *eg_constant_n(eg_params *, int rank, const int64_t *dims);
 EG_API int eg_params_count(const eg_params *);    /* tensors */
 EG_API int64_t eg_params_size(const eg_params *); /* numbers in them; of one copy */
@@ -115,8 +117,10 @@ typedef struct eg_alias {
  * Of whole models, an eg_transformer as eingrad/pretrained.h makes it: "gpt2", "llama" (also
  * Mistral, Qwen2, Qwen3), "bert". */
 EG_API const eg_alias *eg_aliases(const char *style);
-/* Reads every parameter of the list (of its names under …). Every tensor whose name begins with
- * `under` ("" or "encoder.") must be used. All is compared before a value changes. */
+/* Reads every parameter of the list; of a list made by eg_params_under, those below its name, by
+ * the rest of their names. `under` ("" or "encoder.") stands before each name in the file, and
+ * every tensor whose name begins with it must be used. Everything is compared before a value
+ * changes. */
 EG_API int eg_params_load_as(eg_params *, const char *path, const char *under, const eg_alias *);
 /* The same from an open file; path is for messages. */
 EG_API int eg_params_read_as(eg_params *, const eg_safetensors *, const char *path,
