@@ -52,8 +52,8 @@ EG_API int eg_plan_run(const eg_plan *, const void *const *operands, void *out);
 EG_API int eg_plan_run_on(const eg_plan *, eg_tensor *const *operands, eg_tensor *out, char *why,
                           size_t room);
 
-/* -- what einsum would do, in numbers and words. Nothing is computed or printed. What is returned
- * lives in the open scope; NULL after an error. */
+/* -- what einsum would do, in numbers and words. Nothing is computed or printed. The results live
+ * in the open scope; NULL after an error. */
 typedef enum eg_role {           /* of an index */
                        EG_BATCH, /* in every operand and in the result */
                        EG_FREE,  /* in the result, not in every operand */
@@ -114,7 +114,7 @@ typedef struct eg_explain_args {
 } eg_explain_args;
 EG_API const eg_explained *eg_explain_shapes_with(eg_ctx *, const eg_explain_args *);
 
-/* The whole of what y was made of, added up. */
+/* The operations and leaves that y was made of, added up. */
 typedef struct eg_explained_graph {
     int64_t nodes;        /* operations */
     int64_t leaves;       /* tensors that no operation made */

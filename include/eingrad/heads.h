@@ -44,8 +44,8 @@ EG_API const eg_head *eg_heads_with(const eg_heads_args *);
  * the same places; of heads' outputs or values "b i [h] d" whether they say the same. */
 EG_API eg_tensor *eg_head_similarity(const char *spec, eg_tensor *x);
 /* One number: the mean of s[h,g] over h ≠ g; of one head 0. Added to the loss, times a small
- * factor, it keeps heads from collapsing into one: disagreement regularisation with the sign of a
- * loss. Li et al. 2018, arXiv:1810.10183, eq. 5–7. */
+ * factor, it keeps heads from becoming alike: disagreement regularisation, with the sign that a
+ * loss needs. Li et al. 2018, arXiv:1810.10183, eq. 5–7. */
 EG_API eg_tensor *eg_head_diversity(const char *spec, eg_tensor *x);
 
 /* -- the same without weights in memory: they take the arguments of eg_attention (string, operands,

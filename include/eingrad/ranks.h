@@ -98,7 +98,7 @@ EG_API int eg_ranks_simulate(eg_ctx *cx, int ranks,
  * With L = Σ_r L_r, a scalar on each rank that it computes from its part (the places of a long
  * sequence, say), eg_grad of L_r gives dL/dx of its part, and of a tensor that is the same on all
  * ranks (a parameter) dL/dx whole, with the same bits on every rank, provided that the rank
- * computes with eg_ranks_shared of it everywhere. Sums are made along the tree of the ranks. The
+ * computes from it only through eg_ranks_shared. Sums are made along the tree of the ranks. The
  * operations that need other ranks do both by themselves (eg_attention with .ranks). Refused in
  * both: a tensor that is no f32 or f64, or of another context than the group's; a step that is
  * captured. */
@@ -163,13 +163,13 @@ EG_API eg_span eg_ranks_tree_range_of(const eg_ranks_tree *, int rank);   /* tha
 EG_API eg_span eg_ranks_tree_chunk(const eg_ranks_tree *, int64_t chunk); /* its numbers */
 /* The chunks of a part, of which an owner may have some only. */
 EG_API eg_span eg_ranks_tree_part(const eg_ranks_tree *, int part);
-/* Before the call this rank's range of `values` is set; after it all of `values` is, on every
+/* Gathers `values`: before the call this rank's range is set, after it all of them are, on every
  * rank. */
 EG_API int eg_ranks_tree_gather(eg_ranks_tree *, void *values);
 /* Adds up values[k] for the chunks `of` along their own tree: a norm or a mean whose terms are sums
  * over chunks, in f64. The same for any number of ranks. */
 EG_API double eg_ranks_tree_total(const double *values, eg_span of);
-/* The same for one number a chunk, value[chunk]: before the call those of this rank's range are
+/* Gathers one number for each chunk, value[chunk]: before the call those of this rank's range are
  * set, after it those of all chunks. */
 EG_API int eg_ranks_tree_statistics(eg_ranks_tree *, double *value);
 /* Computes square[chunk] = Σ x² in f64 for the chunks of this rank's range, and gathers those of
