@@ -332,8 +332,9 @@ EG_API const int64_t *eg_dims(const eg_tensor *);
 EG_API int64_t eg_size(const eg_tensor *); /* number of elements */
 EG_API bool eg_ok(const eg_tensor *);      /* neither NULL nor poison */
 
-/* -- values out: row-major whatever the storage (copied into the open scope if it is not); NULL and
- * an error for another dtype */
+/* -- values out
+ * Row-major whatever the storage (copied into the open scope if it is not); NULL and an error for
+ * another dtype. */
 EG_API const float *eg_f32(eg_tensor *);
 EG_API const double *eg_f64(eg_tensor *);
 EG_API const int32_t *eg_i32(eg_tensor *);
@@ -359,8 +360,9 @@ EG_API int eg_print(FILE *, eg_tensor *); /* as NumPy prints; −1 after an erro
 /* the same into out, as snprintf counts */
 EG_API size_t eg_format(eg_tensor *, char *out, size_t room);
 
-/* -- values in: each counts as a change of the storage, so that a gradient that needs the old value
- * is refused */
+/* -- values in
+ * Each of these calls counts as a change of the storage, so that a gradient that still needs the
+ * old value is refused. */
 /* The numbers of x, to be written; NULL after an error. Refused: a tensor that is not row-major, or
  * of another dtype. eg_assign writes to any view */
 EG_API float *eg_mut_f32(eg_tensor *);

@@ -215,8 +215,8 @@ EG_API bool eg_capturing(const eg_ctx *); /* true while eg_capture records what 
  * records an error that names the function `who` and returns −1; else returns 0. */
 EG_API int eg_no_capture(eg_ctx *, const char *who);
 
-/* -- a row: one operation. Its address is its identity; docs/operations.md shows how to write
- * one */
+/* -- a row: one operation
+ * The address of a row is its identity; docs/operations.md shows how to write one. */
 typedef struct eg_sample {                   /* how the table test calls the row; ended by { 0 } */
     eg_tensor *(*call)(eg_tensor *const *x); /* through its public function */
     const char *shapes; /* "3x4, 4": float operands; "5:i4": i64 below 4; "3x4:b": bool */
@@ -292,11 +292,11 @@ EG_API eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx);
 EG_API const eg_op *eg_op_of(const eg_tensor *y); /* the row that made y; NULL for a leaf */
 EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; NULL past its end */
 
-/* -- gradient check: reverse mode against differences of f (Richardson) or its complex step, entry
- * by entry; docs/gradcheck.md ------------------------------------------------------------------ */
-/* While it runs every tensor that f reads is f64 (inputs, parameters reached through `user`,
- * constants made in f), random draws are put back before each call, and entries that share memory
- * move together.
+/* -- gradient check --------------------------------------------------------------------------- */
+/* Reverse mode is compared with differences of f (Richardson) or its complex step, entry by entry;
+ * docs/gradcheck.md. While it runs every tensor that f reads is f64 (inputs, parameters reached
+ * through `user`, constants made in f), random draws are put back before each call, and entries
+ * that share memory move together.
  *
  * With a the analytic value, n the numeric one, err the numeric side's error (the rounding of f is
  * measured) and s the largest |a|, an entry is right if |a − n| ≤ rtol |n| + atol s + err. It is
@@ -398,8 +398,9 @@ EG_API int eg_report_tap(FILE *, const eg_report *, int number, const char *name
  * reads what .uses says, and agrees with its jvp. The first report that fails, or the last. */
 EG_API const eg_report *eg_gradcheck_op(eg_ctx *, const eg_op *);
 
-/* -- the same for code that knows no tensors: y = f(x) of n and m numbers, and its gradient dx =
- * Jᵀ g. Both return 0, or another number, which is an error. -- */
+/* -- the same for code that knows no tensors
+ * y = f(x) of n and m numbers, and its gradient dx = Jᵀ g. Both functions return 0, or another
+ * number after an error. */
 typedef int eg_fn(void *user, const double *x, double *y);
 typedef int eg_fn_vjp(void *user, const double *x, const double *g, double *dx);
 typedef struct eg_gradcheck_fn_args {

@@ -167,8 +167,9 @@ EG_API const eg_json *eg_json_read(eg_ctx *, const void *bytes, size_t count);
  * error). */
 EG_API const eg_json *eg_json_find(const eg_json *, const char *key);
 
-/* -- heat maps: rows are queries, columns are keys; a third axis in front gives one panel a head.
- * Values beyond the ends of the scale have its end's colour; NaN is grey ('?' without colour). */
+/* -- heat maps
+ * Rows are queries, columns are keys; a third axis in front gives one panel a head. Values beyond
+ * the ends of the scale have its end's colour; NaN is grey ('?' without colour). */
 typedef struct eg_heatmap_args {
     size_t size;
     eg_tensor *x; /* (rows, columns) or (heads, rows, columns), any dtype */

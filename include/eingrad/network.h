@@ -58,9 +58,10 @@ EG_API eg_tensor *eg_batch_loss(eg_ctx *, const eg_batch *, eg_tensor *logits, d
 /* The rows [from, to) of a batch, as a block of eg_step_over has them; rows 0 if out of range. */
 EG_API eg_batch eg_batch_part(const eg_batch *, int64_t from, int64_t to);
 
-/* -- batches by number: those on which a trainer with these data, seed and rows trains and is
- * evaluated. Batch `number` is a pure function of (data, seed, rows, number), so that a loop that
- * is resumed at a step continues with the batches of an uninterrupted one. */
+/* -- batches by number
+ * They are those on which a trainer with these data, seed and rows trains and is evaluated. Batch
+ * `number` is a pure function of (data, seed, rows, number), so that a loop that is resumed at a
+ * step continues with the batches of an uninterrupted one. */
 typedef struct eg_batches eg_batches;
 typedef struct eg_batches_args {
     size_t size;

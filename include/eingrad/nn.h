@@ -17,7 +17,8 @@
 extern "C" {
 #endif
 
-/* -- parameters: a list of named tensors; it lives in the scope that is open when it is made */
+/* -- parameters: a list of named tensors
+ * It lives in the scope that is open when it is made. */
 typedef struct eg_params eg_params;
 typedef struct eg_named {
     const char *name; /* "encoder.0.self.W_q" */
@@ -85,8 +86,8 @@ EG_API int eg_params_load(eg_params *, const char *path);
 /* The same from an open file; path is for messages. */
 EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path);
 
-/* -- files of others: a parameter of ours ↔ a tensor of theirs, whose axes are written in the
- * letters of ours
+/* -- files of others
+ * A row is a parameter of ours ↔ a tensor of theirs, whose axes are written in the letters of ours:
  * { "W_q", "in_proj_weight", "(c h d) m", 0, 3 }     part 0 of 3 (letter c) of a tensor (3 h d, m)
  *                                                    is W_q (m h d)
  * { "W_q", "W_q.#.weight", "d m" }                   one tensor for each index of the letter that

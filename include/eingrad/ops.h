@@ -116,8 +116,8 @@ typedef struct eg_axes_args {
  * an error and returns false */
 EG_API bool eg_axes_with(const eg_axes_args *);
 
-/* -- reductions over the bracketed axes: "b [l] d" -> "b d"; "b [l] d -> d b" chooses the order;
- * spec NULL: over all axes */
+/* -- reductions over the bracketed axes
+ * "b [l] d" -> "b d"; "b [l] d -> d b" chooses the order; spec NULL: over all axes */
 /* y = Σ x            integers and bool in i64 */
 EG_API eg_tensor *eg_sum(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_mean(const char *spec, eg_tensor *x); /* y = Σ x / n        float */
@@ -196,8 +196,8 @@ EG_API eg_tensor *eg_powc(eg_tensor *x, double c);  /* x^c                dx = g
 EG_API eg_tensor *eg_clip(eg_tensor *x, double low, double high);
 EG_API eg_tensor *eg_isnan(eg_tensor *x); /* bool */
 
-/* -- two operands: shapes broadcast by NumPy's rule (sizes 1 stretch, missing axes on the left),
- * one dtype */
+/* -- two operands
+ * Shapes broadcast by NumPy's rule (sizes 1 stretch, missing axes on the left); one dtype. */
 EG_API eg_tensor *eg_add(eg_tensor *a, eg_tensor *b); /* a + b */
 EG_API eg_tensor *eg_sub(eg_tensor *a, eg_tensor *b); /* a − b */
 /* a b                da = g b, db = g a */
