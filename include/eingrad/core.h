@@ -131,10 +131,10 @@ EG_API void eg_set_draws(eg_ctx *, uint64_t);
 /* Sets the number of threads (0: leaves it as it is), and returns it. Results have the same bits
  * for any number. */
 EG_API int eg_threads(eg_ctx *, int threads);
-EG_API eg_dtype eg_default_type(const eg_ctx *);
-EG_API void eg_train(eg_ctx *); /* dropout draws (the state after eg_open) */
-EG_API void eg_eval(eg_ctx *);  /* dropout is the identity */
-EG_API bool eg_training(const eg_ctx *);
+EG_API eg_dtype eg_default_type(const eg_ctx *); /* the dtype of tensors made without one */
+EG_API void eg_train(eg_ctx *);                  /* dropout draws (the state after eg_open) */
+EG_API void eg_eval(eg_ctx *);                   /* dropout is the identity */
+EG_API bool eg_training(const eg_ctx *);         /* true if dropout draws */
 /* While on, results do not remember how they were made and have no gradients; returns the old
  * state */
 EG_API bool eg_nograd(eg_ctx *, bool on);
@@ -144,7 +144,7 @@ EG_API bool eg_nograd(eg_ctx *, bool on);
  * off while a gradient check runs. Outside the library's calls the thread's own mode is as it was;
  * a plan (eg_plan_run) computes in that mode. eg_flush returns the old state. */
 EG_API bool eg_flush(eg_ctx *, bool on);
-EG_API bool eg_flushes(const eg_ctx *);
+EG_API bool eg_flushes(const eg_ctx *); /* true while eg_flush is on */
 /* Around a loop of your own over numbers: between the two this thread computes as the operations
  * of the context do. begin returns what end takes; they nest. */
 EG_API uint64_t eg_flush_begin(const eg_ctx *);
@@ -158,9 +158,9 @@ typedef struct eg_usage {
      * summed without a multiplication is one */
     uint64_t multiply_adds;
 } eg_usage;
-EG_API eg_usage eg_stats(const eg_ctx *);
-EG_API void eg_stats_reset(eg_ctx *); /* used_peak starts again from now */
-EG_API const char *eg_version(void);  /* "0.1.0" */
+EG_API eg_usage eg_stats(const eg_ctx *); /* what cx has used so far */
+EG_API void eg_stats_reset(eg_ctx *);     /* used_peak starts again from now */
+EG_API const char *eg_version(void);      /* "0.1.0" */
 
 /* A tensor under a name that formulas read, "x * g[h]": { "g", gain } */
 typedef struct eg_given {
@@ -190,8 +190,8 @@ EG_API eg_owner *eg_owner_open(eg_ctx *);
 /* an owner that lives in the same scope as the given one, even if other scopes have been opened
  * inside that since: for memory that replaces other memory of the same lifetime */
 EG_API eg_owner *eg_owner_beside(eg_owner *);
-EG_API void eg_owner_close(eg_owner *); /* early end; NULL is fine */
-EG_API eg_ctx *eg_owner_context(const eg_owner *);
+EG_API void eg_owner_close(eg_owner *);            /* early end; NULL is fine */
+EG_API eg_ctx *eg_owner_context(const eg_owner *); /* the context that it belongs to */
 /* Zeroed memory that lives as long as the owner; NULL after recording "out of memory" */
 EG_API void *eg_owner_alloc(eg_owner *, size_t bytes);
 /* a copy of x (no history) that lives as long as the owner. An owner may hold one tensor alone: it
@@ -221,6 +221,7 @@ typedef struct eg_from_args {
         d19, d20, d21, d22, d23, d24, d25, d26, d27, d28, d29, d30, d31, d32;
 } eg_from_args;
 EG_API eg_tensor *eg_from_with(const eg_from_args *);
+/* A tensor in which every element is `value` */
 EG_API eg_tensor *eg_full_n(eg_ctx *, eg_dtype, double value, int rank, const int64_t *dims);
 /* A tensor in memory that is not the library's, without a copy: `rank` sizes of `dims`, element 0
  * at `data` + offset. Every operation takes it; views of it, graphs and exported tensors use that
@@ -247,12 +248,13 @@ typedef struct eg_from_memory_args {
     eg_owner *owner;             /* of this context; the open scope */
 } eg_from_memory_args;
 EG_API eg_tensor *eg_from_memory_with(const eg_from_memory_args *);
-/* [low, high) */
+/* Random numbers that are uniform in [low, high) */
 EG_API eg_tensor *eg_uniform_n(eg_ctx *, eg_dtype, double low, double high, int rank,
                                const int64_t *dims);
+/* Random numbers of a normal distribution */
 EG_API eg_tensor *eg_normal_n(eg_ctx *, eg_dtype, double mean, double deviation, int rank,
                               const int64_t *dims);
-/* i64 in [low, high) */
+/* Random integers (i64), uniform in [low, high) */
 EG_API eg_tensor *eg_randint_n(eg_ctx *, int64_t low, int64_t high, int rank, const int64_t *dims);
 EG_API eg_tensor *eg_scalar(eg_ctx *, double value); /* rank 0 */
 /* c128, without history; parts f32 or f64 of one shape */
@@ -328,13 +330,13 @@ EG_API const char *eg_type_name(eg_dtype);    /* "f32" */
 EG_API int eg_rank(const eg_tensor *);        /* 0 of poison */
 /* axis −1 is the last; 0 after an error; by letters eg_axes("b l d", x, &b, &l, &d) */
 EG_API int64_t eg_dim(const eg_tensor *, int axis);
-EG_API const int64_t *eg_dims(const eg_tensor *);
-EG_API int64_t eg_size(const eg_tensor *); /* number of elements */
-EG_API bool eg_ok(const eg_tensor *);      /* neither NULL nor poison */
+EG_API const int64_t *eg_dims(const eg_tensor *); /* sizes of all axes; zeros after an error */
+EG_API int64_t eg_size(const eg_tensor *);        /* number of elements */
+EG_API bool eg_ok(const eg_tensor *);             /* neither NULL nor poison */
 
-/* -- values out
- * Row-major whatever the storage (copied into the open scope if it is not); NULL and an error for
- * another dtype. */
+/* -- values out ------------------------------------------------------------------------------- */
+/* The numbers of x in row-major order: its memory, or a copy in the open scope if that has another
+ * order. NULL after an error: x has another dtype. */
 EG_API const float *eg_f32(eg_tensor *);
 EG_API const double *eg_f64(eg_tensor *);
 EG_API const int32_t *eg_i32(eg_tensor *);
@@ -342,10 +344,10 @@ EG_API const int64_t *eg_i64(eg_tensor *);
 EG_API const bool *eg_bool(eg_tensor *);
 /* real and imaginary part in turn, as C's double complex has them */
 EG_API const double *eg_c128(eg_tensor *);
-EG_API const uint16_t *eg_f16(eg_tensor *); /* the bits of each number */
-EG_API const uint16_t *eg_bf16(eg_tensor *);
-EG_API const int8_t *eg_i8(eg_tensor *);
-EG_API const uint8_t *eg_u8(eg_tensor *);
+EG_API const uint16_t *eg_f16(eg_tensor *);  /* the bits of each number */
+EG_API const uint16_t *eg_bf16(eg_tensor *); /* the bits of each number */
+EG_API const int8_t *eg_i8(eg_tensor *);     /* as eg_f32, of i8 */
+EG_API const uint8_t *eg_u8(eg_tensor *);    /* as eg_f32, of u8 */
 /* A pointer to element 0 in the storage itself; NULL after an error. strides receives one stride
  * for each axis, in elements; it may be NULL */
 EG_API const void *eg_raw(eg_tensor *, int64_t *strides);
@@ -356,7 +358,7 @@ EG_API double eg_get_n(eg_tensor *, int rank, const int64_t *index);
 #ifndef __cplusplus
 #define eg_get(x, ...) eg_get_n((x), EG_DIMS_(__VA_ARGS__)) /* one element, likewise     */
 #endif
-EG_API int eg_print(FILE *, eg_tensor *); /* as NumPy prints; −1 after an error */
+EG_API int eg_print(FILE *, eg_tensor *); /* x as NumPy prints it; −1 after an error */
 /* the same into out, as snprintf counts */
 EG_API size_t eg_format(eg_tensor *, char *out, size_t room);
 
@@ -377,7 +379,7 @@ EG_API int8_t *eg_mut_i8(eg_tensor *);
 EG_API uint8_t *eg_mut_u8(eg_tensor *);
 /* target[…] = value (same shape and dtype, any strides); 0, or −1 */
 EG_API int eg_assign(eg_tensor *target, eg_tensor *value);
-EG_API int eg_fill(eg_tensor *target, double value);
+EG_API int eg_fill(eg_tensor *target, double value); /* every element = value; 0, or −1 */
 
 /* -- views: share storage, have gradients; refused: axes out of range, sizes that do not fit */
 /* y[i_p(0), i_p(1)…] = x[i0, i1…] */
@@ -434,6 +436,7 @@ EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis
 #define eg_reshape(x, ...) eg_reshape_n((x), EG_DIMS_(__VA_ARGS__))
 #define eg_expand(x, ...)  eg_expand_n((x), EG_DIMS_(__VA_ARGS__))
 #endif
+/* True if the elements lie in memory in row-major order, without gaps */
 EG_API bool eg_is_row_major(const eg_tensor *x);
 /* x itself if row-major, else a row-major copy */
 EG_API eg_tensor *eg_contiguous(eg_tensor *x);

@@ -103,6 +103,7 @@ EG_API int eg_grad_over_with(const eg_grad_over_args *);
  * without .captured. NULL after an error: inside a block or a captured step. */
 EG_API eg_captured_blocks *eg_capture_blocks(eg_ctx *);
 EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* that they hold now */
+/* Frees them before their scope ends; NULL is fine */
 EG_API void eg_captured_blocks_free(eg_captured_blocks *);
 /* Calls the loss in cx itself, as if examples [from, to) were a block. NULL after an error. */
 EG_API eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t from,
@@ -139,10 +140,10 @@ EG_API const char *eg_name_of(const eg_tensor *x); /* NULL: it has none */
  * element, and in a sweep whose gradient it is. Every result is read once more. Returns the old
  * state. */
 EG_API bool eg_trace(eg_ctx *, bool on);
-/* The same afterwards, in what was recorded. If y has a NaN or infinity, follows operands that have
- * one back to the result (or leaf) in which it arose: none of that result's operands has one, or an
- * infinite constant has become a NaN there. Returns that tensor, which eg_origin names; NULL if all
- * of y is finite. It reads those results once. */
+/* Finds afterwards, in what was recorded, where a NaN or infinity of y comes from: follows the
+ * operands that have one back to the result (or leaf) in which it arose: none of that result's
+ * operands has one, or an infinite constant has become a NaN there. Returns that tensor, which
+ * eg_origin names; NULL if all of y is finite. It reads those results once. */
 EG_API eg_tensor *eg_first_nonfinite(eg_tensor *y);
 
 /* The history of y, operands first: number, operation, einsum's string, operands, dtype and shape,
@@ -201,7 +202,7 @@ EG_API int eg_captured_run(eg_captured *); /* 0; −1 after an error: part of th
 EG_API size_t eg_captured_bytes(const eg_captured *);
 /* The k-th output, a leaf whose numbers each run writes anew. */
 EG_API eg_tensor *eg_captured_output(const eg_captured *, int k);
-EG_API void eg_captured_free(eg_captured *);
+EG_API void eg_captured_free(eg_captured *); /* ends it before its scope; NULL is fine */
 /* Calls f(args, count, xs) at once. If a step is being captured, each run calls f at the same
  * point, too. This is for what is no operation, such as an optimiser's update or reading the next
  * batch. f gets a copy of the `bytes` bytes at args, and tensors without history that have the
@@ -389,7 +390,7 @@ typedef struct eg_report {
 } eg_report;
 /* in the open scope; NULL after an error; never prints */
 EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *);
-EG_API int eg_report_print(FILE *, const eg_report *);
+EG_API int eg_report_print(FILE *, const eg_report *); /* writes its text; 0, or −1 */
 /* The report as the number-th line of the Test Anything Protocol, "ok 1 - name", the text behind
  * "not ok" as its diagnosis. −1 if it cannot be written. A plan, "1..3", is the caller's. */
 EG_API int eg_report_tap(FILE *, const eg_report *, int number, const char *name);

@@ -78,7 +78,7 @@ EG_API void eg_npz_close(eg_npz *);
 /* Arrays are numbered as they lie in the file; past the end each of these returns NULL. */
 EG_API int eg_npz_count(const eg_npz *);
 EG_API const char *eg_npz_name(const eg_npz *, int k); /* "x" of the member x.npy */
-EG_API eg_tensor *eg_npz_at(const eg_npz *, int k);
+EG_API eg_tensor *eg_npz_at(const eg_npz *, int k);    /* the k-th array */
 /* The number of the array of that name; −1 if there is none (no error). */
 EG_API int eg_npz_find(const eg_npz *, const char *name);
 /* The array of that name; NULL after recording that there is none. */
@@ -120,7 +120,7 @@ EG_API int eg_safetensors_count(const eg_safetensors *);
 EG_API const char *eg_safetensors_name(const eg_safetensors *, int k);
 /* The path of the file that it is in: one of the shards, if there are several. */
 EG_API const char *eg_safetensors_file(const eg_safetensors *, int k);
-EG_API eg_tensor *eg_safetensors_at(const eg_safetensors *, int k);
+EG_API eg_tensor *eg_safetensors_at(const eg_safetensors *, int k); /* the k-th tensor */
 /* The number of the tensor of that name; −1 if there is none (no error). */
 EG_API int eg_safetensors_find(const eg_safetensors *, const char *name);
 /* The tensor of that name; NULL after recording that there is none. */
@@ -189,7 +189,7 @@ typedef struct eg_heatmap_args {
                                          * a difference in ninths of its scale, "+3" */
     int width;                          /* terminal: columns for panels side by side: 80 */
 } eg_heatmap_args;
-EG_API int eg_heatmap_print_with(FILE *, const eg_heatmap_args *); /* as text */
+EG_API int eg_heatmap_print_with(FILE *, const eg_heatmap_args *); /* the maps, as text */
 /* As a picture, PNG or SVG by the end of its name. SVG leaves the choice of fonts to whoever shows
  * it. PNG has two pixels a point of the SVG (one, if it is very large) and is drawn in the fonts of
  * this machine by cairo, fontconfig and FriBidi, which are loaded then; refused where they are

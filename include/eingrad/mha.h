@@ -17,7 +17,7 @@ typedef struct eg_cache eg_cache;
 /* Lives as long as the owner; NULL after an error. Refused: a room below 1. */
 EG_API eg_cache *eg_cache_new(eg_owner *, int64_t room);
 EG_API int64_t eg_cache_length(const eg_cache *); /* places in slot 0 */
-EG_API int64_t eg_cache_room(const eg_cache *);
+EG_API int64_t eg_cache_room(const eg_cache *);   /* the number of places it can hold */
 /* Forgets the places from `length` on; a length of 0 also forgets the projected keys and values of
  * a memory. Refused: a length below 0, or above eg_cache_length. */
 EG_API int eg_cache_cut(eg_cache *, int64_t length);

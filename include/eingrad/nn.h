@@ -41,6 +41,7 @@ typedef struct eg_params_args {
     const uint64_t *seeds; /* of first values and dropout of each copy, S of them; NULL:
                             * the context's seed and those after it */
 } eg_params_args;
+/* A new list without parameters; NULL after an error. */
 EG_API eg_params *eg_params_open_with(const eg_params_args *);
 /* Frees the list, and all modules and optimisers made on it, before its scope ends; NULL is
  * fine. */
@@ -48,14 +49,14 @@ EG_API void eg_params_close(eg_params *);
 /* The same list, with "name." in front of the names given to it; the list itself if name is NULL or
  * empty. */
 EG_API eg_params *eg_params_under(eg_params *, const char *name);
-EG_API eg_ctx *eg_params_context(const eg_params *);
-EG_API eg_dtype eg_params_type(const eg_params *);
+EG_API eg_ctx *eg_params_context(const eg_params *);         /* the context of the list */
+EG_API eg_dtype eg_params_type(const eg_params *);           /* the dtype of new parameters */
 EG_API const eg_copies *eg_params_copies(const eg_params *); /* NULL: none */
 /* The list of copy k alone: tensors of the same names in the same memory, without copies, which can
  * be saved, loaded, copied and read. The first call for k makes it, of the parameters that the list
  * has then. It lives as long as the list. NULL after an error. */
 EG_API eg_params *eg_params_of_copy(eg_params *, int64_t k);
-EG_API eg_owner *eg_params_owner(eg_params *);
+EG_API eg_owner *eg_params_owner(eg_params *); /* holds its tensors and modules */
 /* Zeroed memory for a module's struct, which lives as long as the list; NULL after an error. */
 EG_API void *eg_params_alloc(eg_params *, size_t bytes);
 /* Adds a tensor, with one letter or name in axes for each size. Of rank 0 and 1 it is zeros; above,
@@ -126,6 +127,7 @@ EG_API int eg_params_load_as(eg_params *, const char *path, const char *under, c
 /* The same from an open file; path is for messages. */
 EG_API int eg_params_read_as(eg_params *, const eg_safetensors *, const char *path,
                              const char *under, const eg_alias *);
+/* Writes every parameter under the names and in the layouts of the table; 0, or −1. */
 EG_API int eg_params_save_as(const eg_params *, const char *path, const char *under,
                              const eg_alias *);
 
@@ -134,7 +136,7 @@ EG_API int eg_params_save_as(const eg_params *, const char *path, const char *un
  * tensor and heads apart start with the same spread: W_q "m h d" is m × hd. Glorot, Bengio 2010 */
 EG_API eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out);
 EG_API eg_tensor *eg_init_normal(eg_tensor *w, double deviation); /* mean 0 */
-EG_API eg_tensor *eg_init_constant(eg_tensor *w, double value);
+EG_API eg_tensor *eg_init_constant(eg_tensor *w, double value);   /* every number = value */
 
 /* -- linear: y = x W + b,  W (i o), b (o);  x (… i) → (… o) ----------------------------------- */
 typedef struct eg_linear {
@@ -152,7 +154,9 @@ typedef struct eg_linear_args {
     double init;               /* standard deviation of a normal draw; 0: Xavier */
     const char *weight, *bias; /* names: "W", "b" */
 } eg_linear_args;
+/* Adds "W" (i o) and "b" (o), unless .no_bias */
 EG_API eg_linear *eg_linear_new_with(const eg_linear_args *);
+/* y = x W + b, of any batch axes in front */
 EG_API eg_tensor *eg_linear_run(const eg_linear *, eg_tensor *x);
 
 /* -- norm over the last axis: y = (x − mean)/√(var + eps) gain + bias
@@ -175,6 +179,7 @@ typedef struct eg_norm_new_args {
 } eg_norm_new_args;
 /* "gain" (m) of 1, "bias" (m) of 0 (not for rms) */
 EG_API eg_norm *eg_norm_new_with(const eg_norm_new_args *);
+/* The norm of x over its last axis, times gain, plus bias */
 EG_API eg_tensor *eg_norm_run(const eg_norm *, eg_tensor *x);
 
 /* -- embedding: y[b,l,m] = E[index[b,l], m],  E (v m) ----------------------------------------- */
@@ -221,6 +226,7 @@ typedef struct eg_positions_run_args {
      * refused; NULL: offset, offset + 1 … */
     eg_tensor *places;
 } eg_positions_run_args;
+/* Adds "P" (l m), unless .sinusoid */
 EG_API eg_positions *eg_positions_new_with(const eg_positions_args *);
 EG_API eg_tensor *eg_positions_run_with(const eg_positions_run_args *);
 
@@ -250,6 +256,7 @@ typedef struct eg_ffn_args {
 } eg_ffn_args;
 /* "up.W" (i o), "up.b", "down.W", "down.b"; gated, "gate.W" and "gate.b" before them */
 EG_API eg_ffn *eg_ffn_new_with(const eg_ffn_args *);
+/* y of the same shape as x */
 EG_API eg_tensor *eg_ffn_run(const eg_ffn *, eg_tensor *x);
 
 #ifndef __cplusplus

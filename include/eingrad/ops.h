@@ -217,17 +217,17 @@ EG_API eg_tensor *eg_maximum(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_minimum(eg_tensor *a, eg_tensor *b); /* the smaller */
 /* condition (bool) ? a : b */
 EG_API eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b);
-/* a = b              these six: bool; i32 with i64 too */
+/* a = b              this and the next five: bool; i32 with i64 too */
 EG_API eg_tensor *eg_eq(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_ne(eg_tensor *a, eg_tensor *b);  /* a ≠ b */
 EG_API eg_tensor *eg_lt(eg_tensor *a, eg_tensor *b);  /* a < b */
 EG_API eg_tensor *eg_le(eg_tensor *a, eg_tensor *b);  /* a ≤ b */
 EG_API eg_tensor *eg_gt(eg_tensor *a, eg_tensor *b);  /* a > b */
 EG_API eg_tensor *eg_ge(eg_tensor *a, eg_tensor *b);  /* a ≥ b */
-EG_API eg_tensor *eg_and(eg_tensor *a, eg_tensor *b); /* these four: of bool */
-EG_API eg_tensor *eg_or(eg_tensor *a, eg_tensor *b);
-EG_API eg_tensor *eg_xor(eg_tensor *a, eg_tensor *b);
-EG_API eg_tensor *eg_not(eg_tensor *a);
+EG_API eg_tensor *eg_and(eg_tensor *a, eg_tensor *b); /* a and b, of bool */
+EG_API eg_tensor *eg_or(eg_tensor *a, eg_tensor *b);  /* a or b, of bool */
+EG_API eg_tensor *eg_xor(eg_tensor *a, eg_tensor *b); /* a ≠ b, of bool */
+EG_API eg_tensor *eg_not(eg_tensor *a);               /* not a, of bool */
 
 /* -- formulas --------------------------------------------------------------------------------- */
 typedef struct eg_expr_args {

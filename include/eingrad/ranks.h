@@ -62,13 +62,14 @@ EG_API void eg_ranks_close(eg_ranks *);
  * (may be NULL) which of them this one is. It needs no group, so that one process alone can print a
  * message before the group is opened. Without a launcher it returns 1, and *rank is 0. */
 EG_API int eg_ranks_launched(int *rank);
-EG_API int eg_ranks_rank(const eg_ranks *);  /* 0 of NULL */
-EG_API int eg_ranks_count(const eg_ranks *); /* 1 of NULL */
-EG_API eg_ctx *eg_ranks_context(const eg_ranks *);
+EG_API int eg_ranks_rank(const eg_ranks *);        /* 0 of NULL */
+EG_API int eg_ranks_count(const eg_ranks *);       /* 1 of NULL */
+EG_API eg_ctx *eg_ranks_context(const eg_ranks *); /* its context; NULL of NULL */
 
 /* -- talking ----------------------------------------------------------------------------------- */
-/* They do what the functions of the table do. In eg_ranks_exchange a rank may also name itself as
- * both `to` and `from`: the bytes are copied, and none are counted. */
+/* Sends and receives messages (eg_ranks_gather: gathers) as the table's function of that name does.
+ * In eg_ranks_exchange a rank may also name itself as both `to` and `from`: the bytes are copied,
+ * and none are counted. */
 EG_API int eg_ranks_exchange(eg_ranks *, int to, const void *out, size_t out_bytes, int from,
                              void *in, size_t in_bytes);
 EG_API int eg_ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all);

@@ -138,7 +138,7 @@ typedef struct eg_opt_report {
     double norm;           /* of the last step's gradient, by norm_type, before clip_norm */
     double lr;             /* of the next step */
 } eg_opt_report;
-EG_API eg_opt_report eg_opt_now(const eg_opt *);
+EG_API eg_opt_report eg_opt_now(const eg_opt *); /* a report of the steps so far */
 /* ‖g‖₂ of parameter k in the last step, before clip_norm; 0 before the first; NaN past the end. */
 EG_API double eg_opt_norm_of(const eg_opt *, int k);
 /* Sets lr from the next step on; the schedule's factor still applies. */
