@@ -190,7 +190,7 @@ EG_API eg_owner *eg_owner_open(eg_ctx *);
 /* an owner that lives in the same scope as the given one, even if other scopes have been opened
  * inside that since: for memory that replaces other memory of the same lifetime */
 EG_API eg_owner *eg_owner_beside(eg_owner *);
-EG_API void eg_owner_close(eg_owner *);            /* early end; NULL is fine */
+EG_API void eg_owner_close(eg_owner *); /* frees it before its scope ends; NULL is fine */
 EG_API eg_ctx *eg_owner_context(const eg_owner *); /* the context that it belongs to */
 /* Zeroed memory that lives as long as the owner; NULL after recording "out of memory" */
 EG_API void *eg_owner_alloc(eg_owner *, size_t bytes);
@@ -256,7 +256,7 @@ EG_API eg_tensor *eg_normal_n(eg_ctx *, eg_dtype, double mean, double deviation,
                               const int64_t *dims);
 /* Random integers (i64), uniform in [low, high) */
 EG_API eg_tensor *eg_randint_n(eg_ctx *, int64_t low, int64_t high, int rank, const int64_t *dims);
-EG_API eg_tensor *eg_scalar(eg_ctx *, double value); /* rank 0 */
+EG_API eg_tensor *eg_scalar(eg_ctx *, double value); /* a tensor of rank 0 */
 /* c128, without history; parts f32 or f64 of one shape */
 EG_API eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im);
 /* ⌈(stop−start)/step⌉ values */
@@ -327,8 +327,8 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);  /* ones in x's shape and dt
 EG_API eg_ctx *eg_context(const eg_tensor *); /* the context that x belongs to */
 EG_API eg_dtype eg_type(const eg_tensor *);   /* the dtype of its elements */
 EG_API const char *eg_type_name(eg_dtype);    /* "f32" */
-EG_API int eg_rank(const eg_tensor *);        /* 0 of poison */
-/* axis −1 is the last; 0 after an error; by letters eg_axes("b l d", x, &b, &l, &d) */
+EG_API int eg_rank(const eg_tensor *);        /* number of axes; 0 of poison */
+/* the size of an axis, −1 the last; 0 after an error; by letters eg_axes("b l d", x, &b, &l, &d) */
 EG_API int64_t eg_dim(const eg_tensor *, int axis);
 EG_API const int64_t *eg_dims(const eg_tensor *); /* sizes of all axes; zeros after an error */
 EG_API int64_t eg_size(const eg_tensor *);        /* number of elements */
@@ -359,7 +359,7 @@ EG_API double eg_get_n(eg_tensor *, int rank, const int64_t *index);
 #define eg_get(x, ...) eg_get_n((x), EG_DIMS_(__VA_ARGS__)) /* one element, likewise     */
 #endif
 EG_API int eg_print(FILE *, eg_tensor *); /* x as NumPy prints it; −1 after an error */
-/* the same into out, as snprintf counts */
+/* what eg_print writes, into out, cut to `room` bytes with the 0 at its end; the whole length */
 EG_API size_t eg_format(eg_tensor *, char *out, size_t room);
 
 /* -- values in
@@ -384,7 +384,7 @@ EG_API int eg_fill(eg_tensor *target, double value); /* every element = value; 0
 /* -- views: share storage, have gradients; refused: axes out of range, sizes that do not fit */
 /* y[i_p(0), i_p(1)…] = x[i0, i1…] */
 EG_API eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes);
-/* the two exchanged; by letters, and any order, eg_rearrange("b i j -> b j i", x) */
+/* x with the two axes exchanged; by letters, and any order, eg_rearrange("b i j -> b j i", x) */
 EG_API eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b);
 /* x in another shape, never a copy: an error names the axes that prevent a view; a size of −1 is
  * inferred */
@@ -447,8 +447,9 @@ EG_API eg_tensor *eg_copy(eg_tensor *x); /* a row-major copy, with gradient */
  * the dtype. */
 EG_API eg_tensor *eg_cast(eg_tensor *x, eg_dtype);
 EG_API eg_tensor *eg_detach(eg_tensor *x); /* the same values without history */
-EG_API eg_tensor *eg_real(eg_tensor *z);   /* the parts of c128: f64, views without history; */
-EG_API eg_tensor *eg_imag(eg_tensor *z);   /* eg_assign to one writes into z */
+/* the real part of c128: a view in f64, without history; eg_assign to it writes into z */
+EG_API eg_tensor *eg_real(eg_tensor *z);
+EG_API eg_tensor *eg_imag(eg_tensor *z); /* the imaginary part, in the same way */
 
 #ifdef __cplusplus
 } /* extern "C" */

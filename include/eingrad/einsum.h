@@ -124,7 +124,7 @@ typedef struct eg_explained_graph {
     double bytes;         /* of results that have memory of their own, and kept for the gradient */
     const char *text;     /* the same in words */
 } eg_explained_graph;
-/* In the open scope; NULL after an error. Only what was recorded is seen. */
+/* Adds up what was recorded of y. The result lives in the open scope; NULL after an error. */
 EG_API const eg_explained_graph *eg_explain_graph(eg_tensor *y);
 
 #ifndef __cplusplus

@@ -102,7 +102,7 @@ EG_API int eg_grad_over_with(const eg_grad_over_args *);
  * gone, the recording starts anew. A loss that cannot be captured is called for each block, as
  * without .captured. NULL after an error: inside a block or a captured step. */
 EG_API eg_captured_blocks *eg_capture_blocks(eg_ctx *);
-EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* that they hold now */
+EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* held by them now */
 /* Frees them before their scope ends; NULL is fine */
 EG_API void eg_captured_blocks_free(eg_captured_blocks *);
 /* Calls the loss in cx itself, as if examples [from, to) were a block. NULL after an error. */
@@ -133,7 +133,7 @@ EG_API int eg_hook(eg_tensor *x, eg_hook_function *f, void *user);
 EG_API const char *eg_origin(eg_tensor *x);
 /* x with a name (copied) for messages and graphs */
 EG_API eg_tensor *eg_name(eg_tensor *x, const char *name);
-EG_API const char *eg_name_of(const eg_tensor *x); /* NULL: it has none */
+EG_API const char *eg_name_of(const eg_tensor *x); /* its name; NULL: none */
 
 /* Finds where a NaN comes from. While it is on, the first operation whose result has a NaN or
  * infinity that none of its operands has is the error: einsum "ij,jk->ik" (model.c:88), the
@@ -195,7 +195,8 @@ typedef int eg_step_function(void *user, eg_tensor **out);
  * after an error. */
 typedef struct eg_captured eg_captured;
 EG_API eg_captured *eg_capture(eg_ctx *, eg_step_function *f, void *user, int outputs);
-EG_API int eg_captured_run(eg_captured *); /* 0; −1 after an error: part of the step may be done */
+/* Computes the step again. Returns 0; −1 after an error, when part of the step may be done */
+EG_API int eg_captured_run(eg_captured *);
 /* The bytes that the captured step holds, which are known before the first run: results, tensor
  * headers and what operations save for their gradients. A run takes no other memory than the
  * context's workspaces. */
@@ -273,7 +274,7 @@ typedef struct eg_op {
 /* Returns what the row computes of the operands; attr is copied. */
 EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count,
                            eg_tensor *const *operands);
-EG_API eg_tensor *eg_operand(const eg_tensor *y, int i); /* in shape, forward and rule */
+EG_API eg_tensor *eg_operand(const eg_tensor *y, int i); /* operand i, from 0 */
 EG_API int eg_operands(const eg_tensor *y);              /* how many operands y was made of */
 EG_API const void *eg_attr(const eg_tensor *y);          /* the copy that eg_apply made of attr */
 /* Memory for what shape() or forward() finds out and the rule needs again, all 0; it lives as long
@@ -388,7 +389,7 @@ typedef struct eg_report {
     int64_t elsewhere;     /* of these, those that another point tested */
     double noise;          /* rounding of f, measured, relative to its largest element */
 } eg_report;
-/* in the open scope; NULL after an error; never prints */
+/* Returns the report, in the open scope; NULL after an error. Never prints. */
 EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *);
 EG_API int eg_report_print(FILE *, const eg_report *); /* writes its text; 0, or −1 */
 /* The report as the number-th line of the Test Anything Protocol, "ok 1 - name", the text behind

@@ -77,7 +77,7 @@ EG_API eg_npz *eg_npz_read(eg_ctx *, const void *bytes, size_t count);
 EG_API void eg_npz_close(eg_npz *);
 /* Arrays are numbered as they lie in the file; past the end each of these returns NULL. */
 EG_API int eg_npz_count(const eg_npz *);
-EG_API const char *eg_npz_name(const eg_npz *, int k); /* "x" of the member x.npy */
+EG_API const char *eg_npz_name(const eg_npz *, int k); /* its name: "x" of the member x.npy */
 EG_API eg_tensor *eg_npz_at(const eg_npz *, int k);    /* the k-th array */
 /* The number of the array of that name; −1 if there is none (no error). */
 EG_API int eg_npz_find(const eg_npz *, const char *name);
@@ -137,7 +137,7 @@ EG_API eg_tensor *eg_safetensors_need(const eg_safetensors *, const char *path, 
 EG_API const char *eg_safetensors_metadata(const eg_safetensors *, const char *key);
 /* The k-th key of the metadata; NULL past the end. */
 EG_API const char *eg_safetensors_key(const eg_safetensors *, int k);
-/* metadata: key, value, key, value … NULL; or NULL. */
+/* Writes `count` tensors. metadata: key, value, key, value … NULL; or NULL. */
 EG_API int eg_safetensors_save(eg_ctx *, const char *path, int count, const char *const *names,
                                eg_tensor *const *xs, const char *const *metadata);
 

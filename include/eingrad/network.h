@@ -106,10 +106,10 @@ EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_s
  * one that was not interrupted. If the optimiser is divided (eg_opt_divide), all ranks call this,
  * and rank 0 writes the file. */
 EG_API int eg_opt_save(eg_opt *, const char *path);
-/* Reads such a file; call it before eg_opt_divide. Returns the number of steps that are done; 0,
- * without an error, if there is no file; −1 after an error. Refused, before a value changes: a file
- * that lacks one of these tensors, has it in other sizes, or has the state of another optimiser;
- * counts, a learning rate or moments that no run has. */
+/* Reads a file of eg_opt_save; call it before eg_opt_divide. Returns the number of steps that are
+ * done; 0, without an error, if there is no file; −1 after an error. Refused, before a value
+ * changes: a file that lacks one of these tensors, has it in other sizes, or has the state of
+ * another optimiser; counts, a learning rate or moments that no run has. */
 EG_API int64_t eg_opt_resume(eg_opt *, const char *path);
 
 /* -- a network of one's own: eg_trainer_new(data, .network = &row, .user = &mine)

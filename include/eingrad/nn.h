@@ -51,7 +51,7 @@ EG_API void eg_params_close(eg_params *);
 EG_API eg_params *eg_params_under(eg_params *, const char *name);
 EG_API eg_ctx *eg_params_context(const eg_params *);         /* the context of the list */
 EG_API eg_dtype eg_params_type(const eg_params *);           /* the dtype of new parameters */
-EG_API const eg_copies *eg_params_copies(const eg_params *); /* NULL: none */
+EG_API const eg_copies *eg_params_copies(const eg_params *); /* the copies they have; or NULL */
 /* The list of copy k alone: tensors of the same names in the same memory, without copies, which can
  * be saved, loaded, copied and read. The first call for k makes it, of the parameters that the list
  * has then. It lives as long as the list. NULL after an error. */
@@ -67,8 +67,8 @@ EG_API eg_tensor *eg_param_n(eg_params *, const char *name, const char *axes, in
 /* A tensor of zeros that lives as long as the list but is not in it: it is neither trained nor
  * saved. */
 EG_API eg_tensor *eg_constant_n(eg_params *, int rank, const int64_t *dims);
-EG_API int eg_params_count(const eg_params *);    /* tensors */
-EG_API int64_t eg_params_size(const eg_params *); /* numbers in them; of one copy */
+EG_API int eg_params_count(const eg_params *);    /* the number of tensors */
+EG_API int64_t eg_params_size(const eg_params *); /* how many numbers they have, in one copy */
 /* The k-th in the order of making; NULL past the end. */
 EG_API const eg_named *eg_params_at(const eg_params *, int k);
 /* The parameter of that name; NULL if there is none (no error). */
@@ -135,7 +135,7 @@ EG_API int eg_params_save_as(const eg_params *, const char *path, const char *un
 /* Uniform in ±√(6/(fan_in + fan_out)). Fans are those of the logical matrix, so that heads in one
  * tensor and heads apart start with the same spread: W_q "m h d" is m × hd. Glorot, Bengio 2010 */
 EG_API eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out);
-EG_API eg_tensor *eg_init_normal(eg_tensor *w, double deviation); /* mean 0 */
+EG_API eg_tensor *eg_init_normal(eg_tensor *w, double deviation); /* normal draws of mean 0 */
 EG_API eg_tensor *eg_init_constant(eg_tensor *w, double value);   /* every number = value */
 
 /* -- linear: y = x W + b,  W (i o), b (o);  x (… i) → (… o) ----------------------------------- */
@@ -196,7 +196,7 @@ typedef struct eg_embedding_args {
     double deviation;       /* of the normal draw: 0.5; with 0.02 the tasks recall and addition
                              * learn nothing in 1000 steps */
 } eg_embedding_args;
-EG_API eg_embedding *eg_embedding_new_with(const eg_embedding_args *); /* "E" */
+EG_API eg_embedding *eg_embedding_new_with(const eg_embedding_args *); /* adds "E" */
 /* index: any shape, i32 or i64 */
 EG_API eg_tensor *eg_embedding_run(const eg_embedding *, eg_tensor *index);
 

@@ -144,9 +144,9 @@ EG_API eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p);
  * bracketed axes; of equal ones the first; the first NaN if there is one */
 EG_API eg_tensor *eg_argmax(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_argmin(const char *spec, eg_tensor *x);
-/* bool               of nothing: false */
+/* bool: any is true   of nothing: false */
 EG_API eg_tensor *eg_any(const char *spec, eg_tensor *x);
-/* bool               of nothing: true */
+/* bool: all are true  of nothing: true */
 EG_API eg_tensor *eg_all(const char *spec, eg_tensor *x);
 
 /* -- pointwise: y = f(x), same shape, dtype and layout ---------------------------------------- */
@@ -194,7 +194,7 @@ EG_API eg_tensor *eg_shift(eg_tensor *x, double c); /* x + c */
 EG_API eg_tensor *eg_powc(eg_tensor *x, double c);  /* x^c                dx = g c x^(c−1) */
 /* min(max(x, low), high)   dx = g [low ≤ x ≤ high] */
 EG_API eg_tensor *eg_clip(eg_tensor *x, double low, double high);
-EG_API eg_tensor *eg_isnan(eg_tensor *x); /* bool */
+EG_API eg_tensor *eg_isnan(eg_tensor *x); /* bool: x is a NaN */
 
 /* -- two operands
  * Shapes broadcast by NumPy's rule (sizes 1 stretch, missing axes on the left); one dtype. */
@@ -344,9 +344,11 @@ EG_API eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *inde
 /* "b i [d]": one after the other along d, the other axes alike; one term names the axes of all.
  * eg_concat("b i [d]", x1, x2, …) counts them. eg_concat_axis…: the axis by number, −1 the last. */
 EG_API eg_tensor *eg_concat_n(const char *spec, int count, eg_tensor *const *x);
+/* eg_concat with the axis as a number, −1 the last */
 EG_API eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x);
 /* "b [n] d": y[b,n,d] = x_n[b,d]; n is the new axis of the result */
 EG_API eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x);
+/* eg_stack with the new axis as a number, −1 the last */
 EG_API eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x);
 /* "b [l] d": y[b,before+l,d] = x[b,l,d], and `value` before and after */
 EG_API eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after,
@@ -382,7 +384,7 @@ EG_API eg_tensor *eg_topk_with(const eg_topk_args *);
 /* x where column − row ≤ k, else 0; last two axes */
 EG_API eg_tensor *eg_tril(eg_tensor *x, int64_t k);
 EG_API eg_tensor *eg_triu(eg_tensor *x, int64_t k); /* x where column − row ≥ k, else 0 */
-/* new last axis; the context's dtype */
+/* 1 at the index along a new last axis, else 0; the context's dtype */
 EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 
 #ifndef __cplusplus

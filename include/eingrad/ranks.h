@@ -48,10 +48,10 @@ typedef struct eg_ranks_open_args {
      * of libeingrad-mpi.so; else the program's own folder, then where it was installed. */
     const eg_ranks_table *table;
 } eg_ranks_open_args;
-/* NULL after an error. Refused, by a sentence that names the ranks: a launcher's environment
- * without MPI for it; ranks that differ in the library's version, kernel family, vector mathematics
- * (the bits of some functions and products are compared) or eg_flush, since equal bits are
- * promised for one kind of processor. */
+/* Opens a group; NULL after an error. Refused, by a sentence that names the ranks: a launcher's
+ * environment without MPI for it; ranks that differ in the library's version, kernel family, vector
+ * mathematics (the bits of some functions and products are compared) or eg_flush, since equal bits
+ * are promised for one kind of processor. */
 EG_API eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *);
 /* Ends the rank's part in the group; NULL is fine. Call it before the scope ends in which the group
  * was opened. A rank that MPI started and that exits without it, or with an error that
@@ -62,8 +62,8 @@ EG_API void eg_ranks_close(eg_ranks *);
  * (may be NULL) which of them this one is. It needs no group, so that one process alone can print a
  * message before the group is opened. Without a launcher it returns 1, and *rank is 0. */
 EG_API int eg_ranks_launched(int *rank);
-EG_API int eg_ranks_rank(const eg_ranks *);        /* 0 of NULL */
-EG_API int eg_ranks_count(const eg_ranks *);       /* 1 of NULL */
+EG_API int eg_ranks_rank(const eg_ranks *);        /* the number of this rank; 0 of NULL */
+EG_API int eg_ranks_count(const eg_ranks *);       /* how many ranks; 1 of NULL */
 EG_API eg_ctx *eg_ranks_context(const eg_ranks *); /* its context; NULL of NULL */
 
 /* -- talking ----------------------------------------------------------------------------------- */
@@ -77,8 +77,9 @@ EG_API int eg_ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all
  * first rank that has one, as "rank 2: …". This function alone also works after an error: call it
  * after work that may fail on one rank, before the next exchange. */
 EG_API int eg_ranks_meet(eg_ranks *);
-/* Refuses a value, of at most 127 bytes, that is not the same on all ranks: "ranks: the data of
- * rank 0 are \"a\", but those of rank 1 \"b\"" with what = "the data". */
+/* Compares a value, of at most 127 bytes, on all ranks. If it is not the same, every rank records
+ * an error: "ranks: the data of rank 0 are \"a\", but those of rank 1 \"b\"" with what = "the
+ * data". */
 EG_API int eg_ranks_agree(eg_ranks *, const char *what, const char *value);
 /* What this rank sent and received since the group was opened, in bytes of content, counted as the
  * calls are made: a gather sends its bytes to each other rank. */
@@ -149,19 +150,19 @@ EG_API void eg_ranks_tree_close(eg_ranks_tree *); /* gives the memory back; NULL
 typedef struct eg_span {
     int64_t from, to; /* from ≤ k < to */
 } eg_span;
-EG_API eg_span eg_ranks_tree_leaves(const eg_ranks_tree *); /* that this rank computes */
-EG_API int eg_ranks_tree_subtrees(const eg_ranks_tree *);   /* whole subtrees that those make */
-EG_API eg_span eg_ranks_tree_subtree(const eg_ranks_tree *, int k); /* and their leaves */
+EG_API eg_span eg_ranks_tree_leaves(const eg_ranks_tree *); /* leaves of this rank */
+EG_API int eg_ranks_tree_subtrees(const eg_ranks_tree *);   /* number of whole subtrees in them */
+EG_API eg_span eg_ranks_tree_subtree(const eg_ranks_tree *, int k); /* leaves of the k-th */
 /* where to cut node [a, b) of more than one leaf: m */
 EG_API int64_t eg_ranks_tree_middle(eg_span node);
 /* subtree[k] is the sum, along the tree, of the leaves of this rank's k-th subtree; it is
  * overwritten. This rank's range of `sum` becomes the sum of all leaves; `sum` may be one of the
  * subtrees. */
 EG_API int eg_ranks_tree_sum(eg_ranks_tree *, void *const *subtree, void *sum);
-EG_API int64_t eg_ranks_tree_chunks(const eg_ranks_tree *); /* of a buffer */
+EG_API int64_t eg_ranks_tree_chunks(const eg_ranks_tree *); /* chunks in a buffer */
 EG_API eg_span eg_ranks_tree_range(const eg_ranks_tree *);  /* chunks that this rank owns */
-EG_API eg_span eg_ranks_tree_range_of(const eg_ranks_tree *, int rank);   /* that rank owns */
-EG_API eg_span eg_ranks_tree_chunk(const eg_ranks_tree *, int64_t chunk); /* its numbers */
+EG_API eg_span eg_ranks_tree_range_of(const eg_ranks_tree *, int rank);   /* chunks of that rank */
+EG_API eg_span eg_ranks_tree_chunk(const eg_ranks_tree *, int64_t chunk); /* numbers in it */
 /* The chunks of a part, of which an owner may have some only. */
 EG_API eg_span eg_ranks_tree_part(const eg_ranks_tree *, int part);
 /* Gathers `values`: before the call this rank's range is set, after it all of them are, on every

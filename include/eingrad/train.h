@@ -213,8 +213,8 @@ EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, con
 EG_API bool eg_data_is_text(const eg_data *);
 /* What a symbol is called: "character" for a text, "token" for eg_data_tokens, else "symbol". */
 EG_API const char *eg_data_unit(const eg_data *);
-EG_API const char *eg_data_name(const eg_data *);       /* of the task, or the file's path */
-EG_API const char *eg_data_pairs_text(const eg_data *); /* pairs: what was read; else NULL */
+EG_API const char *eg_data_name(const eg_data *);       /* name of the task, or the path */
+EG_API const char *eg_data_pairs_text(const eg_data *); /* the text of pairs; else NULL */
 EG_API bool eg_data_wants_decoder(const eg_data *);     /* the default model is a decoder */
 /* Number of examples: pairs their number, a text its symbols, a task 0 (there is no end). */
 EG_API int64_t eg_data_size(const eg_data *);
@@ -224,7 +224,7 @@ EG_API int eg_data_example(const eg_data *, uint64_t seed, uint64_t number, eg_e
 /* True if the example is for tests and never trained on. */
 EG_API bool eg_data_held_out(const eg_data *, const eg_example *);
 EG_API int eg_data_symbols(const eg_data *); /* how many tokens, PAD, SEP and STOP included */
-EG_API const char *eg_data_symbol(const eg_data *, int token); /* NULL if there is none */
+EG_API const char *eg_data_symbol(const eg_data *, int token); /* its text; NULL: none */
 /* Encodes text into at most `capacity` tokens. Returns how many, or −1 after an error (a symbol
  * that the data do not have, more than `capacity`). */
 EG_API int eg_data_encode(const eg_data *, const char *text, int capacity, int32_t *tokens);
