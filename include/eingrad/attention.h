@@ -28,8 +28,8 @@ extern "C" {
  *   queries' and keys' positions may be longer),
  *   tensors of .with that neither of them reads, an offset that moves nothing
  * - functions of scores or weights with EG_FUSED */
-/* EG_FUSED: weights exist a tile at a time, in memory O(length); EG_UNFUSED: einsum, softmax,
- * einsum. Both give the same up to rounding. */
+/* EG_FUSED: the weights of one tile are in memory at a time: O(length); EG_UNFUSED: einsum,
+ * softmax, einsum. Both give the same up to rounding. */
 typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form;
 /* An output is a pointer to where the tensor goes; NULL: not wanted. Those that have the letters of
  * the scores have them in the order of `weights_axes`. */
@@ -53,13 +53,13 @@ typedef struct eg_attention_args {
 
     /* the scores */
     double scale; /* of q·k: 1/√d, d the product of the sizes of the letters that q·k sums over */
-    /* an expression that the scores become, "30 * tanh((score + r[h, clip(i - j, 0, 127)]) / 30)":
-     * `score` in it is scale q·k; bias and alibi are added to the result, then score_fn is called.
-     * NULL: the scores stay as they are */
+    /* an expression whose value replaces each score, "30 * tanh((score + r[h, clip(i - j, 0, 127)])
+     * / 30)": `score` in it is scale q·k; bias and alibi are added to the result, then score_fn is
+     * called. NULL: the scores stay as they are */
     const char *score;
     eg_given with[8]; /* the tensors that where and score read; ends at a NULL name */
-    eg_masked bias;   /* { "hij", t }: t is added to the scores; −inf forbids, the weight of a row
-                       * is shared by its scores of ∞, a NaN makes its row NaN */
+    eg_masked bias; /* { "hij", t }: t is added to the scores. −inf forbids its pair; if a row has
+                     * scores of ∞, these share its weight; a NaN makes its row NaN */
     /* { "h", m }: − m |i + offset − j|, differentiable; one query and one key letter. Press et al.
      * 2022 */
     eg_masked alibi;
@@ -101,16 +101,17 @@ typedef struct eg_attention_args {
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- a length divided among ranks (docs/distributed.md) ----------------------------------------
- * With .ranks every rank calls with the queries, keys and values of its own places, and gets the
- * results of its own queries, in the order in which the queries are. Keys and values go round the
- * ranks; a rank has memory for its share and for one more. The bits are a function of length and
- * .ranks_block alone: on one rank with .ranks they are the same, without .ranks equal to rounding.
- * Letters in `where` and `score` count places of the whole, and tensors of .with, .keep, .lengths,
- * .bias, .alibi and .sink are whole on every rank, and so are their gradients; only a sink with the
- * query's index has the places of this rank's queries. Dropout draws as on one rank. There are
- * gradients of any order, with the same bits; beyond the first each rank gathers the length and
- * computes them whole, with the time and the memory of one process, and with .dropout they are
- * refused. Liu, Zaharia, Abbeel 2023; zigzag: Brandon et al. 2023.
+ * With .ranks every rank calls eg_attention with the queries, keys and values of its own places,
+ * and gets the results of its own queries, in their order. Keys and values are passed round the
+ * ranks; a rank has memory for its own share and for that of one other rank. The bits are a
+ * function of length and .ranks_block alone: on one rank with .ranks they are the same, without
+ * .ranks equal to rounding. Letters in `where` and `score` count places of the whole length, and
+ * tensors of .with, .keep, .lengths, .bias, .alibi and .sink are whole on every rank, and so are
+ * their gradients; only a sink with the query's index has the places of this rank's queries.
+ * Dropout draws as on one rank. There are gradients of any order, with the same bits; beyond the
+ * first each rank gathers the length and computes them whole, with the time and the memory of one
+ * process, and with .dropout they are refused. Liu, Zaharia, Abbeel 2023; zigzag: Brandon et al.
+ * 2023.
  *
  * Refused beside the above: groups, 1 and an ellipsis in the spec; more than one index of the key
  * alone, or of the query alone unless .offset_letter names it; other places than
@@ -120,8 +121,8 @@ EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 EG_API int eg_attention_places(const eg_ranks *, int64_t length, int64_t block, bool zigzag,
                                eg_span places[2]);
 
-/* Returns the length in all of which this rank has `places`; −1 after an error, on every rank: one
- * of them has another number of places than eg_attention_places gives it. All ranks call it. */
+/* Returns the whole length, of which this rank has `places` places. All ranks call it. −1 on every
+ * rank after an error: some rank has another number of places than eg_attention_places gives it. */
 EG_API int64_t eg_attention_length(eg_ranks *, int64_t places, int64_t block, bool zigzag);
 
 /* -- masks ------------------------------------------------------------------------------------ */

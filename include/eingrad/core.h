@@ -2,20 +2,23 @@
  *
  * Three lifetimes: the context (eg_open … eg_close), an owner (parameters, optimiser moments), and
  * the scope (eg_push … eg_pop). A tensor belongs to the scope that is open when it is made; nobody
- * frees one tensor. Failure: the first error stays in the context with its sentence; every later
- * operation returns the context's poison tensor at once. Nest freely and ask eg_error() once. NULL
- * operands behave like poison. Nothing here aborts, exits or prints unasked, with one exception: a
- * build that found no static BLIS starts BLIS, which aborts if memory runs out in its start. A
- * failure that finds
- * no context (no operand at all, every operand NULL, eg_open itself) returns NULL, and its sentence
- * is kept by the thread: eg_error(NULL) gives the first one since eg_clear(NULL) or eg_open. A
- * context and its tensors belong to one thread at a time, with one exception: while eg_grad_over
- * (eg_step_over) computes, several threads are inside blocks, each with a context of its own that
- * the library lends, and the context that was given waits. Inside a block its tensors may be
- * operands, and are only read: eg_fill, eg_assign, eg_mut_…, .out, eg_name and eg_hook refuse them,
- * its owners (parameters, caches) do not grow, and wherever a function is given the waiting
- * context, the block's takes its place. A tensor that a block made is gone with it; one of another
- * block is refused. Options: absent or zero means the default, EG_OFF a real zero. */
+ * frees one tensor. Options: absent or zero means the default, EG_OFF a real zero.
+ *
+ * Failure: the first error stays in the context with its sentence; every later operation returns
+ * the context's poison tensor at once. Nest calls freely and ask eg_error() once. NULL operands
+ * behave like poison. Nothing here aborts, exits or prints unasked, with one exception: a build
+ * that found no static BLIS starts BLIS, which aborts if memory runs out in its start. A call that
+ * fails and has no context (no operand at all, every operand NULL, eg_open itself) returns NULL,
+ * and the thread keeps its sentence: eg_error(NULL) gives the first one since eg_clear(NULL) or
+ * eg_open.
+ *
+ * Threads: a context and its tensors belong to one thread at a time, with one exception. While
+ * eg_grad_over (eg_step_over) computes, several threads are inside blocks, each with a context of
+ * its own that the library lends, and the context that was given waits. Inside a block its tensors
+ * may be operands, and are only read: eg_fill, eg_assign, eg_mut_…, .out, eg_name and eg_hook
+ * refuse them. Its owners (parameters, caches) do not grow, and a function that is given the
+ * waiting context works on the block's. A tensor that a block made is freed with the block; a
+ * tensor of another block is refused. */
 #ifndef EINGRAD_CORE_H
 #define EINGRAD_CORE_H
 #include <stdbool.h>
@@ -35,12 +38,12 @@ typedef struct eg_ctx eg_ctx;
 typedef struct eg_tensor eg_tensor;
 typedef struct eg_owner eg_owner;
 typedef struct eg_copies eg_copies;
-/* EG_DEFAULT: the context's. Tensors of the last four types store numbers and are not computed
- * with: they are made, viewed, moved (eg_at, eg_concat, eg_stack, eg_pad, eg_where, eg_tril),
- * copied, cast, printed, saved and exchanged. An operation that computes refuses them with a
- * sentence that names eg_cast, and no gradient passes through them. eg_einsum and eg_affine do read
- * f16 and bf16, see eg_einsum_with. EG_F16 is IEEE 754's half precision, EG_BF16 the upper half of
- * an f32, both as uint16_t in C. */
+/* EG_DEFAULT: the context's dtype. Tensors of the last four dtypes store numbers and are not
+ * computed with: they are made, viewed, moved (eg_at, eg_concat, eg_stack, eg_pad, eg_where,
+ * eg_tril), copied, cast, printed, saved and exchanged. An operation that computes refuses them
+ * with a sentence that names eg_cast, and no gradient passes through them. eg_einsum and eg_affine
+ * do read f16 and bf16, see eg_einsum_with. EG_F16 is IEEE 754's half precision, EG_BF16 the upper
+ * half of an f32, both as uint16_t in C. */
 typedef enum eg_dtype {
     EG_DEFAULT,
     EG_F32,
@@ -69,15 +72,18 @@ typedef struct eg_open_args {
     eg_dtype dtype; /* of tensors made without one; EG_F32 */
     uint64_t seed;  /* 0 */
     int threads;    /* all cores */
-    /* Lua's contract: new_size 0 frees */
+    /* in place of malloc, realloc and free: p NULL allocates, new_size 0 frees and returns NULL;
+     * NULL when there is no memory, which becomes an error */
     void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
     void *user; /* handed to realloc */
     bool flush; /* subnormal numbers become 0: see eg_flush */
 } eg_open_args;
-/* NULL if there is no memory, or for a bad option: eg_error(NULL) says which */
+/* Returns a context; NULL if there is no memory or an option is wrong, and eg_error(NULL) then says
+ * why */
 EG_API eg_ctx *eg_open_with(const eg_open_args *);
 EG_API void eg_close(eg_ctx *); /* frees everything that lives in it; NULL is fine */
-/* NULL, or the first failure in one sentence; of a NULL context never NULL, see below */
+/* Returns the first failure in one sentence; NULL if nothing failed. Of a NULL context: the
+ * thread's first failure, or else the sentence that there is no context; never NULL */
 EG_API const char *eg_error(const eg_ctx *);
 /* What kind of failure eg_error tells of. Later versions may add kinds at the end. */
 typedef enum eg_code {
@@ -92,8 +98,8 @@ typedef enum eg_code {
     EG_ERROR_MISUSE,     /* a bad option or number, NULL, a tensor whose scope is gone           */
     EG_ERROR_UNSUPPORTED /* sound, but the library has no rule or form for it                    */
 } eg_code;
-/* The kind of the failure that eg_error(cx) tells of; NULL: of the thread's, EG_ERROR_MISUSE if it
- * has none (as eg_error, which then says that there is no context). */
+/* The kind of the failure that eg_error(cx) tells of. Of a NULL context: that of the thread's
+ * failure, or EG_ERROR_MISUSE if it has none. */
 EG_API eg_code eg_error_code(const eg_ctx *);
 EG_API void eg_clear(eg_ctx *); /* forget the failure; NULL: the thread's */
 /* Records a failure of the given kind, if none is recorded yet; returns the poison tensor. */
@@ -120,15 +126,17 @@ EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
 /* the seed in force */
 EG_API uint64_t eg_seed_now(const eg_ctx *);
 EG_API uint64_t eg_draws(const eg_ctx *); /* number of the next random draw */
-/* sets that number: a resumed run draws the same */
+/* Sets that number, so that a resumed run draws what an uninterrupted one would draw */
 EG_API void eg_set_draws(eg_ctx *, uint64_t);
-/* set (0: leave); returns the number in force; same bits for any number */
+/* Sets the number of threads (0: leaves it as it is), and returns it. Results have the same bits
+ * for any number. */
 EG_API int eg_threads(eg_ctx *, int threads);
-EG_API eg_dtype eg_default_type(const eg_ctx *);
-EG_API void eg_train(eg_ctx *); /* dropout draws (the state after eg_open) */
-EG_API void eg_eval(eg_ctx *);  /* dropout is the identity */
-EG_API bool eg_training(const eg_ctx *);
-/* while on, results do not remember how they were made; returns the old state */
+EG_API eg_dtype eg_default_type(const eg_ctx *); /* the dtype of tensors made without one */
+EG_API void eg_train(eg_ctx *);                  /* dropout draws (the state after eg_open) */
+EG_API void eg_eval(eg_ctx *);                   /* dropout is the identity */
+EG_API bool eg_training(const eg_ctx *);         /* true if dropout draws */
+/* While on, results do not remember how they were made and have no gradients; returns the old
+ * state */
 EG_API bool eg_nograd(eg_ctx *, bool on);
 /* While on, operations read subnormal operands as 0 and give 0 for subnormal results, in every
  * thread of the context (FTZ and DAZ of x86-64, FZ of AArch64; nothing elsewhere). Such a number
@@ -136,7 +144,7 @@ EG_API bool eg_nograd(eg_ctx *, bool on);
  * off while a gradient check runs. Outside the library's calls the thread's own mode is as it was;
  * a plan (eg_plan_run) computes in that mode. eg_flush returns the old state. */
 EG_API bool eg_flush(eg_ctx *, bool on);
-EG_API bool eg_flushes(const eg_ctx *);
+EG_API bool eg_flushes(const eg_ctx *); /* true while eg_flush is on */
 /* Around a loop of your own over numbers: between the two this thread computes as the operations
  * of the context do. begin returns what end takes; they nest. */
 EG_API uint64_t eg_flush_begin(const eg_ctx *);
@@ -150,9 +158,9 @@ typedef struct eg_usage {
      * summed without a multiplication is one */
     uint64_t multiply_adds;
 } eg_usage;
-EG_API eg_usage eg_stats(const eg_ctx *);
-EG_API void eg_stats_reset(eg_ctx *); /* used_peak starts again from now */
-EG_API const char *eg_version(void);  /* "0.1.0" */
+EG_API eg_usage eg_stats(const eg_ctx *); /* what cx has used so far */
+EG_API void eg_stats_reset(eg_ctx *);     /* used_peak starts again from now */
+EG_API const char *eg_version(void);      /* "0.1.0" */
 
 /* A tensor under a name that formulas read, "x * g[h]": { "g", gain } */
 typedef struct eg_given {
@@ -171,19 +179,20 @@ EG_API double eg_option(double given, double otherwise);
 
 /* -- scopes and owners ------------------------------------------------------------------------ */
 EG_API eg_mark eg_push(eg_ctx *); /* opens a scope: tensors made from here on live in it */
-/* closes it: its tensors are gone; using one later is an error that names the operation, until at
- * least 2048 other tensors have died after it */
+/* Closes the scope and frees its tensors. Using one of them later is an error that names the
+ * operation, until at least 2048 other tensors have been freed after it */
 EG_API void eg_pop(eg_ctx *, eg_mark);
 /* a copy of x (no history) in the scope around the open one */
 EG_API eg_tensor *eg_keep(eg_tensor *x);
-/* lives in the scope that is open now, whichever is open when it grows */
+/* An owner that lives as long as the scope that is open now, whichever scope is open when something
+ * is added to it */
 EG_API eg_owner *eg_owner_open(eg_ctx *);
 /* an owner that lives in the same scope as the given one, even if other scopes have been opened
  * inside that since: for memory that replaces other memory of the same lifetime */
 EG_API eg_owner *eg_owner_beside(eg_owner *);
-EG_API void eg_owner_close(eg_owner *); /* early end; NULL is fine */
-EG_API eg_ctx *eg_owner_context(const eg_owner *);
-/* zeroed; NULL after recording "out of memory" */
+EG_API void eg_owner_close(eg_owner *); /* frees it before its scope ends; NULL is fine */
+EG_API eg_ctx *eg_owner_context(const eg_owner *); /* the context that it belongs to */
+/* Zeroed memory that lives as long as the owner; NULL after recording "out of memory" */
 EG_API void *eg_owner_alloc(eg_owner *, size_t bytes);
 /* a copy of x (no history) that lives as long as the owner. An owner may hold one tensor alone: it
  * takes less than 100 bytes, and its memory goes back to the allocator when it is closed. */
@@ -212,15 +221,16 @@ typedef struct eg_from_args {
         d19, d20, d21, d22, d23, d24, d25, d26, d27, d28, d29, d30, d31, d32;
 } eg_from_args;
 EG_API eg_tensor *eg_from_with(const eg_from_args *);
+/* A tensor in which every element is `value` */
 EG_API eg_tensor *eg_full_n(eg_ctx *, eg_dtype, double value, int rank, const int64_t *dims);
 /* A tensor in memory that is not the library's, without a copy: `rank` sizes of `dims`, element 0
- * at `data` + offset. It takes part in everything; views of it, graphs and exported tensors use
- * that memory. It lives in the open scope or in .owner, and no longer. release(user) is called
- * exactly once: at the end of that scope or owner, also after errors; by the last consumer of an
- * exported tensor (eg_to_dlpack) if that is later; and before the call returns if it fails,
- * whatever the reason. It must not use the context. Refused: memory that is not aligned to its
- * element's C type; NULL, unless a size is 0; sizes and strides that leave the address space. What
- * writes to memory that is not .writable is refused as well (eg_mut_…, eg_assign, eg_fill, .out).
+ * at `data` + offset. Every operation takes it; views of it, graphs and exported tensors use that
+ * memory. It lives in the open scope or in .owner, and no longer. release(user) is called exactly
+ * once: at the end of that scope or owner, also after errors; by the last consumer of an exported
+ * tensor (eg_to_dlpack) if that is later; and before the call returns if it fails, whatever the
+ * reason. release must not use the context. Refused: memory that is not aligned to its element's C
+ * type; NULL, unless a size is 0; sizes and strides that leave the address space. A call that would
+ * write to memory that is not .writable is refused as well (eg_mut_…, eg_assign, eg_fill, .out).
  * Bytes of a bool are 0 or 1. Changes that others make to the numbers go unnoticed: a gradient that
  * needs an old value takes the new one. */
 typedef struct eg_from_memory_args {
@@ -238,14 +248,15 @@ typedef struct eg_from_memory_args {
     eg_owner *owner;             /* of this context; the open scope */
 } eg_from_memory_args;
 EG_API eg_tensor *eg_from_memory_with(const eg_from_memory_args *);
-/* [low, high) */
+/* Random numbers that are uniform in [low, high) */
 EG_API eg_tensor *eg_uniform_n(eg_ctx *, eg_dtype, double low, double high, int rank,
                                const int64_t *dims);
+/* Random numbers of a normal distribution */
 EG_API eg_tensor *eg_normal_n(eg_ctx *, eg_dtype, double mean, double deviation, int rank,
                               const int64_t *dims);
-/* i64 in [low, high) */
+/* Random integers (i64), uniform in [low, high) */
 EG_API eg_tensor *eg_randint_n(eg_ctx *, int64_t low, int64_t high, int rank, const int64_t *dims);
-EG_API eg_tensor *eg_scalar(eg_ctx *, double value); /* rank 0 */
+EG_API eg_tensor *eg_scalar(eg_ctx *, double value); /* a tensor of rank 0 */
 /* c128, without history; parts f32 or f64 of one shape */
 EG_API eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im);
 /* ⌈(stop−start)/step⌉ values */
@@ -316,15 +327,16 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);  /* ones in x's shape and dt
 EG_API eg_ctx *eg_context(const eg_tensor *); /* the context that x belongs to */
 EG_API eg_dtype eg_type(const eg_tensor *);   /* the dtype of its elements */
 EG_API const char *eg_type_name(eg_dtype);    /* "f32" */
-EG_API int eg_rank(const eg_tensor *);        /* 0 of poison */
-/* axis −1 is the last; 0 after an error; by letters eg_axes("b l d", x, &b, &l, &d) */
+EG_API int eg_rank(const eg_tensor *);        /* number of axes; 0 of poison */
+/* the size of an axis, −1 the last; 0 after an error; by letters eg_axes("b l d", x, &b, &l, &d) */
 EG_API int64_t eg_dim(const eg_tensor *, int axis);
-EG_API const int64_t *eg_dims(const eg_tensor *);
-EG_API int64_t eg_size(const eg_tensor *); /* number of elements */
-EG_API bool eg_ok(const eg_tensor *);      /* neither NULL nor poison */
+EG_API const int64_t *eg_dims(const eg_tensor *); /* sizes of all axes; zeros after an error */
+EG_API int64_t eg_size(const eg_tensor *);        /* number of elements */
+EG_API bool eg_ok(const eg_tensor *);             /* neither NULL nor poison */
 
-/* -- values out: row-major whatever the storage (copied into the open scope if it is not); NULL and
- * an error for another dtype */
+/* -- values out ------------------------------------------------------------------------------- */
+/* The numbers of x in row-major order: its memory, or a copy in the open scope if that has another
+ * order. NULL after an error: x has another dtype. */
 EG_API const float *eg_f32(eg_tensor *);
 EG_API const double *eg_f64(eg_tensor *);
 EG_API const int32_t *eg_i32(eg_tensor *);
@@ -332,25 +344,29 @@ EG_API const int64_t *eg_i64(eg_tensor *);
 EG_API const bool *eg_bool(eg_tensor *);
 /* real and imaginary part in turn, as C's double complex has them */
 EG_API const double *eg_c128(eg_tensor *);
-EG_API const uint16_t *eg_f16(eg_tensor *); /* the bits of each number */
-EG_API const uint16_t *eg_bf16(eg_tensor *);
-EG_API const int8_t *eg_i8(eg_tensor *);
-EG_API const uint8_t *eg_u8(eg_tensor *);
-/* the storage itself; strides (rank of them, in elements) may be NULL */
+EG_API const uint16_t *eg_f16(eg_tensor *);  /* the bits of each number */
+EG_API const uint16_t *eg_bf16(eg_tensor *); /* the bits of each number */
+EG_API const int8_t *eg_i8(eg_tensor *);     /* as eg_f32, of i8 */
+EG_API const uint8_t *eg_u8(eg_tensor *);    /* as eg_f32, of u8 */
+/* A pointer to element 0 in the storage itself; NULL after an error. strides receives one stride
+ * for each axis, in elements; it may be NULL */
 EG_API const void *eg_raw(eg_tensor *, int64_t *strides);
-/* of one element, any dtype but c128; NaN after an error */
+/* The value of one element, of any dtype but c128; NaN after an error. eg_item is for a tensor that
+ * has a single element; in eg_get negative indices count from the end */
 EG_API double eg_item(eg_tensor *);
 EG_API double eg_get_n(eg_tensor *, int rank, const int64_t *index);
 #ifndef __cplusplus
 #define eg_get(x, ...) eg_get_n((x), EG_DIMS_(__VA_ARGS__)) /* one element, likewise     */
 #endif
-EG_API int eg_print(FILE *, eg_tensor *); /* as NumPy prints; −1 after an error */
-/* the same into out, as snprintf counts */
+EG_API int eg_print(FILE *, eg_tensor *); /* x as NumPy prints it; −1 after an error */
+/* what eg_print writes, into out, cut to `room` bytes with the 0 at its end; the whole length */
 EG_API size_t eg_format(eg_tensor *, char *out, size_t room);
 
-/* -- values in: each bumps the storage's version, so that a gradient that still needs the old value
- * notices */
-/* refuses what is not row-major; eg_assign writes to any view */
+/* -- values in
+ * Each of these calls counts as a change of the storage, so that a gradient that still needs the
+ * old value is refused. */
+/* The numbers of x, to be written; NULL after an error. Refused: a tensor that is not row-major, or
+ * of another dtype. eg_assign writes to any view */
 EG_API float *eg_mut_f32(eg_tensor *);
 EG_API double *eg_mut_f64(eg_tensor *);
 EG_API int32_t *eg_mut_i32(eg_tensor *);
@@ -363,14 +379,15 @@ EG_API int8_t *eg_mut_i8(eg_tensor *);
 EG_API uint8_t *eg_mut_u8(eg_tensor *);
 /* target[…] = value (same shape and dtype, any strides); 0, or −1 */
 EG_API int eg_assign(eg_tensor *target, eg_tensor *value);
-EG_API int eg_fill(eg_tensor *target, double value);
+EG_API int eg_fill(eg_tensor *target, double value); /* every element = value; 0, or −1 */
 
 /* -- views: share storage, have gradients; refused: axes out of range, sizes that do not fit */
 /* y[i_p(0), i_p(1)…] = x[i0, i1…] */
 EG_API eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes);
-/* the two exchanged; by letters, and any order, eg_rearrange("b i j -> b j i", x) */
+/* x with the two axes exchanged; by letters, and any order, eg_rearrange("b i j -> b j i", x) */
 EG_API eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b);
-/* never copies: says which axes block it; −1 is inferred */
+/* x in another shape, never a copy: an error names the axes that prevent a view; a size of −1 is
+ * inferred */
 EG_API eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims);
 /* a view if there is one, else a copy */
 EG_API eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims);
@@ -419,17 +436,20 @@ EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis
 #define eg_reshape(x, ...) eg_reshape_n((x), EG_DIMS_(__VA_ARGS__))
 #define eg_expand(x, ...)  eg_expand_n((x), EG_DIMS_(__VA_ARGS__))
 #endif
+/* True if the elements lie in memory in row-major order, without gaps */
 EG_API bool eg_is_row_major(const eg_tensor *x);
 /* x itself if row-major, else a row-major copy */
 EG_API eg_tensor *eg_contiguous(eg_tensor *x);
 EG_API eg_tensor *eg_copy(eg_tensor *x); /* a row-major copy, with gradient */
-/* as C converts; gradient between f32 and f64; to bool: x ≠ 0; to f16 and bf16 the nearest number,
- * of two the even one, beyond the largest infinity. Where C leaves open what a float becomes, NaN
- * is 0 and what is too large the nearest integer there is. */
+/* x in another dtype, converted as C does; with a gradient between f32 and f64. To bool: x ≠ 0. To
+ * f16 and bf16: the nearest number, ties to even, infinity beyond the largest. Where C does not
+ * define the integer of a float, NaN becomes 0, and a number out of range the nearest integer of
+ * the dtype. */
 EG_API eg_tensor *eg_cast(eg_tensor *x, eg_dtype);
 EG_API eg_tensor *eg_detach(eg_tensor *x); /* the same values without history */
-EG_API eg_tensor *eg_real(eg_tensor *z);   /* the parts of c128: f64, views without history; */
-EG_API eg_tensor *eg_imag(eg_tensor *z);   /* eg_assign to one writes into z */
+/* the real part of c128: a view in f64, without history; eg_assign to it writes into z */
+EG_API eg_tensor *eg_real(eg_tensor *z);
+EG_API eg_tensor *eg_imag(eg_tensor *z); /* the imaginary part, in the same way */
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -30,8 +30,8 @@ typedef eg_tensor *eg_next(void *user, const eg_prefixes *);
  *         together; token k from u in [0, 1), a hash of (seed, place): the same seed gives the same
  *         sequence.  Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p)
  * beam    the `beam` prefixes of largest Σ ln p; ended ones are ranked by Σ ln p / n^length_power,
- *         n their tokens with the end; a prefix is given up once it cannot overtake. With
- *         beam ≥ v^longest the search is exhaustive.  Wu et al. 2016, §7 */
+ *         n their tokens with the end; a prefix is dropped once it cannot overtake the ended ones.
+ *         With beam ≥ v^longest the search is exhaustive.  Wu et al. 2016, §7 */
 typedef struct eg_decode_args {
     size_t size;
     eg_ctx *cx;
@@ -42,7 +42,8 @@ typedef struct eg_decode_args {
     int64_t longest;     /* new tokens at most; needed */
     int32_t end;         /* the token that ends a sequence: none; EG_OFF: token 0 */
     int32_t least;       /* smaller tokens are chosen only as the end: 0 */
-    double temperature;  /* 0: greedy, or 1 if top_k or top_p is given; EG_OFF: greedy */
+    double temperature;  /* of the draws, > 0. 0: greedy, or 1 if top_k or top_p is given; EG_OFF:
+                          * greedy */
     int64_t top_k;       /* 0: all */
     double top_p;        /* in (0, 1]: 1 */
     uint64_t seed;       /* of the draws: 0 */
@@ -60,7 +61,7 @@ typedef struct eg_decoded {
     int64_t count;               /* 1; of beam search up to `beam` */
     const eg_sequence *sequence; /* the best first */
 } eg_decoded;
-/* Lives in the open scope; NULL after an error. Refused: a prompt or `longest` of nothing, a
+/* Lives in the open scope; NULL after an error. Refused: an empty prompt, a `longest` below 1, a
  * temperature that is negative or NaN, top_p outside (0, 1], beams with draws, logits of another
  * shape, with NaN or with nothing above −inf. */
 EG_API const eg_decoded *eg_decode_with(const eg_decode_args *);

@@ -2,8 +2,9 @@
  * (https://dmlc.github.io/dlpack), which NumPy, PyTorch, JAX and others speak, and the unversioned
  * form that came before it.
  *
- * The structs below are DLPack's. Include its own header before this one and it is used instead;
- * behind this one it declares nothing more. eingrad.h does not include this header. */
+ * The structs below are DLPack's. If DLPack's own header is included before this one, its structs
+ * are used; included after this one, it declares nothing more. eingrad.h does not include this
+ * header. */
 #ifndef EINGRAD_DLPACK_H
 #define EINGRAD_DLPACK_H
 #include <eingrad/core.h>
@@ -104,9 +105,9 @@ EG_API eg_tensor *eg_from_dlpack_unversioned(eg_ctx *, struct DLManagedTensor *m
  * Version 1.1, with strides, any that x has; NULL after an error. The numbers stay where they are
  * until then, also when the scope or owner of x ends, or the context: the block of memory that they
  * lie in (of a scope it may be larger than x, and holds other tensors) goes back to the allocator
- * in the deleter instead. The deleter may be called in any thread; with .realloc of one's own
- * (eg_open), that is called there. Whoever writes to the memory does so unnoticed, as with
- * eg_from_memory. Without history: consumers know nothing of gradients here. */
+ * when the deleter is called. The deleter may be called in any thread, and calls the .realloc of
+ * eg_open there, if one was given. Writes of the other library go unnoticed, as with
+ * eg_from_memory. The exported tensor has no history. */
 EG_API struct DLManagedTensorVersioned *eg_to_dlpack(eg_tensor *x);
 /* The unversioned form, which cannot say that memory is read-only: such an x is refused. */
 EG_API struct DLManagedTensor *eg_to_dlpack_unversioned(eg_tensor *x);

@@ -7,11 +7,11 @@
 extern "C" {
 #endif
 
-/* -- plans: an einsum of fixed shapes, strides and dtypes, made once and run often. A plan belongs
- * to no context, never changes, and may be run by several threads at the same time, each with an
- * `out` of its own. A run works on the thread that calls it; small products need no memory beyond
- * its stack, others call malloc for the time of the run. Results are bit for bit those of
- * eg_einsum_to. */
+/* -- plans: an einsum of fixed shapes, strides and dtypes, made once and run often
+ * A plan belongs to no context, never changes, and may be run by several threads at the same time,
+ * each with an `out` of its own. A run works on the thread that calls it; small products need no
+ * memory beyond its stack, others call malloc for the time of the run. Results are bit for bit
+ * those of eg_einsum_to. */
 typedef struct eg_shape {
     eg_dtype dtype;
     int rank;
@@ -52,8 +52,8 @@ EG_API int eg_plan_run(const eg_plan *, const void *const *operands, void *out);
 EG_API int eg_plan_run_on(const eg_plan *, eg_tensor *const *operands, eg_tensor *out, char *why,
                           size_t room);
 
-/* -- what einsum would do, in numbers and words. Nothing is computed or printed. What is returned
- * lives in the open scope; NULL after an error. */
+/* -- what einsum would do, in numbers and words
+ * Nothing is computed or printed. The results live in the open scope; NULL after an error. */
 typedef enum eg_role {           /* of an index */
                        EG_BATCH, /* in every operand and in the result */
                        EG_FREE,  /* in the result, not in every operand */
@@ -114,7 +114,7 @@ typedef struct eg_explain_args {
 } eg_explain_args;
 EG_API const eg_explained *eg_explain_shapes_with(eg_ctx *, const eg_explain_args *);
 
-/* The whole of what y was made of, added up. */
+/* The operations and leaves that y was made of, added up. */
 typedef struct eg_explained_graph {
     int64_t nodes;        /* operations */
     int64_t leaves;       /* tensors that no operation made */
@@ -124,7 +124,7 @@ typedef struct eg_explained_graph {
     double bytes;         /* of results that have memory of their own, and kept for the gradient */
     const char *text;     /* the same in words */
 } eg_explained_graph;
-/* In the open scope; NULL after an error. Only what was recorded is seen. */
+/* Adds up what was recorded of y. The result lives in the open scope; NULL after an error. */
 EG_API const eg_explained_graph *eg_explain_graph(eg_tensor *y);
 
 #ifndef __cplusplus

@@ -17,8 +17,9 @@ extern "C" {
 EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
 /* As eg_grad, but dxs[k] is NULL, not zeros, where y does not reach xs[k] (PyTorch: allow_unused).
- * Refused as well: a y that reaches none of the xs, with the reason: the operation that cuts the
- * path (eg_detach, floor), one that reads what was made under eg_nograd, or that no x was read. */
+ * Refused as well: a y that reaches none of the xs. The error names the operation that cuts the
+ * path (eg_detach, floor) or that reads a result made under eg_nograd, or says that no x was
+ * read. */
 EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                            eg_tensor **dxs);
 
@@ -72,8 +73,9 @@ typedef struct eg_grad_over_args {
     int *sums;         /* out: how many sums of gradients were held at most; may be NULL */
     int64_t from_leaf; /* only leaves [from_leaf, to_leaf): 0 */
     int64_t to_leaf;   /* all */
-    /* gets the largest subtrees of those leaves, from left to right, in place of dxs, mean and
-     * counted; the tensors may be written to; not 0: stop, after an error */
+    /* if it is not NULL, it is called with the sum of each of the largest subtrees of those leaves,
+     * from left to right, and dxs, mean and counted are not set. It may write to the tensors.
+     * Returns 0, or another number after an error, which ends the call */
     int (*take)(void *user, const eg_leaf_sum *);
     void *take_user;
     eg_captured_blocks *captured; /* see below; NULL: every block calls the loss */
@@ -83,10 +85,10 @@ typedef struct eg_grad_over_args {
  * leaf's blocks are added in order, leaves 0 and 1, 2 and 3, then pairs of pairs. A block draws
  * from a seed made of the context's, the number of the call (one draw) and its own. If there are
  * fewer leaves than threads, or .serial, the threads divide each operation inside a block instead.
- * The first block that fails is the error, with its number. It records whatever eg_nograd is.
- * Refused beside what eg_grad_or_null refuses: a loss that is no finite single number; counts whose
- * sum is 0; a tensor that is made of an x outside of the block; an x with a hook; a call inside a
- * block. */
+ * The error is that of the first block that fails, with its number. Blocks record even under
+ * eg_nograd. Refused beside what eg_grad_or_null refuses: a loss that is no finite single number;
+ * counts whose sum is 0; a block that reads a tensor which was made of an x outside of the block;
+ * an x with a hook; a call inside a block. */
 EG_API int eg_grad_over_with(const eg_grad_over_args *);
 /* Blocks captured once (eg_capture) and run again in later calls, to the same bits; what is
  * captured lives until the scope ends that is open now, or eg_captured_blocks_free is called. Each
@@ -96,11 +98,12 @@ EG_API int eg_grad_over_with(const eg_grad_over_args *);
  * shapes; numbers that depend on the block come from eg_from_call, and what depends on results is
  * done in eg_host_call. There `count`, which lies in one place for all blocks of a thread, can be
  * set, and eg_block_range says which block it is. `.shape` tells calls apart whose shapes differ,
- * such as batches of several lengths. Another loss, user, list of xs, and tensors that are gone
- * begin anew. A loss that cannot be captured is called for each block, as without .captured. NULL
- * after an error: inside a block or a captured step. */
+ * such as batches of several lengths. With another loss, user or list of xs, or if tensors are
+ * gone, the recording starts anew. A loss that cannot be captured is called for each block, as
+ * without .captured. NULL after an error: inside a block or a captured step. */
 EG_API eg_captured_blocks *eg_capture_blocks(eg_ctx *);
-EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* that they hold now */
+EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* held by them now */
+/* Frees them before their scope ends; NULL is fine */
 EG_API void eg_captured_blocks_free(eg_captured_blocks *);
 /* Calls the loss in cx itself, as if examples [from, to) were a block. NULL after an error. */
 EG_API eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t from,
@@ -109,18 +112,20 @@ EG_API eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int
  * without an error, outside of blocks. */
 EG_API int eg_block_range(const eg_ctx *, int64_t *from, int64_t *to);
 
-/* How x reaches y in what was recorded: not at all; only through operations whose
- * gradient is zero by definition or that give integers (floor, detach, argmax, a comparison), cut
- * (may be NULL) being one of them; or by a way that eg_grad follows. */
+/* How x reaches y in what was recorded: EG_NO_PATH, not at all; EG_CUT_PATH, only through
+ * operations whose gradient is zero by definition or that give integers (floor, detach, argmax, a
+ * comparison), one of which is put into *cut (cut may be NULL); EG_OPEN_PATH, by a way that eg_grad
+ * follows. */
 typedef enum eg_path { EG_NO_PATH, EG_CUT_PATH, EG_OPEN_PATH } eg_path;
 EG_API eg_path eg_path_to(eg_tensor *y, eg_tensor *x, eg_tensor **cut);
 
 /* Called when x's cotangent g is complete, in any sweep that reaches x (x between y and the xs,
- * both ends included): operations from y outward, x's hooks in the order given, before the rule of
- * the operation that made x. Returns what takes g's place, or NULL to keep it. Refused: a hook that
- * would call itself, by a sweep that reaches its own x. */
+ * both ends included), before the rule of the operation that made x reads g. Hooks of several
+ * tensors are called as the sweep goes from y to the xs, those of one tensor in the order in which
+ * they were added. Returns the tensor that replaces g, or NULL to keep g. Refused: a hook that
+ * would call itself, because a sweep inside it reaches its own x. */
 typedef eg_tensor *eg_hook_function(void *user, eg_tensor *x, eg_tensor *g);
-/* f NULL: x's hooks go; 0, or −1 if x is no float tensor */
+/* Adds a hook to x; f NULL: removes the hooks of x. Returns 0, or −1 if x is no float tensor */
 EG_API int eg_hook(eg_tensor *x, eg_hook_function *f, void *user);
 
 /* The operation that made x and the user's call of it, for messages: "mul (model.c:88)" with
@@ -128,17 +133,17 @@ EG_API int eg_hook(eg_tensor *x, eg_hook_function *f, void *user);
 EG_API const char *eg_origin(eg_tensor *x);
 /* x with a name (copied) for messages and graphs */
 EG_API eg_tensor *eg_name(eg_tensor *x, const char *name);
-EG_API const char *eg_name_of(const eg_tensor *x); /* NULL: it has none */
+EG_API const char *eg_name_of(const eg_tensor *x); /* its name; NULL: none */
 
 /* Finds where a NaN comes from. While it is on, the first operation whose result has a NaN or
  * infinity that none of its operands has is the error: einsum "ij,jk->ik" (model.c:88), the
  * element, and in a sweep whose gradient it is. Every result is read once more. Returns the old
  * state. */
 EG_API bool eg_trace(eg_ctx *, bool on);
-/* The same afterwards, in what was recorded: from a y with a NaN or infinity along operands that
- * have one to the result (or leaf) that made it: none of its operands has one, or an infinite
- * constant has become a NaN there. NULL: all of y is finite. eg_origin names it. It reads those
- * results once. */
+/* Finds afterwards, in what was recorded, where a NaN or infinity of y comes from: follows the
+ * operands that have one back to the result (or leaf) in which it arose: none of that result's
+ * operands has one, or an infinite constant has become a NaN there. Returns that tensor, which
+ * eg_origin names; NULL if all of y is finite. It reads those results once. */
 EG_API eg_tensor *eg_first_nonfinite(eg_tensor *y);
 
 /* The history of y, operands first: number, operation, einsum's string, operands, dtype and shape,
@@ -146,9 +151,10 @@ EG_API eg_tensor *eg_first_nonfinite(eg_tensor *y);
 EG_API int eg_graph_print(FILE *, eg_tensor *y);
 EG_API int eg_graph_dot(FILE *, eg_tensor *y); /* the same for Graphviz: dot -Tsvg */
 
-/* Forward mode, along the tape that is there already. All of it has a history of its own, of any
- * order; under eg_nograd none, and then eg_jacobian frees each row's temporaries. Refused: what
- * eg_grad refuses; a v of another shape or dtype than its x (NULL: it does not move). */
+/* Forward mode, along the tape that is there already. The results have a history of their own, and
+ * so gradients of any order; under eg_nograd they have none, and eg_jacobian frees the temporaries
+ * of each row at once. vs[k] NULL: xs[k] does not change. Refused: what eg_grad refuses; a v of
+ * another shape or dtype than its x. */
 /* Σ_k ∂y/∂xs[k] vs[k], of y's shape */
 EG_API eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs);
 /* hv[k] = Σ_l ∂²y/∂xs[k]∂xs[l] vs[l], y of one element: forward over reverse (Pearlmutter 1994) */
@@ -160,10 +166,10 @@ EG_API eg_tensor *eg_jacobian(eg_tensor *y, eg_tensor *x);
 EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b);
 
 /* y = f(user, xs), of which nothing is kept but y: the sweep calls f again, with the same random
- * draws and train or eval state, and takes the gradient through that; of any order, in both modes.
- * What f reads through `user` gets its gradient too, and may not change in between. Refused: f that
- * returns another shape or reads other tensors when it is called again. xs[0] names the context.
- * Chen et al. 2016 */
+ * draws and in the same state (train or eval), and takes the gradient through that call; gradients
+ * of any order, in both modes. Tensors that f reads through `user` get their gradients too, and may
+ * not change in between. Refused: f that returns another shape or reads other tensors when it is
+ * called again. xs[0] names the context. Chen et al. 2016 */
 typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
 EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
 
@@ -183,19 +189,21 @@ typedef int eg_step_function(void *user, eg_tensor **out);
  * eg_host_call may do so), tensors made of the program's numbers (eg_from), what outlives the step
  * (eg_keep, eg_keep_in, owners, modules), eg_seed, eg_set_draws, eg_grad_over, ring attention,
  * caches. A run refuses numbers with which f would have recorded other operations: integers outside
- * of the bounds that an index or a mask was planned for, numbers under a mask that are no longer
- * finite, or have become so. It also refuses tensors that have been freed. The captured step and
- * its outputs live until the open scope ends or eg_captured_free is called. NULL after an error. */
+ * of the bounds that an index or a mask was planned for, operands of a masked operation that were
+ * finite and are not now, or the reverse. It also refuses tensors that have been freed. The
+ * captured step and its outputs live until the open scope ends or eg_captured_free is called. NULL
+ * after an error. */
 typedef struct eg_captured eg_captured;
 EG_API eg_captured *eg_capture(eg_ctx *, eg_step_function *f, void *user, int outputs);
-EG_API int eg_captured_run(eg_captured *); /* 0; −1 after an error: part of the step may be done */
+/* Computes the step again. Returns 0; −1 after an error, when part of the step may be done */
+EG_API int eg_captured_run(eg_captured *);
 /* The bytes that the captured step holds, which are known before the first run: results, tensor
  * headers and what operations save for their gradients. A run takes no other memory than the
  * context's workspaces. */
 EG_API size_t eg_captured_bytes(const eg_captured *);
 /* The k-th output, a leaf whose numbers each run writes anew. */
 EG_API eg_tensor *eg_captured_output(const eg_captured *, int k);
-EG_API void eg_captured_free(eg_captured *);
+EG_API void eg_captured_free(eg_captured *); /* ends it before its scope; NULL is fine */
 /* Calls f(args, count, xs) at once. If a step is being captured, each run calls f at the same
  * point, too. This is for what is no operation, such as an optimiser's update or reading the next
  * batch. f gets a copy of the `bytes` bytes at args, and tensors without history that have the
@@ -209,8 +217,8 @@ EG_API bool eg_capturing(const eg_ctx *); /* true while eg_capture records what 
  * records an error that names the function `who` and returns −1; else returns 0. */
 EG_API int eg_no_capture(eg_ctx *, const char *who);
 
-/* -- a row: one operation. Its address is its identity; docs/operations.md shows how to write
- * one */
+/* -- a row: one operation
+ * The address of a row is its identity; docs/operations.md shows how to write one. */
 typedef struct eg_sample {                   /* how the table test calls the row; ended by { 0 } */
     eg_tensor *(*call)(eg_tensor *const *x); /* through its public function */
     const char *shapes; /* "3x4, 4": float operands; "5:i4": i64 below 4; "3x4:b": bool */
@@ -250,7 +258,7 @@ typedef struct eg_op {
     eg_tensor *(*jvp)(eg_tensor *y, eg_tensor *const *dx);
     /* fills y from c128 operands, the analytic continuation; NULL: refused, and no complex step */
     bool (*forward_c128)(eg_tensor *y);
-    /* adds to *cost what y has cost, for eg_explain_graph; NULL: nothing */
+    /* adds the cost of computing y to *cost, for eg_explain_graph; NULL: the row costs nothing */
     void (*cost)(const eg_tensor *y, eg_op_cost *cost);
     /* for a row whose attribute holds the seed and the number of a random draw, two uint64_t side
      * by side: 1 + their offset in bytes; each run of a captured step gets a draw of its own there.
@@ -266,7 +274,7 @@ typedef struct eg_op {
 /* Returns what the row computes of the operands; attr is copied. */
 EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count,
                            eg_tensor *const *operands);
-EG_API eg_tensor *eg_operand(const eg_tensor *y, int i); /* in shape, forward and rule */
+EG_API eg_tensor *eg_operand(const eg_tensor *y, int i); /* operand i, from 0 */
 EG_API int eg_operands(const eg_tensor *y);              /* how many operands y was made of */
 EG_API const void *eg_attr(const eg_tensor *y);          /* the copy that eg_apply made of attr */
 /* Memory for what shape() or forward() finds out and the rule needs again, all 0; it lives as long
@@ -286,19 +294,19 @@ EG_API eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx);
 EG_API const eg_op *eg_op_of(const eg_tensor *y); /* the row that made y; NULL for a leaf */
 EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; NULL past its end */
 
-/* -- gradient check: reverse mode against differences of f (Richardson) or its complex step, entry
- * by entry; docs/gradcheck.md ------------------------------------------------------------------ */
-/* While it runs every tensor that f reads is f64 (inputs, parameters reached through `user`,
- * constants made in f), random draws are put back before each call, and entries that share memory
- * move together.
+/* -- gradient check --------------------------------------------------------------------------- */
+/* Reverse mode is compared with differences of f (Richardson) or its complex step, entry by entry;
+ * docs/gradcheck.md. While it runs every tensor that f reads is f64 (inputs, parameters reached
+ * through `user`, constants made in f), random draws are put back before each call, and entries
+ * that share memory move together.
  *
  * With a the analytic value, n the numeric one, err the numeric side's error (the rounding of f is
  * measured) and s the largest |a|, an entry is right if |a − n| ≤ rtol |n| + atol s + err. It is
  * covered if 0 in place of a would have been refused. The check is repeated where all inputs are
  * moved together, and for entries that are not covered where their input is scaled by 0.1 and 0.01
- * and drawn again: ZERO if all is zero there (a pass), UNTESTED if an input agrees there, WRONG if
- * not. The user's rows are asked for all that a row promises. At the end f is called once in
- * f32. */
+ * and drawn again: their input is ZERO if all is zero there (a pass), UNTESTED if analytic and
+ * numeric values agree there, WRONG if not. The user's rows are tested for all that a row promises
+ * (docs/gradcheck.md). At the end f is called once in f32. */
 typedef enum eg_verdict {
     EG_RIGHT,
     EG_WRONG,
@@ -358,7 +366,7 @@ typedef struct eg_note {
     const char *call;
 } eg_note;
 typedef struct eg_report {
-    bool passed;             /* nothing fails, in the higher orders neither */
+    bool passed;             /* true if nothing fails, in this order and in the higher ones */
     const char *text;        /* the report in words, as eg_report_print writes it */
     const eg_verdict *input; /* one per input */
 
@@ -366,7 +374,8 @@ typedef struct eg_report {
     int64_t covered;        /* those where 0 for the analytic value would have failed */
     double worst;           /* largest |a − n| / s */
     double margin;          /* largest |a − n| / (rtol |n| + atol s + err): 1 is the limit */
-    int shown; /* all that fail (at most 65536); if these are fewer than 16, others too */
+    int shown; /* how many there are at entry: all that fail (at most 65536); if fewer than 16 fail,
+                * others too */
     const eg_entry *entry; /* the worst first */
     int notes;
     const eg_note *note;
@@ -380,9 +389,9 @@ typedef struct eg_report {
     int64_t elsewhere;     /* of these, those that another point tested */
     double noise;          /* rounding of f, measured, relative to its largest element */
 } eg_report;
-/* in the open scope; NULL after an error; never prints */
+/* Returns the report, in the open scope; NULL after an error. Never prints. */
 EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *);
-EG_API int eg_report_print(FILE *, const eg_report *);
+EG_API int eg_report_print(FILE *, const eg_report *); /* writes its text; 0, or −1 */
 /* The report as the number-th line of the Test Anything Protocol, "ok 1 - name", the text behind
  * "not ok" as its diagnosis. −1 if it cannot be written. A plan, "1..3", is the caller's. */
 EG_API int eg_report_tap(FILE *, const eg_report *, int number, const char *name);
@@ -391,8 +400,9 @@ EG_API int eg_report_tap(FILE *, const eg_report *, int number, const char *name
  * reads what .uses says, and agrees with its jvp. The first report that fails, or the last. */
 EG_API const eg_report *eg_gradcheck_op(eg_ctx *, const eg_op *);
 
-/* -- the same for code that knows no tensors: y = f(x) of n and m numbers, and its gradient dx =
- * Jᵀ g. Both return 0, or another number, which is an error. -- */
+/* -- the same for code that knows no tensors
+ * y = f(x) of n and m numbers, and its gradient dx = Jᵀ g. Both functions return 0, or another
+ * number after an error. */
 typedef int eg_fn(void *user, const double *x, double *y);
 typedef int eg_fn_vjp(void *user, const double *x, const double *g, double *dx);
 typedef struct eg_gradcheck_fn_args {

@@ -11,8 +11,9 @@
 extern "C" {
 #endif
 
-/* -- one head in numbers: means over batches and rows of weights a. Rows of zeros (nothing to
- * attend to) are counted and enter no mean. */
+/* -- one head in numbers
+ * Means over batches and rows of weights a. Rows of zeros (nothing to attend to) are counted and
+ * enter no mean. */
 typedef struct eg_head {
     int64_t rows, empty; /* rows that attend to something; rows that do not */
     double entropy;      /* −Σ a ln a, in nats */
@@ -44,17 +45,17 @@ EG_API const eg_head *eg_heads_with(const eg_heads_args *);
  * the same places; of heads' outputs or values "b i [h] d" whether they say the same. */
 EG_API eg_tensor *eg_head_similarity(const char *spec, eg_tensor *x);
 /* One number: the mean of s[h,g] over h ≠ g; of one head 0. Added to the loss, times a small
- * factor, it keeps heads from collapsing into one: disagreement regularisation with the sign of a
- * loss. Li et al. 2018, arXiv:1810.10183, eq. 5–7. */
+ * factor, it keeps heads from becoming alike: disagreement regularisation, with the sign that a
+ * loss needs. Li et al. 2018, arXiv:1810.10183, eq. 5–7. */
 EG_API eg_tensor *eg_head_diversity(const char *spec, eg_tensor *x);
 
-/* -- the same without weights in memory: they take the arguments of eg_attention (string, operands,
- * masks) and memory O(length). The first two return one number for each row, with the letters of
- * the query but those that the scores sum over; 0 where nothing is attended to. They have gradients
- * of any order, the first of which needs no more memory than eg_attention's. Dropout has no
- * influence. Refused: groups, an ellipsis, functions of scores or weights, .no_softmax. Entropy and
- * similarity also refuse .score, .sink, .bias, .alibi, and a letter of key and output that the
- * query lacks. */
+/* -- the same without weights in memory
+ * These functions take the arguments of eg_attention (string, operands, masks) and memory
+ * O(length). The first two return one number for each row, with the letters of the query but those
+ * that the scores sum over; 0 where nothing is attended to. They have gradients of any order, the
+ * first of which needs no more memory than eg_attention's. Dropout has no influence. Refused:
+ * groups, an ellipsis, functions of scores or weights, .no_softmax. Entropy and similarity also
+ * refuse .score, .sink, .bias, .alibi, and a letter of key and output that the query lacks. */
 /* Σ of the weights where the predicate `region` holds: "j == i - 1", "j == 0". */
 EG_API eg_tensor *eg_attention_mass_with(const eg_attention_args *, const char *region);
 EG_API eg_tensor *eg_attention_entropy_with(const eg_attention_args *); /* −Σ a ln a */

@@ -1,11 +1,11 @@
 /* eingrad/io.h: files: .npy and .npz (NumPy), safetensors, JSON, heat maps in the terminal and as
- * PNG or SVG, curves. What is read is checked: a malformed file is refused with one sentence and
- * nothing is made of it. What is written under a path appears there whole or not at all: it is
- * written to a file without a name in the same folder (O_TMPFILE; else to a temporary one), flushed
- * to the disk, named .eingrad-K.tmp and renamed. A temporary name is locked (flock) while its
- * writer lives; those of killed writers are removed by whoever next writes into the folder. Links
- * are followed, one to nowhere is refused; devices and pipes are written to. int results are 0, or
- * −1 after recording the failure in the context. */
+ * PNG or SVG, curves. Files are checked when they are read: a malformed one is refused with one
+ * sentence, and no tensor is made of it. A file that is written appears under its path whole or not
+ * at all: the bytes are written to a file without a name in the same folder (O_TMPFILE; else to a
+ * temporary one), flushed to the disk, named .eingrad-K.tmp and renamed. A temporary name is locked
+ * (flock) while its writer lives; those of killed writers are removed by whoever next writes into
+ * the folder. Symbolic links are followed, and a dangling one is refused; devices and pipes are
+ * written to directly. int results are 0, or −1 after recording the failure in the context. */
 #ifndef EINGRAD_IO_H
 #define EINGRAD_IO_H
 #include <eingrad/core.h>
@@ -26,13 +26,14 @@ EG_API int eg_utf8(const char *s, size_t count, uint32_t *code);
  * where the file system can. Of devices and pipes only the permission is looked at. */
 EG_API int eg_file_check(eg_ctx *, const char *path, size_t bytes);
 
-/* -- files of arrays: what reads them takes these options
+/* -- files of arrays: options of the functions that read them
  * A regular file of 1 MB and more is mapped, not read: it opens at once, whatever its size, and
  * costs the pages that are used. Elements that are stored as a tensor has them stay there (dtype,
  * byte order, row-major, aligned); others are read. Tensors can be written to, and the file does
- * not change (MAP_PRIVATE). As everywhere with mapped files: if somebody shortens the file
- * meanwhile, the process gets SIGBUS, and what somebody writes into it shows. Writers that replace
- * a file, as all functions here do, change nothing of the one that is open. .copy reads instead. */
+ * not change (MAP_PRIVATE). As with all mapped files, if another program shortens the file
+ * meanwhile, the process gets SIGBUS, and what another program writes into the file appears in the
+ * tensors. Writers that replace a file, as all functions here do, do not change the one that is
+ * open. .copy reads the file instead. */
 typedef struct eg_load_args {
     size_t size;
     eg_ctx *cx;
@@ -63,8 +64,9 @@ EG_API int eg_npy_write(FILE *, eg_tensor *x);
  * of .npy. Nothing is unpacked before sizes were compared: refused are members that overlap or lie
  * outside the file, a size that deflated bytes cannot reach (1032 times as many), a member that is
  * not as long as its array, duplicate names, encryption, other methods. Checksums are compared,
- * except of what stays in the file. Writes stored members, whose numbers begin at a multiple of 64
- * bytes (so they can be mapped), or with .deflate deflated ones; equal input gives equal bytes. */
+ * except those of arrays that stay in the file. Writes stored members, whose numbers begin at a
+ * multiple of 64 bytes (so they can be mapped), or with .deflate deflated ones; equal input gives
+ * equal bytes. */
 typedef struct eg_npz eg_npz;
 /* eg_npz_open(cx, path), eg_npz_open(cx, path, .copy = true): all its arrays, in the open scope;
  * NULL after an error. */
@@ -75,8 +77,8 @@ EG_API eg_npz *eg_npz_read(eg_ctx *, const void *bytes, size_t count);
 EG_API void eg_npz_close(eg_npz *);
 /* Arrays are numbered as they lie in the file; past the end each of these returns NULL. */
 EG_API int eg_npz_count(const eg_npz *);
-EG_API const char *eg_npz_name(const eg_npz *, int k); /* "x" of the member x.npy */
-EG_API eg_tensor *eg_npz_at(const eg_npz *, int k);
+EG_API const char *eg_npz_name(const eg_npz *, int k); /* its name: "x" of the member x.npy */
+EG_API eg_tensor *eg_npz_at(const eg_npz *, int k);    /* the k-th array */
 /* The number of the array of that name; −1 if there is none (no error). */
 EG_API int eg_npz_find(const eg_npz *, const char *name);
 /* The array of that name; NULL after recording that there is none. */
@@ -118,7 +120,7 @@ EG_API int eg_safetensors_count(const eg_safetensors *);
 EG_API const char *eg_safetensors_name(const eg_safetensors *, int k);
 /* The path of the file that it is in: one of the shards, if there are several. */
 EG_API const char *eg_safetensors_file(const eg_safetensors *, int k);
-EG_API eg_tensor *eg_safetensors_at(const eg_safetensors *, int k);
+EG_API eg_tensor *eg_safetensors_at(const eg_safetensors *, int k); /* the k-th tensor */
 /* The number of the tensor of that name; −1 if there is none (no error). */
 EG_API int eg_safetensors_find(const eg_safetensors *, const char *name);
 /* The tensor of that name; NULL after recording that there is none. */
@@ -131,11 +133,11 @@ EG_API const char *eg_safetensors_nearest(const eg_safetensors *, const char *na
  * NULL: the file's own. */
 EG_API eg_tensor *eg_safetensors_need(const eg_safetensors *, const char *path, const char *name,
                                       const char *whose, int rank, const int64_t *dims);
-/* The string of that key in the metadata; NULL if there is none (no error). */
+/* The string stored under that key in the metadata; NULL if there is none (no error). */
 EG_API const char *eg_safetensors_metadata(const eg_safetensors *, const char *key);
 /* The k-th key of the metadata; NULL past the end. */
 EG_API const char *eg_safetensors_key(const eg_safetensors *, int k);
-/* metadata: key, value, key, value … NULL; or NULL. */
+/* Writes `count` tensors. metadata: key, value, key, value … NULL; or NULL. */
 EG_API int eg_safetensors_save(eg_ctx *, const char *path, int count, const char *const *names,
                                eg_tensor *const *xs, const char *const *metadata);
 
@@ -165,8 +167,9 @@ EG_API const eg_json *eg_json_read(eg_ctx *, const void *bytes, size_t count);
  * error). */
 EG_API const eg_json *eg_json_find(const eg_json *, const char *key);
 
-/* -- heat maps: rows are queries, columns are keys; a third axis in front gives one panel a head.
- * Values beyond the ends of the scale have its end's colour; NaN is grey ('?' without colour). */
+/* -- heat maps
+ * Rows are queries, columns are keys; a third axis in front gives one panel a head. Values beyond
+ * the ends of the scale have its end's colour; NaN is grey ('?' without colour). */
 typedef struct eg_heatmap_args {
     size_t size;
     eg_tensor *x; /* (rows, columns) or (heads, rows, columns), any dtype */
@@ -186,7 +189,7 @@ typedef struct eg_heatmap_args {
                                          * a difference in ninths of its scale, "+3" */
     int width;                          /* terminal: columns for panels side by side: 80 */
 } eg_heatmap_args;
-EG_API int eg_heatmap_print_with(FILE *, const eg_heatmap_args *); /* as text */
+EG_API int eg_heatmap_print_with(FILE *, const eg_heatmap_args *); /* the maps, as text */
 /* As a picture, PNG or SVG by the end of its name. SVG leaves the choice of fonts to whoever shows
  * it. PNG has two pixels a point of the SVG (one, if it is very large) and is drawn in the fonts of
  * this machine by cairo, fontconfig and FriBidi, which are loaded then; refused where they are
@@ -198,7 +201,7 @@ typedef struct eg_curve {
     const char *name; /* in the legend; NULL or "": not there */
     int64_t count;    /* points */
     const double *x, *y;
-    int colour; /* 1 … 8; 0: its place in the list, from the ninth on with dashes */
+    int colour; /* 1 … 8; 0: by its place in the list, from the ninth curve on with dashes */
     int dash;   /* 0: a whole line; 1 … 3: kinds of dashes */
 } eg_curve;
 typedef struct eg_curves_args {

@@ -17,14 +17,14 @@ typedef struct eg_cache eg_cache;
 /* Lives as long as the owner; NULL after an error. Refused: a room below 1. */
 EG_API eg_cache *eg_cache_new(eg_owner *, int64_t room);
 EG_API int64_t eg_cache_length(const eg_cache *); /* places in slot 0 */
-EG_API int64_t eg_cache_room(const eg_cache *);
-/* Forgets the places from `length` on; a length of 0 forgets the keys of a memory, too. Refused: a
- * length below 0, or above eg_cache_length. */
+EG_API int64_t eg_cache_room(const eg_cache *);   /* the number of places it can hold */
+/* Forgets the places from `length` on; a length of 0 also forgets the projected keys and values of
+ * a memory. Refused: a length below 0, or above eg_cache_length. */
 EG_API int eg_cache_cut(eg_cache *, int64_t length);
-/* Replaces batch b by what batch index[b] was, for every b below the size of index: the beams that
- * a search goes on with. The cache then has as many batches as index has elements, fewer or more
- * than before. Refused: an index that is empty or has several axes, numbers that are no batch, a
- * cache of a layout without a batch. */
+/* For every b below the size of index, batch b of the cache becomes what batch index[b] was before
+ * the call: the beams with which a search continues. The cache then has as many batches as index
+ * has elements, fewer or more than before. Refused: an index that is empty or has several axes,
+ * numbers that are no batch, a cache of a layout without a batch. */
 EG_API int eg_cache_pick(eg_cache *, eg_tensor *index);
 
 /* -- rotary positions: (x₁, x₂) → (x₁ cos θ − x₂ sin θ, x₁ sin θ + x₂ cos θ),
@@ -56,8 +56,8 @@ EG_API eg_tensor *eg_rotary_with(const eg_rotary_args *);
 /* -- linear attention: y_i = Σ_j w_ij v_j / Σ_j w_ij,  w_ij = φ(q_i) · (Π_{j<s≤i} a_s) φ(k_j)
  *
  * It takes time and memory O(length). .phi is φ, .no_norm leaves the denominator out, .decay is a;
- * with .phi = "x", .no_norm and .decay it is RetNet or gated linear attention (GLA). It is the
- * recurrence over the keys
+ * with .phi = "x", .no_norm and .decay it is RetNet or gated linear attention (GLA). Linear
+ * attention is the recurrence over the keys
  *     S_j = a_j S_{j−1} + φ(k_j) v_j,   y_i = φ(q_i) S_i [/ φ(q_i)·z_i,  z as S with v = 1]
  * computed by chunks, which is faster and the same up to rounding: what the places before a chunk
  * contribute comes from the S before it, the rest from scores within the chunk. Katharopoulos et
@@ -99,11 +99,12 @@ typedef struct eg_linear_attention_args {
     eg_tensor **weights;      /* w, normalised as y is: O(length²) */
     const char *weights_axes; /* as eg_attention's */
 } eg_linear_attention_args;
-/* A row whose sum of weights is 0 is 0, as one of a query that .where leaves out. Refused: a
- * predicate that compares a query with a key in another way than "j <= i", such as a window or
- * documents (documents side by side are a .decay of 0 at the first place of each); with "j <= i"
- * another number of keys than queries and .offset make; .decay, .state, .next or .chunk without it;
- * a float .keep, or one with a letter of the query alone; a .phi that changes the type. */
+/* The result of a query whose weights sum to 0 is 0, as that of a query that .where leaves out.
+ * Refused: a predicate that compares a query with a key in another way than "j <= i", such as a
+ * window or documents (documents side by side are a .decay of 0 at the first place of each); with
+ * "j <= i" another number of keys than queries and .offset make; .decay, .state, .next or .chunk
+ * without it; a float .keep, or one with a letter of the query alone; a .phi that changes the
+ * type. */
 EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
 
 /* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias
@@ -283,18 +284,18 @@ typedef struct eg_mha_run_args {
  * rotary positions; .linear with .core; .linear or .no_softmax with what belongs to a softmax. */
 EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
 /* Refused: operands whose axes or sizes are not those of the layout and of each other; masks with
- * letters that the scores lack; a name that both .with have; .fill or a score_fn with EG_FUSED;
- * positions without rotary positions; without a softmax what belongs to one; .decay without
- * .linear; what eg_attention and the cache refuse. The message names the module.
+ * letters that the scores lack; a name that is in the .with of module and run; .fill or a score_fn
+ * with EG_FUSED; positions without rotary positions; without a softmax what belongs to one; .decay
+ * without .linear; what eg_attention and the cache refuse. The message names the module.
  *
- * With .ranks every rank calls with the query of its own places, and with the key and the value of
- * those that it has of theirs, and gets its places of the result; docs/distributed.md. The module's
- * texts, rotary positions and ALiBi count places of the whole. .keep, .bias, .lengths, .alibi,
- * .gain and what texts read are whole on every rank; .positions, .key_positions, .add and a .sink
- * with the letter i have this rank's places. Gradients of the parameters and of all that is whole
- * come whole to every rank, as those of L = Σ_r L_r, whose terms are each rank's scalar. Refused
+ * With .ranks every rank calls eg_mha_run with its own places of query, key and value, and gets its
+ * places of the result; docs/distributed.md. .where and .score of the module, rotary positions and
+ * ALiBi count places of the whole length. .keep, .bias, .lengths, .alibi, .gain and the tensors of
+ * .with are whole on every rank; .positions, .key_positions, .add and a .sink with the letter i
+ * have this rank's places. Every rank gets the whole gradients of the parameters and of all tensors
+ * that are whole: those of L = Σ_r L_r, where L_r is the scalar that rank r differentiates. Refused
  * then: .cache, .fill, .score_fn, .weights, .dropped, .scores, and modules with .linear, .core,
- * .score_fn or .no_softmax. An error of one rank is one of all. */
+ * .score_fn or .no_softmax. An error of one rank is an error of all. */
 EG_API eg_tensor *eg_mha_run_with(const eg_mha_run_args *);
 /* Returns the weight "W_q" (m h d) … "b_o" of a module of any form, with its gradient. If heads
  * differ in width, h and d are one axis, all heads one after the other: (m s). NULL if there is

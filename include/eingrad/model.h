@@ -24,7 +24,7 @@ typedef struct eg_block_args {
     const char *name;
     int64_t d_model, heads; /* needed */
     int64_t width;          /* of the feed-forward part: 4 d_model */
-    bool cross;             /* attends to a memory, too: the result of an encoder */
+    bool cross;             /* the block also attends to a memory, the result of an encoder */
     int64_t memory_dim;     /* width of the memory: d_model */
     bool post_norm;         /* norms after the sums, as above */
     bool rms;               /* norms are RMS norms */
@@ -185,11 +185,11 @@ typedef struct eg_seq2seq_run_args {
     size_t size;
     const eg_seq2seq *net;
     eg_tensor *source, *target; /* (b j), (b i) tokens */
-    /* what may be seen and the scores, as eg_mha_run's: in the encoder, … */
+    /* the predicates and scores of attentions, as eg_mha_run's: those of the encoder, … */
     const char *source_where, *source_score;
-    /* … in the decoder's self attention, beside "j <= i", … */
+    /* … of the decoder's self attention, beside "j <= i", … */
     const char *where, *score;
-    /* … and in its cross attention, i in the target and j in the source */
+    /* … and of its cross attention, i in the target and j in the source */
     const char *memory_where, *memory_score;
     eg_given with[8];            /* what these six read */
     eg_masked source_keep, keep; /* {"bj", pad} each: of the source, of the target */

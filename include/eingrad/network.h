@@ -36,8 +36,9 @@ typedef struct eg_batch {
     eg_tensor **weights; /* out: one (b h i j) for each attention; NULL: not wanted */
     eg_tensor *memory;   /* what eg_network.memory returned for the source; NULL: see there */
     eg_cache *cache;     /* if the network is .cached: `tokens` follow those in it; or NULL */
-    /* the batch, in memory that stays, whose rows eg_block_range this one is: a captured block
-     * (eg_capture_blocks) reads its numbers from there in each run; NULL: it cannot be captured */
+    /* the whole batch, of which this one has the rows eg_block_range, in memory that stays: a
+     * captured block (eg_capture_blocks) reads its numbers from there in each run; NULL: this batch
+     * cannot be captured */
     const struct eg_batch *whole;
 } eg_batch;
 /* The numbers of a batch as tensors (b l) of i32, made in the given context, which may be that of a
@@ -57,9 +58,10 @@ EG_API eg_tensor *eg_batch_loss(eg_ctx *, const eg_batch *, eg_tensor *logits, d
 /* The rows [from, to) of a batch, as a block of eg_step_over has them; rows 0 if out of range. */
 EG_API eg_batch eg_batch_part(const eg_batch *, int64_t from, int64_t to);
 
-/* -- batches by number: those on which a trainer with these data, seed and rows trains and is
- * evaluated. Batch `number` is a pure function of (data, seed, rows, number), so that a loop that
- * is resumed at a step continues with the batches of an uninterrupted one. */
+/* -- batches by number
+ * They are those on which a trainer with these data, seed and rows trains and is evaluated. Batch
+ * `number` is a pure function of (data, seed, rows, number), so that a loop that is resumed at a
+ * step continues with the batches of an uninterrupted one. */
 typedef struct eg_batches eg_batches;
 typedef struct eg_batches_args {
     size_t size;
@@ -104,10 +106,10 @@ EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_s
  * one that was not interrupted. If the optimiser is divided (eg_opt_divide), all ranks call this,
  * and rank 0 writes the file. */
 EG_API int eg_opt_save(eg_opt *, const char *path);
-/* Reads such a file; call it before eg_opt_divide. Returns the number of steps that are done; 0,
- * without an error, if there is no file; −1 after an error. Refused, before a value changes: a file
- * that lacks one of these tensors, has it in other sizes, or has the state of another optimiser;
- * counts, a learning rate or moments that no run has. */
+/* Reads a file of eg_opt_save; call it before eg_opt_divide. Returns the number of steps that are
+ * done; 0, without an error, if there is no file; −1 after an error. Refused, before a value
+ * changes: a file that lacks one of these tensors, has it in other sizes, or has the state of
+ * another optimiser; counts, a learning rate or moments that no run has. */
 EG_API int64_t eg_opt_resume(eg_opt *, const char *path);
 
 /* -- a network of one's own: eg_trainer_new(data, .network = &row, .user = &mine)

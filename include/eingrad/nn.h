@@ -17,7 +17,8 @@
 extern "C" {
 #endif
 
-/* -- parameters: a list of named tensors; it lives in the scope that is open when it is made */
+/* -- parameters: a list of named tensors
+ * It lives in the scope that is open when it is made. */
 typedef struct eg_params eg_params;
 typedef struct eg_named {
     const char *name; /* "encoder.0.self.W_q" */
@@ -40,31 +41,34 @@ typedef struct eg_params_args {
     const uint64_t *seeds; /* of first values and dropout of each copy, S of them; NULL:
                             * the context's seed and those after it */
 } eg_params_args;
+/* A new list without parameters; NULL after an error. */
 EG_API eg_params *eg_params_open_with(const eg_params_args *);
-/* Ends the list before its scope does, and all modules and optimisers made on it; NULL is fine. */
+/* Frees the list, and all modules and optimisers made on it, before its scope ends; NULL is
+ * fine. */
 EG_API void eg_params_close(eg_params *);
 /* The same list, with "name." in front of the names given to it; the list itself if name is NULL or
  * empty. */
 EG_API eg_params *eg_params_under(eg_params *, const char *name);
-EG_API eg_ctx *eg_params_context(const eg_params *);
-EG_API eg_dtype eg_params_type(const eg_params *);
-EG_API const eg_copies *eg_params_copies(const eg_params *); /* NULL: none */
+EG_API eg_ctx *eg_params_context(const eg_params *);         /* the context of the list */
+EG_API eg_dtype eg_params_type(const eg_params *);           /* the dtype of new parameters */
+EG_API const eg_copies *eg_params_copies(const eg_params *); /* the copies they have; or NULL */
 /* The list of copy k alone: tensors of the same names in the same memory, without copies, which can
  * be saved, loaded, copied and read. The first call for k makes it, of the parameters that the list
  * has then. It lives as long as the list. NULL after an error. */
 EG_API eg_params *eg_params_of_copy(eg_params *, int64_t k);
-EG_API eg_owner *eg_params_owner(eg_params *);
-/* Memory for a module's struct: zeroed, lives as the list; NULL after an error. */
+EG_API eg_owner *eg_params_owner(eg_params *); /* holds its tensors and modules */
+/* Zeroed memory for a module's struct, which lives as long as the list; NULL after an error. */
 EG_API void *eg_params_alloc(eg_params *, size_t bytes);
 /* Adds a tensor, with one letter or name in axes for each size. Of rank 0 and 1 it is zeros; above,
  * Xavier's with fan_in the first size and fan_out the product of the others, until an eg_init_…
  * sets other values. Refused: a name that is taken, a size below 1. */
 EG_API eg_tensor *eg_param_n(eg_params *, const char *name, const char *axes, int rank,
                              const int64_t *dims);
-/* Zeros that live as the list but are not in it: not trained, not saved. */
+/* A tensor of zeros that lives as long as the list but is not in it: it is neither trained nor
+ * saved. */
 EG_API eg_tensor *eg_constant_n(eg_params *, int rank, const int64_t *dims);
-EG_API int eg_params_count(const eg_params *);    /* tensors */
-EG_API int64_t eg_params_size(const eg_params *); /* numbers in them; of one copy */
+EG_API int eg_params_count(const eg_params *);    /* the number of tensors */
+EG_API int64_t eg_params_size(const eg_params *); /* how many numbers they have, in one copy */
 /* The k-th in the order of making; NULL past the end. */
 EG_API const eg_named *eg_params_at(const eg_params *, int k);
 /* The parameter of that name; NULL if there is none (no error). */
@@ -83,8 +87,8 @@ EG_API int eg_params_load(eg_params *, const char *path);
 /* The same from an open file; path is for messages. */
 EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path);
 
-/* -- files of others: a parameter of ours ↔ a tensor of theirs, whose axes are written in the
- * letters of ours
+/* -- files of others
+ * A row is a parameter of ours ↔ a tensor of theirs, whose axes are written in the letters of ours:
  * { "W_q", "in_proj_weight", "(c h d) m", 0, 3 }     part 0 of 3 (letter c) of a tensor (3 h d, m)
  *                                                    is W_q (m h d)
  * { "W_q", "W_q.#.weight", "d m" }                   one tensor for each index of the letter that
@@ -115,12 +119,15 @@ typedef struct eg_alias {
  * Of whole models, an eg_transformer as eingrad/pretrained.h makes it: "gpt2", "llama" (also
  * Mistral, Qwen2, Qwen3), "bert". */
 EG_API const eg_alias *eg_aliases(const char *style);
-/* Reads every parameter of the list (of its names under …). Every tensor whose name begins with
- * `under` ("" or "encoder.") must be used. All is compared before a value changes. */
+/* Reads every parameter of the list; of a list made by eg_params_under, those below its name, by
+ * the rest of their names. `under` ("" or "encoder.") stands before each name in the file, and
+ * every tensor whose name begins with it must be used. Everything is compared before a value
+ * changes. */
 EG_API int eg_params_load_as(eg_params *, const char *path, const char *under, const eg_alias *);
 /* The same from an open file; path is for messages. */
 EG_API int eg_params_read_as(eg_params *, const eg_safetensors *, const char *path,
                              const char *under, const eg_alias *);
+/* Writes every parameter under the names and in the layouts of the table; 0, or −1. */
 EG_API int eg_params_save_as(const eg_params *, const char *path, const char *under,
                              const eg_alias *);
 
@@ -128,8 +135,8 @@ EG_API int eg_params_save_as(const eg_params *, const char *path, const char *un
 /* Uniform in ±√(6/(fan_in + fan_out)). Fans are those of the logical matrix, so that heads in one
  * tensor and heads apart start with the same spread: W_q "m h d" is m × hd. Glorot, Bengio 2010 */
 EG_API eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out);
-EG_API eg_tensor *eg_init_normal(eg_tensor *w, double deviation); /* mean 0 */
-EG_API eg_tensor *eg_init_constant(eg_tensor *w, double value);
+EG_API eg_tensor *eg_init_normal(eg_tensor *w, double deviation); /* normal draws of mean 0 */
+EG_API eg_tensor *eg_init_constant(eg_tensor *w, double value);   /* every number = value */
 
 /* -- linear: y = x W + b,  W (i o), b (o);  x (… i) → (… o) ----------------------------------- */
 typedef struct eg_linear {
@@ -147,7 +154,9 @@ typedef struct eg_linear_args {
     double init;               /* standard deviation of a normal draw; 0: Xavier */
     const char *weight, *bias; /* names: "W", "b" */
 } eg_linear_args;
+/* Adds "W" (i o) and "b" (o), unless .no_bias */
 EG_API eg_linear *eg_linear_new_with(const eg_linear_args *);
+/* y = x W + b, of any batch axes in front */
 EG_API eg_tensor *eg_linear_run(const eg_linear *, eg_tensor *x);
 
 /* -- norm over the last axis: y = (x − mean)/√(var + eps) gain + bias
@@ -170,6 +179,7 @@ typedef struct eg_norm_new_args {
 } eg_norm_new_args;
 /* "gain" (m) of 1, "bias" (m) of 0 (not for rms) */
 EG_API eg_norm *eg_norm_new_with(const eg_norm_new_args *);
+/* The norm of x over its last axis, times gain, plus bias */
 EG_API eg_tensor *eg_norm_run(const eg_norm *, eg_tensor *x);
 
 /* -- embedding: y[b,l,m] = E[index[b,l], m],  E (v m) ----------------------------------------- */
@@ -186,7 +196,7 @@ typedef struct eg_embedding_args {
     double deviation;       /* of the normal draw: 0.5; with 0.02 the tasks recall and addition
                              * learn nothing in 1000 steps */
 } eg_embedding_args;
-EG_API eg_embedding *eg_embedding_new_with(const eg_embedding_args *); /* "E" */
+EG_API eg_embedding *eg_embedding_new_with(const eg_embedding_args *); /* adds "E" */
 /* index: any shape, i32 or i64 */
 EG_API eg_tensor *eg_embedding_run(const eg_embedding *, eg_tensor *index);
 
@@ -216,6 +226,7 @@ typedef struct eg_positions_run_args {
      * refused; NULL: offset, offset + 1 … */
     eg_tensor *places;
 } eg_positions_run_args;
+/* Adds "P" (l m), unless .sinusoid */
 EG_API eg_positions *eg_positions_new_with(const eg_positions_args *);
 EG_API eg_tensor *eg_positions_run_with(const eg_positions_run_args *);
 
@@ -245,6 +256,7 @@ typedef struct eg_ffn_args {
 } eg_ffn_args;
 /* "up.W" (i o), "up.b", "down.W", "down.b"; gated, "gate.W" and "gate.b" before them */
 EG_API eg_ffn *eg_ffn_new_with(const eg_ffn_args *);
+/* y of the same shape as x */
 EG_API eg_tensor *eg_ffn_run(const eg_ffn *, eg_tensor *x);
 
 #ifndef __cplusplus

@@ -1,12 +1,12 @@
 /* eingrad/ops.h: einsum and every other operation, attention.h included. Their gradients and the
  * check of gradients are in grad.h.
  *
- * Results go to the open scope of their operands' context and share nothing with them unless the
- * line says "view". Every operation refuses (sticky error, poison result): operands of two
- * contexts, of mixed dtypes, of shapes that do not fit; the message names the operation, the index,
- * the operand and both sizes. Those that take a spec point at the letter. Notation
- * (docs/notation.md): letters or names, groups (h d), brackets [j] for the axes an operation works
- * on, ellipsis. */
+ * Results live in the open scope of their operands' context, and share no memory with the operands
+ * unless the comment says "view". Every operation refuses (sticky error, poison result): operands
+ * of two contexts, of mixed dtypes, of shapes that do not fit; the message names the operation, the
+ * index, the operand and both sizes. If the operation takes a spec, the message points at the
+ * letter. Notation (docs/notation.md): letters or names, groups (h d), brackets [j] for the axes an
+ * operation works on, ellipsis. */
 #ifndef EINGRAD_OPS_H
 #define EINGRAD_OPS_H
 #include <eingrad/core.h>
@@ -25,9 +25,8 @@ typedef struct eg_einsum_args {
     /* written in place and returned: any view of the result's shape and dtype */
     eg_tensor *out;
     double beta; /* … + beta out, what out had before; 0. Of integers: a whole number */
-    /* a tensor that is added to the result after multiplication with beta, which is 1 here if it is
-     * not given; of the result's dtype, and of its shape or one that broadcasts to it; NULL:
-     * nothing */
+    /* beta times this tensor is added to the result (beta is 1 here if it is not given); of the
+     * result's dtype, and of its shape or one that broadcasts to it; NULL: nothing */
     eg_tensor *add;
     /* count − 1 pairs as numpy.einsum_path gives them: places among the operands left, results are
      * appended; NULL: the order with the fewest multiply-adds that was found */
@@ -40,12 +39,12 @@ typedef struct eg_einsum_args {
     int64_t keep_limit;
 } eg_einsum_args;
 /* Σ over the indices that are not in the output of the products of the operands, times alpha. out:
- * an operand in the same memory is read as it was (the result then goes through a copy); bumps the
- * version, as eg_assign does. Refused: out while the context records (it would have no history:
- * alpha and add have one), with elements that share their place, of another shape or dtype; beta
- * without out or add; out and add together; an add of another dtype or one that does not broadcast;
- * a path of other length or with a place that does not exist; a limit that no order found keeps
- * (the message has both numbers).
+ * an operand in the same memory is read as it was before the call (the result then goes through a
+ * copy); the write counts as a change of the storage, as by eg_assign. Refused: out while the
+ * context records (it would have no history: alpha and add have one), with elements that share
+ * their place, of another shape or dtype; beta without out or add; out and add together; an add of
+ * another dtype or one that does not broadcast; a path of other length or with a place that does
+ * not exist; a limit that no order found keeps (the message has both numbers).
  *
  * All operands have the same dtype, except that f16 and bf16 may be mixed with each other and with
  * f32 or f64. The result and the sums are then f32, or f64 if an operand is f64. Numbers of f16 and
@@ -59,9 +58,10 @@ EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
 /* sum over the letters that are not in the output, integers and bool in i64, f16 and bf16 in f32; a
  * spec that only changes the order of axes gives a view, except of f16 and bf16 */
 EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands);
-/* The same of indices that are numbers instead of letters, any that are not negative: axis r of
- * xs[k] is labels[k][r]. out_labels NULL: those that stand once, rising, as without an arrow; rank
- * is then not read. The same bits as the string that has a letter for each number. */
+/* eg_einsum_n with numbers ≥ 0 in place of letters: axis r of xs[k] has the index labels[k][r].
+ * out_labels are those of the result's `rank` axes; NULL: the labels that occur once, in rising
+ * order, as without an arrow; rank is then not read. The result has the bits of the string that has
+ * a letter for each number. */
 EG_API eg_tensor *eg_einsum_labels(int count, eg_tensor *const *xs, const int *const *labels,
                                    int rank, const int *out_labels);
 typedef struct eg_affine_args {
@@ -86,7 +86,7 @@ typedef struct eg_affine_args {
 EG_API eg_tensor *eg_affine_with(const eg_affine_args *);
 /* the micro-kernel under einsum, and why it was chosen: one line */
 EG_API const char *eg_kernel_info(void);
-/* f after aligning by letters; "bhij, bj": a missing letter broadcasts */
+/* f(a, b) after aligning a and b by letters, as "bhij, bj": a missing letter broadcasts */
 EG_API eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *a,
                         eg_tensor *b);
 /* Views of xs, all of the output's shape: "b i, j, b i j" or "b i, j, b i j -> b i j" for eg_where;
@@ -111,12 +111,13 @@ typedef struct eg_axes_args {
         *o16, *o17, *o18, *o19, *o20, *o21, *o22, *o23, *o24, *o25, *o26, *o27, *o28, *o29, *o30,
         *o31;
 } eg_axes_args;
-/* asserts the rank (and sizes given as (h=8 d)), reads sizes, in order of the string; false after
- * an error */
+/* Checks the rank of x (and sizes that the string gives, as (h=8 d)), and stores the sizes of its
+ * letters in the order of the string: eg_axes("b l d", x, &b, &l, &d). True if x fits; else records
+ * an error and returns false */
 EG_API bool eg_axes_with(const eg_axes_args *);
 
-/* -- reductions over the bracketed axes: "b [l] d" -> "b d"; "b [l] d -> d b" chooses the order;
- * spec NULL: over all axes */
+/* -- reductions over the bracketed axes
+ * "b [l] d" -> "b d"; "b [l] d -> d b" chooses the order; spec NULL: over all axes */
 /* y = Σ x            integers and bool in i64 */
 EG_API eg_tensor *eg_sum(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_mean(const char *spec, eg_tensor *x); /* y = Σ x / n        float */
@@ -139,12 +140,13 @@ EG_API eg_tensor *eg_var_with(const eg_var_args *);
 EG_API eg_tensor *eg_std_with(const eg_var_args *);
 /* y = (Σ |x|^p)^(1/p)  p > 0 or INFINITY (max |x|); gradient 0 where y = 0 */
 EG_API eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p);
-/* i64: first largest, row-major over the bracketed axes; NaN wins */
+/* i64: the number of the largest element (eg_argmin: the smallest), counted row-major over the
+ * bracketed axes; of equal ones the first; the first NaN if there is one */
 EG_API eg_tensor *eg_argmax(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_argmin(const char *spec, eg_tensor *x);
-/* bool               of nothing: false */
+/* bool: any is true   of nothing: false */
 EG_API eg_tensor *eg_any(const char *spec, eg_tensor *x);
-/* bool               of nothing: true */
+/* bool: all are true  of nothing: true */
 EG_API eg_tensor *eg_all(const char *spec, eg_tensor *x);
 
 /* -- pointwise: y = f(x), same shape, dtype and layout ---------------------------------------- */
@@ -192,10 +194,10 @@ EG_API eg_tensor *eg_shift(eg_tensor *x, double c); /* x + c */
 EG_API eg_tensor *eg_powc(eg_tensor *x, double c);  /* x^c                dx = g c x^(c−1) */
 /* min(max(x, low), high)   dx = g [low ≤ x ≤ high] */
 EG_API eg_tensor *eg_clip(eg_tensor *x, double low, double high);
-EG_API eg_tensor *eg_isnan(eg_tensor *x); /* bool */
+EG_API eg_tensor *eg_isnan(eg_tensor *x); /* bool: x is a NaN */
 
-/* -- two operands: shapes broadcast by NumPy's rule (sizes 1 stretch, missing axes on the left),
- * one dtype */
+/* -- two operands
+ * Shapes broadcast by NumPy's rule (sizes 1 stretch, missing axes on the left); one dtype. */
 EG_API eg_tensor *eg_add(eg_tensor *a, eg_tensor *b); /* a + b */
 EG_API eg_tensor *eg_sub(eg_tensor *a, eg_tensor *b); /* a − b */
 /* a b                da = g b, db = g a */
@@ -215,17 +217,17 @@ EG_API eg_tensor *eg_maximum(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_minimum(eg_tensor *a, eg_tensor *b); /* the smaller */
 /* condition (bool) ? a : b */
 EG_API eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b);
-/* a = b              these six: bool; i32 with i64 too */
+/* a = b              this and the next five: bool; i32 with i64 too */
 EG_API eg_tensor *eg_eq(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_ne(eg_tensor *a, eg_tensor *b);  /* a ≠ b */
 EG_API eg_tensor *eg_lt(eg_tensor *a, eg_tensor *b);  /* a < b */
 EG_API eg_tensor *eg_le(eg_tensor *a, eg_tensor *b);  /* a ≤ b */
 EG_API eg_tensor *eg_gt(eg_tensor *a, eg_tensor *b);  /* a > b */
 EG_API eg_tensor *eg_ge(eg_tensor *a, eg_tensor *b);  /* a ≥ b */
-EG_API eg_tensor *eg_and(eg_tensor *a, eg_tensor *b); /* these four: of bool */
-EG_API eg_tensor *eg_or(eg_tensor *a, eg_tensor *b);
-EG_API eg_tensor *eg_xor(eg_tensor *a, eg_tensor *b);
-EG_API eg_tensor *eg_not(eg_tensor *a);
+EG_API eg_tensor *eg_and(eg_tensor *a, eg_tensor *b); /* a and b, of bool */
+EG_API eg_tensor *eg_or(eg_tensor *a, eg_tensor *b);  /* a or b, of bool */
+EG_API eg_tensor *eg_xor(eg_tensor *a, eg_tensor *b); /* a ≠ b, of bool */
+EG_API eg_tensor *eg_not(eg_tensor *a);               /* not a, of bool */
 
 /* -- formulas --------------------------------------------------------------------------------- */
 typedef struct eg_expr_args {
@@ -234,13 +236,14 @@ typedef struct eg_expr_args {
     const char *text; /* the formula: "x * sigmoid(x) * g[h]" */
     eg_given with[8]; /* the tensors that it reads; ends at a NULL name */
 } eg_expr_args;
-/* eg_expr("b i h", "x * sigmoid(x) * g[h]", .with = { { "x", x }, { "g", g } }): y over `axes`,
- * each element by the formula `text`, in one pass over memory; the gradient takes one pass, too. A
- * letter is the position, |i| its size, g[h] an element, and a name without brackets has all
- * letters in order. y is bool for a truth, i64 for a whole number, else of the type of the float
- * tensors, or without any of the context's. docs/expressions.md has the language. Refused, with a
- * caret: unknown names, letters without a size, sizes that disagree, indices that can leave their
- * axis, f32 beside f64, tensors of .with that are not read. */
+/* eg_expr("b i h", "x * sigmoid(x) * g[h]", .with = { { "x", x }, { "g", g } }): y has the axes
+ * `axes`, and each of its elements is the value of the formula `text`, computed in one pass over
+ * memory; the gradient takes one pass, too. A letter is the position along its axis, |i| the size
+ * of that axis, g[h] an element of g, and a name without brackets is read at all letters in order.
+ * y is bool if the formula is a truth, i64 if it is a whole number, else of the dtype of its float
+ * tensors, or of the context's if there are none. docs/expressions.md has the language. Refused,
+ * with a caret: unknown names, letters without a size, sizes that disagree, indices that can leave
+ * their axis, f32 beside f64, tensors of .with that are not read. */
 EG_API eg_tensor *eg_expr_with(const eg_expr_args *);
 
 /* -- softmax; attention is in attention.h
@@ -258,7 +261,8 @@ typedef struct eg_where_mask_args {
     const char *where;
     /* of the mask, "b i [j]": the keys in brackets; if none are, the last axis is the key */
     const char *axes;
-    /* is added to the position of the query's index and to its size: 0 */
+    /* the number of places before the first query: the query's index counts from there, and its
+     * size is larger by it: 0 */
     int64_t offset;
     /* of the axes; NULL: those that the string gives (j=8), else those of the tensors that the
      * predicate reads */
@@ -311,11 +315,12 @@ typedef struct eg_cross_entropy_args {
     const char *spec; /* axes of the logits, "b l [v]": the classes in brackets */
     eg_tensor *logits;
     eg_tensor *target; /* (b l) the numbers of the classes, i32 or i64 */
-    int64_t ignore;    /* targets with this number do not count; EG_OFF: number 0; 0: all count */
+    int64_t ignore;    /* targets with this number do not count; EG_OFF: those with number 0; not
+                        * given (0): all count */
     double smoothing;  /* ε: the target is (1−ε) one-hot + ε/n: 0. Szegedy et al. 2016 */
     bool each;         /* one loss per target instead of their mean */
-    /* a factor: z_loss (ln Σ e^logits)² is added to each loss, which keeps logits from drifting: 0.
-     * Chowdhery et al. 2022 (PaLM) take 1e-4 */
+    /* a factor z: z (ln Σ e^logits)² is added to each loss, which keeps the logits from drifting:
+     * 0. Chowdhery et al. 2022 (PaLM) take 1e-4 */
     double z_loss;
 } eg_cross_entropy_args;
 /* mean of −ln softmax(logits)[target]; 0 if all are ignored; a class out of range is refused */
@@ -327,7 +332,8 @@ EG_API eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b); /* mean of (a − b)² */
 EG_API eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta);
 /* Σ p (ln p − ln q) over the bracketed axes; 0 where p = 0. Kullback, Leibler 1951 */
 EG_API eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q);
-/* x m/(1−p), P(m=0) = p; the identity while eg_eval. Counter-based draw per logical index */
+/* x m/(1−p), where m is 0 with probability p, else 1; the identity after eg_eval. The draw of an
+ * element depends on seed, number of the draw and index alone */
 EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);
 
 /* -- gather, join, build ---------------------------------------------------------------------- */
@@ -338,9 +344,11 @@ EG_API eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *inde
 /* "b i [d]": one after the other along d, the other axes alike; one term names the axes of all.
  * eg_concat("b i [d]", x1, x2, …) counts them. eg_concat_axis…: the axis by number, −1 the last. */
 EG_API eg_tensor *eg_concat_n(const char *spec, int count, eg_tensor *const *x);
+/* eg_concat with the axis as a number, −1 the last */
 EG_API eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x);
 /* "b [n] d": y[b,n,d] = x_n[b,d]; n is the new axis of the result */
 EG_API eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x);
+/* eg_stack with the new axis as a number, −1 the last */
 EG_API eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x);
 /* "b [l] d": y[b,before+l,d] = x[b,l,d], and `value` before and after */
 EG_API eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after,
@@ -376,7 +384,7 @@ EG_API eg_tensor *eg_topk_with(const eg_topk_args *);
 /* x where column − row ≤ k, else 0; last two axes */
 EG_API eg_tensor *eg_tril(eg_tensor *x, int64_t k);
 EG_API eg_tensor *eg_triu(eg_tensor *x, int64_t k); /* x where column − row ≥ k, else 0 */
-/* new last axis; the context's dtype */
+/* 1 at the index along a new last axis, else 0; the context's dtype */
 EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 
 #ifndef __cplusplus

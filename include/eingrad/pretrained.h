@@ -40,11 +40,12 @@ typedef struct eg_pretrained {
  * types than default, linear, llama3 and yarn, other activations and position embeddings, cross
  * attention, quantised weights. */
 EG_API eg_pretrained *eg_pretrained_read(eg_ctx *, const char *folder);
-/* Takes all of these steps: returns the model, its parameters in the list, with the values of the
- * file; NULL after an error. F16 and BF16 become the dtype of the list; masks and frequencies that
- * a file stores are left out. Of BERT's heads those are read whose parameters the list has before
- * the call, such as linear layers "pooler" and "classifier" (docs/models.md). Refused: tensors that
- * are missing, left over, or of another shape. */
+/* Reads a whole model, in the steps of eg_pretrained_read's example: returns the model, its
+ * parameters in the list, with the values of the file; NULL after an error. F16 and BF16 become the
+ * dtype of the list; masks and frequencies that a file stores are left out. Of BERT's heads those
+ * are read whose parameters the list has before the call, such as linear layers "pooler" and
+ * "classifier" (docs/models.md). Refused: tensors that are missing, left over, or of another
+ * shape. */
 EG_API eg_transformer *eg_pretrained_load(eg_params *, const char *folder);
 
 #ifdef __cplusplus

@@ -20,7 +20,8 @@ typedef struct eg_ranks_table {
     void *user; /* handed to the functions */
     int rank, ranks;
     /* Sends out_bytes to rank `to`, and at the same time receives in_bytes from rank `from`; a rank
-     * of −1: nothing. Neither is the rank itself; a message of another length is a failure. */
+     * of −1: nothing. `to` and `from` are never this rank itself; a message of another length is a
+     * failure. */
     const char *(*exchange)(void *user, int to, const void *out, size_t out_bytes, int from,
                             void *in, size_t in_bytes);
     /* Puts `bytes` of each rank into all, in the order of ranks. NULL: made of exchanges. */
@@ -28,10 +29,11 @@ typedef struct eg_ranks_table {
     void (*close)(void *user); /* NULL: nothing is to be closed */
     /* Messages that travel while the rank computes; either NULL: exchange is called instead. start
      * is as exchange, but returns at once: both buffers belong to the message until `finish`, which
-     * waits for all that were started, and is called before the next exchange or gather. What two
-     * ranks start and exchange with each other is matched in order, whichever of the two each of
-     * them called. A start of neither (−1, −1) lets what was started go on. They are called by one
-     * thread at a time, which need not be the one that calls the others. */
+     * waits for all that were started, and is called before the next exchange or gather. Messages
+     * between two ranks are matched in order, whether a rank called start or exchange for them. A
+     * start with `to` and `from` of −1 lets messages that were started go on. start and finish are
+     * called by one thread at a time, which need not be the thread that calls the other
+     * functions. */
     const char *(*start)(void *user, int to, const void *out, size_t out_bytes, int from, void *in,
                          size_t in_bytes);
     const char *(*finish)(void *user);
@@ -46,10 +48,10 @@ typedef struct eg_ranks_open_args {
      * of libeingrad-mpi.so; else the program's own folder, then where it was installed. */
     const eg_ranks_table *table;
 } eg_ranks_open_args;
-/* NULL after an error. Refused, by a sentence that names the ranks: a launcher's environment
- * without MPI for it; ranks that differ in the library's version, kernel family, vector mathematics
- * (the bits of some functions and products are compared) or eg_flush, since equal bits are
- * promised for one kind of processor. */
+/* Opens a group; NULL after an error. Refused, by a sentence that names the ranks: a launcher's
+ * environment without MPI for it; ranks that differ in the library's version, kernel family, vector
+ * mathematics (the bits of some functions and products are compared) or eg_flush, since equal bits
+ * are promised for one kind of processor. */
 EG_API eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *);
 /* Ends the rank's part in the group; NULL is fine. Call it before the scope ends in which the group
  * was opened. A rank that MPI started and that exits without it, or with an error that
@@ -60,21 +62,24 @@ EG_API void eg_ranks_close(eg_ranks *);
  * (may be NULL) which of them this one is. It needs no group, so that one process alone can print a
  * message before the group is opened. Without a launcher it returns 1, and *rank is 0. */
 EG_API int eg_ranks_launched(int *rank);
-EG_API int eg_ranks_rank(const eg_ranks *);  /* 0 of NULL */
-EG_API int eg_ranks_count(const eg_ranks *); /* 1 of NULL */
-EG_API eg_ctx *eg_ranks_context(const eg_ranks *);
+EG_API int eg_ranks_rank(const eg_ranks *);        /* the number of this rank; 0 of NULL */
+EG_API int eg_ranks_count(const eg_ranks *);       /* how many ranks; 1 of NULL */
+EG_API eg_ctx *eg_ranks_context(const eg_ranks *); /* its context; NULL of NULL */
 
 /* -- talking ----------------------------------------------------------------------------------- */
-/* As the table's. A rank may name itself in both: bytes are copied, and none are counted. */
+/* Sends and receives messages (eg_ranks_gather: gathers) as the table's function of that name does.
+ * In eg_ranks_exchange a rank may also name itself as both `to` and `from`: the bytes are copied,
+ * and none are counted. */
 EG_API int eg_ranks_exchange(eg_ranks *, int to, const void *out, size_t out_bytes, int from,
                              void *in, size_t in_bytes);
 EG_API int eg_ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all);
-/* 0 if no rank has an error; else −1, and every rank has one: its own, or that of the first rank
- * that has one, as "rank 2: …". The only function here that does its work after an error, too: call
- * it after work that may fail on one rank, before the next exchange. */
+/* Returns 0 if no rank has an error; else −1, and every rank then has one: its own, or that of the
+ * first rank that has one, as "rank 2: …". This function alone also works after an error: call it
+ * after work that may fail on one rank, before the next exchange. */
 EG_API int eg_ranks_meet(eg_ranks *);
-/* Refuses a value, of at most 127 bytes, that is not the same on all ranks: "ranks: the data of
- * rank 0 are \"a\", but those of rank 1 \"b\"" with what = "the data". */
+/* Compares a value, of at most 127 bytes, on all ranks. If it is not the same, every rank records
+ * an error: "ranks: the data of rank 0 are \"a\", but those of rank 1 \"b\"" with what = "the
+ * data". */
 EG_API int eg_ranks_agree(eg_ranks *, const char *what, const char *value);
 /* What this rank sent and received since the group was opened, in bytes of content, counted as the
  * calls are made: a gather sends its bytes to each other rank. */
@@ -85,18 +90,20 @@ EG_API eg_traffic eg_ranks_traffic(const eg_ranks *);
 
 /* Runs body(user, table) on as many threads, a rank each, in this process: to test, and to count
  * what travels, up to 256 ranks. A body opens a context and a group of its own, .table = table, and
- * returns 0 if all is well. Where a body ends while another one waits for it, the waiting call
- * fails. −1, with an error in cx, if one did not return 0 or a thread could not be started. */
+ * returns 0 if all is well. If a body returns while another one waits for a message from it, the
+ * waiting call fails. −1, with an error in cx, if one did not return 0 or a thread could not be
+ * started. */
 EG_API int eg_ranks_simulate(eg_ctx *cx, int ranks,
                              int (*body)(void *user, const eg_ranks_table *table), void *user);
 
 /* -- tensors of which each rank has a part, and tensors that all ranks have ---------------------
  * With L = Σ_r L_r, a scalar on each rank that it computes from its part (the places of a long
  * sequence, say), eg_grad of L_r gives dL/dx of its part, and of a tensor that is the same on all
- * ranks (a parameter) dL/dx whole, with the same bits on every rank, if all that a rank computes
- * from it reads eg_ranks_shared of it. Sums are made along the tree of the ranks. The operations
- * that need other ranks do both by themselves (eg_attention with .ranks). Refused in both: a tensor
- * that is no f32 or f64, or of another context than the group's; a step that is captured. */
+ * ranks (a parameter) dL/dx whole, with the same bits on every rank, provided that the rank
+ * computes from it only through eg_ranks_shared. Sums are made along the tree of the ranks. The
+ * operations that need other ranks do both by themselves (eg_attention with .ranks). Refused in
+ * both: a tensor that is no f32 or f64, or of another context than the group's; a step that is
+ * captured. */
 /* Returns x, as this rank's operand; the cotangent of x is the sum of those of all ranks, and comes
  * whole to every rank. ranks NULL: x. */
 EG_API eg_tensor *eg_ranks_shared(eg_ranks *, eg_tensor *x);
@@ -109,9 +116,9 @@ EG_API eg_tensor *eg_ranks_sum(eg_ranks *, eg_tensor *x);
 /* -- sums along a tree of leaves --------------------------------------------------------------- */
 /* A sum of `leaves` buffers of numbers, such as the gradients of parts of a batch: node [0, leaves)
  * of the binary tree in which node [a, b) is [a, m) + [m, b), m − a being the largest power of two
- * below b − a: pairs, pairs of pairs. Ranks hold consecutive leaves and add up what lies whole with
- * them. The rest is added between ranks in the same order, so that the sum has the same bits for
- * any number of ranks, one included.
+ * below b − a: pairs, pairs of pairs. Each rank holds consecutive leaves and adds up the nodes all
+ * of whose leaves it holds. The rest is added between ranks in the same order, so that the sum has
+ * the same bits for any number of ranks, one included.
  *
  * A buffer is cut into chunks, of fixed length within each of its parts (tensors). Afterwards each
  * rank has the sum in a range of chunks of its own: it updates its parameters there, with its
@@ -119,10 +126,10 @@ EG_API eg_tensor *eg_ranks_sum(eg_ranks *, eg_tensor *x);
  *
  * Let N numbers of w bytes be a multiple of chunks · P. If P is a power of two that divides
  * leaves, itself a power of two, ranks add up by halving ranges (neighbours first), and each rank
- * sends w N (P − 1)/P bytes for the sum and as many for the gathering, which is the least that is
- * possible; else a rank sends each whole subtree that it has, at most 2 log2(leaves), to the owners
- * of its parts: w s (N − N_r) for s subtrees and its own N_r = N/P numbers, and w (P − 1) N_r for
- * the gathering. The ranges depend on P and on the chunks alone, not on the leaves. */
+ * sends w N (P − 1)/P bytes for the sum and as many for the gathering, which is the least possible.
+ * Else a rank sends each whole subtree that it has (at most 2 log2(leaves)) to the owners of the
+ * subtree's ranges: w s (N − N_r) for s subtrees and its own N_r = N/P numbers, and w (P − 1) N_r
+ * for the gathering. Ranges depend on P and on the chunks alone, not on the leaves. */
 typedef struct eg_ranks_tree eg_ranks_tree;
 enum { EG_RANKS_CHUNK = 4096 };
 typedef struct eg_ranks_tree_args {
@@ -143,30 +150,33 @@ EG_API void eg_ranks_tree_close(eg_ranks_tree *); /* gives the memory back; NULL
 typedef struct eg_span {
     int64_t from, to; /* from ≤ k < to */
 } eg_span;
-EG_API eg_span eg_ranks_tree_leaves(const eg_ranks_tree *); /* that this rank computes */
-EG_API int eg_ranks_tree_subtrees(const eg_ranks_tree *);   /* whole subtrees that those make */
-EG_API eg_span eg_ranks_tree_subtree(const eg_ranks_tree *, int k); /* and their leaves */
+EG_API eg_span eg_ranks_tree_leaves(const eg_ranks_tree *); /* leaves of this rank */
+EG_API int eg_ranks_tree_subtrees(const eg_ranks_tree *);   /* number of whole subtrees in them */
+EG_API eg_span eg_ranks_tree_subtree(const eg_ranks_tree *, int k); /* leaves of the k-th */
 /* where to cut node [a, b) of more than one leaf: m */
 EG_API int64_t eg_ranks_tree_middle(eg_span node);
-/* subtree[k]: the sum, along the tree, of the k-th subtree's leaves; it is written over. The own
- * range of `sum` becomes the sum of all leaves; `sum` may be one of the subtrees. */
+/* subtree[k] is the sum, along the tree, of the leaves of this rank's k-th subtree; it is
+ * overwritten. This rank's range of `sum` becomes the sum of all leaves; `sum` may be one of the
+ * subtrees. */
 EG_API int eg_ranks_tree_sum(eg_ranks_tree *, void *const *subtree, void *sum);
-EG_API int64_t eg_ranks_tree_chunks(const eg_ranks_tree *); /* of a buffer */
+EG_API int64_t eg_ranks_tree_chunks(const eg_ranks_tree *); /* chunks in a buffer */
 EG_API eg_span eg_ranks_tree_range(const eg_ranks_tree *);  /* chunks that this rank owns */
-EG_API eg_span eg_ranks_tree_range_of(const eg_ranks_tree *, int rank);   /* that rank owns */
-EG_API eg_span eg_ranks_tree_chunk(const eg_ranks_tree *, int64_t chunk); /* its numbers */
+EG_API eg_span eg_ranks_tree_range_of(const eg_ranks_tree *, int rank);   /* chunks of that rank */
+EG_API eg_span eg_ranks_tree_chunk(const eg_ranks_tree *, int64_t chunk); /* numbers in it */
 /* The chunks of a part, of which an owner may have some only. */
 EG_API eg_span eg_ranks_tree_part(const eg_ranks_tree *, int part);
-/* values: the own range is whole; then all is, on every rank. */
+/* Gathers `values`: before the call this rank's range is set, after it all of them are, on every
+ * rank. */
 EG_API int eg_ranks_tree_gather(eg_ranks_tree *, void *values);
 /* Adds up values[k] for the chunks `of` along their own tree: a norm or a mean whose terms are sums
  * over chunks, in f64. The same for any number of ranks. */
 EG_API double eg_ranks_tree_total(const double *values, eg_span of);
-/* value[chunk]: the own range is set; then all are, on every rank. */
+/* Gathers one number for each chunk, value[chunk]: before the call those of this rank's range are
+ * set, after it those of all chunks. */
 EG_API int eg_ranks_tree_statistics(eg_ranks_tree *, double *value);
-/* x of f32 or f64 as the tree: square[chunk] = Σ x² in f64 for the own range, then of all ranks;
- * the norm is √eg_ranks_tree_total(square, all chunks). Refused, on every rank: a number that is
- * not finite, or whose square is not. */
+/* Computes square[chunk] = Σ x² in f64 for the chunks of this rank's range, and gathers those of
+ * all ranks; x has the dtype of the tree. The norm is √eg_ranks_tree_total(square, all chunks).
+ * Refused, on every rank: a number that is not finite, or whose square is not. */
 EG_API int eg_ranks_tree_squares(eg_ranks_tree *, const void *x, double *square);
 /* What this rank sends in each, predicted: equal to what eg_ranks_traffic counts. */
 typedef struct eg_ranks_tree_bytes {

@@ -99,9 +99,9 @@ EG_API eg_opt *eg_adagrad_with(const eg_opt_args *);
  * cut off by an operation such as eg_detach, which is named, or reads none); a loss or gradient
  * that is not finite, with the operation that made it; gradients whose squares overflow the
  * moments' dtype. To find the operation that made a gradient not finite, the reverse sweep runs
- * once more, traced: hooks are then called again. Of parameters with copies (eg_params_args.copies)
- * the loss has copies, too, and each copy makes the step that it makes alone. An error names the
- * copy that was refused; the copies before it have made their step. */
+ * once more, traced: hooks are then called again. If parameters have copies
+ * (eg_params_args.copies), so has the loss, and each copy makes the step that it would make alone.
+ * An error names the copy that was refused; those before it have made their step. */
 EG_API int eg_step(eg_opt *, eg_tensor *loss);
 /* The same with given gradients, in the parameters' order, such as sums over micro-batches; NULL
  * stands for a parameter that the loss does not reach. */
@@ -138,13 +138,13 @@ typedef struct eg_opt_report {
     double norm;           /* of the last step's gradient, by norm_type, before clip_norm */
     double lr;             /* of the next step */
 } eg_opt_report;
-EG_API eg_opt_report eg_opt_now(const eg_opt *);
+EG_API eg_opt_report eg_opt_now(const eg_opt *); /* a report of the steps so far */
 /* ‖g‖₂ of parameter k in the last step, before clip_norm; 0 before the first; NaN past the end. */
 EG_API double eg_opt_norm_of(const eg_opt *, int k);
 /* Sets lr from the next step on; the schedule's factor still applies. */
 EG_API int eg_opt_set_lr(eg_opt *, double lr);
-/* The optimiser of copy k, with its own report, learning rate and state. Of all copies' optimiser
- * eg_opt_now reports copy 0, and eg_opt_set_lr sets every rate. NULL if there is no copy k. */
+/* The optimiser of copy k, with its own report, rate and state; NULL if there is no copy k. Of the
+ * optimiser of all copies eg_opt_now reports copy 0, and eg_opt_set_lr sets every rate. */
 EG_API eg_opt *eg_opt_of_copy(const eg_opt *, int64_t k);
 /* The k-th of the tensors that a step reads beside the parameters, to be saved with them:
  * "opt.counts", "opt.lr", "opt.skipped", then "opt.m.NAME", "opt.v.NAME" …; NULL past the end. */
@@ -213,8 +213,8 @@ EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, con
 EG_API bool eg_data_is_text(const eg_data *);
 /* What a symbol is called: "character" for a text, "token" for eg_data_tokens, else "symbol". */
 EG_API const char *eg_data_unit(const eg_data *);
-EG_API const char *eg_data_name(const eg_data *);       /* of the task, or the file's path */
-EG_API const char *eg_data_pairs_text(const eg_data *); /* pairs: what was read; else NULL */
+EG_API const char *eg_data_name(const eg_data *);       /* name of the task, or the path */
+EG_API const char *eg_data_pairs_text(const eg_data *); /* the text of pairs; else NULL */
 EG_API bool eg_data_wants_decoder(const eg_data *);     /* the default model is a decoder */
 /* Number of examples: pairs their number, a text its symbols, a task 0 (there is no end). */
 EG_API int64_t eg_data_size(const eg_data *);
@@ -224,7 +224,7 @@ EG_API int eg_data_example(const eg_data *, uint64_t seed, uint64_t number, eg_e
 /* True if the example is for tests and never trained on. */
 EG_API bool eg_data_held_out(const eg_data *, const eg_example *);
 EG_API int eg_data_symbols(const eg_data *); /* how many tokens, PAD, SEP and STOP included */
-EG_API const char *eg_data_symbol(const eg_data *, int token); /* NULL if there is none */
+EG_API const char *eg_data_symbol(const eg_data *, int token); /* its text; NULL: none */
 /* Encodes text into at most `capacity` tokens. Returns how many, or −1 after an error (a symbol
  * that the data do not have, more than `capacity`). */
 EG_API int eg_data_encode(const eg_data *, const char *text, int capacity, int32_t *tokens);
@@ -263,13 +263,13 @@ typedef struct eg_trainer_args {
     double smoothing;      /* label smoothing ε in [0, 1): 0 */
     int64_t steps;         /* the task's; pairs 3000, a text 1500 */
     int64_t batch;         /* sequences in a step: 64; of a text 32 */
-    int64_t block;         /* sequences of a block (eg_step_over): a step takes the memory of one a
-                            * thread; by the sizes of model and batch, so that activations stay in
-                            * a cache of 1 MB where that moves fewer bytes, at most a quarter of the
-                            * batch; bits depend on it */
+    int64_t block;         /* sequences in a block (eg_step_over); each thread has memory for one
+                            * block, and bits depend on this number. 0: chosen by the sizes of model
+                            * and batch so that few bytes leave a cache of 1 MB, at most a quarter
+                            * of the batch */
     int64_t leaves;        /* of a step (eg_step_over): 16 */
     double lr;             /* the task's; pairs 1e-3, a text 2e-3 */
-    const char *optimiser; /* "adam", "adamw", "sgd", "rmsprop", "adagrad": adam */
+    const char *optimiser; /* "adam", "adamw", "sgd", "rmsprop" or "adagrad": adam */
     double weight_decay, momentum; /* as eg_opt_args' */
     double diversity;     /* added to the loss, times this: the mean of eg_head_diversity over the
                            * attentions; ≥ 0: 0 */
@@ -301,7 +301,7 @@ typedef struct eg_progress {
     double seconds;       /* of training since making or loading */
     double lr;            /* learning rate of this step */
     double norm;          /* of this step's gradient, before clipping */
-    int64_t clipped;      /* steps that clip_norm shortened */
+    int64_t clipped;      /* steps in which clip_norm changed the gradient */
     double longest;       /* largest norm so far */
     int64_t longest_step; /* and its step */
     bool stopped;         /* by early_stop */
@@ -315,18 +315,18 @@ EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
 /* From now on these ranks divide each step by its leaves, and each evaluation by its batches. All
  * of them have made or loaded the same trainer, call the same functions of it in the same order,
  * and get what one process would get, to the bit. The optimiser is divided too (eg_opt_divide).
- * Rank 0 alone writes checkpoints, for which the others send their moments: eg_trainer_save is
- * called by all, except in `watch`, where that of rank 0 is enough, and what it says goes for all.
- * NULL: alone. Refused: ranks whose options, data or numbers differ, named; a group of another
- * context. */
+ * Rank 0 alone writes checkpoints, for which the others send their moments: all ranks call
+ * eg_trainer_save, except in `watch`, where it is enough that rank 0 calls it; the result of rank
+ * 0's `watch` decides for all ranks. NULL: alone. Refused: ranks whose options, data or numbers
+ * differ, named; a group of another context. */
 EG_API int eg_trainer_divide(eg_trainer *, eg_ranks *);
 /* One step on the next batch, whatever eg_nograd is; *p (may be NULL) receives the progress.
  * Refuses what eg_step refuses. */
 EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);
 /* As after the last step, with the learning rate of the next one. */
 EG_API eg_progress eg_trainer_now(const eg_trainer *);
-/* Greedy decoding of the test set: up to 1000 held-out sequences; of a text windows of up to 65536
- * symbols in all. */
+/* Scores greedy decoding on the test set: up to 1000 held-out sequences; of a text windows with up
+ * to 65536 symbols in all. */
 EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
 /* Steps until `steps`, `goal` or `early_stop`. watch (may be NULL) is called after each step and
  * ends the loop by returning true. The test set is evaluated every `evaluate` steps; if that is 0,
