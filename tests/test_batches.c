@@ -375,8 +375,11 @@ TEST(logits_refused)
     }
     ck_assert_int_eq(eg_batch_score(t, b, NULL, &s), -1);
     eg_assert_error(cx, "batch_score: it gave no logits");
+    eg_clear(NULL);
     ck_assert_int_eq(eg_batch_score(NULL, b, bad[0].x, &s), -1);
+    eg_assert_error(NULL, "batch_score: the batches are NULL");
     ck_assert_int_eq(eg_batch_score(t, NULL, bad[0].x, &s), -1);
+    eg_assert_error(cx, "batch_score: the batch is NULL");
     ck_assert_int_eq(s.tokens, -7);
     eg_assert_ok(cx);
 }

@@ -1229,3 +1229,46 @@ TEST(looking_changes_nothing)
     free(a), free(b);
     unlink(files[0]), unlink(files[1]);
 }
+
+/* What is NULL is said with the name of the function, where no context can be asked. */
+TEST(a_function_that_is_given_NULL_says_so)
+{
+    static const char *const said[] = {
+        "trainer_step: the trainer is NULL",
+        "trainer_run: the trainer is NULL",
+        "trainer_save: the trainer is NULL",
+        "trainer_evaluate: the trainer is NULL",
+        "trainer_predict: the trainer is NULL",
+        "trainer_look: the trainer is NULL",
+        "trainer_check: the trainer is NULL",
+        "trainer_keep_best: the trainer is NULL",
+        "params_save: the list of parameters is NULL",
+        "params_load: the list of parameters is NULL",
+        "opt_save: the optimiser is NULL",
+        "opt_resume: the optimiser is NULL",
+        "opt_set_lr: the optimiser is NULL",
+        "batches_at: the batches are NULL",
+    };
+    for (size_t k = 0; k < sizeof said / sizeof *said; k++) {
+        eg_trainer_check_report r;
+        eg_score s;
+        eg_clear(NULL);
+        const bool refused = k == 0    ? eg_trainer_step(NULL, NULL)
+                             : k == 1  ? eg_trainer_run(NULL, NULL, NULL, NULL)
+                             : k == 2  ? eg_trainer_save(NULL, "x")
+                             : k == 3  ? eg_trainer_evaluate(NULL, &s)
+                             : k == 4  ? !eg_trainer_predict(NULL, "abc")
+                             : k == 5  ? !eg_trainer_look(NULL, "abc", NULL, NULL, NULL)
+                             : k == 6  ? eg_trainer_check(NULL, &r)
+                             : k == 7  ? eg_trainer_keep_best(NULL, "x")
+                             : k == 8  ? eg_params_save(NULL, "x")
+                             : k == 9  ? eg_params_load(NULL, "x")
+                             : k == 10 ? eg_opt_save(NULL, "x")
+                             : k == 11 ? eg_opt_resume(NULL, "x") < 0
+                             : k == 12 ? eg_opt_set_lr(NULL, 1)
+                                       : !eg_batches_at(NULL, 0);
+        ck_assert_msg(refused, "%s", said[k]);
+        eg_assert_error(NULL, said[k]);
+    }
+    eg_clear(NULL);
+}

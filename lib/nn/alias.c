@@ -295,7 +295,7 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
                       const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!p || !file || eg_error(cx)) return -1;
+    if (!eg__params_there("params_read_as", p) || !file || eg_error(cx)) return -1;
     under = under ? under : "";
     if (!list) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the list of names is NULL", path);
@@ -329,7 +329,7 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
 int eg_params_load_as(eg_params *p, const char *path, const char *under, const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!p || eg_error(cx)) return -1;
+    if (!eg__params_there("params_load_as", p) || eg_error(cx)) return -1;
     eg_mark m = eg_push(cx);
     int bad = eg_params_read_as(p, eg_safetensors_open(cx, path), path, under, list);
     eg_pop(cx, m);
@@ -432,7 +432,7 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
 int eg_params_save_as(const eg_params *p, const char *path, const char *under, const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!p || eg_error(cx)) return -1;
+    if (!eg__params_there("params_save_as", p) || eg_error(cx)) return -1;
     if (!list) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "params_save_as: the list of names is NULL");
         return -1;

@@ -39,6 +39,8 @@ bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted);
 
 /* the full name under p, kept as long as p; NULL after an error */
 char *eg__nn_name(eg_params *, const char *name);
+/* True if there is a list of parameters; else records that `who` was given NULL. */
+bool eg__params_there(const char *who, const eg_params *);
 /* poison, after recording that a run was given no module (a failed X_new has already said why: the
  * first message stays) */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);

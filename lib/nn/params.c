@@ -362,6 +362,11 @@ eg_tensor *eg_init_constant(eg_tensor *w, double value)
 }
 
 /* -- shared checks ---------------------------------------------------------------------------- */
+bool eg__params_there(const char *who, const eg_params *p)
+{
+    if (!p) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the list of parameters is NULL", who);
+    return p;
+}
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x)
 {
     return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "%s: the module is NULL", who);

@@ -277,7 +277,7 @@ eg_pretrained *eg_pretrained_read(eg_ctx *cx, const char *folder)
 eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!p || eg_error(cx)) return NULL;
+    if (!eg__params_there("pretrained_load", p) || eg_error(cx)) return NULL;
     eg_mark m = eg_push(cx);
     eg_owner *owner = eg_owner_open(cx);
     eg_pretrained *o = owner ? eg_pretrained_read(cx, folder) : NULL;

@@ -231,6 +231,7 @@ static bool batch_skip(eg_batches *t)
 
 const eg_batch *eg_batches_at(eg_batches *t, int64_t number)
 {
+    if (!t) eg_fail_as(NULL, EG_ERROR_MISUSE, "batches_at: the batches are NULL");
     if (!t || eg_error(t->cx)) return NULL;
     if (number < 0 || number > INT64_MAX / (2 * SIZE_MOST)) {
         eg_fail_as(t->cx, EG_ERROR_INDEX, "batches: there is no batch %lld", (long long)number);
@@ -248,6 +249,7 @@ const eg_batch *eg_batches_at(eg_batches *t, int64_t number)
 
 const eg_batch *eg_batches_test(eg_batches *t, int64_t number)
 {
+    if (!t) eg_fail_as(NULL, EG_ERROR_MISUSE, "batches_test: the batches are NULL");
     if (!t || eg_error(t->cx) || number < 0 || number > (t->tests - 1) / t->at_once) return NULL;
     const int64_t first = number * t->at_once, left = t->tests - first;
     t->shown = eg__batches_tested(t, first, left < t->at_once ? left : t->at_once);

@@ -215,7 +215,7 @@ int eg__trainer_collect(eg_trainer *t, const char *path)
 }
 int eg_trainer_save(eg_trainer *t, const char *path)
 {
-    if (!t || (eg_error(t->cx) && !t->ranks)) return -1;
+    if (!eg__trainer_there("trainer_save", t) || (eg_error(t->cx) && !t->ranks)) return -1;
     if (t->watching && t->ranks) {
         if (eg_ranks_rank(t->ranks)) return 0; /* it waits in run_ends for rank 0 to ask */
         if (eg_error(t->cx) || eg__trainer_tell(t, EG__TOLD_SAVE) < 0) return -1;

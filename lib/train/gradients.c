@@ -89,7 +89,7 @@ static bool probe_open(probe *p)
  * all tensors. */
 int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
 {
-    if (!t || eg_error(t->cx)) return -1;
+    if (!eg__trainer_ready("trainer_check", t)) return -1;
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_nograd(t->cx, false); /* gradients need a history */
     eg_mark m = eg_push(t->cx);

@@ -185,7 +185,7 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     eg_generate_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     eg_trainer *t = o.trainer;
-    if (!t || eg_error(t->cx)) return NULL;
+    if (!eg__trainer_ready("trainer_generate", t)) return NULL;
     if (t->network->encoder) {
         eg_fail_as(t->cx, EG_ERROR_MISUSE,
                    "generate: an encoder answers all places at once, it does not go on with a "
@@ -251,7 +251,7 @@ static answer answer_to(eg_trainer *t, const char *input)
 
 const char *eg_trainer_predict(eg_trainer *t, const char *input)
 {
-    if (!t || eg_error(t->cx)) return NULL;
+    if (!eg__trainer_ready("trainer_predict", t)) return NULL;
     if (t->data->free_text) {
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "%s: a text has no answers; generate goes on with it",
                    eg_data_name(t->data));
@@ -312,7 +312,7 @@ static bool look_weights(eg_trainer *t, const char *who, const eg_batch *b)
 eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
                            const char *const **rows, const char *const **columns)
 {
-    int part = !t || eg_error(t->cx) ? -1 : look_part_of(t, name);
+    int part = eg__trainer_ready("trainer_look", t) ? look_part_of(t, name) : -1;
     if (part < 0) return NULL;
     answer a = { .q = look_ask(t, input, t->asked, input_room(t)) };
     if (!t->network->encoder && !t->data->free_text && a.q.count > 0) a = answer_to(t, input);
@@ -380,14 +380,14 @@ static int look_heads(eg_trainer *t, const char *who, eg_head *out)
 
 int eg_trainer_heads(eg_trainer *t, eg_head *out)
 {
-    if (!t || eg_error(t->cx)) return -1;
+    if (!eg__trainer_ready("trainer_heads", t)) return -1;
     if (!out) return eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer_heads: the result is NULL"), -1;
     return look_heads(t, "trainer_heads", out);
 }
 
 int eg_trainer_saturation(eg_trainer *t, double *largest)
 {
-    if (!t || eg_error(t->cx)) return -1;
+    if (!eg__trainer_ready("trainer_saturation", t)) return -1;
     const size_t count = (size_t)(eg_trainer_attentions(t) * t->o.heads);
     if (!largest) return eg_fail_as(t->cx, EG_ERROR_MISUSE, "saturation: the result is NULL"), -1;
     eg_mark m = eg_push(t->cx);

@@ -210,7 +210,7 @@ bool eg__attention_names(eg_trainer *t)
 /* The heads' factors: 1, and 0 for those that are off. */
 int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
 {
-    if (!t || eg_error(t->cx)) return -1;
+    if (!eg__trainer_ready("trainer_heads_off", t)) return -1;
     int attentions = eg_trainer_attentions(t);
     for (int k = 0; k < count; k++)
         if (!heads || heads[k].attention < 0 || heads[k].attention >= attentions ||

@@ -281,9 +281,14 @@ eg_opt_report eg_opt_now(const eg_opt *op)
                   : (eg_opt_report){ 0 };
 }
 
+bool eg__opt_there(const char *who, const eg_opt *op)
+{
+    if (!op) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the optimiser is NULL", who);
+    return op;
+}
 int eg_opt_set_lr(eg_opt *op, double lr)
 {
-    if (!op) return -1;
+    if (!eg__opt_there("opt_set_lr", op)) return -1;
     if (op->each) {
         int bad = 0;
         for (int64_t k = 0; !bad && eg_opt_of_copy(op, k); k++)

@@ -78,6 +78,9 @@ bool eg__opt_fits(const eg_opt *, const eg_safetensors *, const char *path);
 /* Reads it, after that check. */
 bool eg__opt_read(eg_opt *, const eg_safetensors *, const char *path);
 
+/* True if there is an optimiser; else records that `who` was given NULL. */
+bool eg__opt_there(const char *who, const eg_opt *);
+
 /* -- opt_divide.c ------------------------------------------------------------------------------ */
 eg_span eg__opt_chunks(const eg_opt *);       /* whose numbers are updated here */
 eg_span eg__opt_own(const eg_opt *, int k);   /* their numbers of parameter k */

@@ -183,7 +183,7 @@ static bool divided_agree(eg_opt *op, eg_ranks *r)
 
 int eg_opt_divide(eg_opt *op, eg_ranks *r)
 {
-    if (!op) return -1;
+    if (!eg__opt_there("opt_divide", op)) return -1;
     if (op->each && r && !eg_error(op->cx)) {
         eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED, "optimiser: ranks do not divide copies");
         return -1;

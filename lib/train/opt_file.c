@@ -155,7 +155,9 @@ static bool opt_has_copies(eg_opt *op, const char *who)
 int eg_opt_save(eg_opt *op, const char *path)
 {
     char draws[24];
-    if (!op || (eg_error(op->cx) && !op->ranks) || opt_has_copies(op, "opt_save")) return -1;
+    if (!eg__opt_there("opt_save", op) || (eg_error(op->cx) && !op->ranks) ||
+        opt_has_copies(op, "opt_save"))
+        return -1;
     snprintf(draws, sizeof draws, "%llu", (unsigned long long)eg_draws(op->cx));
     return eg__opt_write(
         op, path, (const char *const[]){ "format", "eingrad run 1", "draws", draws, NULL }, true);
@@ -164,7 +166,8 @@ int eg_opt_save(eg_opt *op, const char *path)
 /* Parameters are compared with the file as a whole before a value changes, and so is the state. */
 int64_t eg_opt_resume(eg_opt *op, const char *path)
 {
-    if (!op || eg_error(op->cx) || opt_has_copies(op, "opt_resume")) return -1;
+    if (!eg__opt_there("opt_resume", op) || eg_error(op->cx) || opt_has_copies(op, "opt_resume"))
+        return -1;
     eg_ctx *cx = op->cx;
     if (op->ranks)
         return eg_fail_as(cx, EG_ERROR_MISUSE,

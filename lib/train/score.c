@@ -123,6 +123,9 @@ bool eg__batch_logits_fit(eg_ctx *cx, const eg_batches *t, const char *who, cons
 
 int eg_batch_score(const eg_batches *t, const eg_batch *b, eg_tensor *logits, eg_score *out)
 {
+    if (!t || !b)
+        eg_fail_as(t ? t->cx : NULL, EG_ERROR_MISUSE, "batch_score: %s",
+                   t ? "the batch is NULL" : "the batches are NULL");
     if (!t || !b || eg_error(t->cx)) return -1;
     eg_mark m = eg_push(t->cx);
     const bool was = eg_nograd(t->cx, true);
@@ -145,6 +148,7 @@ void eg__score_add(eg_score *to, const eg_score *one)
 
 int eg_batches_score(eg_batches *t, eg_logits *logits, const void *network, eg_score *out)
 {
+    if (!t) eg_fail_as(NULL, EG_ERROR_MISUSE, "batches_score: the batches are NULL");
     if (!t || eg_error(t->cx)) return -1;
     if (!logits) {
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "batches_score: the function of the logits is NULL");

@@ -376,10 +376,20 @@ static bool trainer_step_over(eg_trainer *t, double *mean, eg_score *s)
     return score_of_all(t, s);
 }
 
+bool eg__trainer_there(const char *who, const eg_trainer *t)
+{
+    if (!t) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the trainer is NULL", who);
+    return t;
+}
+bool eg__trainer_ready(const char *who, const eg_trainer *t)
+{
+    return eg__trainer_there(who, t) && !eg_error(t->cx);
+}
+
 /* The batch's own time is measured; the progress changes only if the step was done. */
 int eg_trainer_step(eg_trainer *t, eg_progress *p)
 {
-    if (!t || eg_error(t->cx)) return -1;
+    if (!eg__trainer_ready("trainer_step", t)) return -1;
     if (t->now.step >= STEP_MOST || eg_opt_now(t->opt).steps >= STEP_MOST) {
         eg_fail_as(t->cx, EG_ERROR_MISUSE,
                    "trainer: all of the 2^53 steps that can be counted are done");
@@ -467,7 +477,7 @@ static bool look_divided(eg_trainer *t, eg_score *all)
 }
 int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
 {
-    if (!t || eg_error(t->cx)) return -1;
+    if (!eg__trainer_ready("trainer_evaluate", t)) return -1;
     eg_score all = { 0 };
     eg__evaluation e = eg__evaluation_begin(t->cx);
     if (eg_ranks_count(t->ranks) > 1)
@@ -489,7 +499,7 @@ int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
 int eg_trainer_keep_best(eg_trainer *t, const char *path)
 {
     char *copy = t && path ? eg_owner_alloc(t->owner, strlen(path) + 1) : NULL;
-    if (!t || (path && !copy)) return -1;
+    if (!eg__trainer_there("trainer_keep_best", t) || (path && !copy)) return -1;
     t->best_path = copy ? strcpy(copy, path) : NULL;
     return 0;
 }
@@ -534,7 +544,7 @@ static int run_ends(eg_trainer *t, bool stop)
 int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_progress *),
                    void *user, eg_progress *last)
 {
-    if (!t || eg_error(t->cx)) return -1;
+    if (!eg__trainer_ready("trainer_run", t)) return -1;
     const eg_trainer_args *o = &t->o;
     while (t->now.step < o->steps && !t->now.stopped) {
         if (eg_trainer_step(t, NULL)) return -1;
@@ -591,7 +601,7 @@ static bool divide_agree(eg_trainer *t, eg_ranks *r)
 }
 int eg_trainer_divide(eg_trainer *t, eg_ranks *r)
 {
-    if (!t) return -1;
+    if (!eg__trainer_there("trainer_divide", t)) return -1;
     if (!r || eg_ranks_count(r) == 1) {
         t->ranks = NULL;
         return eg_opt_divide(t->opt, NULL);

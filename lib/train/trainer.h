@@ -76,6 +76,12 @@ typedef struct eg__restored {
 /* eg__restored NULL: a new model. NULL after an error. */
 eg_trainer *eg__trainer_make(const eg_trainer_args *, const eg__restored *);
 
+/* -- trainer.c: arguments of its functions ----------------------------------------------------- */
+/* True if there is a trainer; else records that `who` was given NULL. */
+bool eg__trainer_there(const char *who, const eg_trainer *);
+/* True if there is one, whose context has no error; else the same. */
+bool eg__trainer_ready(const char *who, const eg_trainer *);
+
 /* -- trainer.c, checkpoint.c: what rank 0 says to the others at a step's border ---------------- */
 enum { EG__TOLD_GO, EG__TOLD_STOP, EG__TOLD_SAVE };
 int eg__trainer_tell(eg_trainer *, char what); /* what rank 0 said; −1 after an error */
