@@ -32,7 +32,7 @@ typedef struct reverse {
     bool *asked;    /* by node: it is an x */
     bool each;      /* copies keep cotangents of their own; these are not added up */
     waiting **wait; /* by node; NULL until one has contributions that wait */
-    uint64_t mine;  /* the number of the sweep that runs (eg_ctx.pull) */
+    uint64_t mine;  /* eg_ctx.pull of the node whose rule is called */
     int count;
     eg_tensor *const *xs;
     eg_into *into;          /* of each x: the sum to which its cotangent is added; NULL: to none */
