@@ -1,4 +1,4 @@
-/* eingrad attend: where each head of a trained model looks. */
+/* eingrad attend: the attention weights of each head of a trained model. */
 #include "tools.h"
 #include <stdlib.h>
 #include <string.h>
@@ -21,13 +21,13 @@ static const option options[] = {
     { 0 }
 };
 
-/* The maps of a model, and of another one. */
+/* The attention maps of a model, and of a second one. */
 typedef struct maps {
     eg_trainer *t;
     const char *input, *path;
     const char *const *rows, *const *columns;
     eg_tensor *w, *against; /* layer h i j; against NULL: one model alone */
-    bool apart;             /* the queries are places of another sequence than the keys */
+    bool apart;             /* queries and keys are places of two different sequences */
     char title[512];
 } maps;
 
@@ -37,7 +37,7 @@ static bool is_npz(const char *path)
     return n > 4 && strcmp(path + n - 4, ".npz") == 0;
 }
 
-/* How many labels two axes begin with alike. */
+/* Returns how many labels two axes have in common at their beginning. */
 static int64_t alike(const char *const *a, int64_t n, const char *const *b, int64_t m)
 {
     int64_t k = 0;
@@ -45,9 +45,9 @@ static int64_t alike(const char *const *a, int64_t n, const char *const *b, int6
     return k;
 }
 
-/* Adds the maps of the other model. Where answers differ, both are cut to the tokens that they
- * begin with alike: what a token looks at depends on those before it. False after saying why they
- * cannot stand side by side. */
+/* Adds the maps of the second model. If the answers differ, both are cut to the tokens in which
+ * they agree at the beginning: the weights of a token depend on those before it. False after
+ * printing why the maps cannot be shown side by side. */
 static bool add_against(eg_ctx *cx, maps *m, const attend *o)
 {
     const char *const *rows, *const *columns;

@@ -1,4 +1,5 @@
-/* eingrad compare: two checkpoints, or any two safetensors files: options, parameters, looks. */
+/* eingrad compare: compares two checkpoints, or any two safetensors files: options, parameters,
+ * attention weights. */
 #include "tools.h"
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +16,7 @@ static const option options[] = {
 };
 enum { LINES_MOST = 20, SHOWN = 40 };
 
-/* Prints the options that differ; their number. */
+/* Prints the options that differ. Returns their number. */
 static int compare_options(const eg_safetensors *a, const eg_safetensors *b)
 {
     int differ = 0;
@@ -35,13 +36,13 @@ static int compare_options(const eg_safetensors *a, const eg_safetensors *b)
     return differ;
 }
 
-/* What one tensor differs by. */
+/* The differences of one tensor. */
 typedef struct difference {
     int64_t count, first; /* numbers that differ; the place of the first of them */
     double largest;
 } difference;
 
-/* NaN is equal to NaN: what is asked is whether files hold the same. */
+/* NaN is equal to NaN: the question is whether the files contain the same. */
 static difference difference_of(eg_tensor *x, eg_tensor *y)
 {
     difference d = { .first = -1 };
@@ -72,8 +73,8 @@ static void print_first(const char *name, eg_tensor *x, eg_tensor *y, int64_t pl
     if (a && b) printf("]: %.9g, %.9g\n", a[place], b[place]);
 }
 
-/* Prints the tensors that differ, the first number that does, and the sum of it all; the number of
- * tensors that differ. */
+/* Prints the tensors that differ, with the first number that does, and a summary. Returns the
+ * number of tensors that differ. */
 static int compare_tensors(eg_ctx *cx, const eg_safetensors *a, const eg_safetensors *b)
 {
     int differ = 0, tensors = eg_safetensors_count(a);
@@ -106,8 +107,8 @@ static int compare_tensors(eg_ctx *cx, const eg_safetensors *a, const eg_safeten
     return differ;
 }
 
-/* Prints by how much each head's weights on the input differ; the number of heads that do, −1 after
- * saying why they cannot be compared. */
+/* Prints by how much the weights of each head differ on the input. Returns the number of heads that
+ * differ; −1 after printing why they cannot be compared. */
 static int compare_looks(eg_ctx *cx, const compare *o, char **path)
 {
     eg_tensor *w[2];

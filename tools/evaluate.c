@@ -1,5 +1,5 @@
-/* eingrad evaluate: how a trained model does on what is held out, whole and without some of its
- * heads. */
+/* eingrad evaluate: the loss and the right answers of a trained model on its test set, with all
+ * heads or without some of them. */
 #include "tools.h"
 #include <math.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static bool head_of(const eg_trainer *t, const char *s, size_t n, eg_head_at *he
     return false;
 }
 
-/* Switches the heads "L.H,L.H" off; false after saying which there is not. */
+/* Switches the heads "L.H,L.H" off; false after printing which head does not exist. */
 bool heads_off(eg_trainer *t, const char *names)
 {
     eg_head_at *heads = calloc(strlen(names) / 2 + 1, sizeof *heads);

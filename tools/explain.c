@@ -1,4 +1,4 @@
-/* eingrad explain: what an einsum of these shapes is, and what it costs. */
+/* eingrad explain: how an einsum of these shapes would be computed, and its cost. */
 #include "tools.h"
 #include <stdlib.h>
 #include <string.h>

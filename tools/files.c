@@ -1,6 +1,6 @@
-/* files.c: the files of a command. No file that is written may be read too, or written twice, under
- * whatever name: files are compared by device and inode, a file that is not there yet by its folder
- * and name. */
+/* files.c: checks the files of a command: no file that is written may also be read, or be written
+ * twice, even under different names. Files are compared by device and inode, a file that does not
+ * exist yet by its folder and name. */
 #include "tools.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -52,7 +52,7 @@ static int id_of_new(const char *path, file_id *id, char *folder, size_t room)
     return 0;
 }
 
-/* False if there is nothing by that name, and a file cannot be made; errno says why. */
+/* False, with errno set, if nothing has that name and no file can be made there. */
 static bool id_of(const char *path, file_id *id)
 {
     struct stat s;
@@ -93,7 +93,7 @@ static bool may_be_written(const char *part, const char *path)
     return !error;
 }
 
-/* True if both uses are of one file and one of them writes. */
+/* True if both uses concern the same file and at least one of them writes. */
 static bool uses_clash(const file_use *a, const file_use *b)
 {
     bool streams = !*a->path && !*b->path, named = *a->path && *b->path;
@@ -103,7 +103,7 @@ static bool uses_clash(const file_use *a, const file_use *b)
     return id_equal(&a->id, &b->id);
 }
 
-/* Adds a use; false after saying with which it clashes. */
+/* Adds a use; false after printing with which other one it conflicts. */
 static bool use(const char *part, const char *path, bool written, const file_id *id)
 {
     file_use u = { .path = path, .written = written, .id = *id };
@@ -163,8 +163,8 @@ bool claim_file(const char *part, const char *path)
     return true;
 }
 
-/* What is printed mixes with what is written into the same pipe or terminal. Standard error gets a
- * sentence now and then, which harms nothing but a file. */
+/* Text that is printed would mix with data that is written into the same pipe or terminal. Standard
+ * error only gets a sentence now and then, which does harm only in a file. */
 bool use_stream(const char *part, int descriptor, bool written)
 {
     struct stat s;
@@ -176,9 +176,9 @@ bool use_stream(const char *part, int descriptor, bool written)
 }
 
 /* -- the three streams of a process ----------------------------------------------------------- */
-/* A stream that the caller closed would lend its number to the next file that is opened, and what
- * is printed would go there. Its place is taken by a descriptor that is open the wrong way round,
- * so that using the stream is still an error (EBADF). */
+/* If the caller has closed a stream, the next file that is opened would get its number, and printed
+ * text would go into that file. So its place is taken by a descriptor that is open for the other
+ * direction: using the stream is still an error (EBADF). */
 bool hold_streams(void)
 {
     struct stat s;

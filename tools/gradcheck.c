@@ -1,6 +1,6 @@
-/* eingrad gradcheck: is the gradient of this string right, and was it tested? Of an einsum, or with
- * --op of a softmax, a reduction, a rearrangement or attention, with masks; or of numbers that
- * another program computed, from files (gradvalues.c). */
+/* eingrad gradcheck: checks a gradient, and whether a wrong one would have been found: that of an
+ * einsum; with --op that of a softmax, a reduction, a rearrangement or attention, with masks; or
+ * one that another program computed, from files (gradvalues.c). */
 #include "tools.h"
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +67,7 @@ static eg_tensor *einsum(void *user, eg_tensor *const *x)
                                .broadcast = p->broadcast };
     return eg_einsum_with(&a);
 }
-/* Sets with to p's, floats to the operands of this call. */
+/* Sets `with` to that of p, with this call's operands in place of floats. */
 static void give(const product *p, eg_tensor *const *x, eg_given *with)
 {
     memcpy(with, p->with, sizeof p->with);

@@ -71,8 +71,9 @@ static void be(const plan *p, const grid_run *r, int threads, bool check)
     _exit(status);
 }
 
-/* Asks `train` about the first run of each setting, and about each that has a checkpoint already:
- * whether its values are possible, and the checkpoint is of that run. False after saying why. */
+/* Runs `train` for the first run of each setting, and for each run that has a checkpoint, only to
+ * check: whether its values are possible, and whether the checkpoint belongs to that run. False
+ * after printing the error. */
 static bool all_possible(const plan *p)
 {
     for (int k = 0; k < p->runs; k++) {
@@ -122,7 +123,7 @@ static void print_run(const grid_run *r)
     fflush(stdout);
 }
 
-/* What a process has said and done. */
+/* The exit status and the messages of a process. */
 static void ended(eg_ctx *cx, const plan *p, grid_run *r, int status)
 {
     char text[2048];
@@ -145,7 +146,8 @@ static void ended(eg_ctx *cx, const plan *p, grid_run *r, int status)
         say("%s: %s", r->name, *why ? why : "it ended without a result");
 }
 
-/* Runs all that is unfinished, `jobs` at a time. False after an error that ends the grid. */
+/* Runs all runs that are not finished, `jobs` at a time. False after an error that ends the
+ * grid. */
 static bool work(eg_ctx *cx, plan *p, int jobs, int threads)
 {
     int next = 0, busy = 0;

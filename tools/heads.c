@@ -3,8 +3,8 @@
 
 enum { WIDEST = 16 }; /* heads of which the similarity is printed, at most */
 
-/* The table where queries and keys are two sequences, so that a query has no own place among the
- * keys, no neighbours and no distance. */
+/* Prints the table if queries and keys are two sequences: a query then has no place of its own
+ * among the keys, no neighbours and no distance. */
 static void table_apart(const eg_head *h, int64_t layer, int64_t heads)
 {
     for (int64_t k = 0; k < heads; k++, h++)
@@ -38,8 +38,7 @@ static void likeness(eg_tensor *w, int64_t layer, int64_t heads)
     printf("mean of two different heads: %.2f\n", eg_item(mean));
 }
 
-/* w: layer h i j. A query's own place among the keys is its own number, for a decoder and an
- * encoder alike. */
+/* w: layer h i j. Query i has the place of key i, in a decoder and in an encoder alike. */
 void print_heads(eg_tensor *w, bool apart)
 {
     const int64_t layers = eg_dim(w, 0), heads = eg_dim(w, 1);

@@ -1,4 +1,4 @@
-/* eingrad mask: a predicate of attention as the grid that it lets through. */
+/* eingrad mask: prints a predicate of attention as a grid of allowed pairs. */
 #include "tools.h"
 #include <stdlib.h>
 #include <string.h>

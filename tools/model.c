@@ -3,7 +3,7 @@
 #include <string.h>
 #include <math.h>
 
-/* 0 · x is 0 for what is finite and NaN for all else. */
+/* Returns whether all numbers are finite: 0 · x is 0 for finite x and NaN for others. */
 bool all_finite(eg_tensor *x)
 {
     eg_mark m = eg_push(eg_context(x));

@@ -1,5 +1,5 @@
-/* options.c: the command line, strictly: an unknown option, a missing or a wrong value is one
- * sentence that names the option. */
+/* options.c: parses the command line strictly: for an unknown option, or a missing or wrong value,
+ * it prints one sentence that names the option. */
 #include "tools.h"
 #include <errno.h>
 #include <math.h>
@@ -81,7 +81,7 @@ static void not_chosen(const option *o, const char *text)
         near ? "; is it " : "", near ? near : "", near ? "?" : "");
 }
 
-/* Stores the value of an option; false after saying why it cannot be. */
+/* Stores the value of an option; false after printing why it is invalid. */
 static bool take(const option *o, char *text, void *values)
 {
     void *at = (char *)values + o->at;
@@ -154,8 +154,8 @@ static size_t named(const char *word, const char *name)
     return *w && *w != '=' ? 0 : (size_t)(w - word);
 }
 
-/* The option of a word "--name", "--name=value", "-n" or "-nvalue"; *value points to the value or
- * is NULL. NULL after saying that there is none. */
+/* Returns the option of a word "--name", "--name=value", "-n" or "-nvalue", and sets *value to its
+ * value or to NULL. NULL after printing that there is no such option. */
 static const option *find(const command *c, const char *word, char **value)
 {
     *value = NULL;
@@ -181,8 +181,8 @@ static const option *find(const command *c, const char *word, char **value)
     return NULL;
 }
 
-/* Tells files.c the streams, the words that are files and the options that are; false after saying
- * why one cannot be used. */
+/* Registers with files.c the streams, the words that are files, and the options that are; false
+ * after printing why one cannot be used. */
 static bool use_files(const command *c, const words *w, const void *values)
 {
     bool silent = c->prints && !c->prints(values);

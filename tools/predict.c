@@ -1,4 +1,4 @@
-/* eingrad predict: what a trained model answers. */
+/* eingrad predict: prints the answers of a trained model. */
 #include "tools.h"
 #include <errno.h>
 #include <stdlib.h>

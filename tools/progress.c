@@ -1,4 +1,4 @@
-/* progress.c: what is shown and logged while training: a bar on a terminal, lines elsewhere, JSON
+/* progress.c: shows and logs the progress of training: a bar on a terminal, lines elsewhere, JSON
  * lines in a file. */
 #include "tools.h"
 #include <errno.h>
@@ -184,7 +184,7 @@ void progress_clear(const progress *g)
     }
 }
 
-/* Draws the bar in place of the last one: how much of the goal, or of the steps, is done. */
+/* Draws the bar over the last one: which part of the goal, or of the steps, is done. */
 static void draw(progress *g, const eg_progress *p, bool last)
 {
     char text[256];
@@ -234,8 +234,8 @@ static void alarm(progress *g, const eg_progress *p, const char *name, usual *u,
 }
 
 /* -- divergence ------------------------------------------------------------------------------- */
-/* Alarm if the mean loss of the last 5 steps or so has risen above the lowest one by a quarter of
- * what was learnt (compared with a uniform guess) and a tenth of that guess; once for each rise. */
+/* Raises an alarm if the mean loss of the last 5 steps or so is above the lowest one by a quarter
+ * of the improvement over a uniform guess plus a tenth of that guess; once for each rise. */
 static void divergence(progress *g, const eg_progress *p)
 {
     g->smooth = isnan(g->smooth) ? p->loss : g->smooth + 0.2 * (p->loss - g->smooth);

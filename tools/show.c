@@ -1,5 +1,5 @@
-/* show.c: what `train` prints when it is done: answers, a heat map, a check of the gradients, and
- * what to type next. */
+/* show.c: the output of `train` when it is done: answers, a heat map, a check of the gradients, and
+ * commands to try next. */
 #include "tools.h"
 #include <math.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ static bool look(eg_trainer *t, const char *input, view *v)
     return eg_ok(v->w);
 }
 
-/* The mean weight on symbols that equal the one being written, for a head of one view. */
+/* Returns the mean weight on symbols that equal the one being generated, for one head of a view. */
 static double own_symbol(view *v, int64_t layer, int64_t head)
 {
     double sum = 0;
@@ -98,7 +98,7 @@ static double own_symbol(view *v, int64_t layer, int64_t head)
     return sum / v->rows;
 }
 
-/* short, and of a task no symbol twice: a map that is easy to read */
+/* a short input, and in a task without repeated symbols, makes a map that is easy to read */
 static bool plain(const eg_example *e, bool pairs)
 {
     bool good = e->inputs >= 6 && e->inputs <= 16;

@@ -33,7 +33,8 @@ int say(const char *format, ...)
     return EXIT_FAILURE;
 }
 
-/* The library's sentence in the words of the command line: its options, no functions of C. */
+/* Returns the library's error in the words of the command line: with its options in place of C
+ * functions. */
 static const char *in_own_words(const char *error, char *out, size_t room)
 {
     static const struct {

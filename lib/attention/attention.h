@@ -23,7 +23,8 @@
 #include <eingrad/attention.h>
 
 /* -- a call, bound ---------------------------------------------------------------------------- */
-/* The terms of a call: the operands in the order in which a row has them, and the result. */
+/* The terms of a call: the operands in the order in which a node of attention has them, then the
+ * result. */
 enum {
     EG_TERM_Q,
     EG_TERM_K,
@@ -31,10 +32,11 @@ enum {
     EG_TERM_SINK,
     EG_TERMS,
     EG_TERM_Y = EG_TERMS,
-    /* the operands: those of the terms, then the tensors that the expressions read */
+    /* The largest number of operands of a node: one per term, then the tensors that the expressions
+     * read. */
     EG_ATTENTION_OPERANDS = EG_TERMS + EG_TENSORS_MAX
 };
-/* What an axis is to the two products. */
+/* The role of an axis in the two products, q·k and weights v. */
 typedef enum eg_part {
     EG_PART_BATCH, /* of both products */
     EG_PART_QUERY, /* of q and y alone */
@@ -43,8 +45,8 @@ typedef enum eg_part {
     EG_PART_VALUE, /* of v and y alone */
     EG_PARTS
 } eg_part;
-/* An attention call, bound: which axis plays which part, and the options. The attribute of a node;
- * it holds no tensor. */
+/* A bound attention call: the role of each axis, and the options. It is the attribute of the node
+ * and holds no tensor. */
 typedef struct eg_attention_plan {
     int axes; /* of all terms together; they are numbered from 0 */
     int64_t size[3 * EG_RANK_MAX];
@@ -57,8 +59,8 @@ typedef struct eg_attention_plan {
     eg_drop drop;
     bool dropping;   /* dropout is on: drop is set */
     bool no_softmax; /* the scores are the weights */
-    bool hooked;     /* the scores are changed, which may mask some */
-    bool wants_lse;  /* the log-sum-exp is asked for, too */
+    bool hooked;     /* .score_fn changes the scores, and may mask some of them */
+    bool wants_lse;  /* the log-sum-exp is wanted as well */
     bool careful;    /* what is forbidden may have numbers that are not finite:
                       * eg__attend_careful; set by eg__attention_be_careful */
     uint32_t wanted; /* of a gradient: the tensors of the expressions whose cotangents it has */
@@ -70,13 +72,13 @@ typedef struct eg_attention_plan {
     size_t where_bytes, score_bytes;
     uint64_t expressions[];
 } eg_attention_plan;
-/* The predicate that the masks come to; NULL if nothing is forbidden. */
+/* Returns the predicate that all masks together make; NULL if no pair is forbidden. */
 static inline const eg_expression *eg__attention_where(const eg_attention_plan *a)
 {
     const eg_expression *e = (const void *)a->expressions;
     return a->where_bytes && e->root >= 0 ? e : NULL;
 }
-/* What the scores become; NULL: they stay scale q·k. */
+/* Returns the expression that changes a score; NULL if the scores are scale q·k. */
 static inline const eg_expression *eg__attention_score(const eg_attention_plan *a)
 {
     return a->score_bytes ? (const void *)((const char *)a->expressions + a->where_bytes) : NULL;
@@ -85,7 +87,7 @@ static inline size_t eg__attention_bytes(const eg_attention_plan *a)
 {
     return sizeof *a + a->where_bytes + a->score_bytes;
 }
-/* Makes the plan careful: −inf in a bias forbids, too. */
+/* Marks the plan as careful: −inf in .bias then forbids its pair, too. */
 static inline void eg__attention_be_careful(eg_attention_plan *a)
 {
     eg_expression *e = (void *)a->expressions;
@@ -99,9 +101,9 @@ static inline void eg__score_sizes(const eg_attention_plan *a, int64_t *size)
 }
 
 /* -- bind_expressions.c ----------------------------------------------------------------------- */
-/* The options of a call that are tensors by letters. */
+/* The options whose value is a tensor with letters of its own. */
 enum { EG_MASK_KEEP, EG_MASK_BIAS, EG_MASK_LENGTHS, EG_MASK_ALIBI, EG_MASK_SINK, EG_MASKS };
-/* The expressions of a call and the tensors that they read. */
+/* The two expressions of a call and the tensors that they read. */
 typedef struct eg_attention_texts {
     eg_expression *where, *score; /* NULL: there is none */
     int tensors;
@@ -120,15 +122,17 @@ bool eg__attention_texts(eg_attention_texts *, const eg_masking *m, const eg_att
                          const int *term, const bool *query);
 
 /* -- composed.c ------------------------------------------------------------------------------- */
-/* Everywhere x are the operands by term, NULL where there is none; scores and weights have the axes
- * a->score. Poison after an error. */
-/* What may be seen: bool tensors over the scores, at most one. */
+/* In all functions of this section x lists the operands by term, NULL for a term that is absent;
+ * scores and weights have the axes a->score. Functions that return a tensor return poison after an
+ * error. */
+/* The masks of a call: bool tensors over the scores, true where a pair is allowed; at most one. */
 typedef struct eg_attention_masks {
     int n; /* −1 after an error */
     eg_tensor *mask[1];
 } eg_attention_masks;
 eg_attention_masks eg__attend_masks(const eg_attention_plan *, eg_tensor *const *x);
-/* score(scale q·k) / *left, where *left is the scale if there is no expression, else 1. */
+/* Returns score(scale q·k) / *left. Sets *left to the scale if there is no expression, else to 1:
+ * the caller multiplies by it later. */
 eg_tensor *eg__attend_scores(const eg_attention_plan *, const eg_attention_masks *,
                              eg_tensor *const *x, double *left);
 /* softmax(left scores), or left scores without a softmax; 0 where a mask forbids */
@@ -137,20 +141,21 @@ eg_tensor *eg__attend_weights(const eg_attention_plan *, const eg_attention_mask
 /* weights v */
 eg_tensor *eg__attend_values(const eg_attention_plan *, const eg_attention_masks *,
                              eg_tensor *const *x, eg_tensor *weights);
-/* ln (Σ e^scores + e^sink) of what may be seen */
+/* Returns ln (Σ e^scores + e^sink), summed over the allowed pairs. */
 eg_tensor *eg__attend_lse(const eg_attention_plan *, const eg_attention_masks *,
                           eg_tensor *const *x, eg_tensor *scores);
-/* The cotangents d of the operands (NULL: none), made of operations that have gradients; after an
- * error that of the query is poison. g is y's cotangent, or without a value (rank[EG_TERM_V] < 0)
- * that of the log-sum-exp. */
+/* Sets d[] to the cotangents of the operands (NULL: none), made of differentiable operations; after
+ * an error the query's is poison. g is the cotangent of y; where there is no value (rank[EG_TERM_V]
+ * < 0) it is that of the log-sum-exp. */
 void eg__attend_gradient(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g,
                          eg_tensor **d);
 
 /* -- composed_masked.c ------------------------------------------------------------------------ */
-/* True if something may be forbidden and q, k or v (g not NULL: or g alone) has a number that is
- * not finite or so large that products overflow (eg__tame). Then −inf in a bias forbids as well. */
+/* True if a pair may be forbidden and q, k or v has a number that is not finite, or so large that
+ * products overflow (eg__tame). With g not NULL, only g is tested. If true, −inf in .bias forbids,
+ * too. */
 bool eg__attend_careful(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g);
-/* Returns the plan itself, or a careful copy of it if the cotangent g asks for that; NULL after an
+/* Returns the plan itself, or a careful copy of it if the cotangent g needs one; NULL after an
  * error. */
 const eg_attention_plan *eg__attention_careful(const eg_attention_plan *, eg_tensor *const *x,
                                                eg_tensor *g);
@@ -159,23 +164,24 @@ typedef struct eg_labelled_tensor {
     int rank;
     const uint16_t *label;
 } eg_labelled_tensor;
-/* The einsum of u and v, one of which, or the result (out == a->score), is over the scores. A
- * number of u or v that is not finite counts in pairs that all masks allow and in no other; of the
- * operands themselves only if the plan is careful, of cotangents always. */
+/* Returns the einsum of u and v. One of u, v and the result (out == a->score) is over the scores. A
+ * number that is not finite counts only in pairs that all masks allow. Numbers of the operands q, k
+ * and v are treated so only if the plan is careful, numbers of cotangents always. */
 eg_tensor *eg__masked_product(const eg_attention_plan *, const eg_attention_masks *,
                               const eg_labelled_tensor *u, const eg_labelled_tensor *v, int rank,
                               const uint16_t *out);
 
 /* -- fused.c ---------------------------------------------------------------------------------- */
-/* True if the fused form can compute this: no size is 0, and the side of the kernel's tile is a
- * multiple of a vector. */
+/* True if the fused form can compute this call: no size is 0, and the kernel's tile is a multiple
+ * of a vector wide. */
 bool eg__flash_possible(const eg_attention_plan *, eg_dtype);
-/* True if the fused form can compute this and is faster than the composed one. */
+/* True if the fused form can compute this call and is faster than the composed one. */
 bool eg__flash_suits(const eg_attention_plan *, eg_dtype);
-/* y, up to rounding that of the composed form. *empty (may be NULL) becomes the number of rows with
- * nothing to attend to. */
+/* Returns y, equal to the composed form's up to rounding. Sets *empty (if not NULL) to the number
+ * of rows in which every pair is forbidden. */
 eg_tensor *eg__flash(const eg_attention_plan *, eg_tensor *const *x, int64_t *empty);
-/* The log-sum-exp of the rows, whose maxima and sums are read from y = eg__flash of the same. */
+/* Returns the log-sum-exp of each row, from the maxima and sums that the node of y = eg__flash
+ * saved for the same operands. */
 eg_tensor *eg__flash_lse(const eg_attention_plan *, const eg_tensor *y, eg_tensor *const *x);
 
 /* -- ring.c ----------------------------------------------------------------------------------- */
@@ -183,9 +189,9 @@ eg_tensor *eg__flash_lse(const eg_attention_plan *, const eg_tensor *y, eg_tenso
 eg_tensor *eg__attention_ring(eg_ctx *, const eg_attention_args *);
 
 /* -- tile_math.c ------------------------------------------------------------------------------ */
-/* Arithmetic on a tile of f32 or f64: rows of w lanes, 64-byte aligned. A lane is the same query
- * (forward) or the same key (backward) in every row; "by lane" reads one number for each lane, "by
- * row" one for each row. Scores come scaled by log2 e. */
+/* Arithmetic on a tile of f32 or f64: rows of w lanes, aligned to 64 bytes. In the forward pass a
+ * lane is a query, in the backward pass a key. Arguments "by lane" have one number per lane, those
+ * "by row" one per row. Scores are given times log2 e, so that weights are powers of 2. */
 typedef struct eg_tile_ops {
     int lanes; /* of a vector; w is a multiple */
     /* of n elements */
@@ -198,7 +204,7 @@ typedef struct eg_tile_ops {
     /* Σ x y: elements whose places are equal modulo 16 are summed in order, then these sums in
      * halves, whatever the strides */
     double (*dot)(int64_t n, const void *x, int64_t x_step, const void *y, int64_t y_step);
-    /* inv_sum = 1/row_sum, 0 where that is 0; returns in how many places it is */
+    /* inv_sum = 1/row_sum, or 0 where row_sum is 0; returns the number of these zeros */
     int64_t (*invert_sums)(int64_t n, const void *row_sum, void *inv_sum);
     /* One step of the online softmax, by lane: m' = max(m, x), x = 2^(x − m'), decay = 2^(m − m'),
      * sum = sum decay + Σ x. True if any decay is not 1. */
@@ -206,12 +212,13 @@ typedef struct eg_tile_ops {
     void (*scale_lanes)(int w, int64_t rows, void *x, const void *lane); /* x lane */
     /* by row: 2^(x − row_max) inv_sum */
     void (*exp_scaled)(int w, int64_t rows, void *x, const void *row_max, const void *inv_sum);
-    /* by row: weights (x − mean). centered: the mean is Σ weights x, so that where a weight is 1 it
-     * is x, whatever its rounding */
+    /* by row: weights (x − mean). centered: the mean is Σ weights x, and where a weight is 1 the
+     * mean is taken to be x, so that rounding leaves no difference */
     void (*softmax_slope)(int w, int64_t rows, const void *weights, void *x, const void *mean,
                           bool centered);
 } eg_tile_ops;
-/* NULL: w is no multiple of any vector */
+/* Returns the functions for tiles of w lanes; NULL if w is not a multiple of any vector's
+ * length. */
 const eg_tile_ops *eg__tile_ops(eg_dtype, int w);
 
 /* -- tiles.c: where elements lie -------------------------------------------------------------- */
@@ -227,7 +234,7 @@ enum {
     EG_SLOT_DK,
     EG_SLOT_DV,
     EG_SLOT_DSINK, /* sums in doubles */
-    EG_SLOT_DRAW,  /* the index by which dropout draws: that of the scores, row-major */
+    EG_SLOT_DRAW,  /* the index from which dropout draws: that of the scores, row-major */
     EG_SLOTS
 };
 typedef struct eg_flash_axis {
@@ -242,17 +249,17 @@ typedef struct eg_flash_list {
     int64_t total;
     eg_flash_axis axis[EG_RANK_MAX];
 } eg_flash_list;
-/* A plan with the arrays it works on. */
+/* A plan and the arrays that a pass over tiles reads and writes. */
 typedef struct eg_flash {
     const eg_attention_plan *a;
-    eg_drop drop; /* the plan's, of the copy whose turn it is */
+    eg_drop drop; /* the plan's; with copies, of the copy that is being computed */
     eg_flash_list list[EG_PARTS];
     eg_panel_kernel kernel;
     const eg_tile_ops *ops;
     eg_dtype dtype;
     int64_t width;        /* bytes of a number */
     int wide, narrow;     /* the kernel's side along which it stores, and the other one */
-    bool careful;         /* an operand is not tame: forbidden pairs are taken out one by one */
+    bool careful;         /* an operand is not tame (eg__tame): forbidden pairs are left out */
     char *data[EG_SLOTS]; /* NULL: there is none */
     /* the expressions (NULL: none), the tensors that they read, and bounds of integers */
     const eg_expression *where, *score;
@@ -262,13 +269,13 @@ typedef struct eg_flash {
     bool bounded; /* the predicate reads tensors: bounds is filled */
 } eg_flash;
 void eg__flash_open(eg_flash *, const eg_attention_plan *, eg_dtype);
-/* Sets array `at` to x, whose axes are those of `term`. */
+/* Sets array `at` to the tensor x, whose axes are those of `term`. */
 void eg__flash_place(eg_flash *, int at, int term, const eg_tensor *);
-/* The same of a row-major array. */
+/* Sets array `at` to row-major memory with the axes of `term`. */
 void eg__flash_spread(eg_flash *, int at, int term, char *data);
-/* Where element i of a part's list lies in array `at`, in elements. */
+/* Returns the offset, in elements, of element i of a part's list in array `at`. */
 int64_t eg__flash_at(const eg_flash *, eg_part, int at, int64_t i);
-/* The same of the elements from … from + count. */
+/* Sets off[] to the offsets of elements from … from + count − 1. */
 void eg__flash_offsets(const eg_flash *, eg_part, int at, int64_t from, int64_t count,
                        int64_t *off);
 
@@ -277,10 +284,11 @@ typedef struct eg_stretch {
     eg_part part;
     int64_t from, count;
 } eg_stretch;
-/* Packs into panels of w rows, dst[panel][depth][w]. runs: room for depth.count + 1 of them. */
+/* Packs a stretch of rows into panels of w, dst[panel][depth][w]. The caller gives room in `runs`
+ * for depth.count + 1 runs. */
 void eg__flash_pack(const eg_flash *, int w, eg_stretch rows, eg_stretch depth, int at,
                     const char *base, char *dst, eg_run *runs);
-/* Writes the lanes of one panel, tile[column][wide], to where they lie in array `at`. */
+/* Writes the lanes of one panel, tile[column][wide], to their places in array `at`. */
 void eg__flash_unpack(const eg_flash *, eg_stretch lanes, eg_stretch columns, int at,
                       const char *tile, char *base);
 
@@ -291,22 +299,24 @@ typedef struct eg_flash_batch {
     int64_t at[EG_SLOTS];       /* where it begins in each array, in elements */
 } eg_flash_batch;
 void eg__flash_batch(const eg_flash *, int64_t number, eg_flash_batch *);
-/* For dropout: writes 1 where a weight is kept, 0 in lanes beyond `lanes`. */
+/* For dropout: sets tile[] to 1 where a weight is kept and to 0 where it is dropped or the lane is
+ * not below lanes.count. */
 void eg__flash_dropout(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes,
                        uint8_t *tile);
 
 /* -- fused_forward.c, fused_backward.c -------------------------------------------------------- */
 #define EG_LOG2_E 1.4426950408889634
-/* Of each row of the scores times log2 e, in the scores' type. */
+/* The statistics of each row of the scores times log2 e, in the scores' type. */
 typedef struct eg_row_stats {
     void *row_max; /* max s; NULL: the statistics are not kept */
-    void *inv_sum; /* 1/Σ 2^(s − max s); 0 where nothing may be attended to */
+    void *inv_sum; /* 1/Σ 2^(s − max s); 0 where every pair of the row is forbidden */
 } eg_row_stats;
-/* Writes Y, if that array is placed, and the statistics, if they are not NULL. False after an
- * error. */
+/* Computes y (if array Y is placed) and the statistics (each if not NULL). Sets *empty to the
+ * number of rows whose pairs are all forbidden. False after an error. */
 bool eg__flash_forward(eg_ctx *, const eg_flash *, const eg_row_stats *, int64_t *empty);
-/* From Y and G, and the statistics, to DQ, DK, DV, and of the sink and the tensors of the score,
- * operands x, to to[…] (NULL: not wanted). False after an error. */
+/* Computes from the arrays Y and G and the statistics the arrays DQ, DK and DV, and writes the
+ * cotangents of the sink and of the tensors that the score reads (x: all operands) to to[k] (NULL:
+ * not wanted). False after an error. */
 bool eg__flash_back(eg_ctx *, eg_flash *, const eg_row_stats *, eg_tensor *const *x,
                     char *const *to);
 #endif

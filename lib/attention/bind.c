@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum { IN_Q = 1, IN_K = 2, IN_V = 4, IN_Y = 8 };
-/* What the letters of a bound string are to each other. */
+/* The role of each letter of a bound string. */
 typedef struct roles {
     const eg_bound *bound;
     uint8_t in[EG_AXES_MAX];     /* by axis: which terms have it, IN_Q | … */
@@ -27,14 +27,14 @@ typedef struct roles {
 
 static bool is_dot(unsigned in) { return (in & (IN_Q | IN_K | IN_V | IN_Y)) == (IN_Q | IN_K); }
 static bool is_key(unsigned in) { return (in & (IN_Q | IN_K | IN_V | IN_Y)) == (IN_K | IN_V); }
-/* Where a letter stands among the axes of the scores: 0 batch, 1 query, 2 other, 3 key; −1: it is
- * summed. */
+/* Returns the group of a letter in the axes of the scores: 0 batch, 1 query, 2 other, 3 key; −1 for
+ * a letter that is summed. */
 static int place(unsigned in)
 {
     return is_dot(in) ? -1 : is_key(in) ? 3 : (in & IN_Q) && (in & IN_K) ? 0 : in & IN_Q ? 1 : 2;
 }
 
-/* " 'x' 'y'" of the letters whose terms are `in` */
+/* Writes " 'x' 'y'" for the letters that exactly the terms `in` have; returns text. */
 static const char *letters(const roles *r, unsigned in, char *text, size_t room)
 {
     size_t w = 0;
@@ -45,9 +45,9 @@ static const char *letters(const roles *r, unsigned in, char *text, size_t room)
                                   r->bound->axis[a].text);
     return text;
 }
-/* False, after an error, if the query has two letters for itself and the softmax would run over two
- * axes of the key. Most often a head then has one name in the query and another in the key; a
- * caller who means both axes merges them, (j k). Sizes are not looked at, so that no call works
+/* True unless the query has two letters of its own and the softmax would run over two axes of the
+ * key; then records an error. Most often a head has one name in the query and another in the key
+ * there. A caller who means both axes merges them, (j k). Sizes play no part, so that no call works
  * with one length and fails with another. */
 static bool keys_are_meant(const roles *r)
 {
@@ -72,7 +72,7 @@ static bool keys_are_meant(const roles *r)
     return false;
 }
 
-/* Finds which letters are summed, the keys, and the axes of the scores. False after an error. */
+/* Finds the letters that are summed, the keys, and the axes of the scores. False after an error. */
 static bool assign(roles *r, const eg_bound *b)
 {
     static const char *const operand[] = { "query", "key", "value" };
@@ -138,9 +138,9 @@ static bool short_enough(const eg_bound *b)
     return true;
 }
 
-/* Finds the order in which the weights' axes are given to the caller, as places in r->score: that
- * of .weights_axes (term `names`), or if names < 0 that of the output, the keys last. False after
- * an error. */
+/* Sets the order in which the axes of the weights are given to the caller, as places in r->score:
+ * the order of .weights_axes (term `names`), or if names < 0 that of the output, with the keys
+ * last. False after an error. */
 static bool weights_order(const roles *r, int names, int *order)
 {
     const eg_bound *b = r->bound;
@@ -194,8 +194,8 @@ static bool has(const eg_attention_plan *a, int term, uint16_t axis)
         if (a->label[term][k] == axis) return true;
     return false;
 }
-/* Sets the axes of a term in the plan, each once. Returns its operand, of which the diagonal is
- * taken where an axis stands twice; NULL for the output. */
+/* Sets the axes of a term in the plan, each once. Returns the term's operand, or its diagonal view
+ * if an axis stands twice; NULL for the output. */
 static eg_tensor *distinct(eg_attention_plan *a, int term, const eg_bound_term *t,
                            const uint16_t *number)
 {
@@ -221,7 +221,7 @@ static void put_expressions(eg_attention_plan *a, const eg_attention_texts *t)
     if (t->where) memcpy(at, t->where, eg__expression_bytes(t->where));
     if (t->score) memcpy(at + a->where_bytes, t->score, eg__expression_bytes(t->score));
 }
-/* The plan of a bound call, and its operands in x. NULL after an error. */
+/* Returns the plan of a bound call and sets x to its operands. NULL after an error. */
 static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, const eg_attention_args *o,
                                   const int *term, eg_tensor **x)
 {
@@ -263,7 +263,7 @@ static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, const eg_att
     }
     memcpy(x + EG_TERMS, t.x, (size_t)t.tensors * sizeof *x);
     distinct(a, EG_TERM_Y, &b->out, r->number);
-    /* an index that the output lacks is summed at last */
+    /* an index that the output does not have is summed at the end */
     for (int s = 0; s < r->rank - r->inner; s++) {
         if (has(a, EG_TERM_Y, a->score[s])) continue;
         if (a->rank[EG_TERM_Y] == EG_RANK_MAX)
@@ -294,8 +294,9 @@ static eg_tensor *result(const roles *r, const eg_attention_plan *a, eg_tensor *
 }
 
 /* -- what else is asked for ------------------------------------------------------------------- */
-/* Returns the scores, or the weights, changed by a function of the caller: `option` is its name,
- * `what` they are. It sees their axes in the order of the weights. */
+/* Applies a function of the caller to the scores or weights s and returns its result. `option` is
+ * the option's name, `what` says "scores" or "weights" in messages. The function gets the axes in
+ * the order of .weights_axes. Poison after an error. */
 static eg_tensor *changed(eg_tensor *(*f)(void *, eg_tensor *), const char *option,
                           const char *what, void *user, eg_tensor *s, int rank, const int *order)
 {
@@ -319,8 +320,8 @@ static void count_empty(eg_tensor *weights, int inner, int64_t *empty)
                             eg_full_n(weights->cx, (eg_dtype)weights->dtype, 0, 0, NULL));
     *empty = (int64_t)eg_item(eg_sum(NULL, none));
 }
-/* The rows' ln Σ e^scores, axes in the order of the weights, without the keys. scores NULL: from
- * the statistics of y, which the fused form made. */
+/* Returns ln Σ e^scores of each row, with the axes in the order of the weights, without the keys.
+ * With scores NULL it is computed from the statistics that the fused form saved with y. */
 static eg_tensor *log_sum(const eg_attention_plan *a, const eg_attention_masks *m,
                           eg_tensor *const *x, const eg_tensor *y, eg_tensor *scores,
                           const int *order)
@@ -358,8 +359,8 @@ static void put_text(eg_key_text *t, const char *text)
 {
     eg__key_put(t, text ? strlen(text) + 1 : 1, text ? text : "");
 }
-/* Builds the key of a call: its strings, the options that binding reads, and the operands that
- * are given, c->x. False if the call cannot be cached, since the text has no room. */
+/* Builds the key of a call from its strings, the options that binding reads, and the given
+ * operands, c->x. False if the text has no room: the call is then not cached. */
 static bool attention_key(call_key *c, const eg_attention_args *o, const char *spec,
                           const eg_mask_option *masks, int n, eg_tensor *const *xs)
 {
@@ -389,8 +390,8 @@ static bool attention_key(call_key *c, const eg_attention_args *o, const char *s
     c->key = (eg_plan_key){ EG_KEY_ATTENTION, count, c->text.length, c->text.text, c->x };
     return c->text.fits;
 }
-/* True if nothing was split, merged or taken from a diagonal: operands and result are those of the
- * call. Only such calls are cached. */
+/* True if no operand was split, merged or reduced to a diagonal, so that operands and result are
+ * those of the call. Only such calls are cached. */
 static bool as_given(const roles *r, const eg_attention_plan *a, int n, eg_tensor *const *xs)
 {
     const eg_bound *b = r->bound;
@@ -415,8 +416,8 @@ static void remember(const roles *r, const eg_plan_key *key, const eg_attention_
     memcpy(k + 1, a, bytes);
 }
 
-/* Computes y, and what else the call asks for, in the form that fits. r NULL: y's axes are those of
- * the output. */
+/* Computes y, and what else the call asks for, in the composed or the fused form. r NULL: y's axes
+ * are those of the output. */
 static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_attention_plan *a,
                           eg_tensor *const *x, const int *order)
 {
@@ -499,7 +500,7 @@ static eg_attention_plan *bound(const eg_attention_args *o, const char *spec,
     return plan_of(r, &mask, o, term, x);
 }
 
-/* True if options go together and have values that there are; else records an error. */
+/* True if the options can be combined and have valid values; else records an error. */
 static bool options_go(eg_ctx *cx, const eg_attention_args *o)
 {
     const double dropout = eg_option(o->dropout, 0);
@@ -527,8 +528,8 @@ static bool options_go(eg_ctx *cx, const eg_attention_args *o)
                    "attention: %s speaks of a softmax, and .no_softmax is given", refused);
     return !eg__failed(cx);
 }
-/* True if the tensors of .with are there and floats have the type of the query; else records an
- * error. */
+/* True if no tensor of .with is NULL and those that are floats have the type of the query; else
+ * records an error. */
 static bool with_fits(eg_ctx *cx, const eg_attention_args *o)
 {
     for (int k = 0; k < EG_GIVEN_MAX && o->with[k].name; k++) {
@@ -547,8 +548,8 @@ static bool with_fits(eg_ctx *cx, const eg_attention_args *o)
     }
     return true;
 }
-/* Copies the plan of a call that was made before, and lists its operands in x. NULL if there is
- * none that fits, and after an error. */
+/* Copies the plan of an earlier call with the same key, and lists this call's operands in x. NULL,
+ * without an error, if there is none that fits; NULL also after an error. */
 static eg_attention_plan *remembered(eg_ctx *cx, const eg_plan_key *key, const eg_attention_args *o,
                                      const eg_mask_option *masks, eg_tensor *const *xs,
                                      eg_tensor **x, int *order)

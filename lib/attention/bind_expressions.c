@@ -1,6 +1,6 @@
-/* bind_expressions.c: the two expressions of a call, over the letters of the scores: what may be
- * seen, and what a score becomes. The options .keep, .lengths, .bias and .alibi are short forms,
- * which are added to them:
+/* bind_expressions.c: the two expressions of a call over the letters of the scores: the predicate,
+ * which says which pairs are allowed, and the score. The options .keep, .lengths, .bias and .alibi
+ * are short forms, which are added to them:
  *
  *   option     the predicate       the score
  *   .keep      & keep[b,j]
@@ -8,7 +8,7 @@
  *   .bias      (& bias[h,i,j] != −inf, if operands are not finite)   + bias[h,i,j]
  *   .alibi                                                           − slopes[h] abs(i − j)
  *
- * What depends on values, the least and the largest element of tensors of integers, is looked at in
+ * What depends on values, the least and the greatest element of integer tensors, is computed in
  * every call; the rest is kept with the plan. */
 #include "attention/attention.h"
 #include <string.h>
@@ -48,7 +48,8 @@ typedef struct short_forms {
     eg_addition of_where[4], of_score[2];
 } short_forms;
 
-/* Returns the term of an option that reads tensor `number` at the letters of its term. */
+/* Returns the addition that reads tensor `number` of an option at the letters of the option's
+ * term. */
 static eg_addition added_term(const eg_masking *m, int kind, int term, int number)
 {
     const eg_bound_term *t = &m->bound->term[term];
@@ -100,8 +101,8 @@ static bool lengths_fit(const eg_masking *m, int term, const eg_addition *a)
                       (long long)v[k], (long long)k, key->length, key->text, (long long)key->size),
            false;
 }
-/* Finds the query and the key letter whose distance .alibi counts: the only ones there are, not
- * counting those of the slopes. False after an error. */
+/* Finds the query's and the key's letter whose distance .alibi counts. There must be one of each,
+ * letters of the slopes not counted. False after an error. */
 static bool distance_letters(const eg_masking *m, eg_addition *a, const bool *query)
 {
     int queries = 0;
@@ -121,7 +122,8 @@ static bool distance_letters(const eg_masking *m, eg_addition *a, const bool *qu
                queries, m->inner - has_letter(a, a->j));
     return false;
 }
-/* Lists what the options add; their tensors are numbered from `number` on. False after an error. */
+/* Lists the additions of the options; their tensors are numbered from `number` on. False after an
+ * error. */
 static bool short_forms_of(short_forms *f, const eg_masking *m, const int *term, int number,
                            const bool *query)
 {
@@ -152,8 +154,8 @@ static bool short_forms_of(short_forms *f, const eg_masking *m, const int *term,
 }
 
 /* -- the expressions -------------------------------------------------------------------------- */
-/* Finds the letter that .offset moves: that of the texts, or the query of .alibi; −1: none. False
- * after an error. */
+/* Finds the letter that .offset moves: the one that the expressions read, or else the query's
+ * letter of .alibi; −1: none. False after an error. */
 static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_source *score,
                          const eg_masking *m, const short_forms *f, const bool *query, int *moved)
 {
@@ -170,8 +172,8 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
         if (!e) return false;
         positions |= e->positions, sizes |= e->sizes;
     }
-    /* unless the call says which, letters of the query alone go before those of batches and
-     * heads */
+    /* unless .offset_letter names one, letters of the query alone come before letters of batches
+     * and heads */
     if (!m->offset_letter && positions & queries) positions &= queries;
     if (!m->offset_letter && sizes & queries) sizes &= queries;
     eg_where_call w = { .cx = cx,
@@ -203,7 +205,8 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
                       counts->length, counts->text),
            false;
 }
-/* Sets the readables of all tensors of a call, with the bounds of those of integers. */
+/* Describes each tensor of a call to the expressions, integer tensors with the bounds of their
+ * values. */
 static void readables_of(eg_attention_texts *t, const eg_given_tensors *given, const eg_masking *m,
                          const int *term, eg_readable *r)
 {
@@ -219,13 +222,13 @@ static void readables_of(eg_attention_texts *t, const eg_given_tensors *given, c
             r[k] = given->readable[k];
         else if (eg__is_int(x->dtype))
             eg__extremes(x, &r[k].least, &r[k].most);
-        if (k == lengths) /* any that fit serve the same plan */
+        if (k == lengths) /* lengths that fit have the same bounds, so that one plan serves all */
             r[k].least = 0, r[k].most = m->bound->axis[m->axis[m->rank - 1]].size;
         t->least[k] = r[k].least, t->most[k] = r[k].most;
     }
 }
-/* True if no index of the score can leave its tensor in pairs that the predicate allows. Both have
- * been parsed before. */
+/* True if no index of the score can leave its tensor in pairs that the predicate allows. The
+ * predicate and the score have been parsed before. */
 static bool inside_where(eg_ctx *cx, const eg_expression_source *s, const char *where,
                          const eg_box *box)
 {
@@ -239,8 +242,8 @@ static bool inside_where(eg_ctx *cx, const eg_expression_source *s, const char *
     const eg_expression *e = eg__expression_parse(cx, &both);
     return e && eg__expression_inside(cx, &both, e, box);
 }
-/* Parses the expression of a source, if there is one, and checks its indices: of a score in the
- * pairs that `where` allows (NULL: in all). False after an error. */
+/* Parses the expression of a source, if there is one, and checks its indices; those of a score only
+ * in the pairs that `where` allows (NULL: in all). False after an error. */
 static bool parsed_text(eg_ctx *cx, const eg_expression_source *s, const char *where,
                         const int64_t *size, const eg_attention_texts *t, eg_expression **e)
 {

@@ -1,10 +1,11 @@
-/* composed.c: attention composed of public operations: einsum, the formula of the scores, softmax,
- * einsum. It says what attention means; the fused rows have their second derivatives from here. */
+/* composed.c: attention made of public operations: einsum, the formula of the scores, softmax,
+ * einsum. This form defines the result; the second derivatives of the fused rows are computed with
+ * it. */
 #include "attention/attention.h"
 #include <math.h>
 #include <string.h>
 
-/* x, of a term's axes, over the first n axes of the scores */
+/* Returns x, which has the axes of a term, as a view over the first n axes of the scores. */
 static eg_tensor *composed_aligned(const eg_attention_plan *a, int term, eg_tensor *x, int n)
 {
     int64_t dim[EG_RANK_MAX];
@@ -16,8 +17,8 @@ static eg_tensor *composed_zero(const eg_tensor *x)
 {
     return eg_full_n(x->cx, (eg_dtype)x->dtype, 0, 0, NULL);
 }
-/* The value of an expression over the scores, of which each node is an operation of tensors; s: the
- * scores, NULL if it does not read them. */
+/* Returns the value of an expression over the scores, in which each node is an operation on
+ * tensors. s are the scores; NULL if the expression does not read them. */
 static eg_tensor *composed_nodes(const eg_attention_plan *a, eg_tensor *const *x,
                                  const eg_expression *e, eg_tensor *s)
 {
@@ -40,7 +41,7 @@ eg_attention_masks eg__attend_masks(const eg_attention_plan *a, eg_tensor *const
     if (!eg_ok(m.mask[0])) m.n = -1;
     return m;
 }
-/* The einsum of two terms, of the scores u where one < 0. */
+/* Returns the einsum of two terms; in place of term one < 0 it takes the scores u. */
 static eg_tensor *composed_product(const eg_attention_plan *a, const eg_attention_masks *m,
                                    bool masked, int one, eg_tensor *u, int two, eg_tensor *v,
                                    int rank, const uint16_t *out)
@@ -61,7 +62,8 @@ static eg_tensor *composed_dots(const eg_attention_plan *a, const eg_attention_m
     return composed_product(a, m, a->careful, EG_TERM_Q, q, EG_TERM_K, x[EG_TERM_K], a->scores,
                             a->score);
 }
-/* Prepares the formula of the scores of s = scale q·k. False after an error. */
+/* Prepares the call that computes the formula of the scores from s = scale q·k. False after an
+ * error. */
 static bool composed_formula(eg_expr_call *f, const eg_attention_plan *a,
                              const eg_attention_masks *m, eg_tensor *const *x, eg_tensor *s)
 {
@@ -81,7 +83,7 @@ eg_tensor *eg__attend_scores(const eg_attention_plan *a, const eg_attention_mask
     return composed_formula(&f, a, m, x, s) ? eg__expr_value(&f) : eg__poison(s->cx);
 }
 
-/* ln Σ e^s of what may be seen, without the sink */
+/* Returns ln Σ e^s over the allowed pairs, without the sink. */
 static eg_tensor *composed_lse(const eg_attention_plan *a, const eg_attention_masks *m,
                                eg_tensor *s)
 {
@@ -89,8 +91,9 @@ static eg_tensor *composed_lse(const eg_attention_plan *a, const eg_attention_ma
         s = eg_where(m->mask[k], s, eg_full_n(s->cx, (eg_dtype)s->dtype, -INFINITY, 0, NULL));
     return eg_ok(s) ? eg__logsumexp_last(s, a->inner) : s;
 }
-/* lse − z: the logarithm of what the keys have of a row's sum, over what the sink has; 0 where
- * neither has anything (both are −∞), and the row's weights are 0 whatever they are divided by. */
+/* Returns lse − z: the logarithm of the keys' share of a row's sum over the sink's share. Where
+ * both shares are 0 (lse and z are −∞) it returns 0: the weights of such a row are 0 whatever they
+ * are divided by. */
 static eg_tensor *composed_odds(const eg_attention_plan *a, const eg_attention_masks *m,
                                 eg_tensor *const *x, eg_tensor *s)
 {
@@ -100,7 +103,7 @@ static eg_tensor *composed_odds(const eg_attention_plan *a, const eg_attention_m
     any = eg_ne(eg_maximum(l, z), eg_full_n(l->cx, (eg_dtype)l->dtype, -INFINITY, 0, NULL));
     return eg_sub(eg_where(any, l, composed_zero(l)), eg_where(any, z, composed_zero(z)));
 }
-/* Returns a tensor over the rows with axes of size 1 for the keys. */
+/* Returns `rows`, one number for each row, with axes of size 1 in place of the keys. */
 static eg_tensor *over_keys(const eg_attention_plan *a, eg_tensor *rows)
 {
     for (int k = 0; k < a->inner && eg_ok(rows); k++) rows = eg_unsqueeze(rows, rows->rank);
@@ -120,8 +123,8 @@ eg_tensor *eg__attend_weights(const eg_attention_plan *a, const eg_attention_mas
     eg_tensor *odds = composed_odds(a, m, x, left == 1 ? scores : eg_scale(scores, left));
     return eg_mul(w, over_keys(a, eg_sigmoid(odds)));
 }
-/* Beside masks this is a product of its own even where all numbers are finite now: the cotangent,
- * which comes later, may not be. */
+/* If there are masks, this product is a node of its own even if all numbers are finite now: the
+ * cotangent, which comes later, may have some that are not. */
 eg_tensor *eg__attend_values(const eg_attention_plan *a, const eg_attention_masks *m,
                              eg_tensor *const *x, eg_tensor *weights)
 {
@@ -152,8 +155,9 @@ static void sink_gradient(const eg_attention_plan *a, const eg_attention_masks *
                                              a->rank[EG_TERM_SINK], a->label[EG_TERM_SINK])
                                 : dz;
 }
-/* The cotangent dS of the scores: P (m g vᵀ − D), D = Σ P m g vᵀ, m: dropout's mask times its
- * factor; of the log-sum-exp P g; without a softmax m g vᵀ. Sets the value's and the sink's. */
+/* Returns the cotangent dS of the scores: P (m g vᵀ − D) with D = Σ P m g vᵀ, where m is dropout's
+ * mask times its factor; P g if g is the log-sum-exp's; m g vᵀ without a softmax. Also sets the
+ * cotangents of the value and the sink. */
 static eg_tensor *score_gradient(const eg_attention_plan *a, const eg_attention_masks *m,
                                  eg_tensor *const *x, eg_tensor *s, eg_tensor *w, eg_tensor *g,
                                  eg_tensor **d)

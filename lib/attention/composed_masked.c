@@ -1,14 +1,14 @@
-/* composed_masked.c: attention's products beside masks, where operands have numbers that are not
+/* composed_masked.c: attention's products under masks, for operands with numbers that are not
  * finite.
  *
- * The weight of a pair that a mask forbids is 0, but 0 NaN and 0 inf are NaN, so that a plain
- * einsum would let forbidden numbers in. Here a number that is not finite counts in the pairs that
- * the masks allow and in no other. Everything else is einsum's, bit by bit: the einsum runs on
- * operands in which such numbers are 0, and their pairs are added one by one. If all numbers are
- * finite, the cost is one pass over q, k and v to see that, and over g in the gradient.
+ * The weight of a forbidden pair is 0, but 0 NaN and 0 inf are NaN, so a plain einsum would let
+ * forbidden numbers into the result. Here a number that is not finite counts only in pairs that the
+ * masks allow. The einsum runs on operands in which such numbers are replaced by 0, and their
+ * allowed pairs are then added one by one; all other bits are einsum's. If all numbers are finite,
+ * the cost is one pass over q, k and v to see that, and over g in the gradient.
  *
- * A function .score_fn may mask as well, where nothing here can see it: a pair whose score has the
- * cotangent 0 then counts as forbidden in the gradients of q and k. */
+ * .score_fn is a function of the caller that may mask as well, which cannot be seen here. In the
+ * gradients of q and k a pair whose score has the cotangent 0 therefore counts as forbidden. */
 #include "attention/attention.h"
 #include <string.h>
 
@@ -23,20 +23,22 @@ typedef struct masked {
     bool zeros;   /* in the rule, a pair whose cotangent is 0 counts as forbidden */
 } masked;
 enum { MASKS = 3 };
-/* Arrays that are read in step: the scores; the factor or result that is not over them; masks. */
+/* Arrays that are walked together: the scores; the factor or result that is not over the scores;
+ * the masks. */
 enum { IN_SCORES, IN_OTHER, IN_MASK, PLACES = IN_MASK + MASKS };
 typedef struct masked_axis {
     int64_t size, step[PLACES];
 } masked_axis;
 
-/* Where a label stands among n; n: nowhere. */
+/* Returns the place of a label in a list of n; n if it is not there. */
 static int masked_find(int n, const uint16_t *label, uint16_t want)
 {
     int k = 0;
     while (k < n && label[k] != want) k++;
     return k;
 }
-/* Goes to the next place. False after the last one, and all offsets are as they were. */
+/* Goes to the next element. After the last one returns false, with all offsets back at the
+ * start. */
 static bool masked_next(int n, const masked_axis *axis, int64_t *at, int64_t *off)
 {
     for (int k = n; k-- > 0; at[k] = 0) {
@@ -53,7 +55,7 @@ static bool masked_keeps(const eg_tensor *y, const int64_t *off)
         if (!((const uint8_t *)y->in[m]->data)[off[IN_MASK + m - 2]]) return false;
     return true;
 }
-/* The axes of the scores, with steps in the scores and in the masks. */
+/* Sets axis[] to the axes of the scores, with their strides in the scores and in the masks. */
 static void masked_axes(const eg_tensor *y, const eg_tensor *scores, masked_axis *axis)
 {
     const masked *a = y->attr;
@@ -78,7 +80,7 @@ static void masked_axes(const eg_tensor *y, const eg_tensor *scores, masked_axis
 #include "attention/composed_masked_of.h"
 #define OF_TYPE(f, x) ((x)->dtype == EG_F64 ? f##_f64 : (x)->dtype == EG_F32 ? f##_f32 : f##_c128)
 
-/* Takes back what the einsum let in: forbidden scores that are not finite. */
+/* Sets the forbidden scores that are not finite back to 0. */
 static void masked_clear(eg_tensor *y)
 {
     masked_axis axis[EG_RANK_MAX];
@@ -87,7 +89,7 @@ static void masked_clear(eg_tensor *y)
     OF_TYPE(masked_clear, y)(y, axis);
 }
 
-/* A copy of x with 0 for what is not finite. */
+/* Returns a copy of x with 0 in place of numbers that are not finite. */
 static eg_tensor *masked_finite(eg_tensor *x)
 {
     eg_tensor *z = eg_copy(x);
@@ -95,8 +97,8 @@ static eg_tensor *masked_finite(eg_tensor *x)
     return z;
 }
 
-/* Adds what masked_finite left out. The axes of the walk are those of x, then the scores' others in
- * the order of the scores. */
+/* Adds to y the products of the numbers that masked_finite replaced by 0. The walk goes over the
+ * axes of x, then over the other axes of the scores in their order. */
 static void masked_add(eg_tensor *y)
 {
     const masked *a = y->attr;
@@ -113,7 +115,7 @@ static void masked_add(eg_tensor *y)
         const int at = masked_find(a->rank[2], a->label[2], a->score[r]);
         if (at < a->rank[2]) axis[k].step[IN_OTHER] = y->stride[at];
     }
-    for (int r = 0; r < a->rank[2]; r++) { /* axes of x and y that the scores lack */
+    for (int r = 0; r < a->rank[2]; r++) { /* axes of x and y that the scores do not have */
         const int k = masked_find(x->rank, a->label[1], a->label[2][r]);
         if (k < x->rank) axis[k].step[IN_OTHER] = y->stride[r];
     }
@@ -131,7 +133,7 @@ static bool masked_shape(eg_tensor *y)
 static bool masked_forward(eg_tensor *y)
 {
     const masked *a = y->attr;
-    const bool recording = eg_nograd(y->cx, true); /* true: it was off */
+    const bool recording = eg_nograd(y->cx, true); /* true: the context was not recording before */
     eg_tensor *const x[] = { y->in[0], a->careful && a->sums ? masked_finite(y->in[1]) : y->in[1] };
     eg_nograd(y->cx, recording);
     if (!eg_ok(x[1]) ||
@@ -144,7 +146,8 @@ static bool masked_forward(eg_tensor *y)
 }
 static eg_tensor *masked_apply(const masked *, int masks, eg_tensor *const *mask, eg_tensor *u,
                                eg_tensor *v);
-/* The cotangent of a factor is the product of g and the other one; those over the scores first. */
+/* The cotangent of a factor is the product of g and the other factor; the one over the scores comes
+ * first. */
 static eg_tensor *masked_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const masked *a = y->attr;

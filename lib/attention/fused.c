@@ -25,18 +25,19 @@ static void from_operands(const eg_attention_plan *a, eg_tensor *const *operand,
 
 _Static_assert(EG_ATTENTION_OPERANDS + 2 <= EG_MEMO,
                "a memo has room for every operand of the gradient");
-/* What a node of the three rows saves. Where eg__apply is given one, it is another node's, whose
- * statistics the new node reads instead of making its own. */
+/* What a node of the three rows (attention, its log-sum-exp, their gradient) saves. Where eg__apply
+ * passes the saved data of another node, the new node reads that node's statistics instead of
+ * computing its own. */
 typedef struct fused_saved {
     eg_row_stats stats;
     int64_t empty; /* rows with nothing to attend to */
     eg_memo memo;  /* the cotangents of all operands */
-    /* of a node with copies, whose first copy's this is: those of all copies, and what the node was
-     * lent */
+    /* only in the saved data of copy 0 of a node with copies: those of all copies, and what the
+     * node was given */
     struct fused_saved **each;
     const struct fused_saved *lent;
 } fused_saved;
-/* What the node that is at work was lent, of the copy whose turn it is; NULL: nothing. */
+/* Returns the saved data that node y was given, for the copy that is being computed; NULL: none. */
 static const fused_saved *lent_to(const eg_tensor *y)
 {
     const eg_ctx *cx = y->cx;
@@ -44,8 +45,8 @@ static const fused_saved *lent_to(const eg_tensor *y)
     if (cx->copy.of && cx->copy.k) s = s->lent;
     return s && cx->copy.of && s->each ? s->each[cx->copy.k] : s;
 }
-/* y->saved, with `lent`'s statistics, or, if there are none, with room for its own where `stats` is
- * true. NULL after an error. */
+/* Sets y->saved and returns it: with the statistics of `lent`, or, if that is NULL and `stats` is
+ * true, with room for the node's own. NULL after an error. */
 static fused_saved *fused_save(eg_tensor *y, const fused_saved *lent, bool stats)
 {
     const eg_copies *copies = y->cx->copy.of;
@@ -76,7 +77,8 @@ static fused_saved *fused_save(eg_tensor *y, const fused_saved *lent, bool stats
     return s->stats.row_max && s->stats.inv_sum ? s : NULL;
 }
 
-/* Places the operands, and finds what the predicate has to know of them. False after an error. */
+/* Sets the arrays of the operands, and finds the bounds that the predicate needs of them. False
+ * after an error. */
 static bool fused_place(eg_flash *f, const eg_attention_plan *a, const eg_tensor *y, eg_part lanes)
 {
     static const int at[EG_TERMS] = { EG_SLOT_Q, EG_SLOT_K, EG_SLOT_V, EG_SLOT_SINK };
@@ -93,15 +95,15 @@ static bool fused_place(eg_flash *f, const eg_attention_plan *a, const eg_tensor
     return eg__flash_bound(y->cx, f, lanes);
 }
 
-/* -- the composed form. It is made of new views of the operands, so that derivatives by the views
- * end there */
+/* -- the composed form, made of new views of the operands, so that derivatives by these views go no
+ * further */
 static void detached_operands(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **x)
 {
     from_operands(a, operand, x);
     for (int k = 0; k < EG_ATTENTION_OPERANDS; k++)
         if (x[k]) x[k] = eg__fresh_view(x[k]);
 }
-/* The value of the composed form: c128 has no tiles. */
+/* Computes the value by the composed form, since there are no tiles of c128. */
 static bool forward_c128(eg_tensor *y)
 {
     const eg_attention_plan *a = y->attr;
@@ -121,11 +123,11 @@ static bool forward_c128(eg_tensor *y)
     return eg_ok(z);
 }
 
-/* -- attention's gradient: the cotangents of q, k, v, the sink and of those tensors that are
- * wanted, one after the other in one axis */
+/* -- attention's gradient: the cotangents of q, k, v, the sink and the wanted tensors, one after
+ * the other along one axis */
 static const eg_op attention_op, gradient_op;
-/* Lists the first operands of a row whose cotangents its gradient has; NULL in the place of others.
- * Returns how many operands there are. */
+/* Sets in[] to the operands whose cotangents the gradient holds; NULL for the other ones. Returns
+ * the number of entries. */
 static int wanted_operands(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **in)
 {
     int n = 0;
@@ -143,8 +145,8 @@ static bool fused_gradient_shape(eg_tensor *d)
     const int64_t n = eg__gradient_size(count, in);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 1, &n);
 }
-/* Writes the cotangents one after the other into d. The row statistics are those that the forward
- * node lent; without them the forward pass is run again. */
+/* Writes the cotangents into d, one after the other. Reads the row statistics of the forward node;
+ * if there are none, runs the forward pass again. */
 static bool fused_gradient_forward(eg_tensor *d)
 {
     const eg_attention_plan *a = d->attr;
@@ -185,18 +187,19 @@ static bool fused_gradient_c128(eg_tensor *d)
     operands_of(a, by, first);
     return eg__gradient_fill(d, n, in, first);
 }
-/* ⟨c, d⟩ of the composed gradient, differentiated by its operands and by g */
+/* Returns the derivative of ⟨c, d⟩ by operand i, where d is the gradient in composed form; operands
+ * are those of attention, its result and g. */
 static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
 {
     const eg_attention_plan *a = d->attr;
     eg_memo *memo = &((fused_saved *)d->saved)->memo;
     const int last = d->count - 1;
-    if (i == last - 1) return NULL; /* the result: a function of the operands */
+    if (i == last - 1) return NULL; /* the result: it depends on the operands */
     if (!eg__remembered(memo, c)) {
         enum { MOST = EG_ATTENTION_OPERANDS + 1 };
         eg_tensor *x[MOST], *g, *d1[MOST], *by[MOST], *dx[MOST], *in[MOST], *first[MOST];
         int at[MOST], n = 0;
-        /* ⟨c, d⟩ needs a history, also where the caller wants none of the derivatives */
+        /* the derivative of ⟨c, d⟩ needs a history even if the caller records none */
         const bool quiet = eg_nograd(d->cx, false);
         g = eg__fresh_view(d->in[last]);
         detached_operands(a, d->in, x);
@@ -220,7 +223,8 @@ static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
     }
     return memo->d[i];
 }
-/* The tensors of the expressions that the sweep which asks for operand i goes on to. */
+/* Returns the tensors of the expressions (bit k for tensor k) to which the sweep goes on that asks
+ * for operand i. */
 static uint32_t tensors_wanted(const eg_tensor *y, int i)
 {
     const eg_attention_plan *a = y->attr;
@@ -251,7 +255,7 @@ static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tenso
     if (!eg__check_all(y->cx, gradient_op.name, y->count + 2, operand)) return eg__poison(y->cx);
     return eg__apply(y->cx, &gradient_op, a, bytes, y->saved, y->count + 2, operand);
 }
-/* c128, which has no tiles: what was to attend is asked of the real parts */
+/* For c128, which has no tiles, the node of attention is made of the real parts. */
 static eg_tensor *gradient_sample(eg_tensor *const *x)
 {
     eg_tensor *real[3];
@@ -259,7 +263,7 @@ static eg_tensor *gradient_sample(eg_tensor *const *x)
     eg_tensor *y = eg_attention("bid,bjd,bje->bie", real[0], real[1], real[2],
                                 .where = "j <= i + 1", .form = EG_FUSED);
     if (eg_op_of(y) == &attention_op) return gradient_of(y, x, y, x[3], 0);
-    /* a size is 0, and so is all */
+    /* a size is 0: there is no node of attention, and all cotangents are empty or 0 */
     for (int k = 0; k < 3; k++) real[k] = eg_scale(eg_reshape(x[k], -1), 0);
     return eg_ok(y) ? eg_concat_axis_n(0, 3, real) : y;
 }
@@ -279,7 +283,8 @@ static const eg_op gradient_op = {
     .draws = 1 + offsetof(eg_attention_plan, drop),
 };
 
-/* All cotangents that are wanted come from one pass. */
+/* Computes all wanted cotangents in one pass and keeps them for the operands that are asked for
+ * next. */
 static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_memo *memo = &((fused_saved *)y->saved)->memo;
@@ -295,7 +300,7 @@ static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
 }
 
 /* -- attention: y = softmax(score(scale q·k)) v. Vaswani et al. 2017, eq. 1 ------------------- */
-/* stored as einsum would: trailing batch letters outermost */
+/* y is stored as einsum stores a result: trailing batch letters outermost */
 static bool attention_shape(eg_tensor *y)
 {
     const eg_attention_plan *a = y->attr;
@@ -357,7 +362,7 @@ static const eg_sample attention_samples[] = {
     { sample_causal, "3x2x1x2, 4x2x1x2, 4x2x1x2, 2x4:b, 1x3x4", -1, 1 },
     { 0 },
 };
-/* Scores and weighted values of all pairs, whatever a mask skips. */
+/* Counts the scores and the weighted values of all pairs, also of those that a mask skips. */
 static void attention_cost(const eg_tensor *y, eg_op_cost *cost)
 {
     const eg_attention_plan *a = y->attr;
@@ -382,13 +387,14 @@ static const eg_op attention_op = {
     .draws = 1 + offsetof(eg_attention_plan, drop),
 };
 
-/* -- attention_lse: l = ln Σ e^score(scale q·k),  dS = P g; of nothing: −inf, gradient 0 */
+/* -- attention_lse: l = ln Σ e^score(scale q·k),  dS = P g; −inf with gradient 0 where every pair
+ * is forbidden */
 static double log_sum_of(double row_max, double inv_sum)
 {
     return inv_sum == 0 ? -INFINITY : row_max / EG_LOG2_E - log(inv_sum);
 }
-/* Writes the log-sum-exp of each row of scores, from the statistics that the node of the
- * attention lent, or from a forward pass of its own. */
+/* Writes the log-sum-exp of each row of scores, from the statistics of attention's node if they
+ * were given, else from a forward pass. */
 static bool fused_lse_forward(eg_tensor *y)
 {
     const eg_attention_plan *a = y->attr;
@@ -434,7 +440,8 @@ static const eg_op lse_op = {
 const eg_op *const eg__flash_rows[] = { &attention_op, &lse_op, &gradient_op, NULL };
 
 /* -- which form: by sizes alone --------------------------------------------------------------- */
-/* queries and keys below which the weights fit the caches and tiles are mostly margin */
+/* With fewer queries and keys than this the weights fit the caches, and tiles are mostly
+ * padding. */
 enum { FUSED_LENGTH = 320 };
 bool eg__flash_possible(const eg_attention_plan *a, eg_dtype dtype)
 {
@@ -442,7 +449,8 @@ bool eg__flash_possible(const eg_attention_plan *a, eg_dtype dtype)
     eg__flash_open(&f, a, dtype);
     for (int x = 0; x < a->axes; x++)
         if (!a->size[x]) return false;
-    /* beyond that the formula of the scores has no pass of its own for second derivatives */
+    /* with more axes the composed form, which second derivatives need, cannot evaluate the formula
+     * of the scores */
     if (a->score_bytes && a->scores > EG_READ_MAX) return false;
     return f.ops != NULL;
 }
@@ -456,7 +464,8 @@ bool eg__flash_suits(const eg_attention_plan *a, eg_dtype dtype)
     return queries >= FUSED_LENGTH && keys >= FUSED_LENGTH && eg__flash_possible(a, dtype);
 }
 
-/* Expands an operand along batch letters that it lacks; the view's rule then sums its gradient. */
+/* Expands an operand along the batch letters that it does not have; the rule of the view then sums
+ * its gradient. */
 static eg_tensor *fused_whole(eg_attention_plan *a, int term, eg_tensor *x)
 {
     uint16_t label[EG_RANK_MAX];
@@ -480,7 +489,8 @@ static eg_tensor *fused_whole(eg_attention_plan *a, int term, eg_tensor *x)
     memcpy(a->label[term], label, (size_t)n * sizeof *label);
     return x;
 }
-/* The row on the operands by term, which are given all batch axes; `lent`: see fused_saved. */
+/* Applies a row to the operands by term, each expanded to all batch axes; `lent`: see
+ * fused_saved. */
 static eg_tensor *fused_apply(const eg_op *op, const eg_attention_plan *a, fused_saved *lent,
                               eg_tensor *const *x)
 {

@@ -19,8 +19,8 @@
 #include <math.h>
 #include <string.h>
 
-/* panels of keys in a strip, and in one product for dQ; queries in a block; pieces of work wanted;
- * multiply-adds that are worth a thread */
+/* PANELS: panels of keys in a strip. GROUP: panels in one product for dQ. BLOCK: queries in a
+ * block. PIECES: pieces of work wanted. GRAIN: multiply-adds that are worth a thread. */
 enum { PANELS = 32, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 };
 
 typedef struct back {
@@ -29,12 +29,12 @@ typedef struct back {
     int64_t block, blocks; /* queries in a block; blocks */
     int64_t strip;         /* keys in a strip */
     int64_t splits, split; /* pieces of a batch; keys in each */
-    int64_t turned;        /* queries of a block, in whole panels */
+    int64_t turned;        /* queries of a block, rounded up to whole panels */
     eg_tile_plan plan;     /* of the expressions */
     eg_tile_sums sums;     /* of the cotangents of tensors and the sink */
     char *room, *parts;    /* the threads' workspace; dQ of each piece, if splits > 1 */
-    uint8_t *begun; /* of each piece and block: its dQ is set; else it is 0, which is not written */
-    size_t each, part; /* bytes of these */
+    uint8_t *begun;        /* by piece and block: true once its dQ is in memory; before, dQ is 0 */
+    size_t each, part;     /* bytes of these */
 } back;
 /* The workspace of one thread. */
 typedef struct room {
@@ -49,8 +49,8 @@ typedef struct room {
     eg_sink sink[EG_TENSORS_MAX];
     int64_t dz; /* where the sums of the sink begin; −1: there are none */
 } room;
-/* Sets the pointers of r to the parts of one thread's workspace at base; with base NULL only the
- * size counts. Returns the size in bytes. */
+/* Sets the pointers of r to the parts of one thread's workspace at base; if base is NULL, computes
+ * the size alone. Returns the size in bytes. */
 static size_t backward_lay_out(const back *w, char *base, room *r)
 {
     const eg_flash *f = w->f;
@@ -95,7 +95,7 @@ static size_t backward_lay_out(const back *w, char *base, room *r)
 #include "attention/fused_backward_of.h"
 
 /* Adds what the products of a tile left out: numbers of q, k and g that are not finite, in the
- * pairs that may see them. */
+ * allowed pairs. */
 static void back_repair(const back *w, const room *r, const eg_flash_batch *b, const eg_live *live,
                         eg_stretch rows, eg_stretch keys, int64_t p, const uint8_t *allow, char *dq)
 {
@@ -111,8 +111,8 @@ static void back_repair(const back *w, const room *r, const eg_flash_batch *b, c
     eg__flash_repair_turned(f, b, keys, EG_PART_DOT, EG_SLOT_K, live, ds, allow, dq, r->off);
 }
 
-/* Finds the rows of a tile that count, and tests its pairs where that is needed. False if the masks
- * forbid all of it. */
+/* Finds the rows of a tile in which a pair may be allowed, and evaluates the predicate where that
+ * is not known. False if the masks forbid the whole tile. */
 static bool backward_live(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
                           eg_stretch keys, eg_cover t, eg_live *live)
 {
@@ -145,10 +145,10 @@ static void backward_weights(const back *w, const room *r, const eg_flash_batch 
     f->ops->exp_scaled(wide, rows.count, s, (char *)w->saved->row_max + stat,
                        (char *)w->saved->inv_sum + stat);
     if (f->careful && tests > 0)
-        f->ops->apply_dropout(tests, tested, r->bytes, 1); /* 0 also in rows that are NaN */
+        f->ops->apply_dropout(tests, tested, r->bytes, 1); /* sets to 0 also what is NaN in rows */
 }
-/* Makes dS of a tile from dP in ds, and s, its weights; with an expression then the cotangent of
- * what the score is made of. */
+/* Turns dP (in ds) into dS with the weights s; then, if there is an expression, into the cotangent
+ * of scale q·k. */
 static void backward_slopes(const back *w, const room *r, const eg_flash_batch *b,
                             const eg_live *live, eg_stretch rows, eg_stretch keys, const char *s,
                             char *ds)
@@ -167,8 +167,8 @@ static void backward_slopes(const back *w, const room *r, const eg_flash_batch *
         eg__tile_slopes(&w->plan, f, b, rows, keys, r->values,
                         r->raw + live->from * f->wide * f->width, live, allow, r->sink, ds);
 }
-/* Makes P and dS of one tile, a block of queries and a panel of keys, and adds it to dK and dV.
- * False if the masks forbid all of it: dS is not made then. */
+/* Computes P and dS of one tile, a block of queries and a panel of keys, and adds its part to dK
+ * and dV. False if the masks forbid the whole tile; dS is then not set. */
 static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
                           eg_stretch keys, int64_t p, eg_cover t, char *dq, eg_live *live)
 {
@@ -209,7 +209,7 @@ static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b,
 }
 
 /* Transposes dS of a panel of keys, [query][key], into panels of queries over the group's keys,
- * turned[panel][key][query]; zeros if `dead`. */
+ * turned[panel][key][query]. Writes zeros if `dead`, that is if the masks forbid the tile. */
 static void backward_turn(const back *w, const room *r, int64_t queries, int64_t g, int64_t keys,
                           bool dead)
 {
@@ -228,14 +228,14 @@ static void backward_turn(const back *w, const room *r, int64_t queries, int64_t
     }
 }
 
-/* The means D of queries [from, to). */
+/* Computes the means D of queries [from, to). */
 static void back_means(const eg_flash *f, const eg_flash_batch *b, int64_t from, int64_t to,
                        char *mean)
 {
     if (!f->a->no_softmax) (f->width == 8 ? means_f64 : means_f32)(f, b, from, to, mean);
 }
-/* Adds a block of queries to dK and dV of a strip of keys, and the strip to the block's dQ, which
- * is begun where *begun is false. */
+/* Adds a block of queries to dK and dV of a strip of keys, and the strip to the block's dQ. If
+ * *begun is false, dQ is not set yet: it is written, and *begun set. */
 static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
                   eg_stretch strip, char *dq, uint8_t *begun)
 {
@@ -270,7 +270,7 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
         const int64_t group = eg__min64(GROUP, panels - p), keys = group * wide;
-        int64_t first = queries.count, last = 0; /* the queries that see a key of the group */
+        int64_t first = queries.count, last = 0; /* queries with an allowed pair in the group */
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
             eg_live live;
@@ -300,7 +300,7 @@ static void write_out(const eg_flash *f, const eg_flash_batch *b, eg_stretch lan
             (eg_stretch){ kind, 0, columns }, at, from + i * step,
             f->data[at] + b->at[at] * f->width);
 }
-/* Writes dQ of a batch: zeros for blocks that are not begun. */
+/* Writes dQ of a batch, with zeros for blocks that no tile contributed to. */
 static void write_dq(const back *w, const eg_flash_batch *b, char *dq, const uint8_t *begun)
 {
     const eg_flash *f = w->f;
@@ -360,7 +360,7 @@ static void back_piece(const back *w, room r, int64_t piece)
             eg__flash_pack(f, wide, strip, values, EG_SLOT_V,
                            f->data[EG_SLOT_V] + b.at[EG_SLOT_V] * x, r.ve, r.runs);
         memset(r.kk, 0, (size_t)(w->strip * dn * x));
-        /* whole panels of keys, the last ones' rest 0 */
+        /* pack the keys in groups of whole panels; lanes beyond the last key are 0 */
         for (int64_t p = 0; p < strip.count; p += GROUP * wide) {
             const int64_t n = eg__min64(GROUP * wide, strip.count - p),
                           whole = eg__round_up(n, wide);
@@ -383,7 +383,7 @@ static void back_piece(const back *w, room r, int64_t piece)
     }
     if (w->splits == 1) write_dq(w, &b, dq, begun);
 }
-/* The pieces of one unit of sums, one after another. */
+/* Computes the pieces of one unit of sums one after another. */
 static void back_unit(void *user, int64_t unit, int thread)
 {
     const back *w = user;

@@ -11,7 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-/* queries in a strip, and at least; keys in a block; multiply-adds that are worth a thread */
+/* STRIP, SHORT: the most and the fewest queries in a strip. BLOCK: keys in a block. GRAIN:
+ * multiply-adds that are worth a thread. */
 enum { STRIP = 1024, SHORT = 256, BLOCK = 256, GRAIN = 1 << 23 };
 
 typedef struct forward {
@@ -20,9 +21,9 @@ typedef struct forward {
     int64_t strip, strips;     /* queries in a strip; strips in a batch */
     int64_t block;             /* keys in a block */
     eg_tile_plan plan;         /* of the expressions */
-    int64_t *empty;            /* by thread: queries with nothing to attend to */
+    int64_t *empty;            /* by thread: queries whose pairs are all forbidden */
     char *room;
-    size_t each; /* bytes of a thread's room */
+    size_t each; /* bytes of one thread's workspace */
 } forward;
 /* The workspace of one thread. */
 typedef struct room {
@@ -35,8 +36,8 @@ typedef struct room {
     eg_run *runs;
     int64_t *off;
 } room;
-/* Sets the pointers of r to the parts of one thread's workspace at base; with base NULL only the
- * size counts. Returns the size in bytes. */
+/* Sets the pointers of r to the parts of one thread's workspace at base; if base is NULL, computes
+ * the size alone. Returns the size in bytes. */
 static size_t forward_lay_out(const forward *w, char *base, room *r)
 {
     const eg_flash *f = w->f;
@@ -60,8 +61,8 @@ static size_t forward_lay_out(const forward *w, char *base, room *r)
     return (size_t)t.taken;
 }
 
-/* Adds one tile to the results: a panel of queries and a block of keys, of which the predicate says
- * t. */
+/* Adds one tile, a panel of queries and a block of keys, to the sums. t: whether the predicate
+ * allows all, some or none of it. */
 static void forward_panel(const forward *w, const room *r, const eg_flash_batch *b,
                           eg_stretch queries, int64_t p, eg_stretch keys, eg_cover t)
 {
@@ -105,8 +106,8 @@ static void forward_panel(const forward *w, const room *r, const eg_flash_batch 
                          live.test < live.tested ? r->bytes : NULL, o, r->off);
 }
 
-/* Makes results of a panel's sums, and keeps its statistics. Returns how many of its queries had
- * nothing to attend to. */
+/* Divides a panel's sums and writes the results, and saves the panel's statistics. Returns how many
+ * of its queries have all pairs forbidden. */
 static int64_t forward_finish(const forward *w, const room *r, const eg_flash_batch *b,
                               eg_stretch queries, int64_t p)
 {
@@ -130,8 +131,8 @@ static int64_t forward_finish(const forward *w, const room *r, const eg_flash_ba
     return empty;
 }
 
-/* Sets the maximum and the sum of each query before any key: −inf and 0, or with a sink z, z and 1,
- * in units of the tiles. */
+/* Sets the maximum and the sum of each query before the first key: −inf and 0, or with a sink z, z
+ * and 1. The maximum is in the unit of the tiles. */
 static void forward_begin(const eg_flash *f, const eg_flash_batch *b, eg_stretch strip,
                           int64_t lanes, char *row_max, char *row_sum)
 {
@@ -205,7 +206,7 @@ bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved,
     const int64_t work =
         batches * queries * keys * (f->list[EG_PART_DOT].total + f->list[EG_PART_VALUE].total);
     const int team = (int)eg__min64(eg__team(cx, work, GRAIN), EG_FLASH_TEAM);
-    /* strips are long, since keys are packed for each of them, but every thread has some */
+    /* strips are long, since keys are packed once for each strip, but each thread must get some */
     w.strip = eg__min64(eg__round_up(STRIP, f->wide), eg__round_up(queries, f->wide));
     while (team > 1 && w.strip > SHORT && batches * ((queries + w.strip - 1) / w.strip) < 4 * team)
         w.strip = eg__round_up(w.strip / 2, f->wide);

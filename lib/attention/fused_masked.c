@@ -1,8 +1,8 @@
-/* fused_masked.c: products of tiles beside masks, where operands have numbers that are not finite.
+/* fused_masked.c: products of tiles under masks, for operands with numbers that are not finite.
  *
- * A forbidden pair has the weight 0, but 0 NaN is NaN. Where an operand is not tame, the panels
- * that are multiplied with weights hold 0 for what is not finite, and here those numbers are added
- * in the pairs that may see them. */
+ * A forbidden pair has the weight 0, but 0 NaN is NaN. If an operand has such numbers, the panels
+ * that are multiplied with weights hold 0 in their place, and the functions of this file add those
+ * numbers in the allowed pairs. */
 #include "attention/workspace.h"
 
 #define T       double

@@ -1,6 +1,7 @@
-/* ring.c: eg_attention(.ranks): queries and keys of one length that is divided among ranks. The
- * call is bound here; ring_forward.c and ring_backward.c compute it. Two rows: attention, whose
- * result is y and the log-sum-exp behind each other, and its gradient, of all operands at once. */
+/* ring.c: eg_attention(.ranks): attention over a sequence that is divided among ranks. This file
+ * binds the call; ring_forward.c and ring_backward.c compute it. There are two rows: attention,
+ * whose result holds y and behind it the log-sum-exp, and its gradient, which holds the cotangents
+ * of all operands one behind the other. */
 #include "attention/ring.h"
 #include <string.h>
 
@@ -17,8 +18,8 @@ static bool ring_in(const eg_spec *s, int term, const char *name)
 {
     return eg_spec_place(s, term, name) >= 0;
 }
-/* The one index that is in the terms of `in` and not in those of `out` (bits: q, k, v, y), or of
- * several the one that is asked for; else NULL after an error. */
+/* Returns the one index that all terms of `in` have and none of `out` (bit sets of q, k, v, y). If
+ * there are several, it must be `wish`. NULL after an error. */
 static const char *ring_letter(const eg_spec *s, unsigned in, unsigned out, const char *wish,
                                const char *what)
 {
@@ -51,7 +52,7 @@ static bool ring_plain(const eg_spec *s)
                                    "the spec has neither groups, nor 1, nor an ellipsis");
     return true;
 }
-/* Options that a divided length does not have. */
+/* True if every option given works with a divided length; else records an error. */
 static bool ring_can(eg_ctx *cx, const eg_attention_args *o)
 {
     const char *no = o->score_fn     ? ".score_fn"
@@ -83,8 +84,9 @@ int eg_attention_places(const eg_ranks *ranks, int64_t length, int64_t block, bo
     return n;
 }
 
-/* Returns the length of which rank k has all[stride k] places, or −1 after the same error on all
- * ranks: these are not its own. */
+/* Rank k says that it has all[stride k] places. Returns the length of the whole sequence. Returns
+ * −1, with the same error on all ranks, if a rank has not the places that eg_attention_places gives
+ * it. */
 static int64_t ring_whole(eg_ranks *r, const int64_t *all, int stride, int64_t block, bool zigzag,
                           const char *letter)
 {
@@ -124,7 +126,8 @@ int64_t eg_attention_length(eg_ranks *r, int64_t places, int64_t block, bool zig
     eg_pop(cx, m);
     return length;
 }
-/* Finds the lengths of the whole from what each rank has; the same verdict on all ranks. */
+/* Gathers the number of places of each rank and sets the lengths of queries and keys. All ranks
+ * come to the same verdict; false after an error. */
 static bool ring_lengths(eg_ctx *cx, eg_ring *r)
 {
     const int64_t mine[2] = { r->dims[0][r->axis[0]], r->dims[1][r->axis[1]] };
@@ -142,7 +145,8 @@ static bool ring_lengths(eg_ctx *cx, eg_ring *r)
     return true;
 }
 
-/* "names: b i h e, b i h" and what follows the arrow. */
+/* Returns an einsum over the axes of y and of the log-sum-exp: "names: y, lse -> y" if stretch,
+ * else "names: y, y -> lse", for example "names: b i h e, b i h -> b i h e". */
 static const char *ring_einsum(eg_ctx *cx, const eg_spec *s, bool stretch)
 {
     char text[2][512] = { "", "" };
@@ -158,7 +162,8 @@ static const char *ring_einsum(eg_ctx *cx, const eg_spec *s, bool stretch)
                  stretch ? text[0] : text[1]);
     return all;
 }
-/* The axis of each of the two letters in the axes of an option; −1: none. */
+/* Sets axis[] to the axes of an option's tensor that have the query's and the key's letter; −1:
+ * none. */
 static bool ring_mask_axes(eg_ctx *cx, const eg_ring *r, const eg_masked *mask, int *axis)
 {
     axis[0] = axis[1] = -1;
@@ -170,7 +175,8 @@ static bool ring_mask_axes(eg_ctx *cx, const eg_ring *r, const eg_masked *mask, 
     return true;
 }
 
-/* .alibi as what it means: a tensor and a score. */
+/* Replaces .alibi by what it stands for, a tensor of slopes and a score that reads it. False after
+ * an error. */
 static bool ring_alibi(eg_ctx *cx, eg_ring *r)
 {
     eg_attention_args *o = &r->o;
@@ -183,7 +189,7 @@ static bool ring_alibi(eg_ctx *cx, eg_ring *r)
     char *text = eg__alloc(cx, 1024 + (o->score ? strlen(o->score) : 0));
     if (!s || !text) return false;
     int n = sprintf(text, "(%s) - alibi_[", o->score ? o->score : "score"), axis = -1;
-    for (int a = 0; a < s->term[0].items && n < 900; a++) { /* of a group (g r) g * |r| + r */
+    for (int a = 0; a < s->term[0].items && n < 900; a++) { /* for a group (g r): g * |r| + r */
         const eg_spec_item *item = &s->term[0].item[a];
         const char *name = item->index < 0 ? "0" : s->index[item->index].name;
         if (item->axis == axis)
@@ -264,12 +270,12 @@ typedef struct ring_saved {
     uint64_t pull; /* in which `all` was made for the cotangent g */
     eg_tensor *g, *all;
 } ring_saved;
-typedef struct ring_slopes { /* the same of the gradient's operands */
+typedef struct ring_slopes { /* the same for the operands of the gradient */
     uint64_t pull;
     eg_tensor *g, *d[1 + EG_RING_OPERANDS]; /* of the cotangent, and by EG_RING_… */
 } ring_slopes;
 static const eg_ring *ring_of(const eg_tensor *y) { return *(const eg_ring *const *)eg_attr(y); }
-/* The operands by EG_RING_…, of a node that has `skip` others before them. */
+/* Lists the operands of a node by EG_RING_…; `skip` of its operands come before them. */
 static void ring_by_number(const eg_ring *r, const eg_tensor *y, int skip, eg_tensor **x)
 {
     for (int k = 0; k < EG_RING_OPERANDS; k++)
@@ -289,7 +295,8 @@ static bool ring_forward(eg_tensor *y)
     return eg__ring_forward(r, x, y->data,
                             y->data + (size_t)r->y_count * (r->dtype == EG_F64 ? 8 : 4));
 }
-/* y's part (0) or the log-sum-exp's (1) of what has the result's form. */
+/* A tensor laid out as attention's result has two parts: returns y's (which = 0) or the
+ * log-sum-exp's (1). */
 static eg_tensor *ring_view(const eg_ring *r, eg_tensor *all, int which)
 {
     return which ? eg_reshape_n(eg_slice_axis(all, 0, r->y_count, r->y_count + r->l_count, 1),
@@ -330,8 +337,8 @@ static bool ring_gradient_forward(eg_tensor *y)
     eg_nograd(y->cx, was);
     return good;
 }
-/* Cotangents of all operands but the first, attention's result: what it contributes is a part of
- * those of the operands that it was made of. */
+/* Sets d[] to the cotangents of the gradient's operands. The first, attention's result, has none:
+ * what it would contribute is part of the cotangents of the operands that it was made of. */
 static bool ring_gradient_slopes(const eg_ring *r, eg_tensor *y, eg_tensor *h, eg_tensor **d)
 {
     eg_tensor *x[EG_RING_OPERANDS],
@@ -349,7 +356,8 @@ static bool ring_gradient_slopes(const eg_ring *r, eg_tensor *y, eg_tensor *h, e
     d[0] = eg_concat_axis_n(0, 2, flat);
     return !eg_error(y->cx);
 }
-/* All cotangents at once, kept for the operands that follow. */
+/* Computes the cotangents of all operands at once and keeps them for the operands that are asked
+ * for next. */
 static eg_tensor *ring_gradient_rule(eg_tensor *y, eg_tensor *h, int i)
 {
     const eg_ring *r = ring_of(y);
@@ -375,7 +383,7 @@ static const eg_op ring_gradient_op = {
     .forward = ring_gradient_forward,
     .rule = ring_gradient_rule,
 };
-/* All cotangents at once, since ranks talk for them. */
+/* Computes the cotangents of all operands at once, since ranks exchange messages for them. */
 static eg_tensor *ring_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const eg_ring *r = ring_of(y);
@@ -401,7 +409,8 @@ static const eg_op ring_op = {
 };
 
 /* -- the call --------------------------------------------------------------------------------- */
-/* With a sink z: l = ln (e^lse + e^z), y e^(lse − l) = y/(1 + e^(z − lse)). */
+/* Adds a sink z: l = ln (e^lse + e^z), y e^(lse − l) = y/(1 + e^(z − lse)). False after an
+ * error. */
 static bool ring_add_sink(eg_ctx *cx, const eg_ring *r, const eg_masked *sink, eg_tensor **y,
                           eg_tensor **lse)
 {
@@ -411,8 +420,8 @@ static bool ring_add_sink(eg_ctx *cx, const eg_ring *r, const eg_masked *sink, e
     *lse = eg_logaddexp(*lse, z);
     return !eg_error(cx);
 }
-/* The log-sum-exp with its letters in the order of .weights_axes, which has those of the keys, too.
- */
+/* Returns the log-sum-exp with its axes in the order of .weights_axes, which also names the keys'
+ * axes. */
 static eg_tensor *ring_ordered(eg_ctx *cx, const eg_ring *r, const char *axes, eg_tensor *lse)
 {
     int order[EG_RANK_MAX], n = 0;

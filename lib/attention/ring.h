@@ -1,5 +1,5 @@
-/* ring.h: a call of attention over a length that ranks have divided: bound in ring.c, computed by
- * the files of ring_walk.h. */
+/* ring.h: a call of attention over a sequence that is divided among ranks. ring.c binds it; the
+ * files that ring_walk.h lists compute it. */
 #ifndef EG_RING_H
 #define EG_RING_H
 #include "attention/attention.h"
@@ -13,10 +13,11 @@ enum {
     EG_RING_KEEP,
     EG_RING_BIAS,
     EG_RING_LENGTHS,
-    EG_RING_WITH, /* and those that follow */
+    EG_RING_WITH, /* the first tensor of .with; the others follow */
     EG_RING_OPERANDS = EG_RING_WITH + EG_GIVEN_MAX
 };
-/* One side, queries or keys: a length of all ranks together, cut into blocks. */
+/* One side of the scores, queries or keys: the length over all ranks together, and its cut into
+ * blocks. */
 typedef struct eg_ring_side {
     const char *letter;
     int64_t length, blocks;
@@ -31,10 +32,10 @@ typedef struct eg_ring {
     eg_dtype dtype;
     int rank[3], axis[3]; /* of q, k, v; the axis that is divided */
     int64_t dims[3][EG_RANK_MAX];
-    int y_rank, y_axis, l_rank, l_axis; /* of the result, of the log-sum-exp */
+    int y_rank, y_axis, l_rank, l_axis; /* of y and of the log-sum-exp */
     int64_t y_dims[EG_RANK_MAX], l_dims[EG_RANK_MAX];
     int64_t y_count, l_count;
-    const char *stretch, *inner;    /* einsums "y, l -> y" and "y, y -> l" */
+    const char *stretch, *inner;    /* the einsums "y, lse -> y" and "y, y -> lse" */
     int keep_axis[2], bias_axis[2]; /* of query's and key's letter; −1: none */
     const eg_formula *where, *score;
     uint64_t seed, draw;
@@ -43,19 +44,22 @@ typedef struct eg_ring {
     int operand[EG_RING_OPERANDS]; /* by EG_RING_…: which operand; −1: none */
 } eg_ring;
 
-/* Blocks of piece k of 2 ranks: what a rank has is one run of blocks, or two by zigzag. */
+/* Sets run[] to the runs of blocks that a rank has and returns their number: one run, or in zigzag
+ * order two, pieces `rank` and 2 ranks − 1 − rank of 2 ranks pieces. */
 int eg__ring_runs(int64_t blocks, int rank, int ranks, bool zigzag, eg_span *run);
-/* y and the log-sum-exp of this rank's queries, row-major. False after an error. */
+/* Computes y and the log-sum-exp for this rank's queries, row-major. False after an error. */
 bool eg__ring_forward(const eg_ring *, eg_tensor *const *x, void *y, void *lse);
-/* From their cotangents the gradients of all float operands (dx[k] NULL: not wanted), row-major. */
+/* Computes from the cotangents gy and gl the gradients dx[k] of all float operands (NULL: not
+ * wanted), row-major. False after an error. */
 bool eg__ring_backward(const eg_ring *, eg_tensor *const *x, eg_tensor *y, eg_tensor *lse,
                        eg_tensor *gy, eg_tensor *gl, void *const *dx);
-/* Returns a sink as a number for each row of this rank, row-major as the log-sum-exp: one that has
- * the query's index is given by this rank's places, another one is whole on every rank, and so is
- * its gradient. */
+/* Returns a sink as one number for each row of this rank, row-major as the log-sum-exp. A sink that
+ * has the query's index is given for this rank's places; any other sink is the same on every rank,
+ * and so is its gradient. Poison after an error. */
 eg_tensor *eg__ring_sink(eg_ctx *, const eg_ring *, const eg_masked *sink);
-/* From the cotangents h of those gradients (NULL: of no float) the cotangents of the operands, and
- * of g = the cotangents of y and lse; recorded if the context records. False after an error. */
+/* For the second derivative. h are the cotangents of the gradients (NULL for operands that are not
+ * float). Sets dx to the cotangents of the operands and dg to those of g, the cotangents of y and
+ * the log-sum-exp; they are recorded if the context records. False after an error. */
 bool eg__ring_second(const eg_ring *, eg_tensor *const *x, eg_tensor *const g[2],
                      eg_tensor *const *h, eg_tensor **dx, eg_tensor *dg[2]);
 #endif

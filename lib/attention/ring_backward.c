@@ -1,11 +1,13 @@
-/* ring_backward.c: attention over a divided length, its gradients.
+/* ring_backward.c: the gradients of attention over a divided sequence.
  *
- * Each pair of blocks is computed again, and differentiated with the cotangents
+ * For each pair of a block of queries and a block of keys, the result (o_k, lse_k) is computed
+ * again and differentiated with the cotangents
  *   of o_k:    c g,   c = e^(lse_k − lse)
  *   of lse_k:  c (⟨g, o_k − o⟩ + g_lse)
- * and dq is summed along the tree of the blocks of keys, dk, dv and those of the tensors that the
- * score reads along the tree of the blocks of queries. A rank sends the sums of dk and dv over
- * whole nodes of that tree to the rank whose keys they are. */
+ *
+ * dq is summed along the tree over blocks of keys; dk, dv and the gradients of the tensors that the
+ * score reads along the tree over blocks of queries. A rank adds dk and dv over each subtree that
+ * it has all blocks of, and sends these sums to the rank that has the keys. */
 #include "attention/ring_walk.h"
 
 typedef struct slopes {
@@ -22,7 +24,7 @@ typedef struct slopes {
     size_t each[2]; /* bytes of dk and of dv for one place */
 } slopes;
 
-/* Σ ⟨o, c g⟩ + Σ ⟨lse, c (⟨g, o − y⟩ + gl)⟩: its gradient is what this pair adds. */
+/* Returns Σ ⟨o, c g⟩ + Σ ⟨lse, c (⟨g, o − y⟩ + gl)⟩: its gradient is what this pair adds. */
 static eg_tensor *pair_objective(slopes *s, const eg_ring_block *q, eg_tensor *o, eg_tensor *l)
 {
     eg_ring_walk *w = &s->w;
@@ -37,7 +39,7 @@ static eg_tensor *pair_objective(slopes *s, const eg_ring_block *q, eg_tensor *o
     eg_nograd(w->cx, was);
     return eg_add(eg_sum(NULL, eg_mul(o, to_o)), eg_sum(NULL, eg_mul(l, to_l)));
 }
-/* The gradients by q, k, v and the extras; false after an error. */
+/* Computes the gradients of one pair of blocks by q, k, v and the extras. False after an error. */
 static bool pair_slopes(slopes *s, eg_tensor *const *kv, const eg_ring_block *key,
                         const eg_ring_block *q, eg_tensor **d, bool *empty)
 {
@@ -56,8 +58,8 @@ static bool pair_slopes(slopes *s, eg_tensor *const *kv, const eg_ring_block *ke
     w->cx->recording = false;
     return good && (*empty || !eg__grad(f, NULL, 3 + s->extras, from, d));
 }
-/* One block of keys with the own blocks of queries: adds to s->dq, and to the tree of that block's
- * dk and dv. */
+/* Goes over one block of keys and all blocks of queries of this rank: adds to s->dq, and to the
+ * tree of dk and dv of that block of keys. False after an error. */
 static bool backward_block(slopes *s, eg_tensor *const *kv, const eg_ring_block *key,
                            eg_partials *dkv)
 {
@@ -86,7 +88,8 @@ static bool backward_block(slopes *s, eg_tensor *const *kv, const eg_ring_block 
 
 /* -- sums over whole nodes are sent to the rank whose keys they are -----------------------------
  */
-/* The nodes of the tree of blocks of queries that a rank has whole, from left to right. */
+/* Sets node[] to the largest subtrees, over blocks of queries, of which a rank has every block,
+ * from left to right. Returns their number. */
 static int nodes_of(const eg_ring *r, int rank, eg_span *node)
 {
     eg_span run[2];
@@ -111,7 +114,8 @@ static size_t slope_bytes(const slopes *s, int64_t places)
 {
     return (s->each[0] + s->each[1]) * (size_t)places;
 }
-/* Writes flags, and dk and dv of what is there, of the keys of another rank. Returns the bytes. */
+/* Packs dk and dv of another rank's keys for sending: a flag for each subtree, 1 if it has a sum,
+ * and the sums (`to` NULL: the flags alone). Returns the bytes of the sums. */
 static size_t pack_slopes(slopes *s, const eg_ring_block *keys, int n, const eg_partials *dkv,
                           const eg_span *node, int nodes, uint8_t *flag, char *to)
 {
@@ -128,7 +132,8 @@ static size_t pack_slopes(slopes *s, const eg_ring_block *keys, int n, const eg_
         }
     return at;
 }
-/* Puts what another rank has made into the trees of the own keys. */
+/* Inserts the sums that another rank sent into the trees of this rank's keys. False after an
+ * error. */
 static bool unpack_slopes(slopes *s, const eg_span *node, int nodes, const uint8_t *flag,
                           const char *from)
 {
@@ -156,7 +161,8 @@ static bool unpack_slopes(slopes *s, const eg_span *node, int nodes, const uint8
         }
     return true;
 }
-/* After turn d: sends to the rank whose keys were here, and gets from the one that had the own. */
+/* After turn d: sends dk and dv to the rank whose keys were visited, and receives those of this
+ * rank's keys from the rank that visited them. False after an error. */
 static bool slopes_exchange(slopes *s, int d, const eg_ring_block *keys, int n, eg_partials *dkv)
 {
     eg_ring_walk *w = &s->w;
@@ -181,7 +187,8 @@ static bool slopes_exchange(slopes *s, int d, const eg_ring_block *keys, int n, 
         for (int k = 0; k < dkv[b].n; k++) eg_owner_close(dkv[b].part[k].owner);
     return good;
 }
-/* The blocks of keys of one rank with the own blocks of queries; then their gradients are sent. */
+/* Visits the blocks of keys of one rank with this rank's blocks of queries, then sends their
+ * gradients. False after an error. */
 static bool ring_backward_turn(void *user, int turn, eg_tensor *const *kv,
                                const eg_ring_block *keys, int n)
 {

@@ -1,5 +1,5 @@
-/* ring_blocks.c: the blocks of a divided length, and attention of one block of queries to one of
- * keys. */
+/* ring_blocks.c: the blocks of a divided sequence, and attention of one block of queries to one
+ * block of keys. */
 #include "attention/ring_walk.h"
 
 int eg__ring_runs(int64_t blocks, int rank, int ranks, bool zigzag, eg_span *run)
@@ -52,13 +52,14 @@ eg_tensor *eg__ring_slice(eg_tensor *x, int axis, const eg_ring_block *b)
     return eg_slice_axis(x, axis, b->at, b->at + b->count, 1);
 }
 
-/* x cut to the blocks of queries and keys; axis[k] < 0: x has not that letter. */
+/* Returns x cut to the blocks of queries and keys; axis[k] < 0: x has no axis of that side. */
 static eg_tensor *cut(eg_tensor *x, const int *axis, eg_span i, eg_span j)
 {
     if (axis[0] >= 0) x = eg_slice_axis(x, axis[0], i.from, i.to, 1);
     return axis[1] >= 0 ? eg_slice_axis(x, axis[1], j.from, j.to, 1) : x;
 }
-/* A formula with a block's letters: place k of it is place from + k of the whole. */
+/* Returns the formula with its letters moved: place k of a block is place from + k of the
+ * sequence. */
 static const char *shifted(const eg_formula *f, const eg_ring *r, int64_t i, int64_t j)
 {
     char value[2][80], size[2][32];
@@ -87,7 +88,7 @@ bool eg__ring_pair(eg_ring_walk *w, eg_tensor *const *xs, int64_t i, int64_t j, 
     a.where = shifted(r->where, r, i * r->block, j * r->block);
     a.score = shifted(r->score, r, i * r->block, j * r->block);
     a.ranks = NULL, a.offset = 0, a.offset_letter = NULL, a.lse = lse, a.empty = &none;
-    /* a pair draws by its number, whoever computes it */
+    /* a pair of blocks draws by its number, on whichever rank it is computed */
     cx->seed = r->seed, cx->training = r->training;
     cx->draw = r->draw + (uint64_t)(i * r->key.blocks + j);
     *o = eg_attention_with(&a);

@@ -1,19 +1,19 @@
-/* ring_composed.c: attention over a divided length, its gradients of the second and of every higher
- * order.
+/* ring_composed.c: the second and higher derivatives of attention over a divided sequence.
  *
- * The gradient is differentiated as a formula of recorded operations. Each rank makes the divided
- * tensors whole, computes attention of the whole length with the gradient of its gradient, and
- * keeps its own part of the result. All ranks compute the same, so the bits do not depend on how
- * many they are; time and memory are those of one process. Two rows carry gradients between the
- * parts and the whole, each the other one's transpose, since what is whole is the same on every
- * rank: x_whole = Σ P_r x_r, and of its cotangent rank r gets P_rᵀ g. */
+ * The gradient is written as a formula of recorded operations, which can be differentiated again.
+ * Each rank gathers the divided tensors into whole ones, computes attention over the whole sequence
+ * and the gradient of its gradient, and keeps its own part of the result. All ranks compute the
+ * same, so the bits do not depend on the number of ranks; time and memory are those of one process.
+ * Two rows go from the parts to the whole and back. Each is the other's transpose: x_whole = Σ P_r
+ * x_r, and rank r gets P_rᵀ g of the cotangent g of x_whole, since the whole is the same on every
+ * rank. */
 #include "attention/ring_walk.h"
 
 /* -- from parts to the whole, and back ----------------------------------------------------------
  */
 typedef struct part_of {
     const eg_ring *r;
-    bool key; /* the side, else the query's */
+    bool key; /* true: the key's side; false: the query's */
     int axis;
 } part_of;
 static const part_of *part_attr(const eg_tensor *y) { return eg_attr(y); }
@@ -21,7 +21,8 @@ static const eg_ring_side *part_side(const part_of *p)
 {
     return p->key ? &p->r->key : &p->r->query;
 }
-/* Copies block b between the tensor of its rank and the whole one; `places`: of that rank. */
+/* Copies block b between the tensor of its rank, which has `places` places, and the whole
+ * tensor. */
 static void part_copy(const part_of *p, const int64_t *dims, int rank, const eg_ring_block *b,
                       int64_t places, char *part, char *whole, bool to_whole)
 {
@@ -44,7 +45,7 @@ static bool part_shape(eg_tensor *y, int64_t size)
     dims[part_attr(y)->axis] = size;
     return eg_result(y, eg_type(x), eg_rank(x), dims);
 }
-/* The blocks of a rank, and how many places they have; NULL after an error. */
+/* Returns the blocks of a rank, and sets how many places they have; NULL after an error. */
 static eg_ring_block *part_blocks(const eg_tensor *y, int rank, int *n, int64_t *places)
 {
     const part_of *p = part_attr(y);
@@ -148,7 +149,8 @@ static eg_tensor *ring_own_rule(eg_tensor *y, eg_tensor *g, int i)
 
 /* -- the gradient as a formula ------------------------------------------------------------------
  */
-/* What a call computes from, whole: operands by EG_RING_…, and the cotangents of y and lse. */
+/* The whole tensors that a call computes from: operands by EG_RING_…, and the cotangents of y and
+ * lse. */
 typedef struct composed {
     eg_ring_walk w;
     eg_tensor *x[EG_RING_OPERANDS];
@@ -186,8 +188,9 @@ static eg_tensor *composed_own(const eg_ring *r, bool key, int axis, eg_tensor *
 /* True if operand k is divided. */
 static bool composed_divided(int k) { return k <= EG_RING_V; }
 
-/* F = ⟨y, g⟩ + ⟨lse, g_lse⟩ has the slopes D = ∂F/∂x, which are recorded; then S = Σ ⟨h, D⟩ is
- * differentiated by x and g. Without recording around it the history begins at copies. */
+/* Computes with F = ⟨y, g⟩ + ⟨lse, g_lse⟩ the recorded gradients D = ∂F/∂x, then differentiates S =
+ * Σ ⟨h, D⟩ by x and g. Where the context does not record, the history begins at copies of x and
+ * g. */
 bool eg__ring_second(const eg_ring *r, eg_tensor *const *x, eg_tensor *const g[2],
                      eg_tensor *const *h, eg_tensor **dx, eg_tensor *dg[2])
 {
@@ -204,7 +207,8 @@ bool eg__ring_second(const eg_ring *r, eg_tensor *const *x, eg_tensor *const g[2
     for (int k = 0; k < EG_RING_OPERANDS; k++) {
         eg_tensor *own = x[k];
         if (own && composed_divided(k)) own = composed_whole(r, k > 0, r->axis[k], own);
-        /* a node of its own: h may have been made of x, and is no part of this derivative */
+        /* h may have been made of x, and this derivative must not go through h: x gets a node of
+         * its own */
         c.x[k] = own && h[k] && (!recording || !composed_divided(k)) ? eg_copy(own) : own;
         if (own && h[k]) operand[n] = k, by[n++] = c.x[k];
     }

@@ -1,13 +1,14 @@
-/* ring_forward.c: attention over a divided length, forward. */
+/* ring_forward.c: the forward pass of attention over a divided sequence. */
 #include "attention/ring_walk.h"
 
 typedef struct forward {
     eg_ring_walk w;
     eg_ring_block *own; /* this rank's blocks of queries */
     int mine;
-    eg_partials *tree; /* of each of them, over the blocks of keys */
+    eg_partials *tree; /* for each of these blocks: the tree over the blocks of keys */
 } forward;
-/* Block j of the keys with all blocks of queries of this rank. */
+/* Adds the results of one block of keys to all blocks of queries of this rank. False after an
+ * error. */
 static bool forward_block(forward *s, eg_tensor *const *kv, const eg_ring_block *key)
 {
     eg_ring_walk *w = &s->w;

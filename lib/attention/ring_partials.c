@@ -1,5 +1,5 @@
-/* ring_partials.c: partial results of attention over a divided length, merged along a binary tree.
- */
+/* ring_partials.c: partial results of attention over a divided sequence, merged along a binary
+ * tree. */
 #include "attention/ring_walk.h"
 
 bool eg__partial_set(eg_ring_walk *w, eg_partial *p, eg_owner *owner, int n, eg_tensor *const *x)
@@ -16,7 +16,7 @@ eg_tensor *eg__ring_number(eg_ring_walk *w, double value)
 {
     return eg_full_n(w->cx, w->r->dtype, value, 0, NULL);
 }
-/* a ← a and b, which are siblings. */
+/* Merges b into a; the two are siblings in the tree. False after an error. */
 static bool partial_merge(eg_ring_walk *w, eg_partial *a, eg_partial *b)
 {
     const eg_span of = { a->of.from, b->of.to };
@@ -29,7 +29,8 @@ static bool partial_merge(eg_ring_walk *w, eg_partial *a, eg_partial *b)
     if (w->add)
         for (int k = 0; k < a->n; k++) eg_assign(a->x[k], eg_add(a->x[k], b->x[k]));
     else {
-        /* −10³⁸ for a maximum of −∞, and 10⁻³⁰ for a sum of 0: rows with nothing yet */
+        /* a row without allowed pairs has the maximum −∞ and the sum 0: −10³⁸ and 10⁻³⁰ take their
+         * places, so that nothing becomes NaN */
         eg_tensor *most = eg_maximum(eg_maximum(a->x[1], b->x[1]), eg__ring_number(w, -1e38)),
                   *u = eg_exp(eg_sub(a->x[1], most)), *v = eg_exp(eg_sub(b->x[1], most)),
                   *sum = eg_add(u, v), *over = eg_maximum(sum, eg__ring_number(w, 1e-30));

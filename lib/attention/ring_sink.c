@@ -1,7 +1,7 @@
-/* ring_sink.c: a sink of attention over a divided length. All ranks have the sink z; each of their
- * rows reads it. Two rows, each the other's transpose: z is spread over the rows of this rank, and
- * a cotangent of these is folded: summed over each block of queries, and over the blocks of all
- * ranks along their tree, so that its bits depend on the length and the block alone. */
+/* ring_sink.c: the sink of attention over a divided sequence. Each row reads the sink z, and all
+ * ranks have z. Two rows, each the other's transpose: one spreads z over the rows of this rank; the
+ * other folds a cotangent, that is, sums it over each block of queries and then over the blocks of
+ * all ranks along their tree, so that its bits depend on the length and the block size alone. */
 #include "attention/ring_walk.h"
 
 typedef struct sink_of {
@@ -50,7 +50,7 @@ static eg_tensor *sink_spread(const sink_of *s, eg_tensor *z)
     return eg_apply(&sink_spread_op, s, sizeof *s, 1, &z);
 }
 
-/* Returns the sum of the node's leaves along the tree. */
+/* Returns the sum of the leaves below a node, added along the tree. */
 static eg_tensor *fold_tree(eg_tensor *const *leaf, eg_span node)
 {
     if (node.to - node.from < 2) return leaf[node.from];
@@ -63,7 +63,7 @@ static bool sink_fold_shape(eg_tensor *y)
     const sink_of *s = sink_attr(y);
     return eg_result(y, s->r->dtype, s->rank, s->dims);
 }
-/* Sums the rows of each block of this rank; the sums of all ranks are gathered, and added. */
+/* Sums the rows of each block of this rank, gathers these sums from all ranks, and adds them. */
 static bool sink_fold_forward(eg_tensor *y)
 {
     const sink_of *s = sink_attr(y);

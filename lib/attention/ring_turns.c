@@ -1,7 +1,7 @@
-/* ring_turns.c: keys and values of a divided length, handed from rank to rank. */
+/* ring_turns.c: the keys and values of a divided sequence go round from rank to rank. */
 #include "attention/ring_walk.h"
 
-/* The keys and values of one rank, as they lie in messages. */
+/* The keys and values of one rank, packed as in a message. */
 typedef struct shard {
     int rank;
     char *now, *next;
@@ -11,7 +11,7 @@ static size_t shard_bytes(const eg_ring_walk *w, const shard *g, int rank)
 {
     return (size_t)((g->each[0] + g->each[1]) * eg__ring_places(w, rank)) * w->width;
 }
-/* Packs this rank's own. */
+/* Packs this rank's own keys and values. False after an error. */
 static bool shard_open(eg_ring_walk *w, shard *g)
 {
     const eg_ring *r = w->r;
@@ -32,7 +32,8 @@ static bool shard_open(eg_ring_walk *w, shard *g)
     eg__ring_copy(w, g->now + (size_t)eg_size(w->x[EG_RING_K]) * w->width, w->x[EG_RING_V]);
     return !eg_error(w->cx);
 }
-/* Sends the shard to the next rank, and receives that of the rank before. */
+/* Sends the shard to the next rank and receives the one of the rank before. False after an
+ * error. */
 static bool shard_turn(eg_ring_walk *w, shard *g)
 {
     const int ranks = eg_ranks_count(w->r->ranks), me = eg_ranks_rank(w->r->ranks),
@@ -44,7 +45,8 @@ static bool shard_turn(eg_ring_walk *w, shard *g)
     g->now = g->next, g->next = swap, g->rank = from;
     return true;
 }
-/* Makes tensors of the shard, in memory of the owner that is returned; NULL after an error. */
+/* Makes tensors of the shard in the memory of a new owner, which it returns; NULL after an
+ * error. */
 static eg_owner *shard_tensors(eg_ring_walk *w, const shard *g, eg_tensor **kv)
 {
     const char *from = g->now;

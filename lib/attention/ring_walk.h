@@ -21,15 +21,16 @@
 #include <string.h>
 
 enum { EG_PARTIAL_TENSORS = 2 + EG_RING_OPERANDS, EG_PARTIALS_MAX = 128 };
-/* The result of a node of the tree. !there: none, since all that it stands for is forbidden. */
+/* The partial result of one subtree over the blocks. `there` is false if all pairs of the subtree
+ * are forbidden, so that it has no tensors. */
 typedef struct eg_partial {
     eg_span of;
     bool there;
-    eg_owner *owner; /* of the tensors: they end when the part is merged */
+    eg_owner *owner; /* of the tensors: it is closed when the partial result is merged */
     int n;
     eg_tensor *x[EG_PARTIAL_TENSORS];
 } eg_partial;
-/* The partial results of one block that wait for their siblings. */
+/* The partial results of one block that wait until their siblings exist. */
 typedef struct eg_partials {
     int64_t leaves;
     int n;
@@ -41,24 +42,25 @@ typedef struct eg_ring_walk {
     eg_ctx *cx;
     eg_tensor *const *x;
     size_t width;
-    bool add; /* parts are added; else merged as (o, lse) */
+    bool add; /* merging adds the parts; else it merges them as (o, lse) */
 } eg_ring_walk;
 
-/* A block of a rank: its number, where it lies in that rank's tensors, and how many places it has.
- */
+/* A block of a rank: its number in the sequence, its first place in that rank's tensors, and how
+ * many places it has. */
 typedef struct eg_ring_block {
     int64_t block, at, count;
 } eg_ring_block;
 
 /* -- ring_partials.c -------------------------------------------------------------------------- */
-/* *p becomes a partial result whose tensors are copies of x in the owner. */
+/* Sets *p to a partial result whose tensors are copies of x[0 … n) in the owner. False after an
+ * error. */
 bool eg__partial_set(eg_ring_walk *w, eg_partial *p, eg_owner *owner, int n, eg_tensor *const *x);
-/* Puts a partial result into the tree, and merges it with its siblings as far up as they are there.
- */
+/* Inserts a partial result into the tree, and merges it with its sibling as long as that exists.
+ * False after an error. */
 bool eg__partial_insert(eg_ring_walk *w, eg_partials *tree, eg_partial p);
 /* Returns n empty trees over `leaves` blocks, in the open scope; NULL after an error. */
 eg_partials *eg__partials_new(eg_ring_walk *w, int64_t n, int64_t leaves);
-/* Returns the result that waits at a node; NULL: none does. */
+/* Returns the result that waits at a node; NULL if none does. */
 const eg_partial *eg__partial_at(const eg_partials *t, eg_span node);
 /* Returns a scalar of the call's dtype. */
 eg_tensor *eg__ring_number(eg_ring_walk *w, double value);
@@ -72,8 +74,9 @@ int64_t eg__ring_places(const eg_ring_walk *w, int rank);
 eg_tensor *eg__ring_slice(eg_tensor *x, int axis, const eg_ring_block *b);
 /* Cuts the operands other than q, k and v to block i of queries and block j of keys. */
 void eg__ring_cut(eg_ring_walk *w, int64_t i, int64_t j, eg_tensor **xs);
-/* Attention of one block of queries to one of keys: (o, lse), recorded or not, of operands xs by
- * EG_RING_…. *empty: nothing may be seen in it. */
+/* Computes attention of one block of queries to one block of keys, (o, lse), of the operands xs by
+ * EG_RING_…; recorded if the context records. Sets *empty if every pair is forbidden. False after
+ * an error. */
 bool eg__ring_pair(eg_ring_walk *w, eg_tensor *const *xs, int64_t i, int64_t j, eg_tensor **o,
                    eg_tensor **lse, bool *empty);
 /* Copies the numbers of x, row-major. */
@@ -83,10 +86,11 @@ void eg__ring_put(eg_ring_walk *w, char *to, int rank, const int64_t *dims, int 
                   const eg_ring_block *b, eg_tensor *x);
 
 /* -- ring_turns.c ----------------------------------------------------------------------------- */
-/* What a rank does with the keys and values kv of the rank `turn` places before it, which has these
- * n blocks; n is 0 if they could not be read. */
+/* Called on a rank with the keys and values kv of the rank that is `turn` places before it, and the
+ * n blocks that this rank has; n is 0 if they could not be read. Returns false after an error. */
 typedef bool eg_ring_turn(void *user, int turn, eg_tensor *const *kv, const eg_ring_block *keys,
                           int n);
-/* Calls f for the keys and values of every rank, this one's first. False after an error of any. */
+/* Calls f for the keys and values of every rank, this rank's first. False after an error on any
+ * rank. */
 bool eg__ring_turns(eg_ring_walk *w, eg_ring_turn *f, void *user);
 #endif

@@ -12,8 +12,8 @@ typedef uint8_t NAME(bytes) __attribute__((vector_size(BYTES / sizeof(REAL)), al
 #define PICK(m, a, b) ((VEC)(((IVEC)(a) & (m)) | ((IVEC)(b) & ~(m))))
 
 /* y = 2^x, x ≤ 127: x = n + r, |r| ≤ 1/2, 2^x = 2^n p(r). MAGIC + x rounds x to n and holds n +
- * bias in its lowest bits, which become the exponent; from LEAST down that is 0, and so is y. NaN
- * stays. */
+ * bias in its lowest bits, which become the exponent. At LEAST and below these bits are 0, and so
+ * is y. A NaN stays NaN. */
 #define EXP2(y, x)                                                                  \
     do {                                                                            \
         const VEC given_ = (x), x_ = PICK(ALL(LEAST) > given_, ALL(LEAST), given_), \
@@ -82,7 +82,7 @@ EG_CLONES EG_FUSING static bool NAME(online_softmax)(int w, int64_t rows, void *
         VEC shift = PICK(none | peak, ALL(0), new_max);
         bool peaks = false;
         for (int k = 0; k < LANES; k++) peaks |= peak[k] != 0;
-        if (peaks) { /* the limit: what is +inf shares evenly */
+        if (peaks) { /* for scores of +inf the limit: they share the weight equally */
             for (int64_t j = 0; j < rows; j++) {
                 const VEC x = s[j * step], limit = PICK(x == ALL(INFINITY), ALL(0), ALL(-INFINITY));
                 s[j * step] = PICK(peak & (x == x), limit, x); /* NaN stays */

@@ -1,17 +1,19 @@
 /* tile_sums.c: the cotangents of the tensors that the score reads and of the sink, summed over the
  * tiles of a backward pass.
  *
- * A tensor that has every letter of the scores is written element by element. Others are summed in
- * doubles, in a set of sums for each unit of work; a unit is a number of pieces (batches, or splits
- * of their keys), one after another, and the sets are added in their order. Pieces that differ in a
- * letter that all these tensors have share a set, since they add to different elements. Sizes alone
- * decide how many sets there are, so that the number of threads changes no bit. */
+ * A tensor that has every letter of the scores gets its cotangent element by element. The
+ * cotangents of the other ones are summed in doubles. Pieces of work are batches, or splits of a
+ * batch's keys. A unit is a number of pieces that one thread computes one after another; each unit
+ * adds to a set of sums, and the sets are added in their order at the end. Pieces that differ in a
+ * letter that all these tensors have can share a set, since they add to different elements. Sizes
+ * alone decide how many sets there are, so that the number of threads changes no bit. */
 #include "attention/workspace.h"
 #include <string.h>
 
-enum { BYTES = 1 << 20 }; /* of all sets together, unless a single one has more */
+enum { BYTES = 1 << 20 }; /* of all sets together; one set may have more */
 
-/* True if all reads of tensor t in the score have letter `s` alone as the index of one axis. */
+/* True if, in every read of tensor t by the score, the letter `s` alone is the index of one
+ * axis. */
 static bool reads_along(const eg_flash *f, int t, int s)
 {
     uint32_t common = UINT32_MAX;
@@ -27,7 +29,7 @@ static bool reads_along(const eg_flash *f, int t, int s)
     }
     return common != 0;
 }
-/* True if all that is summed has the batch letter, place s of the scores. */
+/* True if everything that is summed has the batch letter at place s of the scores. */
 static bool shared_letter(const eg_tile_sums *u, const eg_flash *f, int s)
 {
     bool has = !u->summed_sink;

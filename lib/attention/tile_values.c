@@ -1,6 +1,7 @@
-/* tile_values.c: the two expressions over a tile of scores: what the predicate says of it, and the
- * scores and their cotangents. Positions along the rows and the lanes of a tile are those of the
- * queries and keys; the letters of the batch stay. */
+/* tile_values.c: evaluates the two expressions over a tile of scores: whether the predicate allows
+ * all, some or none of it; which pairs; the scores; and their cotangents. The positions along the
+ * rows and the lanes of a tile are those of the queries and keys; the letters of the batch are
+ * constant in it. */
 #include "attention/workspace.h"
 #include <string.h>
 
@@ -9,7 +10,7 @@ typedef struct corners {
     int64_t low[EG_RANK_MAX], high[EG_RANK_MAX];
     eg_box box;
 } corners;
-/* The smallest box of indices that holds a stretch: low ≤ index < high on every axis of its
+/* Sets the smallest box of indices that contains a stretch: low ≤ index < high on every axis of its
  * list. */
 static void tiles_box(const eg_flash *f, eg_stretch s, corners *c)
 {
@@ -48,8 +49,8 @@ eg_cover eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
     tiles_box(f, keys, &c);
     return eg__expression_cover(f->where, &c.box);
 }
-/* Asks the predicate of rows from … to; where that does not tell, of the halves, down to single
- * panels. */
+/* Asks for bounds of the predicate over the rows from … to. Where they leave open whether it is
+ * true, asks for each half, down to single panels. */
 static void ask_panels(const eg_flash *f, eg_stretch rows, int64_t from, int64_t to, corners *c,
                        uint8_t *cover)
 {
@@ -112,8 +113,8 @@ static uint32_t letters_of(const eg_flash *f, eg_part part)
     for (int k = 0; k < f->list[part].n; k++) bits |= 1u << f->list[part].axis[k].score;
     return bits;
 }
-/* The bytes of the positions of `count` elements of a list, which are needed if it has several
- * axes. */
+/* Returns the bytes for the positions of `count` elements of a list. They are stored only if the
+ * list has several axes. */
 static int64_t places_bytes(const eg_flash *f, eg_part part, int64_t count)
 {
     const int n = f->list[part].n;
@@ -144,7 +145,8 @@ void eg__tile_plan(eg_tile_plan *p, const eg_flash *f, eg_part rows, int64_t mos
             flows[n->in[i]] |= p->score.moved[n->in[i]];
     }
 }
-/* Sets the positions of the letters of a stretch, in `room` if they are not consecutive. */
+/* Sets the positions of the letters of a stretch; `room` stores them if they are not
+ * consecutive. */
 static void place_stretch(const eg_flash *f, eg_stretch s, eg_place *place, int64_t *room)
 {
     const eg_flash_list *l = &f->list[s.part];

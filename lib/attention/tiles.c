@@ -12,7 +12,8 @@ static eg_flash_axis *tiles_append(eg_flash *f, int axis, int score)
     l->total *= f->a->size[axis];
     return &l->axis[l->n++];
 }
-/* The lists: batch, query and key axes in the order of the scores, then those of the products. */
+/* Sets the lists: the axes of batches, queries and keys in the order of the scores, then those of
+ * the products. */
 void eg__flash_open(eg_flash *f, const eg_attention_plan *a, eg_dtype dtype)
 {
     f->a = a;
@@ -104,7 +105,7 @@ void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth,
         const int64_t n = eg__min64(w, rows.count - i);
         eg__flash_offsets(f, rows.part, at, rows.from + i, n, off);
         int64_t step = n > 1 ? off[1] - off[0] : 1;
-        /* irregular */
+        /* the steps differ: irregular */
         for (int64_t k = 2; k < n; k++)
             if (off[k] - off[k - 1] != step) step = INT64_MIN;
         eg__pack((size_t)f->width, w, n, off, step, runs, run, base, dst, depth.count);
@@ -124,7 +125,7 @@ void eg__flash_unpack(const eg_flash *f, eg_stretch lanes, eg_stretch columns, i
         eg__flash_offsets(f, columns.part, at, columns.from + c, n, off);
         bool near = true;
         for (int64_t k = 1; k < n; k++) near &= off[k] == off[0] + k;
-        for (int64_t i = 0, run; i < lanes.count; i += run) { /* lanes that lie evenly */
+        for (int64_t i = 0, run; i < lanes.count; i += run) { /* lanes at equal distances */
             const char *from = tile + (c * w + i) * x;
             char *to = base + eg__flash_at(f, lanes.part, at, lanes.from + i) * x;
             run = eg__min64(lanes.count - i, size - (lanes.from + i) % size);
@@ -153,7 +154,7 @@ void eg__flash_batch(const eg_flash *f, int64_t number, eg_flash_batch *b)
         number /= l->axis[k].size;
     }
 }
-/* Sets out[k] to whether the weight of the query and key keys.from + k is kept. */
+/* Sets out[k] to 1 if the weight of the query and key keys.from + k is kept, else to 0. */
 static void dropout_kept(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
                          uint8_t *out)
 {
@@ -161,7 +162,7 @@ static void dropout_kept(const eg_flash *f, const eg_flash_batch *b, int64_t que
         b->at[EG_SLOT_DRAW] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DRAW, query) + keys.from;
     eg__drop_stays(&f->drop, (uint64_t)first, keys.count, out);
 }
-/* A row of keys for one query is a row of the tile if its lanes are keys, else a column. */
+/* The keys of one query are a row of the tile if its lanes are keys, else a column. */
 void eg__flash_dropout(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
                        eg_stretch lanes, uint8_t *tile)
 {

@@ -1,11 +1,12 @@
-/* workspace.h: what the two passes over tiles have in common. */
+/* workspace.h: what the forward and the backward pass over tiles share. */
 #ifndef EG_WORKSPACE_H
 #define EG_WORKSPACE_H
 #include "attention/attention.h"
 
 enum { EG_FLASH_TEAM = 64 }; /* threads at most */
 
-/* One buffer, given out in pieces of whole cache lines. base NULL: they are only counted. */
+/* One buffer from which parts of whole cache lines are taken in turn. If base is NULL, only their
+ * bytes are counted. */
 typedef struct eg_workspace {
     char *base;
     int64_t taken;
@@ -17,12 +18,12 @@ static inline char *eg__workspace_take(eg_workspace *t, int64_t bytes)
     return p;
 }
 
-/* The unit of a tile's scores: log2 e where they are exponents of 2 as they are made, else 1. */
+/* The factor of a tile's scores: log2 e where the products make them as exponents of 2, else 1. */
 static inline double eg__tile_unit(const eg_flash *f)
 {
     return f->score || f->a->no_softmax ? 1 : EG_LOG2_E;
 }
-/* Number `at` of an array of f's type. */
+/* Returns number `at` of an array of f's type. */
 static inline double eg__real_at(const eg_flash *f, const char *x, int64_t at)
 {
     return f->width == 8 ? ((const double *)(const void *)x)[at]
@@ -37,49 +38,53 @@ static inline void eg__flash_product(const eg_flash *f, int64_t depth, const cha
     f->kernel.run(&f->kernel, depth, a, b, b_step, columns, add, c);
 }
 
-/* The rows of a block that count for a panel of lanes, as the predicate says: it forbids all before
- * `from` and from `to` on, and allows all before `test` and from `tested` on, where from ≤ test ≤
- * tested ≤ to. Whole panels but for the last. */
+/* The rows of a block in which a panel of lanes may have allowed pairs, as far as bounds of the
+ * predicate tell. All rows before `from`, and from `to` on, are forbidden; all rows in from … test
+ * and tested … to are allowed; the pairs of the rows test … tested must be evaluated one by one.
+ * Each of these is a number of whole panels, except at the end of the block. */
 enum { EG_LIVE_PANELS = 128 }; /* of rows in a block, at most */
 typedef struct eg_live {
     int64_t from, to, test, tested;
-    uint8_t cover[EG_LIVE_PANELS]; /* what the predicate says of each panel: eg_cover */
+    uint8_t cover[EG_LIVE_PANELS]; /* by panel: eg_cover */
 } eg_live;
-/* Rows of a panel that the predicate is asked of at once. */
+/* The number of rows for which the bounds of the predicate are computed at once. */
 static inline int64_t eg__live_step(const eg_flash *f) { return f->narrow > 1 ? f->narrow : 2; }
-/* all: what the predicate says of the block that these rows and lanes are part of. False if it
- * forbids all rows. */
+/* Finds these rows. `all` is the cover of the block that contains the rows and lanes. False if all
+ * rows are forbidden. */
 bool eg__flash_live(const eg_flash *, const eg_flash_batch *, eg_stretch lanes, eg_stretch rows,
                     eg_cover all, eg_live *);
-/* Sets the bounds of the integers and truths that the predicate reads, by blocks of positions;
- * lanes: the part along the lanes of tiles. False after an error. */
+/* Computes, for blocks of positions, the bounds of the integer and bool tensors that the predicate
+ * reads. lanes: the part that lies along the lanes of tiles. False after an error. */
 bool eg__flash_bound(eg_ctx *, eg_flash *, eg_part lanes);
 /* Returns whether the predicate allows all of a tile, some of it or nothing. */
 eg_cover eg__flash_where(const eg_flash *, const eg_flash_batch *, eg_stretch queries,
                          eg_stretch keys);
 
 /* -- tile_values.c ---------------------------------------------------------------------------- */
-/* How the expressions are evaluated over tiles, and the layout of a thread's room for it. */
+/* How the expressions are evaluated over tiles, and the layout of a thread's workspace for them. */
 typedef struct eg_tile_plan {
     eg_block_plan where, score;
-    bool reaches;                        /* a derivative of the score leads to q·k */
-    int64_t bytes;                       /* of the room */
+    bool reaches;                        /* a derivative of the score by q·k is needed */
+    int64_t bytes;                       /* of the workspace */
     int64_t score_at, rows_at, lanes_at; /* where its parts begin */
 } eg_tile_plan;
-/* Plans tiles of at most `most` rows. wanted: eg_block_plan.wanted of the score. */
+/* Plans for tiles of at most `most` rows. wanted: eg_block_plan.wanted of the score. */
 void eg__tile_plan(eg_tile_plan *, const eg_flash *, eg_part rows, int64_t most, eg_part lanes,
                    uint32_t wanted);
-/* Writes the bytes of the rows live->test … live->tested of a tile: 1 where the query may see the
- * key; 0 in lanes beyond `lanes`. Returns what they are. */
+/* Writes a byte for each pair of the rows live->test … live->tested of a tile: 1 where the query
+ * may attend to the key, else 0; 0 also in lanes beyond lanes.count. Returns whether all, some or
+ * none of these pairs are allowed. */
 eg_cover eg__tile_allow(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                         eg_stretch rows, eg_stretch lanes, const eg_live *live, char *room,
                         uint8_t *tile);
-/* Makes scores of scale q·k, which may be in place if no cotangents are wanted. */
+/* Computes scores from scale q·k. out may be the same memory as score if no cotangents are
+ * wanted. */
 void eg__tile_scores(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                      eg_stretch rows, eg_stretch lanes, char *room, const char *score, char *out);
-/* Replaces ds, the cotangent of the scores, by that of scale q·k, and hands on those of the tensors
- * to the sinks. Comes after eg__tile_scores of the same tile, with the same room and score. allow:
- * which pairs of the rows that `live` tests count; NULL: all. */
+/* Replaces ds, the cotangent of the scores, by the cotangent of scale q·k, and adds the cotangents
+ * of the tensors that the score reads to the sinks. Call it after eg__tile_scores of the same tile
+ * with the same room and score. allow: which pairs count, of the rows that `live` tests; NULL:
+ * all. */
 void eg__tile_slopes(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                      eg_stretch rows, eg_stretch lanes, char *room, const char *score,
                      const eg_live *live, const uint8_t *allow, const eg_sink *sink, char *ds);
@@ -87,39 +92,40 @@ void eg__tile_slopes(const eg_tile_plan *, const eg_flash *, const eg_flash_batc
 /* -- tile_sums.c ------------------------------------------------------------------------------ */
 typedef struct eg_tile_sums {
     uint32_t there;   /* bits: tensors whose cotangents are wanted */
-    bool summed_sink; /* that of the sink is */
+    bool summed_sink; /* the sink's cotangent is wanted */
     eg_sink sink[EG_TENSORS_MAX];
     int64_t step[EG_TENSORS_MAX][EG_RANK_MAX];
     int64_t at[EG_TENSORS_MAX], sink_at; /* where they begin in a set of sums */
     int64_t summed, sets;                /* doubles in a set; sets */
-    int64_t splits; /* of the keys of a batch: so many pieces is a batch, one after another */
+    int64_t splits;             /* number of pieces that the keys of a batch are split into */
     bool is_fixed[EG_RANK_MAX]; /* by axis of the batches: the same for all pieces of a unit */
     int64_t fixed, rest;        /* the product of their sizes; that of the others and of splits */
     double *sums;
 } eg_tile_sums;
-/* Prepares sums for operands x, whose cotangents go to to[…], NULL: not wanted. There are
- * fixed · sets units of work. False after an error. */
+/* Prepares the sums for the operands x, whose cotangents are written to to[k] (NULL: not wanted).
+ * There are fixed · sets units of work. False after an error. */
 bool eg__tile_sums_open(eg_tile_sums *, eg_ctx *, const eg_flash *, eg_tensor *const *x,
                         char *const *to, int64_t splits);
-/* Sets where a unit's cotangents go, and the range of its pieces. Returns where the sink's sums
- * begin in u->sums, −1: there are none. */
+/* Sets where the cotangents of a unit's tensors are added, and the range of its pieces. Returns the
+ * offset of the sink's sums in u->sums; −1 if there are none. */
 int64_t eg__tile_sums_unit(const eg_tile_sums *u, const eg_flash *, int64_t unit, int64_t *from,
                            int64_t *to, eg_sink *sink);
-/* The number of a unit's piece among all: batch · splits + split. */
+/* Returns the number of a unit's piece among all pieces: batch · splits + split. */
 int64_t eg__tile_sums_piece(const eg_tile_sums *, const eg_flash *, int64_t unit, int64_t piece);
-/* Writes the sums. */
+/* Adds the sets of sums and writes the results to to[]. */
 void eg__tile_sums_close(const eg_tile_sums *, const eg_flash *, eg_tensor *const *x,
                          char *const *to);
 
 /* -- fused_masked.c --------------------------------------------------------------------------- */
-/* Adds to the product `out` of weights and array `at` what was left out of it: numbers times
- * elements of the array that are not finite, in the pairs that `allow` has (NULL: in all). `list`
- * are the elements of the tile's rows, `columns` the part of the product's columns; off is room for
- * an offset for each of these. zeros: a weight that is 0 counts as forbidden. */
+/* Adds to `out`, a product of weights and array `at`, what was left out of it: `times` the weight
+ * times each element of the array that is not finite, in the pairs that `allow` allows (NULL: in
+ * all). `list` are the elements of the tile's rows, `columns` the part that the product's columns
+ * are of; off has room for an offset of each of these. zeros: a pair whose weight is 0 counts as
+ * forbidden. */
 void eg__flash_repair(const eg_flash *, const eg_flash_batch *, eg_stretch list, eg_part columns,
                       int at, double times, bool zeros, const char *weights, const uint8_t *allow,
                       char *out, int64_t *off);
-/* The same of the transposed tile: `list` are the elements of its lanes, and `out` has the rows
+/* The same for the transposed tile: `list` are the elements of its lanes, and `out` has the rows
  * rows.from … rows.to of a block, in panels. */
 void eg__flash_repair_turned(const eg_flash *, const eg_flash_batch *, eg_stretch list,
                              eg_part columns, int at, const eg_live *rows, const char *weights,

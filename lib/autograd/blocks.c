@@ -14,7 +14,8 @@
 enum { BLOCK = 8, LEAVES = 16, LEAVES_MOST = 4096 };
 
 /* -- a block ---------------------------------------------------------------------------------- */
-/* Keeps the child's error as that of block k, if no earlier block failed. */
+/* Records the child's error as the call's, unless an earlier block failed; k is the number of this
+ * block. */
 static void blocks_fail(blocks *b, eg_ctx *child, int64_t k)
 {
     pthread_mutex_lock(&b->lock);
@@ -41,7 +42,7 @@ bool eg__block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
         eg_fail_as(child, EG_ERROR_MISUSE, "the count is %lld", (long long)count);
     return !child->failed;
 }
-/* True if the loss is a finite number; else records what it is. */
+/* True if the loss is a finite number; else records an error with the number. */
 static bool blocks_loss_finite(eg_ctx *child, eg_tensor *y)
 {
     if (!isfinite(eg_item(y)) && !child->hooks.result)
@@ -49,7 +50,7 @@ static bool blocks_loss_finite(eg_ctx *child, eg_tensor *y)
                    isnan(eg_item(y)) ? (double)NAN : eg_item(y), eg_origin(eg_first_nonfinite(y)));
     return !child->failed;
 }
-/* Adds the gradients of the loss to s. */
+/* Adds the gradients of the loss y to the sum s. False after an error. */
 static bool blocks_sweep(blocks *b, eg_ctx *child, eg_tensor *y, blocks_sum *s)
 {
     eg_into *into = eg__alloc(child, (size_t)b->o.count * sizeof *into);
@@ -66,7 +67,8 @@ static bool blocks_sweep(blocks *b, eg_ctx *child, eg_tensor *y, blocks_sum *s)
     eg_nograd(child, was);
     return good;
 }
-/* Switches, draws and examples of block k, as every block finds them. */
+/* Gives the child the switches, the draws and the examples of block k, the same whichever thread
+ * computes it. */
 static void blocks_begin(const blocks *b, eg_ctx *child, int64_t k)
 {
     uint32_t key[4];
@@ -109,7 +111,7 @@ int eg_block_range(const eg_ctx *cx, int64_t *from, int64_t *to)
     if (to) *to = cx->block.to;
     return 0;
 }
-/* Block k in a scope of its own. False after an error. */
+/* Computes block k in a scope of its own and adds it to s. False after an error. */
 static bool blocks_one(blocks *b, int worker, int64_t k, blocks_sum *s)
 {
     eg_ctx *child = b->child[worker];
@@ -133,13 +135,13 @@ static bool blocks_one(blocks *b, int worker, int64_t k, blocks_sum *s)
     } else
         blocks_fail(b, child, k);
     eg_pop(child, m);
-    if (child->failed) { /* it popped a scope that was not its own */
+    if (child->failed) { /* the block popped a scope that it had not opened */
         blocks_fail(b, child, k);
         return false;
     }
     return good;
 }
-/* A leaf, as a piece of eg__parallel. Blocks behind one that failed are left out. */
+/* Computes one leaf; a piece of eg__parallel. Blocks after one that failed are not computed. */
 static void blocks_leaf(void *user, int64_t piece, int thread)
 {
     blocks *b = user;
@@ -160,7 +162,7 @@ static void blocks_leaf(void *user, int64_t piece, int thread)
 }
 
 /* -- the call --------------------------------------------------------------------------------- */
-/* Memory for the sums and the tree, in the open scope. */
+/* Allocates the sums and the tree, in the open scope. False after an error. */
 static bool blocks_room(blocks *b)
 {
     int levels = 0;
@@ -186,8 +188,9 @@ static bool blocks_room(blocks *b)
     return true;
 }
 
-/* What a block must not take for a constant: a tensor that the parent made of one of the xs. The
- * walk writes to headers of the parent, which waits. */
+/* True if a block may read the parent's tensor x as a constant. Else, that is if x depends on one
+ * of the xs, records an error: its gradient would be missing. The walk writes to headers of the
+ * parent, which waits meanwhile. */
 static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
 {
     const blocks *b = user;
@@ -208,7 +211,8 @@ static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
                    eg__origin_once(x, at, sizeof at));
     return !of_xs;
 }
-/* Opens a child for each worker, with headers of the xs, which are older than all nodes. */
+/* Opens a child context for each worker, with headers of the xs. They are made first, since an x
+ * must be older than all nodes of its sweep. False after an error. */
 static bool blocks_children(blocks *b)
 {
     for (int k = 0; k < b->workers; k++) {
@@ -246,7 +250,7 @@ static void blocks_close(blocks *b)
         }
 }
 
-/* True if the options are in range and the xs can be differentiated; else recorded. */
+/* True if the options are in range and the xs can be differentiated; else records an error. */
 static bool blocks_fit(blocks *b)
 {
     eg_grad_over_args *o = &b->o;
@@ -280,7 +284,7 @@ static bool blocks_fit(blocks *b)
                        "%s: xs[%d] has a hook, which several blocks would call at a time", who, k);
     return !cx->failed;
 }
-/* Defaults, and the leaves that are computed here. */
+/* Sets defaults, and the range of leaves that this process computes. False after an error. */
 static bool blocks_plan(blocks *b)
 {
     eg_grad_over_args *o = &b->o;
@@ -301,7 +305,8 @@ static bool blocks_plan(blocks *b)
     return !b->cx->failed;
 }
 
-/* Calls take with the largest subtrees of the leaves computed here, from left to right. */
+/* Calls `take` with the sums of the largest subtrees of this process's leaves, from left to right.
+ * False after an error. */
 static bool blocks_hand_out(blocks *b)
 {
     for (int64_t leaf = b->from; leaf < b->to;) {
@@ -326,7 +331,7 @@ static bool blocks_hand_out(blocks *b)
     }
     return true;
 }
-/* dxs = the sum over the whole tree/count: one division. */
+/* dxs = sum over the whole tree / count, with one division per element. */
 static void blocks_divide_f32(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const double count = *(const double *)user;
@@ -341,7 +346,7 @@ static void blocks_divide_f64(int64_t n, char *const *p, const int64_t *step, co
     (void)step;
     for (int64_t k = 0; k < n; k++) g[k] /= count;
 }
-/* Divides the sums, which become the results. */
+/* Divides the sums, which become the results. False after an error. */
 static bool blocks_mean(blocks *b)
 {
     int top = 0;
@@ -363,7 +368,8 @@ static bool blocks_mean(blocks *b)
     return true;
 }
 
-/* Runs the leaves, on all threads or one after the other, and hands out what they give. */
+/* Computes the leaves, on all threads or one after the other, and gives their sums to `take`. False
+ * after an error. */
 static bool blocks_run(blocks *b)
 {
     const int64_t leaves = b->to - b->from;

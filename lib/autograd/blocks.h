@@ -1,4 +1,5 @@
-/* blocks.h: a call of eg_grad_over, as blocks.c computes it, its tree, and its blocks captured. */
+/* blocks.h: the state of one call of eg_grad_over, for blocks.c, blocks_tree.c and
+ * blocks_captured.c. */
 #ifndef EG_AUTOGRAD_BLOCKS_H
 #define EG_AUTOGRAD_BLOCKS_H
 #include "autograd/autograd.h"
@@ -15,7 +16,7 @@ typedef struct blocks_sum {
     int64_t count;
     int64_t leaf;            /* the leaf whose blocks are being added */
     bool last;               /* the block that is computed now is the last one of that leaf */
-    struct blocks_sum *next; /* in the list of those that are free */
+    struct blocks_sum *next; /* in the list of free sums */
 } blocks_sum;
 typedef _Atomic(blocks_sum *) place;
 typedef struct blocks {
@@ -23,55 +24,59 @@ typedef struct blocks {
     eg_ctx *cx;
     int64_t blocks, leaves, from, to; /* leaves [from, to) are computed here */
     uint64_t seed, draw;
-    place *at[LEVELS + 1]; /* by level and number: a sum that waits for its neighbour, or is done */
+    place *at[LEVELS + 1]; /* by level and number: a sum that is final or waits for its neighbour */
     eg_ctx *child[BLOCKS_WORKERS];
     eg_mark loan[BLOCKS_WORKERS];
     eg_captured_blocks *captured; /* NULL: every block calls the loss */
     int workers;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the members that follow */
     blocks_sum *free;
-    int held, most;          /* sums that are not free; at most so far */
+    int held, most;          /* sums in use; the most at a time so far */
     const eg_early *early;   /* NULL: complete sums wait for `take` */
-    _Atomic int64_t climbed; /* leaves that are done, and added to their neighbours */
-    int front; /* the xs from this one on were given to `early`; by the thread of the last leaf */
+    _Atomic int64_t climbed; /* leaves that are computed and added to their neighbours */
+    int front; /* xs that were given to `early`: from this one on; set by the last leaf's thread */
     _Atomic int64_t failed; /* the first block that failed; INT64_MAX: none */
     eg_code code;
     char message[1024];
 } blocks;
 
-/* True if y can be a loss, whatever its number; else recorded. */
+/* True if y can be a loss, that is a float tensor of one element, and count is not negative. The
+ * value of y is not tested. Else records an error. */
 bool eg__block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count);
 
 /* -- blocks_tree.c ----------------------------------------------------------------------------- */
-/* How many subtrees of 2^level leaves there are, the last of which may have fewer. */
+/* Returns the number of subtrees of 2^level leaves; the last one may have fewer. */
 int64_t eg__blocks_wide(const blocks *, int level);
-/* True if all leaves of the k-th of them are computed here. */
+/* True if this process computes all leaves of the k-th of these subtrees. */
 bool eg__blocks_here(const blocks *, int level, int64_t k);
-/* Returns a sum that holds nothing. */
+/* Returns an empty sum; NULL after an error. */
 blocks_sum *eg__blocks_take(blocks *);
-/* Adds the sum of leaf k to those of its neighbours, as far up as they are there. */
+/* Inserts the sum of leaf k into the tree and adds it to its neighbours as long as these exist.
+ * False after an error. */
 bool eg__blocks_climb(blocks *, eg_ctx *child, int64_t k, blocks_sum *);
-/* A block whose sweep goes on. */
+/* A block during its sweep. */
 typedef struct blocks_work {
     blocks *b;
     eg_ctx *child;
     blocks_sum *s;
-    const eg_into *into; /* of each x: what the sweep knows of its sum; or NULL, and */
-    const bool *after;   /* … it holds something after the block */
+    const eg_into *into; /* of each x: its sum in the sweep; NULL in a captured block, where */
+    const bool *after;   /* … of each x: the sum holds something after the block */
 } blocks_work;
-/* The `complete` of a block's sweep, whose user is its blocks_work: the block adds nothing more to
- * the sums from x k on. */
+/* The function eg_into_watch.complete of a block's sweep, with a blocks_work as its user: the block
+ * adds nothing more to sums k and above. */
 void eg__blocks_complete(void *work, int k);
 
 /* -- blocks_captured.c ------------------------------------------------------------------------- */
 /* Prepares the captured blocks for this call. False after an error. */
 bool eg__blocks_captured_fit(blocks *);
-/* Opens and closes what child k has borrowed, for as long as the captured blocks live. */
+/* Opens and closes the headers of the parent's tensors that child k keeps as long as the captured
+ * blocks exist. */
 bool eg__blocks_captured_open(blocks *, int k, bool (*check)(eg_ctx *, eg_tensor *, void *));
 void eg__blocks_captured_close(blocks *, int k);
 typedef enum eg_block_done { EG_BLOCK_NOT_CAPTURED, EG_BLOCK_DONE, EG_BLOCK_FAILED } eg_block_done;
-/* Computes the block whose draws and examples child `worker` has, by what was captured of one like
- * it, or captures it, and adds what it gives to s. EG_BLOCK_NOT_CAPTURED: it changed nothing that
- * the block does not write anyway. EG_BLOCK_FAILED: after an error, which the child has. */
+/* Computes the block whose draws and examples child `worker` has, and adds its gradients to s: by
+ * running the captured step of an earlier block of the same kind, or by capturing this one.
+ * EG_BLOCK_NOT_CAPTURED: the caller must compute the block; nothing was changed that it does not
+ * write anyway. EG_BLOCK_FAILED: after an error, which the child has. */
 eg_block_done eg__block_captured(blocks *, int worker, blocks_sum *s);
 #endif

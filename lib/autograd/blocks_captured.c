@@ -11,35 +11,35 @@
 #include <math.h>
 #include <string.h>
 
-/* of a worker: the one whose last use is the longest ago gives way; after so many that were
- * captured in vain no more are */
+/* for each worker. KINDS: captured steps kept; a new one replaces the one used longest ago. WASTED:
+ * after so many captured steps that were replaced or lost, no more are captured. */
 enum { KINDS = 16, WASTED = 64 };
 
-/* Blocks that one captured step computes. */
+/* Blocks of one kind, which the same captured step can compute. */
 typedef struct captured_kind {
     int64_t examples, shape;
     bool training;
     eg_dtype dtype;       /* the context's default */
     bool *before, *after; /* of each x: its sum holds something before and after the block */
-    uint64_t used;        /* when it was used last */
-    eg_captured *c;       /* NULL: one such block was seen */
-    /* of each x: the last item of c that writes to its sum or to that of a later x */
+    uint64_t used;        /* the number of its last use */
+    eg_captured *c;       /* NULL: one such block was computed, and none captured */
+    /* of each x: the last item of c that writes to its sum or to the sum of a later x */
     int64_t *until;
-    struct captured_part { /* of each x: headers of the captured step that lie in its sum */
+    struct captured_part { /* by x: the headers of the captured step that point into its sum */
         eg_tensor **header;
         int64_t count;
-        char *at; /* where the sum was when they were set */
+        char *at; /* the address of the sum that these headers have */
     } * part;
 } captured_kind;
-/* What a child keeps from call to call. */
+/* The state that a child keeps from call to call. */
 typedef struct captured_worker {
     eg_owner *owner; /* of the child; NULL: nothing is kept */
     eg__loans loans;
     bool open;
-    bool refused;       /* capturing failed, or what is captured is not used again */
-    int wasted;         /* how often captured steps gave way, or their tensors were gone */
-    eg_tensor **target; /* of each x: a header on the sum of the leaf that is at work */
-    int64_t count;      /* where the loss writes its count */
+    bool refused;       /* nothing more is captured: capturing failed, or the steps were not used */
+    int wasted;         /* captured steps that were replaced, or whose tensors were freed */
+    eg_tensor **target; /* of each x: a header on the sum of the leaf that is being computed */
+    int64_t count;      /* the count that the loss returns is written here */
     uint64_t uses;
     int kinds;
     captured_kind kind[KINDS];
@@ -47,7 +47,7 @@ typedef struct captured_worker {
 struct eg_captured_blocks {
     eg_ctx *cx;
     eg_owner *owner;
-    /* what is computed: whatever else is asked for begins anew */
+    /* the call that was captured; any other call begins anew */
     eg_block_loss *loss;
     void *user;
     int count, room;
@@ -56,15 +56,15 @@ struct eg_captured_blocks {
     captured_worker *worker[BLOCKS_WORKERS];
 };
 
-/* -- the life of what is captured ------------------------------------------------------------- */
-/* Forgets what a child has; called inside of it. */
+/* -- making and freeing ------------------------------------------------------------------------ */
+/* Frees what a child keeps. The calling thread is inside the child. */
 static void worker_drop(captured_worker *w)
 {
     for (int k = 0; k < w->kinds; k++) eg_captured_free(w->kind[k].c);
     if (w->owner) eg_owner_close(w->owner);
     *w = (captured_worker){ .refused = w->refused, .wasted = w->wasted };
 }
-/* The same of all children that are still there. */
+/* The same for all children that still exist. */
 static void captured_drop(eg_captured_blocks *c)
 {
     for (int k = 0; k < BLOCKS_WORKERS; k++) {
@@ -105,7 +105,7 @@ size_t eg_captured_blocks_bytes(const eg_captured_blocks *c)
     return bytes;
 }
 
-/* True if this is what the captured blocks compute. */
+/* True if the captured blocks are those of this call: the same loss, user data and xs. */
 static bool captured_same(const eg_captured_blocks *c, const eg_grad_over_args *o)
 {
     if (c->loss != o->loss || c->user != o->user || c->count != o->count) return false;
@@ -146,7 +146,7 @@ bool eg__blocks_captured_fit(blocks *b)
     b->captured = c;
     return true;
 }
-/* Opens what is kept in the child for the first time. */
+/* Makes, in a child, what it keeps from call to call. False after an error. */
 static bool worker_begin(const blocks *b, eg_ctx *child, captured_worker *w)
 {
     if (!(w->owner = eg_owner_open(child))) return false;
@@ -180,14 +180,14 @@ void eg__blocks_captured_close(blocks *b, int k)
 }
 
 /* -- a block ---------------------------------------------------------------------------------- */
-/* Frees what was captured of a kind. */
+/* Frees the captured step of a kind. */
 static void kind_forget(captured_kind *p, int count)
 {
     eg_captured_free(p->c);
     p->c = NULL;
     memset(p->part, 0, (size_t)count * sizeof *p->part);
 }
-/* Returns the kind of block that this is, new or not; NULL after an error. */
+/* Returns the entry of this block's kind, which may be a new one; NULL after an error. */
 static captured_kind *kind_of(const blocks *b, const eg_ctx *child, captured_worker *w,
                               const blocks_sum *s)
 {
@@ -222,7 +222,7 @@ static captured_kind *kind_of(const blocks *b, const eg_ctx *child, captured_wor
                           .part = p->part };
     return p;
 }
-/* Sets the addresses of the sums. */
+/* Sets the addresses of the sums in the headers of the captured step. */
 static void kind_aim(const captured_worker *w, const captured_kind *p, int count,
                      const blocks_sum *s)
 {
@@ -233,16 +233,16 @@ static void kind_aim(const captured_worker *w, const captured_kind *p, int count
         w->target[k]->data = to->at = at;
     }
 }
-/* A block as a step that is captured: its one output is the loss. */
+/* A block as the step function of eg_capture; its one output is the loss. */
 typedef struct captured_step {
     blocks *b;
     eg_ctx *child;
     blocks_sum *s;
     captured_worker *w;
     captured_kind *p;
-    bool added; /* the sweep has begun, which may add to the sums */
+    bool added; /* the sweep has begun, so that it may have added to the sums */
 } captured_step;
-/* The function that is captured: the loss, and its gradients added to the sums. */
+/* The step function: computes the loss, and adds its gradients to the sums. */
 static int kind_step(void *user, eg_tensor **out)
 {
     captured_step *a = user;
@@ -264,8 +264,8 @@ static int kind_step(void *user, eg_tensor **out)
     out[0] = y;
     return bad;
 }
-/* Lists the headers of the captured step that lie in the sums, and the items that write to these
- * last. False without memory. */
+/* Lists the headers of the captured step that point into the sums, and for each x the last item
+ * that writes to them. False without memory. */
 static bool kind_parts(const captured_worker *w, captured_kind *p, int count)
 {
     int64_t last = -1;
@@ -277,12 +277,14 @@ static bool kind_parts(const captured_worker *w, captured_kind *p, int count)
     }
     return true;
 }
-/* True if the block adds to a sum, so that it cannot be done twice. */
+/* True if the block adds to a sum that holds something already: computing it twice would add
+ * twice. */
 static bool kind_adds(const captured_kind *p, int count)
 {
     return memchr(p->before, true, (size_t)count) != NULL;
 }
-/* True if it may be captured now: one that adds, if one that writes the same shapes was. */
+/* True if a block of this kind may be captured now: one that writes to all sums always; one that
+ * adds only if a block of the same shapes that writes was captured before. */
 static bool kind_due(const captured_worker *w, const captured_kind *p, int count)
 {
     if (!kind_adds(p, count)) return true;
@@ -294,7 +296,7 @@ static bool kind_due(const captured_worker *w, const captured_kind *p, int count
     }
     return false;
 }
-/* Captures a block, which computes it. */
+/* Computes a block by capturing it. */
 static eg_block_done kind_capture(captured_step *a)
 {
     const int count = a->b->o.count;
@@ -303,14 +305,14 @@ static eg_block_done kind_capture(captured_step *a)
     if (p->c && kind_parts(a->w, p, count)) return EG_BLOCK_DONE;
     kind_forget(p, count);
     if (a->added && kind_adds(p, count)) return EG_BLOCK_FAILED;
-    /* the block is computed once more, and says itself what fails */
+    /* the caller computes the block again, and then records what fails */
     eg_clear(a->child);
     a->w->refused = true;
     return EG_BLOCK_NOT_CAPTURED;
 }
-/* A run, in a scope of its own. One that ends with an error before it has added to a sum is done
- * once more by the loss, which says itself what fails: numbers may need other operations than those
- * that were captured. */
+/* Runs a captured block in a scope of its own. If the run fails before it has added to a sum, the
+ * caller computes the block by the loss, which then records what fails: other numbers may need
+ * other operations than those that were captured. */
 static eg_block_done kind_run(const captured_step *a)
 {
     eg_ctx *child = a->child;
@@ -346,7 +348,7 @@ eg_block_done eg__block_captured(blocks *b, int worker, blocks_sum *s)
     const eg_block_done done = p->c ? kind_run(&step) : kind_capture(&step);
     if (done != EG_BLOCK_DONE) return done;
     const double loss = eg_item(eg_captured_output(p->c, 0));
-    if (!isfinite(loss)) return EG_BLOCK_NOT_CAPTURED; /* computed again, it says why and fails */
+    if (!isfinite(loss)) return EG_BLOCK_NOT_CAPTURED; /* the loss, called again, says why */
     if (w->count < 0) eg_fail_as(child, EG_ERROR_MISUSE, "the count is %lld", (long long)w->count);
     memcpy(s->reached, p->after, (size_t)b->o.count);
     s->loss += loss;

@@ -1,15 +1,14 @@
 /* blocks_tree.c: how eg_grad_over adds the sums of its leaves: leaves 0 and 1, 2 and 3, … then
- * pairs of those.
+ * pairs of those sums.
  *
- * A thread that has a sum whose neighbour is there already adds the two and goes on upward; else it
- * leaves its sum for the neighbour. Of its threads each thus holds at most ⌈log₂ leaves⌉ + 1 sums,
- * the one that it is at work on included: two sums that wait are separated by a leaf that some
- * thread computes.
+ * A thread whose sum has a finished neighbour adds the two and goes on one level up; else it leaves
+ * its sum in the tree for the neighbour. There are thus at most ⌈log₂ leaves⌉ + 1 sums per thread,
+ * the one that it adds to included: between two sums that wait lies a leaf that some thread still
+ * computes.
  *
- * Who divides the leaves among processes (eg_early) gets each gradient as soon as it is complete:
- * in the last block of the leaf that is done last, when the sweep has passed the x. What waits
- * along the tree is added to it then and there, in the order in which the leaf's sum climbs
- * otherwise. */
+ * If the leaves are divided among processes (eg_early), a gradient is given out as soon as it is
+ * complete: in the last block of the last leaf, when the sweep has passed the x. The sums that wait
+ * in the tree are added to it at that time, in the order in which the leaf's sum would climb. */
 #include "autograd/blocks.h"
 #include <string.h>
 
@@ -42,8 +41,8 @@ static void blocks_give_back(blocks *b, blocks_sum *s)
     pthread_mutex_unlock(&b->lock);
 }
 
-/* s->g[k] += other->g[k], by a thread that is inside the child; *reached: s->g[k] holds something.
- */
+/* s->g[k] += other->g[k], on a thread that is inside the child. *reached: s->g[k] holds something;
+ * set if other->g[k] does. False after an error. */
 static bool blocks_add(eg_ctx *child, const blocks_sum *s, const blocks_sum *other, int k,
                        bool *reached)
 {
@@ -61,7 +60,7 @@ bool eg__blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
 {
     for (int level = 0;; level++, k /= 2) {
         const int64_t wide = eg__blocks_wide(b, level);
-        if (wide > 1 && (k ^ 1) >= wide) continue; /* the last one, without a neighbour */
+        if (wide > 1 && (k ^ 1) >= wide) continue; /* the last one has no neighbour */
         if (wide == 1 || !eg__blocks_here(b, level, k ^ 1)) {
             atomic_store(&b->at[level][k], s);
             return true;
@@ -82,8 +81,9 @@ bool eg__blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
     }
 }
 
-/* -- sums that are complete before the block is done ------------------------------------------- */
-/* Adds what waits along the tree to sum i of the last leaf, and hands it on. */
+/* -- sums that are given out before the block is done ------------------------------------------ */
+/* Adds the sums that wait in the tree to sum i of the last leaf, and gives the total to `early`.
+ * False after an error. */
 static bool blocks_hand_on(const blocks_work *w, int i)
 {
     const blocks *b = w->b;
@@ -100,8 +100,8 @@ static bool blocks_hand_on(const blocks_work *w, int i)
     b->early->complete(b->early->user, i, reached ? s->g[i]->data : NULL);
     return true;
 }
-/* No sum is complete while other leaves are computed. A sum that completes before they are done is
- * handed on with the next call, or by `take`. */
+/* No sum is complete while other leaves are still computed. A sum that is complete for this leaf by
+ * then is given out with the next call of this function, or by `take`. */
 void eg__blocks_complete(void *user, int k)
 {
     const blocks_work *w = user;

@@ -1,17 +1,17 @@
-/* forward.c: tangents along the tape (eg_jvp), and what both modes make together: H v, Jacobians,
- * Hessians.
+/* forward.c: tangents along the tape (eg_jvp), and what is computed with both modes: H v,
+ * Jacobians, Hessians.
  *
- * A row says its jvp, or it is made from the rule: rule(y, u, i) is linear in u, so its own
- * gradient by u, seeded with dx_i, is J_i dx_i. That second transposition is exact, and gives
- * forward mode to every row with a rule, a user's as well. */
+ * A row has a jvp, or it is made from the rule: rule(y, u, i) is linear in u, so its gradient by u,
+ * seeded with dx_i, is J_i dx_i. This second transposition is exact; it gives forward mode to every
+ * row with a rule, also to a user's. */
 #include "autograd/autograd.h"
 #include <string.h>
 
-/* The tangent of y from its rule, transposed once more (see above). */
+/* Returns the tangent of y, computed by differentiating its rule by u (see above). */
 static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
 {
     eg_tensor *u = eg_zeros_like(y), *sum = NULL, *part;
-    const bool was = eg_nograd(y->cx, false); /* the rule of u has to be recorded */
+    const bool was = eg_nograd(y->cx, false); /* the rule, as a function of u, has to be recorded */
     for (int i = 0; i < y->count && !y->cx->failed; i++) {
         const bool tracing = eg_trace(y->cx, false); /* its value is not used */
         eg_tensor *c = dx[i] ? y->op->rule(y, u, i) : NULL;
@@ -24,8 +24,8 @@ static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
 }
 
 /* -- the sweep -------------------------------------------------------------------------------- */
-/* *out = the tangent of t from those of its operands; NULL if none of them moves. dx is room for
- * one tangent per operand. False after an error. */
+/* Sets *out to the tangent of t from the tangents of its operands; NULL if none of them has one. dx
+ * has room for one tangent per operand. False after an error. */
 static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
 {
     const eg_tensor *outer = s->cx->rule_node;
@@ -52,13 +52,13 @@ static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **
     return !s->cx->failed && (!*out || eg__check_cotangent(s, t, "jvp", *out, t, -1));
 }
 
-/* ts[k] = tangent of ys[k] along vs. */
+/* Sets ts[k] to the tangent of ys[k] along vs. False after an error. */
 static bool forward_tangents(eg_ctx *cx, const char *who, int results, eg_tensor *const *ys,
                              int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **ts)
 {
     eg_sweep s = { .cx = cx, .who = who };
     if (!eg__sweep(&s, results, ys, count, xs)) return false;
-    int operands = 1; /* of the node that has operands */
+    int operands = 1; /* the most operands of one node */
     for (int64_t k = 0; k < s.n; k++)
         if (s.node[k]->count > operands) operands = s.node[k]->count;
     eg_tensor **dx = eg__alloc(cx, (size_t)operands * sizeof *dx), *t;
@@ -106,8 +106,8 @@ static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tens
     return !count || eg__check_recorded(cx, who, y, count, xs);
 }
 
-/* In a child context puts the child's headers in place of its parent's tensors, as its tape has
- * them. False after an error. */
+/* In a child context replaces tensors of the parent by the child's headers of them, which the
+ * child's tape holds. False after an error. */
 static bool forward_own(eg_ctx *cx, eg_tensor **y, int count, eg_tensor *const **xs)
 {
     if (!cx || !cx->parent || !*y || !*xs || count < 0) return true;
@@ -125,7 +125,8 @@ eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *cons
 }
 
 /* -- H v: the tangent of the gradient --------------------------------------------------------- */
-/* The gradient with a history, whatever eg_nograd says. */
+/* Computes the gradient with a history, whether or not the context records. False after an
+ * error. */
 static bool recorded_grad(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
     const bool was = eg_nograd(y->cx, false), good = !eg_grad(y, NULL, count, xs, dxs);
@@ -155,7 +156,7 @@ static eg_tensor *forward_line(eg_tensor *y, eg_tensor *x, bool rows, eg_tensor 
     return !rows ? eg_jvp(y, 1, &x, &seed) : eg_grad(y, seed, 1, &x, &d) ? eg__poison(y->cx) : d;
 }
 
-/* The k-th of n lines of an all-zero matrix but for its diagonal: a seed. */
+/* Returns a seed: zeros of the shape of `like`, with a 1 at element k if k < n. */
 static eg_tensor *forward_unit(const eg_tensor *like, int64_t n, int64_t k)
 {
     eg_tensor *e = eg__zeros(like->cx, (eg_dtype)like->dtype, like->rank, like->dim);
@@ -167,7 +168,8 @@ static eg_tensor *forward_unit(const eg_tensor *like, int64_t n, int64_t k)
     eg__made_once(e);
     return e;
 }
-/* ∂y/∂x line by line. While nothing is recorded a scope frees each line's temporaries. */
+/* Returns ∂y/∂x, computed line by line. If the context does not record, a scope frees the
+ * temporaries of each line. */
 static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
 {
     eg_ctx *cx = y->cx;

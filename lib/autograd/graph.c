@@ -1,5 +1,5 @@
-/* graph.c: the history of a tensor as text and as DOT, in the order in which a reader follows it:
- * operands before results; and what it has cost. */
+/* graph.c: the history of a tensor as text and as DOT, operands before results, and the cost of its
+ * operations. */
 #include "autograd/autograd.h"
 #include <string.h>
 
@@ -7,7 +7,7 @@ typedef struct writer {
     FILE *f;
     eg__lines lines;
 } writer;
-/* One line: number, operation, operands' numbers, dtype, shape, name, source line. */
+/* Writes one line: number, operation, operands' numbers, dtype, shape, name, source line. */
 static void node_text(const writer *w, const eg_tensor *t)
 {
     char text[256], dims[256];
@@ -29,8 +29,8 @@ static void quoted(FILE *f, const char *text)
         fputc(*text == '\n' ? ' ' : *text, f);
     }
 }
-/* A node and the edges to it. The letters of an einsum's operand stand at its edge, those of the
- * output at the sizes. */
+/* Writes a node and the edges to it. The letters of an einsum's operand label its edge, those of
+ * the output stand beside the sizes. */
 static void node_dot(const writer *w, const eg_tensor *t)
 {
     char text[256], dims[256];
@@ -99,8 +99,8 @@ int eg_graph_dot(FILE *f, eg_tensor *y)
                       "digraph eingrad {\n  node [shape=ellipse, fontname=monospace];\n", "}\n");
 }
 
-/* -- added up --------------------------------------------------------------------------------- */
-/* Adds a node to the sums. */
+/* -- costs added up ---------------------------------------------------------------------------- */
+/* Adds the costs of a node to the sums. */
 static void graph_add(eg_explained_graph *e, const eg_tensor *t)
 {
     eg_op_cost cost = { 0, 0 };

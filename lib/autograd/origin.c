@@ -48,16 +48,16 @@ typedef struct dw {
 _Static_assert(sizeof(dw) <= sizeof((eg__lines *)0)->room,
                "eg__lines has room for libdw's functions");
 
-/* A callback of libdw that finds no separate debugging information: only what the program itself
- * contains is read, so that nothing is searched for on disk or in the network. */
+/* A callback for libdw that finds no separate debugging information. Only the program's own file is
+ * read: nothing is searched for on disk or in the network. */
 static int no_debuginfo(Dwfl_Module *m, void **data, const char *name, Dwarf_Addr start,
                         const char *file, const char *link, GElf_Word crc, char **found)
 {
     (void)m, (void)data, (void)name, (void)start, (void)file, (void)link, (void)crc, (void)found;
     return -1;
 }
-/* Writes the address of the named function of library so into *function; false if there is none.
- * The copy of bytes stands in place of a cast from void * to a function, which ISO C lacks. */
+/* Sets *function to the address of the named function of library so. False if there is none. The
+ * bytes are copied because ISO C has no cast from void * to a pointer to a function. */
 static bool origin_find(void *so, const char *name, void *function)
 {
     void *p = so ? dlsym(so, name) : NULL;
@@ -115,8 +115,8 @@ static bool line_of(const eg__lines *l, const void *caller, char *out, size_t ro
     if (function) snprintf(out, room, "%s+0x%llx", function, (unsigned long long)offset + 1);
     return function != NULL;
 }
-/* True if die has the attribute, a number, which *n receives. (A file's number may be 0: it is the
- * unit's own file since DWARF 5, and clang writes it.) */
+/* Sets *n to a numeric attribute of die. False if die does not have it. (A file's number may be 0:
+ * since DWARF 5 that is the unit's own file, and clang writes it.) */
 static bool origin_number(const dw *f, Dwarf_Die *die, unsigned name, Dwarf_Word *n)
 {
     Dwarf_Attribute a;
@@ -219,7 +219,7 @@ const char *eg_origin(eg_tensor *t)
 }
 
 /* -- names and hooks, in a struct of their own: few tensors have any -------------------------- */
-/* Returns the tag of x, which is made if x has none; NULL after an error. */
+/* Returns the tag of x, which is made if x has none yet; NULL after an error. */
 static eg__tag *tag_of(const char *who, eg_tensor *x)
 {
     if (x->own.lent || x->cx != eg__here(x->cx)) {

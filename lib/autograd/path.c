@@ -17,7 +17,7 @@ eg_path eg_path_to(eg_tensor *y, eg_tensor *x, eg_tensor **cut)
     const eg_mark m = eg_push(cx);
     eg_walk w = { .cx = cx, .who = "path_to", .oldest = x->seq };
     const bool walked = eg__walk(&w, 1, &y);
-    /* from here on t->slot is how x reaches t, an eg_path */
+    /* from here on t->slot holds the eg_path from x to t */
     for (int64_t k = 0; walked && k < w.n; k++) {
         eg_tensor *t = w.node[k];
         t->slot = t == x ? EG_OPEN_PATH : EG_NO_PATH;
@@ -30,7 +30,7 @@ eg_path eg_path_to(eg_tensor *y, eg_tensor *x, eg_tensor **cut)
     }
     eg_pop(cx, m);
     const eg_path path = walked ? (eg_path)y->slot : EG_NO_PATH;
-    /* the cut nearest to x on one of the ways */
+    /* finds, on one of the ways, the cut nearest to x */
     for (eg_tensor *t = y; path == EG_CUT_PATH && cut && !*cut;) {
         eg_tensor *through = NULL;
         for (int i = 0; i < t->count; i++) {

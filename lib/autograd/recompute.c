@@ -1,15 +1,15 @@
-/* recompute.c: eg_checkpoint: y = f(xs) whose insides are dropped and computed again when a sweep
- * needs them (Chen et al. 2016).
+/* recompute.c: eg_checkpoint: y = f(xs), where the intermediate results of f are dropped and
+ * computed again when a sweep needs them (Chen et al. 2016).
  *
- * f runs once in a scope of its own. What its graph reads from outside that scope, the xs and
- * whatever f reads through `user`, become the operands of one node; then the scope goes. The rule
- * runs f again, with the same draws and in the same state (train or eval), and takes the gradient
- * through that: in the open scope where it is recorded, so that it can be differentiated again,
- * else in a scope that goes too. */
+ * f runs once in a scope of its own. The tensors that its graph reads from outside that scope, the
+ * xs and whatever f reads through `user`, become the operands of one node; then the scope is
+ * closed. The rule runs f again with the same draws and in the same state (training or evaluation)
+ * and differentiates that run. If the gradient is recorded, the run stays in the open scope, so
+ * that it can be differentiated again; else it has a scope that is closed, too. */
 #include "autograd/autograd.h"
 #include <string.h>
 
-/* The attribute: the call of f, and the state in which it is repeated. */
+/* The attribute of a checkpoint: the call of f, and the state in which it is repeated. */
 typedef struct again {
     eg_function *f;
     void *user;
@@ -18,13 +18,13 @@ typedef struct again {
     eg_tensor *x[]; /* the xs of eg_checkpoint */
 } again;
 typedef struct again_saved {
-    eg_tensor *result;  /* f's, while the node is made; NULL afterwards */
-    uint64_t pull;      /* the pull (eg_ctx.pull) in which dx was made for the cotangent g */
-    eg_tensor *g, **dx; /* one per operand; NULL: nobody asked for it */
+    eg_tensor *result;  /* what f returned, while the node is being made; NULL afterwards */
+    uint64_t pull;      /* eg_ctx.pull when dx was computed for the cotangent g */
+    eg_tensor *g, **dx; /* one per operand; NULL: it was not asked for */
 } again_saved;
 
-/* -- what a graph reads from outside ---------------------------------------------------------- */
-/* a list of tensors, each once, from the result to its operands */
+/* -- the tensors that a graph reads from outside ----------------------------------------------- */
+/* A list of tensors, each once, results before operands. */
 typedef struct reads {
     int n, room;
     eg_tensor **x;
@@ -41,7 +41,8 @@ static bool recompute_push(eg_ctx *cx, reads *r, eg_tensor *x)
     r->x[r->n++] = x;
     return true;
 }
-/* Finds what y's graph reads from outside: tensors with a number of at most `born`. */
+/* Finds the tensors that y's graph reads from outside the scope: those with a number of at most
+ * `born`. False after an error. */
 static bool recompute_outside(eg_tensor *y, uint64_t born, reads *found)
 {
     eg_walk w = { .cx = y->cx, .oldest = born + 1 };
@@ -57,7 +58,7 @@ static bool recompute_outside(eg_tensor *y, uint64_t born, reads *found)
     return true;
 }
 
-/* -- f once more, recorded, with the draws it had --------------------------------------------- */
+/* -- f called again, recorded, with the same draws --------------------------------------------- */
 static eg_tensor *call(eg_ctx *cx, const again *s)
 {
     const uint64_t seed = cx->seed, draw = cx->draw;
@@ -70,8 +71,8 @@ static eg_tensor *call(eg_ctx *cx, const again *s)
     cx->rule_node = blame;
     return r;
 }
-/* Calls f of the checkpoint y again and returns its result. NULL after an error: f failed, or what
- * it returned or read is not what it was the first time. */
+/* Calls f of the checkpoint y again and returns its result. NULL after an error: f failed, or its
+ * result or the tensors that it reads are not those of the first call. */
 static eg_tensor *replay(eg_tensor *y)
 {
     eg_ctx *cx = y->cx;
@@ -105,13 +106,13 @@ static eg_tensor *replay(eg_tensor *y)
     return NULL;
 }
 
-/* -- checkpoint: y = f(xs), nothing else kept,  dx = the rules inside f ----------------------- */
+/* -- checkpoint: y = f(xs), which keeps nothing else,  dx = the rules inside f ----------------- */
 static bool again_shape(eg_tensor *y)
 {
     again_saved *s = y->saved;
     bool is_complex = false;
     for (int k = 0; k < y->count; k++) is_complex |= y->in[k]->dtype == EG_C128;
-    /* evaluated again, by a complex step */
+    /* evaluated in c128 (complex step) without saved data: calls f */
     if (!s && is_complex && (s = eg_node_save(y, sizeof *s))) s->result = call(y->cx, y->attr);
     if (y->cx->failed) return false;
     if (s && eg_ok(s->result))
@@ -129,7 +130,8 @@ static bool again_forward(eg_tensor *y)
     eg__copy(y, &result);
     return true;
 }
-/* What f recorded of its own operands, evaluated with these. */
+/* Evaluates the graph that f recorded, with y's operands in place of those it was recorded with.
+ * False after an error. */
 static bool again_forward_c128(eg_tensor *y)
 {
     eg_tensor *result = ((const again_saved *)y->saved)->result;
@@ -154,7 +156,8 @@ static bool again_forward_c128(eg_tensor *y)
     return z;
 }
 
-/* The cotangents of all operands that this sweep asks for at once, since f is dear. */
+/* Sets dx to the cotangents of all operands that this sweep asks for, in one call of f, since that
+ * is costly. False after an error. */
 static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
 {
     eg_ctx *cx = y->cx;
@@ -214,7 +217,8 @@ static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
     return t;
 }
 
-/* For the table test: a function of two inputs and of one more that it reads through `user`. */
+/* For the tests of rows: a function of two inputs and of a third tensor, which it reads through
+ * `user`. */
 static eg_tensor *recompute_sampled(void *user, eg_tensor *const *x)
 {
     return eg_mul(eg_tanh(eg_einsum("ij,jk->ik", x[0], x[1])), eg_dropout(eg_exp(user), 0.3));
@@ -240,21 +244,22 @@ static const eg_op again_op = {
 };
 const eg_op *const eg__recompute_rows[] = { &again_op, NULL };
 
-/* The node lies in the scope around the open one, which goes with all that f made. */
+/* Makes the node of a checkpoint in the scope around the open one; the open scope, with all that f
+ * made, is closed afterwards. Poison after an error. */
 static eg_tensor *node(const again *a, size_t size, eg_tensor *r, uint64_t born)
 {
     eg_ctx *cx = r->cx;
     eg__arena *inner = cx->top;
     reads found = { 0 };
     if (!recompute_outside(r, born, &found)) return eg__poison(cx);
-    if (!found.n) return eg_keep(r); /* a constant */
+    if (!found.n) return eg_keep(r); /* r depends on no tensor from outside */
     again_saved *s = eg__alloc_in(inner->outer, sizeof *s);
     if (!s || !eg__check_all(cx, "checkpoint", found.n, found.x)) return eg__poison(cx);
     *s = (again_saved){ .result = r };
     cx->top = inner->outer;
     eg_tensor *y = eg__apply(cx, &again_op, a, size, s, found.n, found.x);
     cx->top = inner;
-    if (!cx->heir) s->result = NULL; /* it goes with the inner scope */
+    if (!cx->heir) s->result = NULL; /* the result is freed with the inner scope */
     return y;
 }
 eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs)

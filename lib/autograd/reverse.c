@@ -1,14 +1,14 @@
 /* reverse.c: eg_grad, the reverse sweep. It visits the nodes between y and the xs in reverse
- * topological order and asks each row's rule for the cotangent of each operand on the way; since
- * rules are made of public operations, cotangents have histories of their own.
+ * topological order and calls each row's rule for the cotangent of each operand on the way. Rules
+ * are made of public operations, so cotangents have histories of their own.
  *
- * What was read of x through a view or an index adds to a few places of x's cotangent. Such
- * contributions wait in a list until the sweep comes to x, and are then added up in one buffer, in
- * the order of their arrival (ops/accumulate.c). Where x is itself a view, its list is handed on to
- * the tensor that it is a view of, so that no view in a loop costs a buffer of the whole.
+ * A view of x, or eg_at, contributes to a few elements of x's cotangent. Such contributions wait in
+ * a list until the sweep comes to x; then all are added in one buffer, in the order of their
+ * arrival (ops/accumulate.c). If x is itself a view, its list is handed on to the tensor that it is
+ * a view of, so that a view in a loop does not cost a buffer of the whole tensor.
  *
- * Where gradients belong to sums (eg__grad_into), the product that makes that of a leaf adds it
- * there itself: no tensor between, and no pass that adds. */
+ * Where gradients are added to given sums (eg__grad_into), the product that computes the cotangent
+ * of a leaf adds it to the leaf's sum directly, without a tensor and a pass of its own. */
 #include "autograd/autograd.h"
 #include <limits.h>
 #include <string.h>
@@ -17,28 +17,28 @@
 typedef struct waiting {
     int count;
     eg__addend *first, **end;
-    /* the node whose contribution came last: in messages, the sum is its gradient */
+    /* the node whose contribution came last: messages name the sum as its gradient */
     const eg_tensor *reader;
 } waiting;
-/* A node whose cotangent belongs to a sum. */
+/* A node whose cotangent is added to a given sum. */
 typedef struct reverse_target {
-    eg_tensor *sum;     /* NULL: to none, or it stands several times among the xs */
+    eg_tensor *sum;     /* NULL: to none, or the node occurs several times among the xs */
     bool reached, used; /* the sum holds something; a product of this sweep has added to it */
-    int x, times;       /* the node is xs[x]; how often it stands there */
+    int x, times;       /* the node is xs[x]; how often it occurs among the xs */
 } reverse_target;
 typedef struct reverse {
     eg_sweep s;
-    bool *sums;     /* by node: d is a sum that this sweep made, and nobody else holds */
+    bool *sums;     /* by node: d is a sum that this sweep made and nobody else has a pointer to */
     bool *asked;    /* by node: it is an x */
-    bool each;      /* copies are not added up */
+    bool each;      /* copies keep cotangents of their own; these are not added up */
     waiting **wait; /* by node; NULL until one has contributions that wait */
-    uint64_t mine;  /* the number of the pull that runs (eg_ctx.pull) */
+    uint64_t mine;  /* eg_ctx.pull of the node whose rule is called */
     int count;
     eg_tensor *const *xs;
-    eg_into *into;          /* of each x: the sum that its cotangent belongs to; NULL: to none */
+    eg_into *into;          /* of each x: the sum to which its cotangent is added; NULL: to none */
     reverse_target *target; /* by node; NULL without into */
     const eg_into_watch *watch;
-    int left; /* the sums from this one on are complete */
+    int left; /* nothing more is added to sums `left` and above */
 } reverse;
 
 static waiting *waiting_for(const reverse *r, int64_t k)
@@ -70,7 +70,8 @@ static bool reverse_append(reverse *r, const eg_tensor *x, eg__addend *p)
     if (p->depth) w->reader = p->t;
     return true;
 }
-/* g, of the shape of t, which lies `depth` views behind x, waits for x's cotangent. */
+/* Appends g to the contributions that wait for x. g is the cotangent of t, which x leads to by
+ * `depth` views. False after an error. */
 static bool wait(reverse *r, const eg_tensor *x, eg_tensor *t, eg_tensor *g, int depth)
 {
     eg__addend *p = eg__alloc(r->s.cx, sizeof *p);
@@ -78,7 +79,8 @@ static bool wait(reverse *r, const eg_tensor *x, eg_tensor *t, eg_tensor *g, int
     *p = (eg__addend){ .t = t, .g = g, .depth = depth };
     return reverse_append(r, x, p);
 }
-/* Puts x's cotangent so far on its list, so that it keeps its place in the order. */
+/* Moves x's cotangent so far to its list, so that the order of additions stays that of arrival.
+ * False after an error. */
 static bool wait_with_sum(reverse *r, eg_tensor *x)
 {
     eg_tensor *d = r->s.d[x->slot];
@@ -86,8 +88,8 @@ static bool wait_with_sum(reverse *r, eg_tensor *x)
     return !d || wait(r, x, x, d, 0);
 }
 
-/* Adds c to x's cotangent. A sum that this sweep made grows in place while nothing is recorded,
- * since then nobody else can hold it. */
+/* Adds c to x's cotangent. A sum that this sweep made is added to in place while the context does
+ * not record, since then nobody else has a pointer to it. False after an error. */
 static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
 {
     eg_sweep *s = &r->s;
@@ -106,13 +108,14 @@ static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
     r->sums[x->slot] = true;
     return true;
 }
-/* Adds g, the cotangent of t, a view or eg_at, to what waits for the tensor that t reads. */
+/* Appends g, the cotangent of t (a view or eg_at), to the contributions that wait for t's operand.
+ * False after an error. */
 static bool accumulate_read(reverse *r, eg_tensor *t, eg_tensor *g)
 {
     return wait_with_sum(r, t->in[0]) && wait(r, t->in[0], t, g, 1);
 }
-/* Moves what waits for node k, a view, to the list of its operand. False if the view's own
- * cotangent is wanted, if there is nothing to move, and after an error. */
+/* Moves the contributions that wait for node k, a view, to the list of its operand. False if the
+ * view's own cotangent is wanted, if nothing waits, and after an error. */
 static bool hand_on(reverse *r, int64_t k)
 {
     eg_tensor *t = r->s.node[k];
@@ -130,7 +133,7 @@ static bool hand_on(reverse *r, int64_t k)
     return true;
 }
 
-/* The cotangent of operand i of t; NULL: none, or after an error. */
+/* Returns the cotangent of operand i of t; NULL if there is none, and after an error. */
 static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
 {
     eg_ctx *cx = r->s.cx;
@@ -140,7 +143,7 @@ static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
     cx->rule_kind = "gradient";
     cx->pull = r->mine;
     eg_tensor *c = t->op->rule(t, g, i);
-    /* what all copies of t read of one x adds up */
+    /* an x without copies is read by all copies of t: their cotangents are summed */
     if (c && t->copies && !t->in[i]->copies && !r->each && !eg__copies_made(t))
         c = eg__copies_sum(t->copies, c);
     cx->pull = before;
@@ -148,8 +151,9 @@ static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
     eg__sweep_reclaim(&r->s);
     return cx->failed ? NULL : c;
 }
-/* Lets the product that makes a leaf's cotangent add it to the sum that it belongs to
- * (eg__grad_into). False if that is no product, or if there is more to the cotangent already. */
+/* Lets the product that computes a leaf's cotangent add it directly to the leaf's sum
+ * (eg__grad_into). False if the cotangent is no such product, or if there are other contributions
+ * to it. */
 static bool reverse_into(reverse *r, eg_tensor *t, eg_tensor *g, int i)
 {
     eg_tensor *x = t->in[i], **d = &r->s.d[x->slot];
@@ -168,7 +172,8 @@ static bool reverse_into(reverse *r, eg_tensor *t, eg_tensor *g, int i)
     to->reached = to->used = r->sums[x->slot] = true;
     return true;
 }
-/* What waits for node k, as one tensor. */
+/* Adds up the contributions that wait for node k; the sum becomes its cotangent. False after an
+ * error. */
 static bool reverse_settle(reverse *r, int64_t k)
 {
     eg_sweep *s = &r->s;
@@ -188,7 +193,8 @@ static bool reverse_settle(reverse *r, int64_t k)
     return !s->cx->failed;
 }
 
-/* t's cotangent is complete: its hooks, in the order in which they were given. */
+/* Calls the hooks of node k, whose cotangent is complete, in the order in which they were given.
+ * False after an error. */
 static bool call_hooks(eg_sweep *s, int64_t k)
 {
     eg_tensor *t = s->node[k];
@@ -211,8 +217,8 @@ static bool call_hooks(eg_sweep *s, int64_t k)
     return true;
 }
 
-/* Completes node k's cotangent, calls its hooks, and hands it on to its operands by the node's
- * rule. */
+/* Completes node k's cotangent, calls its hooks, and passes it through the rule to the operands.
+ * False after an error. */
 static bool pull(reverse *r, int64_t k)
 {
     eg_sweep *s = &r->s;
@@ -228,7 +234,7 @@ static bool pull(reverse *r, int64_t k)
         return false;
     }
     r->mine = ++cx->pulls;
-    /* a hook wants to see each cotangent by itself */
+    /* with a hook on cotangents each one is computed by itself, without lists */
     const bool lists =
         !cx->hooks.cotangent && eg__addend_due(t) && (r->each || !t->copies || t->in[0]->copies);
     for (int i = 0; i < t->count; i++) {
@@ -301,7 +307,8 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
     return false;
 }
 
-/* Hands the sums to the nodes of the xs. One that stands twice has two: its cotangent is copied. */
+/* Assigns the sums to the nodes of the xs. A node that occurs twice among the xs has two sums and
+ * gets none here: its cotangent is copied at the end. False after an error. */
 static bool reverse_targets(reverse *r)
 {
     const size_t bytes = (size_t)r->s.n * sizeof *r->target;
@@ -316,7 +323,8 @@ static bool reverse_targets(reverse *r)
     }
     return true;
 }
-/* Adds what is not in sum k yet of the cotangent of its x, which is complete. */
+/* Adds the cotangent of x number k, which is complete, to sum k, unless products have already added
+ * all of it. */
 static void reverse_add_up(reverse *r, int k)
 {
     eg_into *to = &r->into[k];
@@ -328,9 +336,9 @@ static void reverse_add_up(reverse *r, int k)
         eg__copy_act(to->sum, d);
     to->reached = true;
 }
-/* Tells the watch which sums are complete: those whose x is no node, and those whose node is not
- * below `at`. That of an x that stands twice among the xs is complete at the end, when `at` is −1.
- * False after an error. */
+/* Calls the watch if more sums are complete now. Complete are those whose x is no node of the
+ * sweep, and those whose node is not before `at` in the list. The sum of an x that occurs twice
+ * among the xs is complete at the end only, when `at` is −1. False after an error. */
 static bool reverse_tell(reverse *r, int64_t at)
 {
     const int before = r->left;
@@ -343,9 +351,9 @@ static bool reverse_tell(reverse *r, int64_t at)
     if (r->left < before) r->watch->complete(r->watch->user, r->left);
     return !r->s.cx->failed;
 }
-/* Pulls each node from y to the xs. A cotangent that belongs to a sum is added when the sweep comes
- * to its node, since no later one adds to it: its memory is still in cache then, and whoever waits
- * for the sum need not wait for the rest. False after an error. */
+/* Visits each node from y to the xs. A cotangent that goes to a sum is added when the sweep has
+ * come to its node, since no later node adds to it: it is still in cache then, and whoever waits
+ * for this sum need not wait for the others. False after an error. */
 static bool reverse_nodes(reverse *r)
 {
     const eg_sweep *s = &r->s;
@@ -361,9 +369,10 @@ static bool reverse_nodes(reverse *r)
     return reverse_tell(r, -1);
 }
 
-/* What an x gets that y does not reach; ZEROS_OF_ANY: and y may be a constant. */
+/* The gradient of an x that y does not reach. ZEROS_OF_ANY: also y may be a constant. */
 typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS, ZEROS_OF_EACH } unreached;
-/* The sweep: checks, finds the nodes, and pulls each from y to the xs. False after an error. */
+/* Checks the call, finds the nodes between y and the xs, and runs the sweep. False after an
+ * error. */
 static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                  eg_tensor **dxs, unreached how, eg_into *into, const eg_into_watch *watch)
 {
@@ -403,7 +412,7 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     if (into && s->n && !reverse_targets(&r)) return false;
     for (int k = 0; k < count; k++)
         if (eg__sweep_has(s, xs[k])) r.asked[xs[k]->slot] = true;
-    /* y is the last of its post-order */
+    /* y comes last in the list */
     if (s->n) s->d[s->n - 1] = seed ? seed : eg_ones_like(y);
     if (!reverse_nodes(&r)) return false;
     for (int k = 0; !into && k < count; k++) {
@@ -420,7 +429,7 @@ static int grad_as(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *x
                    unreached how, eg_into *into, const eg_into_watch *watch)
 {
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("grad", count, xs);
-    /* a child's tape holds headers of its own for what it reads of its parent */
+    /* in a child context: replaces tensors of the parent by the child's headers of them */
     const bool own = !cx || !cx->parent || count < 0 || !xs || !y ||
                      ((xs = eg__own_all(cx, count, xs)) && (y = eg__own(y)));
     const bool good = cx && own && grad(cx, y, seed, count, xs, dxs, how, into, watch);

@@ -1,8 +1,8 @@
-/* trace.c: the first operation that makes a NaN or an infinity of finite numbers. */
+/* trace.c: finds the first operation that makes a NaN or an infinity from finite numbers. */
 #include "autograd/autograd.h"
 #include <math.h>
 
-/* The number at p; of a complex one the part that is not finite, if there is one. */
+/* Returns the number at p; of a complex number the part that is not finite, if there is one. */
 static double trace_value(const eg_tensor *x, const char *p)
 {
     if (x->dtype == EG_F32) return (double)*(const float *)(const void *)p;
@@ -31,7 +31,8 @@ static bool first_nonfinite(const eg_tensor *x, nonfinite wanted, int64_t *index
     return false;
 }
 
-/* False, after an error, if y has a number that is not finite and its operands have none. */
+/* True unless y has a number that is not finite and its operands have none; then records an
+ * error. */
 static bool trace_result(const eg_tensor *y)
 {
     int64_t index[EG_RANK_MAX], other[EG_RANK_MAX];
@@ -62,7 +63,7 @@ bool eg_trace(eg_ctx *cx, bool on)
     return old;
 }
 
-/* -- afterwards: back from y along operands that are not finite ------------------------------- */
+/* -- afterwards: from y back along operands that are not finite -------------------------------- */
 static bool has_nonfinite(const eg_tensor *x, nonfinite wanted)
 {
     int64_t index[EG_RANK_MAX];
@@ -81,8 +82,9 @@ static eg_tensor *back_along(eg_tensor *t, nonfinite wanted)
     return t;
 }
 
-/* Follows a NaN to where it began. If it was made of an infinity that an operation made, that
- * operation is the answer; an infinity that is a leaf, such as a mask's −inf, is not. */
+/* Follows a NaN back to the operation that made it. If that operation read an infinity that an
+ * operation made, that operation is the answer; an infinity in a leaf, such as a mask's −inf, is
+ * not followed. */
 eg_tensor *eg_first_nonfinite(eg_tensor *y)
 {
     if (!eg__check("first_nonfinite", y) || !has_nonfinite(y, NOT_FINITE)) return NULL;

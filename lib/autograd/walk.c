@@ -1,8 +1,8 @@
-/* walk.c: the one walk over the tape, the nodes of a sweep, and what a sweep refuses. */
+/* walk.c: the one walk over the tape, the nodes of a sweep, and the checks of a sweep. */
 #include "autograd/autograd.h"
 #include <string.h>
 
-/* Records that operand i of t was freed; false. */
+/* Records an error: operand i of t was freed. Returns false. */
 static bool walk_refuse(eg_ctx *cx, const char *who, const eg_tensor *t, int i)
 {
     char text[256];
@@ -14,13 +14,14 @@ static bool walk_refuse(eg_ctx *cx, const char *who, const eg_tensor *t, int i)
     return false;
 }
 
-/* Room for one more element in a scratch buffer, which grows by doubling. */
+/* Returns a scratch buffer with room for one more element; it grows by doubling. NULL after an
+ * error. */
 static void *walk_room(eg_ctx *cx, eg_scratch which, void *old, size_t elem, int64_t n,
                        int64_t *have)
 {
     if (n < *have) return old;
     int64_t more = *have ? 2 * *have : 256;
-    /* a scratch buffer that grows forgets */
+    /* a scratch buffer that grows loses its content */
     void *kept = n ? eg__alloc(cx, (size_t)n * elem) : NULL;
     if (n && !kept) return NULL;
     if (n) memcpy(kept, old, (size_t)n * elem);
@@ -42,12 +43,12 @@ typedef struct walking {
     int64_t stack_room, node_room; /* how many elements fit */
 } walking;
 
-/* True if the walk does not go on to t's operands. */
+/* True if the walk does not visit t's operands. */
 static bool walk_ends(const eg_walk *w, const eg_tensor *t)
 {
     return t->count == 0 || (w->slopes && eg__sweep_zero(t));
 }
-/* True if the walk visits x where it meets it as an operand. */
+/* True if the walk visits the operand x. */
 static bool walk_follows(const eg_walk *w, const eg_tensor *x)
 {
     return x->seq >= w->oldest && (!w->floats || eg__is_float(x->dtype));
@@ -63,8 +64,9 @@ static bool walk_append(walking *g, eg_tensor *t)
     return true;
 }
 
-/* Appends y after all that it was made of, depth first, with a stack of its own: graphs are deeper
- * than the machine's. A leaf needs no place on it. */
+/* Appends y after all that it was made of, depth first. The stack is a buffer, since graphs are
+ * deeper than the machine's stack allows. Leaves are appended without being pushed. False after an
+ * error. */
 static bool walk_from(walking *g, eg_tensor *y)
 {
     eg_walk *w = g->w;
@@ -110,7 +112,8 @@ bool eg__walk(eg_walk *w, int results, eg_tensor *const *ys)
 }
 
 /* -- the nodes of a sweep --------------------------------------------------------------------- */
-/* The walk, of which those nodes stay that an x leads to; an x is older than all of them. */
+/* Keeps those nodes of the walk that an x leads to. Nodes older than every x cannot be among
+ * them. */
 bool eg__sweep(eg_sweep *s, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs)
 {
     enum { UNREACHED = -1, TARGET = -2 };
@@ -150,7 +153,7 @@ void eg__sweep_reclaim(eg_sweep *s)
     }
 }
 
-/* -- what a sweep refuses --------------------------------------------------------------------- */
+/* -- the checks of a sweep --------------------------------------------------------------------- */
 bool eg__check_differentiable(eg_ctx *cx, const char *who, const char *what, int k,
                               const eg_tensor *x)
 {
@@ -185,8 +188,8 @@ bool eg__check_recorded(eg_ctx *cx, const char *who, const eg_tensor *y, int cou
     return false;
 }
 
-/* The first two operands of t that changed and that a rule of t may read; −1: none. Found once for
- * each node: it may have many. */
+/* Sets s->stale to the first two operands of t that changed and that a rule of t may read; −1:
+ * none. It is computed once for each node, since a node may have many operands. */
 static void find_stale(eg_sweep *s, const eg_tensor *t)
 {
     const uint64_t *had = eg__versions(t);

@@ -50,8 +50,8 @@ static bool blis_has(need n)
     return n == NOTHING;
 }
 
-/* The families that this BLIS was built with, the best first; those that are not its `own` are not
- * chosen, only obeyed. */
+/* The processor families that this BLIS was built with, the best first. A family that is not `own`
+ * is never chosen, only used if the user asks for it. */
 typedef struct family {
     const char *name;
     int id;
@@ -138,7 +138,7 @@ enum { PLAIN_MR = 8, PLAIN_NR = 4 };
 #define NAME(x) blis_##x##_f64
 #include "contraction/blis_of.h"
 
-/* -- the choice, once in a process ------------------------------------------------------------ */
+/* -- the choice, made once per process --------------------------------------------------------- */
 static const eg_kernel plain[2] = {
     { .name = "plain C", .mr = PLAIN_MR, .nr = PLAIN_NR, .run = blis_plain_f32 },
     { .name = "plain C", .mr = PLAIN_MR, .nr = PLAIN_NR, .run = blis_plain_f64 },
@@ -223,8 +223,8 @@ static bool kernel_by_name(eg_kernel *kn, const char *name, bool f64)
     return false;
 }
 #else
-/* Takes the kernel of a type from BLIS's context. False if its register block is unusual or it
- * fails its trial. */
+/* Takes the kernel of a type from BLIS's context. False if its register block has an unusual size,
+ * or if it fails its trial. */
 static bool kernel_of(eg_kernel *kn, const char *name, cntx_t *cntx, bool f64)
 {
     num_t dt = f64 ? BLIS_DOUBLE : BLIS_FLOAT;
@@ -241,7 +241,7 @@ static bool kernel_of(eg_kernel *kn, const char *name, cntx_t *cntx, bool f64)
     memcpy(&kn->ukr, &ukr, sizeof kn->ukr);
     if (!ukr || kn->mr < 1 || kn->nr < 1 || kn->mr > EG_KERNEL_SIDE || kn->nr > EG_KERNEL_SIDE)
         return false;
-    /* panels as BLIS packs them may be padded; ours are not */
+    /* BLIS may pad its packed panels; ours are not padded */
     if (bli_cntx_get_blksz_max_dt(dt, BLIS_MR, cntx) != kn->mr ||
         bli_cntx_get_blksz_max_dt(dt, BLIS_NR, cntx) != kn->nr)
         return false;
@@ -255,7 +255,8 @@ static const family *family_of(int id)
         if (families[k].id == id) return &families[k];
     return NULL;
 }
-/* A user's BLIS_ARCH_TYPE: a number of BLIS's list, or (more than 0.9 takes) a name. */
+/* Returns the family that a user's BLIS_ARCH_TYPE names: by a number of BLIS's list, or by a name,
+ * which 0.9 itself does not read; NULL if there is none. */
 static const family *asked(const char *text)
 {
     char *end;
@@ -267,8 +268,8 @@ static const family *asked(const char *text)
     return NULL;
 }
 
-/* The best family that the processor can run, or the one that a usable BLIS_ARCH_TYPE asks for;
- * *note: of one that is not usable. */
+/* Returns the best family that the processor can run, or the one that a usable BLIS_ARCH_TYPE asks
+ * for. Writes to note why one is not usable. */
 static const family *family_wanted(const char *given, char *note, size_t room)
 {
     const family *want = given ? asked(given) : NULL;
@@ -296,9 +297,9 @@ static const family *kernels_of(const family *want, eg_kernel *both, bool *other
 }
 #else
 #define BLIS_AT_RUN_TIME bli_info_get_version_str()
-/* The environment is changed for the time of BLIS's first look at it, and put back. *other: BLIS
- * was running, with another family. A BLIS without the generic family, on a processor of which we
- * know no other, chooses itself: it would abort on a number that it was not built for. */
+/* Sets BLIS_ARCH_TYPE while BLIS reads it for the first time, then restores it. *other: BLIS was
+ * running before, with another family. If BLIS has no generic family and the processor's is not
+ * known here, BLIS chooses: it would abort on a number that it was not built for. */
 static const family *kernels_of(const family *want, eg_kernel *both, bool *other)
 {
 #if defined(BLIS_CONFIG_GENERIC)
@@ -333,8 +334,8 @@ static const family *kernels_of(const family *want, eg_kernel *both, bool *other
 }
 #endif
 
-/* Chooses the kernels of both types and the instruction set of our own, and writes down why. The
- * plain C kernels stay where nothing else can be had. */
+/* Chooses the kernels of both types and the instruction set of our own kernels, and records why.
+ * The plain C kernels stay if no others can be had. */
 static void choose(void)
 {
     chosen[0] = plain[0];
@@ -359,7 +360,7 @@ static void choose(void)
     const char *because = other    ? "BLIS was running before eingrad and had chosen it"
                           : obeyed ? "BLIS_ARCH_TYPE asks for it"
                                    : "of what the processor can do";
-    /* our own small kernels follow a user's choice of a smaller instruction set */
+    /* our small kernels, too, keep to the smaller instruction set that a user chose */
     const family *follow = now ? now : want;
     if (obeyed && follow->id >= 0)
         isa = follow->need == AVX512 ? isa

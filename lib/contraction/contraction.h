@@ -17,13 +17,13 @@
 #include "tensor/tensor.h"
 #include <eingrad/einsum.h>
 
-/* operands; different labels of one contraction */
+/* EG_EINSUM_MAX: operands. EG_LABEL_MAX: different labels in one contraction. */
 enum { EG_EINSUM_MAX = 64, EG_LABEL_MAX = 512 };
 
 /* -- pair.c: c = Σ a b ------------------------------------------------------------------------ */
-/* An axis of two operands and a result: its size and its stride in each, in elements. in_a, in_b
- * and in_c say which have it; the stride of one that has not is ignored. An axis that c has not is
- * summed over; c alone may not have one. */
+/* An axis of two operands and a result: its size, and its stride in each, in elements. in_a, in_b
+ * and in_c say which of them have the axis; the stride of the others is ignored. An axis that c
+ * does not have is summed over. No axis may belong to c alone. */
 typedef struct eg_axis {
     int64_t size;
     union {
@@ -34,7 +34,7 @@ typedef struct eg_axis {
     };
     bool in_a, in_b, in_c;
 } eg_axis;
-/* A pair of operands with everything that sizes and strides decide: no data. */
+/* The plan for a pair of operands: all that sizes and strides decide, without data. */
 typedef struct eg_pairing eg_pairing;
 typedef enum eg_pair_kind {                     /* how it is computed */
                             EG_PAIR_NOTHING,    /* the result is empty */
@@ -47,36 +47,36 @@ typedef enum eg_pair_kind {                     /* how it is computed */
                             EG_PAIR_INNER_BATCH /* inner_batch.c */
 } eg_pair_kind;
 size_t eg__pairing_bytes(int axes);
-/* What becomes of numbers of a result once their sums are complete, while they are in the first
- * cache: `rows` rows of n neighbours, `step` elements apart, the first at c. The thread that made
- * them calls it. */
+/* A function that is called for numbers of a result as soon as their sums are complete, while they
+ * are in the first-level cache: for `rows` rows of n contiguous numbers, `step` elements apart, the
+ * first at c. It runs on the thread that computed them. */
 typedef struct eg_finish {
     void (*run)(const struct eg_finish *, void *c, int64_t n, int64_t rows, int64_t step);
 } eg_finish;
-/* Makes a pairing in room of that many bytes, of at most 3 · EG_RANK_MAX axes. two: false if there
- * is no operand b; then it is a reduction, a copy, a transpose or a diagonal. of: the operands'
- * dtypes, each dtype itself or, beside floats, f16 or bf16; NULL: both are dtype. */
+/* Makes a pairing, of at most 3 · EG_RANK_MAX axes, in room of eg__pairing_bytes(axes) bytes. two:
+ * false if there is no operand b; then it is a reduction, a copy, a transpose or a diagonal. of:
+ * the operands' dtypes, each either dtype or, with floats, f16 or bf16; NULL: both are dtype. */
 void eg__pairing(eg_pairing *, eg_dtype dtype, const eg_dtype of[2], int axes, const eg_axis *axis,
                  bool two);
-/* Makes p, whose bytes are a copy of those of `from`, point to lists of its own. */
+/* Sets the pointers of p, whose bytes are a copy of those of `from`, to p's own lists. */
 void eg__pairing_moved(eg_pairing *p, const eg_pairing *from);
-/* c = Σ a b, or c += with `add`; b NULL: Σ a. finish: NULL, or called for all of c if the pairing
- * is one that finishes. False after "out of memory". */
+/* Computes c = Σ a b, or c += with `add`; b NULL: Σ a. finish: NULL, or called for all of c if
+ * eg__pair_finishes. False after "out of memory". */
 bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add,
                   const eg_finish *finish);
-/* The bytes from one copy of an operand or result to the next; 0: there is one for all copies. */
+/* The bytes from one copy of an operand or result to the next; 0: all copies use the same one. */
 typedef struct eg_copy_steps {
     int64_t count; /* copies */
     const int64_t *x;
     int64_t out;
 } eg_copy_steps;
-/* eg__pair_run once for each copy, to the same bits, and with one call of the kernel where it takes
- * batches. */
+/* Does what eg__pair_run once for each copy does, to the bit, with one call of the kernel if that
+ * takes batches. False after "out of memory". */
 bool eg__pair_run_copies(eg_ctx *, const eg_pairing *, const eg_copy_steps *, const void *a,
                          const void *b, void *c, const eg_finish *finish);
-/* True of products that are made tile by tile: only these call a finish. */
+/* True if the product is computed tile by tile: only such a product calls a finish. */
 bool eg__pair_finishes(const eg_pairing *);
-/* Both at once. */
+/* eg__pairing and eg__pair_run in one call. */
 bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, const void *b,
               void *c, bool add);
 eg_pair_kind eg__pair_kind(const eg_pairing *);
@@ -85,9 +85,10 @@ bool eg__pair_copies(const eg_pairing *); /* EG_PAIR_DIRECT: true if strips of a
 /* -- order.c: the sequence of pairs ----------------------------------------------------------- */
 /* Finds an order of n operands: step s contracts pairs[s] into operand number n + s, and there are
  * n − 1 steps. A step keeps the labels that a later operand or out has and sums over the others;
- * labels that one operand alone has are summed over first. Exact up to EG_ORDER_EXACT operands,
- * beyond greedy with exact repairs. False if n is not 1 … EG_EINSUM_MAX, or if every order that was
- * found has an intermediate of more than `limit` elements (0: no limit). Allocates nothing. */
+ * labels that only one operand has are summed over first. The order is the best up to
+ * EG_ORDER_EXACT operands; beyond, it is found by a greedy search that is then improved. False if n
+ * is not 1 … EG_EINSUM_MAX, or if every order that was found has an intermediate of more than
+ * `limit` elements (0: no limit). Allocates nothing. */
 enum { EG_ORDER_EXACT = 10 };
 typedef struct eg_labelset {
     uint64_t bits[EG_LABEL_MAX / 64];
@@ -98,10 +99,10 @@ typedef struct eg_cost {
 } eg_cost;
 bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size,
                double limit, int (*pairs)[2], eg_cost *cost);
-/* The same for cotangents: changes the pairs, a tree that keeps to the limit, to a tree whose
- * products give the cotangents of the wanted operands (a set: bit k for operand k) with the fewest
- * multiply-adds, which it returns. keep: sets of operands of which what remains is there already.
- * Exact up to EG_ORDER_EXACT operands. The given pairs stay if nothing is cheaper. */
+/* The same for cotangents: replaces the pairs, a tree that keeps to the limit, by the tree whose
+ * products give the cotangents of the wanted operands (bit k for operand k) with the fewest
+ * multiply-adds; returns these. keep: sets of operands whose contraction exists already. The best
+ * up to EG_ORDER_EXACT operands. The given pairs stay if nothing is cheaper. */
 double eg__order_cotangents(int n, const eg_labelset *ops, const eg_labelset *out,
                             const double *size, double limit, uint64_t wanted, int kept,
                             const uint64_t *keep, int (*pairs)[2]);
@@ -118,7 +119,7 @@ typedef struct eg_kernel {
     void *ukr, *cntx;
 } eg_kernel;
 typedef enum eg_isa { EG_ISA_PLAIN, EG_ISA_AVX2, EG_ISA_AVX512 } eg_isa;
-/* chosen once per process from CPUID and BLIS_ARCH_TYPE; never NULL */
+/* Returns the kernel that is chosen once per process from CPUID and BLIS_ARCH_TYPE; never NULL. */
 const eg_kernel *eg__kernel(eg_dtype);
 eg_isa eg__kernel_isa(void);      /* what our own kernels may use */
 const char *eg__kernel_why(void); /* one sentence: what was chosen and why */
@@ -129,7 +130,7 @@ typedef struct eg_run {
     int64_t at, n, stride;
 } eg_run;
 /* Writes one micro-panel: dst[p·w + i] = src[off[i] + k(p)] for p < k and i < w; rows from `rows`
- * on are 0. rs: the constant step of off, or any number that it is not. */
+ * on are 0. rs: the constant difference of off[], or a number that none of the differences is. */
 void eg__pack(size_t width, int w, int64_t rows, const int64_t *off, int64_t rs, int runs,
               const eg_run *run, const void *src, void *dst, int64_t k);
 
@@ -168,7 +169,7 @@ typedef struct eg_contraction {
     eg_order_args order;
 } eg_contraction;
 
-/* Returns the first place of a label among n of them; −1 if it is not there. */
+/* Returns the first place of a label among n labels; −1 if it is not among them. */
 static inline int eg__label_at(const uint16_t *label, int n, uint16_t what)
 {
     for (int k = 0; k < n; k++)
@@ -176,14 +177,15 @@ static inline int eg__label_at(const uint16_t *label, int n, uint16_t what)
     return -1;
 }
 
-/* An operand as a set of labels: a label that it repeats is a diagonal, one axis with the sum of
- * the strides. */
+/* An operand as a set of labels. A label that an operand repeats is one axis, its diagonal, whose
+ * stride is the sum of the strides. */
 typedef struct eg_side {
     int n;
     uint16_t label[EG_RANK_MAX];
     int64_t size[EG_RANK_MAX], stride[EG_RANK_MAX];
 } eg_side;
-/* The same with the order of pairs: step s makes number count + s, the last one the result. */
+/* A contraction with its order of pairs: step s makes number count + s; the last one is the
+ * result. */
 typedef struct eg_draft {
     const eg_contraction *task;
     int steps, pair[EG_EINSUM_MAX][2];    /* pair[s][1] is −1 for one operand alone */
@@ -195,8 +197,8 @@ bool eg__draft(eg_ctx *, const eg_contraction *, eg_draft *); /* false after an 
 const eg_side *eg__draft_result(const eg_draft *, int step);
 double eg__draft_work(const eg_draft *, int step); /* multiply-adds: order.c's count */
 
-/* What remains of a draft to go up and down its tree again: the pairs, and the labels of what they
- * make. One block without pointers. */
+/* What is kept of a draft in order to go up and down its tree again: the pairs, and the labels of
+ * their results. It is one block without pointers. */
 typedef struct eg_tree_step {
     int16_t a, b;        /* numbers, as in eg_draft */
     int16_t rank, first; /* its labels are those from `first` on */
@@ -215,14 +217,14 @@ static inline const uint16_t *eg__tree_labels(const eg_tree *t, int step)
     return (const uint16_t *)(const void *)(t->step + t->steps) + t->step[step].first;
 }
 size_t eg__tree_bytes(const eg_draft *);
-/* Makes the tree in room of that many bytes, of two operands and more. It keeps what saves the most
- * multiply-adds within keep_limit. */
+/* Makes the tree, of two or more operands, in room of that many bytes, and marks the values to
+ * keep: those that save the most multiply-adds within keep_limit. */
 eg_tree *eg__tree(void *room, const eg_draft *);
-/* Sets the pairs to a tree of the same operands that gives the wanted cotangents, with `kept` of
- * the tree's values there; returns its multiply-adds. */
+/* Sets the pairs to a tree of the same operands that gives the wanted cotangents, while the `kept`
+ * values of the tree exist; returns its multiply-adds. */
 double eg__tree_cotangents(const eg_tree *, const eg_draft *, uint64_t wanted, int (*pair)[2]);
 
-/* The same as pairings, ready to run. */
+/* A draft as pairings, ready to run. */
 typedef struct eg_program_step {
     const eg_pairing *pairing;
     int a, b;   /* numbers of operands; b is −1 for one alone */
@@ -237,15 +239,15 @@ typedef struct eg_program {
     eg_program_step step[];
 } eg_program;
 size_t eg__program_bytes(const eg_draft *);
-/* Makes the program in room of that many bytes. It contains pointers into itself, which
- * eg__program_copy sets anew. */
+/* Makes the program in room of that many bytes. It contains pointers into itself; a copy must be
+ * made by eg__program_copy. */
 eg_program *eg__program(void *room, const eg_draft *);
 eg_program *eg__program_copy(void *room, const eg_program *); /* in room of p->bytes */
-/* out = the contraction of x, or out += with `add`. finish: as in eg__pair_run, of the last pair.
- * False after "out of memory". */
+/* Computes out = the contraction of x, or out += with `add`. finish: as in eg__pair_run, for the
+ * last pair. False after "out of memory". */
 bool eg__program_run(eg_ctx *, const eg_program *, const void *const *x, void *out, bool add,
                      const eg_finish *finish);
-/* The same once for each copy, without `add`. */
+/* The same once for each copy, without `add`. False after "out of memory". */
 bool eg__program_run_copies(eg_ctx *, const eg_program *, const eg_copy_steps *,
                             const void *const *x, void *out, const eg_finish *finish);
 bool eg__program_finishes(const eg_program *);

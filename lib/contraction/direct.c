@@ -6,8 +6,9 @@
 #include "contraction/gemm.h"
 #include <string.h>
 
-/* most columns of a tile, of a tile one vector high; a sum that counts as short; the columns of a
- * panel, which divide the usual widths of heads */
+/* TILE_MOST, ALONE_MOST: the most columns of a tile of several vectors, and of one vector. SHORT: a
+ * sum of at most so many terms counts as short. PANEL: columns of a panel; a divisor of the usual
+ * widths of heads. */
 enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16, PANEL = 8 };
 /* bytes */
 enum { B_BYTES = 384 << 10, NEAR = 1024, LINE = 64, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };
@@ -15,8 +16,8 @@ typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const
                       int64_t bk, int64_t bn, void *c, int64_t cn, bool add);
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
-/* The kernels of a type: lanes of a vector, most columns of a tile of two vectors and of one, and
- * tile[vectors − 1][whole][columns − 1]. */
+/* The kernels of a type. lanes: of a vector; most, alone: columns of a tile of two vectors and of
+ * one, at most. The table is tile[vectors − 1][whole][columns − 1]. */
 typedef struct small {
     int lanes, most, alone;
     scatter_run *scatter;
@@ -133,8 +134,8 @@ static void panels_of_blis(const eg_panel_kernel *k, int64_t depth, const void *
         else
             kn->run(kn, depth, a, panel, add, to, 1, k->wide);
 }
-/* Where vectors have 64 bytes the kernel is our own: BLIS's panels of 12 and 14 columns would be
- * filled up by 12 % at a width of 64. */
+/* With vectors of 64 bytes our own kernel is used: BLIS's panels of 12 and 14 columns would be
+ * padded by 12 % at a width of 64. */
 eg_panel_kernel eg__panel_kernel(eg_dtype dtype)
 {
     const eg_kernel *kn = eg__kernel(dtype);
@@ -155,9 +156,9 @@ eg_panel_kernel eg__panel_kernel(eg_dtype dtype)
 
 static size_t width_of(const eg_gemm *g) { return g->dtype == EG_F64 ? 8 : 4; }
 
-/* Columns of b that are used before the next strip of a comes: as many as stay in the second-level
- * cache, by the lines they lie in. Where the sum is short the result's rows are what moves: then
- * one tile's. */
+/* Returns the number of columns of b that are used before the next strip of a: as many as stay in
+ * the second-level cache, counted by the cache lines they lie in. If the sum is short, the rows of
+ * the result dominate the traffic: then as many as one tile has. */
 static int64_t block_of(const eg_gemm *g, const small *s)
 {
     const int64_t w = (int64_t)width_of(g), k = eg__min64(g->k.total, EG_KC);
@@ -168,8 +169,8 @@ static int64_t block_of(const eg_gemm *g, const small *s)
                              : B_BYTES / (k * (apart > w ? apart : w)) / s->most * s->most;
     return eg__min64(most, (g->n.total + s->most - 1) / s->most * s->most);
 }
-/* a is read in place if its rows lie along vectors, and do not meet in a cache set where every tile
- * of columns comes back to them */
+/* True if a can be read in place: its rows lie along vectors, and do not share a cache set when
+ * every tile of columns reads them again. */
 static bool direct_in_place(const eg_gemm *g)
 {
     return g->m.axis[0].sa == 1 && (g->n.total <= 2 * TILE_MOST || g->k.total <= TILE_MOST ||
@@ -180,7 +181,7 @@ bool eg__direct_suits(const eg_gemm *g)
 {
     const small *s = small_of(g->dtype);
     if (!s || g->m.n != 1 || g->n.n != 1 || g->k.n != 1 || g->m.axis[0].sc != 1) return false;
-    /* packing both is paid back */
+    /* products this large are faster packed */
     if (g->m.total > EG_KC && g->n.total > EG_KC && g->k.total > EG_KC) return false;
     const int64_t block = block_of(g, s);
     return g->k.total <= SHORT || block >= g->n.total || block >= 4 * s->most ||
@@ -226,9 +227,9 @@ void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int
 }
 #undef PLAIN
 
-/* The lines of an operand's matrix in the next batch, which are prefetched while this batch is
- * computed. Where all is more than the caches hold, tiles waited for memory: the processor looks
- * ahead along rows, but not from one matrix to the next. */
+/* The cache lines of an operand's matrix in the next batch, which are prefetched while this batch
+ * is computed. When all batches together exceed the caches, tiles would wait for memory: the
+ * processor prefetches along rows, but not from one matrix to the next. */
 typedef struct ahead {
     const char *row;
     int64_t rows, step, bytes, line, at;
@@ -259,7 +260,8 @@ static void direct_ask(ahead *x, int64_t lines)
     }
 }
 
-/* The columns of a block in tiles of equal width; the first `wider` of them have one more. */
+/* The columns of a block, cut into tiles of almost equal width: the first `wider` tiles have one
+ * column more. */
 typedef struct columns {
     int64_t tiles, each, wider;
 } columns;
@@ -269,7 +271,8 @@ static columns columns_of(int64_t n, int most)
     const int64_t tiles = (n + most - 1) / most, each = n / tiles;
     return (columns){ tiles, each, n - each * tiles };
 }
-/* Returns a's rows as vectors: in place, or transposed or copied to `room`. *ak: the step of k */
+/* Returns the address of a's rows as vectors: in place, or transposed or copied to `room`. Sets *ak
+ * to the step of k there. */
 static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64_t kc, char *room,
                            int64_t *ak)
 {
@@ -288,7 +291,7 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
     return room;
 }
 
-/* Many small products: batches [from, to) */
+/* Computes many small products: batches [from, to). */
 static void singles(const eg_gemm *g, int64_t from, int64_t to, char *room)
 {
     const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
@@ -314,7 +317,8 @@ static void singles(const eg_gemm *g, int64_t from, int64_t to, char *room)
         }
     }
 }
-/* Strips [from, to) of a's rows by blocks of b's columns, numbered through the batches */
+/* Computes strips [from, to) of a's rows times blocks of b's columns; strips are numbered through
+ * the batches. */
 static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
 {
     const eg_tiling *t = &g->tiling;
@@ -385,8 +389,8 @@ static void direct_piece(void *user, int64_t k, int thread)
                s->room ? s->room + s->g->tiling.room * thread : NULL);
 }
 
-/* For a team, blocks are smaller where units are few, so that nobody waits long for the last one,
- * as long as they pay for turning a strip. */
+/* Returns g with smaller blocks if there are few units for a team, so that no thread waits long for
+ * the last unit, but not so small that transposing a strip would not pay. */
 static eg_gemm for_team(const eg_gemm *g, int team)
 {
     eg_gemm own = *g;

@@ -55,7 +55,7 @@ TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const 
 }
 #endif
 
-/* c[m[i] + n[j]] (+)= t[i + j·ts], a stretch of neighbours at a time */
+/* c[m[i] + n[j]] (+)= t[i + j·ts], one stretch of neighbours at a time */
 TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *cv,
                                  const int64_t *m, const int64_t *n, const int64_t *stretch,
                                  bool add)

@@ -46,8 +46,8 @@ void eg__offsets(const eg_axes *l, int which, int64_t from, int64_t count, int64
     }
 }
 
-/* k elements [from, from + count) as runs; at most one more than the number of times the innermost
- * axis begins anew */
+/* Lists the k elements [from, from + count) as runs. There is at most one run more than the number
+ * of times the innermost axis begins anew. */
 static int runs(const eg_axes *l, int which, int64_t from, int64_t count, eg_run *run)
 {
     if (l->n == 0) {
@@ -65,7 +65,7 @@ static int runs(const eg_axes *l, int which, int64_t from, int64_t count, eg_run
     }
     return n;
 }
-/* The constant stride of a panel's offsets, or IRREGULAR */
+/* Returns the constant stride of a panel's offsets, or IRREGULAR. */
 static int64_t regular(const int64_t *off, int64_t n)
 {
     int64_t s = n > 1 ? off[1] - off[0] : 1;
@@ -74,11 +74,11 @@ static int64_t regular(const int64_t *off, int64_t n)
     return s;
 }
 
-/* -- one thread's room ------------------------------------------------------------------------ */
+/* -- the workspace of one thread --------------------------------------------------------------- */
 typedef struct side {   /* a block's rows (of a) or columns (of b) */
     int64_t *from, *to; /* offsets in the operand and in c */
     int64_t *stride;    /* of each panel's offsets in c */
-    int64_t *stretch;   /* rows from this one on that are neighbours in c */
+    int64_t *stretch;   /* from each row on: how many rows are neighbours in c */
     eg_run *run;
     char *panels;
 } side;
@@ -147,7 +147,7 @@ static void tile_done(const shape *s, const side *a, const side *b, int64_t i, i
             finish->run(finish, c + (x->to[from + q] + y->to[other + r]) * w, len, 1, 0);
     }
 }
-/* finish: NULL, or what follows the last block of k */
+/* Computes the tiles of one block. finish: NULL, or called after the last block of k. */
 static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int64_t nc, int64_t kc,
                   char *c, bool add, const eg_finish *finish)
 {
@@ -178,7 +178,7 @@ static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int6
     }
 }
 
-/* g's finish if the block [p, p + kc) of k is the last one. */
+/* Returns g's finish if the block [p, p + kc) of k is the last one, else NULL. */
 static const eg_finish *gemm_finish(const eg_gemm *g, int64_t p, int64_t kc)
 {
     return p + kc == g->k.total ? g->finish : NULL;
@@ -207,8 +207,8 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
     }
 }
 
-/* -- by a team: whole batches or stretches of n are dealt out; or one block of b is packed
- * together, then blocks of a are taken in turn */
+/* -- on several threads: either whole batches or stretches of n are dealt out, or all threads pack
+ * one block of b together and then take blocks of a in turn */
 typedef struct crew {
     const shape *s;
     const eg_gemm *g;
@@ -244,7 +244,8 @@ static void block_piece(void *user, int64_t i, int thread)
     tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->add || c->p > 0,
           gemm_finish(c->g, c->p, c->kc));
 }
-/* One batch by all threads: they pack each block of b together, then take blocks of a in turn. */
+/* Computes one batch on all threads: they pack each block of b together, then take blocks of a in
+ * turn. */
 static void gemm_together(eg_ctx *cx, int team, crew *c)
 {
     const shape *s = c->s;
@@ -265,7 +266,8 @@ static void gemm_together(eg_ctx *cx, int team, crew *c)
     }
 }
 
-/* Chooses the sizes of blocks and how the work is shared, and takes room for every thread. */
+/* Chooses the sizes of blocks and how threads share the work, and allocates workspaces. False after
+ * "out of memory". */
 bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
 {
     shape s = { .kernel = eg__kernel(g->dtype),

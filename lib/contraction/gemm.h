@@ -1,4 +1,5 @@
-/* gemm.h: between pair.c, which finds out what a contraction is, and the files that do it. */
+/* gemm.h: the interface between pair.c, which classifies a contraction, and the files that compute
+ * it. */
 #ifndef EG_GEMM_H
 #define EG_GEMM_H
 #include "contraction/contraction.h"
@@ -6,8 +7,8 @@
 enum { EG_AXES_MAX = 3 * EG_RANK_MAX }; /* of one pair */
 enum { EG_KC = 256 }; /* k is summed in blocks of this many, in every kernel: same bits */
 
-/* Axes, the outermost first, and the product of their sizes (1 if there are none). No size is 0 or
- * 1. */
+/* A list of axes, the outermost first, and the product of their sizes (1 if the list is empty). No
+ * size is 0 or 1. */
 typedef struct eg_axes {
     int n;
     int64_t total;
@@ -36,8 +37,8 @@ typedef struct eg_gemm {
     const eg_finish *finish; /* NULL: nothing is done to c afterwards */
 } eg_gemm;
 
-/* The sum of an operand over axes that neither the other operand nor c has, before everything else.
- * */
+/* The sum of an operand over axes that neither the other operand nor c has. It is computed before
+ * everything else. */
 typedef struct eg_unshared {
     eg_axes out, k;
     size_t bytes; /* of that sum; 0: there is none */
@@ -48,8 +49,8 @@ struct eg_pairing {
     bool swap;      /* the kernel's a is the second operand */
     eg_dtype of[2]; /* of the operands in the order of the call */
     uint64_t work;  /* multiply-adds, as eg_usage counts them */
-    /* Its a, b and c are not set. What is no matrix product has the axes of c in batch and those
-     * that are summed over in k. */
+    /* Its a, b and c are not set. If this is not a matrix product, batch has the axes of c, and k
+     * those that are summed over. */
     eg_gemm gemm;
     eg_unshared unshared[2]; /* of each operand */
     int axes;
@@ -59,8 +60,8 @@ struct eg_pairing {
 bool eg__gemm(eg_ctx *, const eg_gemm *); /* gemm.c: floats, any m, n, k ≥ 1 */
 
 /* direct.c: products by our own vector kernels, without packing b */
-/* True if direct.c computes it faster than gemm.c: c is contiguous along m, one axis each of m, n
- * and k, not all of them large. */
+/* True if direct.c can compute the product and is faster than gemm.c: c is contiguous along m,
+ * there is one axis each of m, n and k, and not all of them are large. */
 bool eg__direct_suits(const eg_gemm *);
 eg_tiling eg__direct_tiling(const eg_gemm *); /* by sizes and strides alone */
 bool eg__direct(eg_ctx *, const eg_gemm *);   /* g->tiling is set */
@@ -69,7 +70,8 @@ void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int
                  const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
 /* inner_batch.c: products whose batches lie nearest in an operand, so that blocks of it are
  * transposed first */
-/* True if g is like that. *small: its blocks are for direct.c, else for gemm.c */
+/* True if g is such a product. Sets *small if its blocks are for direct.c; else they are for
+ * gemm.c. */
 bool eg__inner_batch_suits(const eg_gemm *, bool *small);
 bool eg__inner_batch(eg_ctx *, const eg_gemm *);
 /* map.c: no sum; sum.c: dots, matrix times vector, reductions. Floats; b may be NULL */
@@ -115,7 +117,7 @@ static inline eg_place eg__place(const eg_axes *l, int64_t i)
 /* Writes where elements [from, from + count) lie in one operand, `which`: EG_OF_A … */
 void eg__offsets(const eg_axes *, int which, int64_t from, int64_t count, int64_t *off);
 
-/* The elements one after the other, from a given one on. */
+/* A walk over elements one after the other, which starts at a given one. */
 typedef struct eg_walk {
     const eg_axes *list;
     eg_place at;

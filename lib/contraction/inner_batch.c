@@ -7,12 +7,12 @@
  * the kernels, so that an element's sum has the same order and bits as without this. */
 #include "contraction/gemm.h"
 
-/* ROOM: bytes of an operand's block. ROWS: blocks are not cut below. LEAST: batches that are worth
- * it. LINE: bytes */
+/* ROOM: bytes of an operand's block. ROWS: a block is not cut to fewer rows. LEAST: fewer batches
+ * are not worth it. LINE: bytes. */
 enum { ROOM = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };
 
-/* An operand: packed says if it is transposed, into room; joins, if its last batch axis continues m
- * in c and can become part of it. */
+/* An operand. packed: it is transposed into room. joins: its last batch axis continues m in c, so
+ * that both can become one axis. */
 typedef struct part {
     int which;
     bool packed, joins;
@@ -20,7 +20,8 @@ typedef struct part {
 } part;
 typedef struct blocks {
     eg_axis group_room[EG_AXES_MAX], rest_room[EG_AXES_MAX];
-    /* batches: those that lie together, the last one innermost; the others */
+    /* group: the batch axes that lie together in the operand, the last one innermost; rest: the
+     * other batch axes */
     eg_axes group, rest;
     int64_t z, m, n, k; /* a block: elements of the first axis of each list */
     part part[2];
@@ -35,7 +36,7 @@ static bool near(const eg_axes *l, int which)
     return false;
 }
 
-/* The batch axes that an operand has side by side, from stride 1 on */
+/* Finds the batch axes that an operand has side by side, from stride 1 on. */
 static void group_of(blocks *b, const eg_axes *batch, int which)
 {
     bool taken[EG_AXES_MAX] = { false };
@@ -56,8 +57,8 @@ static void group_of(blocks *b, const eg_axes *batch, int which)
         }
 }
 
-/* Chooses the sizes of blocks, by the shape alone. False if no operand has its batches nearest, or
- * if the smallest block is too large. */
+/* Chooses the sizes of blocks from the shape alone. False if in no operand the batches lie nearest,
+ * or if the smallest block is too large. */
 static bool inner_plan(const eg_gemm *g, blocks *b)
 {
     const eg_axes *rows[2] = { &g->m, &g->n };
@@ -149,21 +150,21 @@ static void inner_piece(void *user, int64_t number, int thread)
         }
     }
 }
-/* padded by one to two cache lines, so that batches do not share a cache set */
+/* Pads n by one to two cache lines, so that batches do not share a cache set. */
 static int64_t padded(int64_t n) { return (n + 31) / 16 * 16; }
 /* Transposes a block of operand s into its room, batch by batch, and gives its axes the strides
  * that they have there. */
 static void inner_transpose(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_axes *group,
                             eg_axes *rows, const eg_axes *k, const char *src)
 {
-    /* x: the nearer of the two; the small kernels read a along its rows */
+    /* x: the axis that is nearer in memory; the small kernels read a along its rows */
     const eg_axes *x = k, *y = rows;
     if (rows->n && ((small && s == 0) || !k->n ||
                     rows->axis[rows->n - 1].step[p->which] < k->axis[k->n - 1].step[p->which])) {
         x = rows;
         y = k;
     }
-    const bool join = p->joins && small; /* then the batches lie side by side for every k */
+    const bool join = p->joins && small; /* the batches are then side by side for every k */
     transposing t = { x,        y, p->which, w,      group->total, padded(x->total * y->total),
                       x->total, 1, src,      p->room };
     if (join) {
@@ -195,8 +196,8 @@ bool eg__inner_batch_suits(const eg_gemm *g, bool *small)
     return true;
 }
 
-/* Goes through blocks of batches, k, m and n; transposes what of each operand lies batch by
- * batch, and multiplies block by block. */
+/* Goes through blocks of batches, k, m and n. Transposes blocks of the operands whose batches lie
+ * nearest, and multiplies block by block. False after "out of memory". */
 bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
 {
     blocks b;

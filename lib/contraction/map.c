@@ -6,7 +6,8 @@
  * other axes number the tiles. */
 #include "contraction/gemm.h"
 
-/* a transposition's tile: along c, along a; 64 MB transposed at 30 GB/s, 64 × 64 at 22 */
+/* A tile of a transposition: LONG elements along c, HIGH along a. 64 MB are transposed at 30 GB/s,
+ * with 64 × 64 at 22. */
 enum { LONG = 256, HIGH = 64 };
 
 typedef struct tile {
@@ -36,7 +37,8 @@ static void map_tile(const job *j, const tile *t, const char *a, const char *b, 
     else
         map_f64(t, (const void *)a, (const void *)b, (void *)c, j->add);
 }
-/* A stretch of a row, widened to `room` if it is narrower; *step: of what is returned. */
+/* Returns a stretch of a row, widened to `room` if its type is narrower; sets *step to the step of
+ * what is returned. */
 static const char *map_row(const job *j, int which, const char *x, int64_t n, int64_t *step,
                            double *room)
 {
@@ -45,7 +47,7 @@ static const char *map_row(const job *j, int which, const char *x, int64_t n, in
     *step = *step ? 1 : 0;
     return (const char *)room;
 }
-/* The tile row by row, in stretches, of operands that are widened. */
+/* Computes a tile row by row, in stretches, if an operand has to be widened. */
 static void map_widened(const job *j, const tile *t, const char *a, const char *b, char *c)
 {
     enum { SOME = 512 };
@@ -105,7 +107,7 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
     eg_axes tiles = { .n = 0, .total = 1, .axis = rest };
     int x = out->n - 1, y = out->n - 2;
     bool transposed = false;
-    for (int i = 0; i < out->n - 1; i++) /* an axis that moves less in a (or in b) */
+    for (int i = 0; i < out->n - 1; i++) /* choose the axis with the smallest step in a (or in b) */
         for (int s = 0; s < 2; s++) {
             int64_t here = eg__abs64(s ? out->axis[i].sb : out->axis[i].sa),
                     of_x = eg__abs64(s ? out->axis[x].sb : out->axis[x].sa);

@@ -1,21 +1,23 @@
-/* order.c: which pair next. Only sets of labels are known here, and sizes.
+/* order.c: finds the order in which pairs of operands are contracted. It knows only sets of labels
+ * and sizes.
  *
- * A label is summed in the step after which no other operand and not the output has it; so what
- * remains of a subset S of the operands is the same in whatever order they were contracted, and a
- * step's cost depends on the two subsets alone. It is counted in multiply-adds, a multiplication
- * and the addition that follows it being one: cost(A, B) = Π size of the labels of A or B. Terms
- * that are summed without a multiplication (labels that one operand alone has) count one each.
+ * A label is summed in the step after which neither another operand nor the output has it. So the
+ * contraction of a subset S of the operands is the same in whatever order they were contracted, and
+ * a step's cost depends on the two subsets alone. Cost is counted in multiply-adds; a
+ * multiplication and the addition that follows it count one: cost(A, B) = Π size of the labels of A
+ * or B. Terms that are summed without a multiplication (labels that one operand alone has) count
+ * one each.
  *
- * Cotangents go down the tree that the values went up: where A and B make S, that of A is made of
- * those of S and of B's value, with the labels that cost(A, B) counts, too. So a node of the tree
- * costs one product for its value and one for each child that leads to a wanted operand, and one
- * search serves both: it minimises over trees the cost of the value (UP), of the wanted cotangents
- * (DOWN), or of both. A value that is there already costs nothing.
+ * Cotangents go down the tree that the values went up: where A and B make S, the cotangent of A is
+ * a product of the cotangent of S and the value of B, over the labels that cost(A, B) counts, too.
+ * So a node of the tree costs one product for its value and one for each child that leads to a
+ * wanted operand. One search serves both: it minimises over trees the cost of the value (UP), of
+ * the wanted cotangents (DOWN), or of both. A value that exists already costs nothing.
  *
- * Up to EG_ORDER_EXACT operands, over all splits, outer products too: cost(S) = min over A ∪ B = S
- * of the costs of A, of B and of the products of S. Beyond: greedy, for several weights of what a
- * pair frees against what it makes, then every neighbourhood of the best tree is solved exactly
- * again until nothing improves. */
+ * Up to EG_ORDER_EXACT operands all splits are tried, outer products too: cost(S) = min over A ∪ B
+ * = S of the costs of A, of B and of the products of S. Beyond, a greedy search is made for several
+ * weights of the size that a pair removes against the size that it makes; then every neighbourhood
+ * of the best tree is solved exactly again until nothing improves. */
 #include "contraction/contraction.h"
 #include <math.h>
 #include <string.h>
@@ -44,17 +46,17 @@ static double volume(const set *a, const double *size, int words)
     return v;
 }
 
-/* What is made of a node: its value, the wanted cotangents below it, or both. */
+/* What is computed at a node: its value, the wanted cotangents below it, or both. */
 enum { UP, DOWN, BOTH, MODES };
-/* What the search knows beside the operands' labels. */
+/* The input of the search besides the operands' labels. */
 typedef struct problem {
     int words; /* of a set that are in use */
     const double *size;
-    double limit; /* elements that a value or cotangent may have, but the last; 0: any */
-    double shade; /* part by which products that sum nothing count more; 0: as many as there are */
+    double limit;    /* the most elements of a value or cotangent, except the last; 0: any */
+    double shade;    /* share by which products without a sum count more; 0: none */
     uint64_t wanted; /* the operands whose cotangents are wanted; 0: the value is */
     int kept;
-    const uint64_t *keep; /* the sets of operands whose value is there already */
+    const uint64_t *keep; /* the sets of operands whose value exists already */
 } problem;
 static bool order_kept(const problem *p, uint64_t operands)
 {
@@ -66,11 +68,12 @@ static bool order_kept(const problem *p, uint64_t operands)
 /* A node with its costs. */
 typedef struct part {
     double cost[MODES], volume;
-    double read; /* terms that each product sums before it reads this: of single operands */
+    double read; /* terms of single operands that are summed before each product reads this node */
     uint64_t operands;
     set has;
 } part;
-/* The costs of a node whose value is not there, of its children and the volume of a product. */
+/* Computes the costs of a node whose value does not exist yet, from its children's costs and the
+ * volume v of a product. */
 static void combine(const problem *p, const part *x, const part *y, double v, double *cost)
 {
     const bool wx = (x->operands & p->wanted) != 0, wy = (y->operands & p->wanted) != 0;
@@ -81,13 +84,14 @@ static void combine(const problem *p, const part *x, const part *y, double v, do
     cost[BOTH] = value + slopes + x->cost[wx ? BOTH : UP] + y->cost[wy ? BOTH : UP];
     if (!wx && !wy) cost[DOWN] = 0;
 }
-/* The value is there already. */
+/* Sets the costs of a node whose value exists already. */
 static void given_value(double *cost)
 {
     cost[UP] = 0;
     cost[BOTH] = cost[DOWN];
 }
-/* What child x is asked for where S is asked for `mode`; y is the other child. */
+/* Returns what is to be computed at child x if `mode` is to be computed at S; y is the other
+ * child. */
 static int mode_of(const problem *p, int mode, bool kept, const part *x, const part *y)
 {
     const bool wx = (x->operands & p->wanted) != 0, wy = (y->operands & p->wanted) != 0;
@@ -101,17 +105,18 @@ typedef struct tree {
     int n;
     int child[2 * EG_EINSUM_MAX][2];
     part node[2 * EG_EINSUM_MAX];
-    int mode[2 * EG_EINSUM_MAX]; /* what is made of it; −1: nothing */
+    int mode[2 * EG_EINSUM_MAX]; /* what is computed at it; −1: nothing */
 } tree;
-/* The multiply-adds of a product that leaves `left` elements. Where nothing is summed it counts a
- * shade more, so that of orders with equally many those come first that make no outer product. */
+/* Returns the multiply-adds of a product whose result has `left` elements. A product without a sum
+ * counts a little more, so that of orders with equal costs those without an outer product are
+ * preferred. */
 static double product(const problem *p, const part *x, const part *y, double left)
 {
     const set all = either(&x->has, &y->has, p->words);
     const double v = volume(&all, p->size, p->words);
     return v > left ? v : v * (1 + p->shade);
 }
-/* Counts the costs of all nodes anew, and what is made of each; returns the whole cost. */
+/* Recomputes the costs of all nodes, and what is computed at each; returns the total cost. */
 static double settle(const problem *p, tree *tr)
 {
     const int root = 2 * tr->n - 2;
@@ -143,8 +148,8 @@ typedef struct table {
     uint16_t split[MODES];
 } table;
 
-/* Fills t[1 … 2^n − 1] for n parts of which `out` is wanted; the cost, or infinity if the limit
- * allows no order. */
+/* Fills t[1 … 2^n − 1] for n parts with the result labels `out`. Returns the cost; infinity if the
+ * limit allows no order. */
 static double exact(const problem *p, int n, const part *const *leaf, const set *out, int mode,
                     table *t)
 {
@@ -190,8 +195,8 @@ static double exact(const problem *p, int n, const part *const *leaf, const set 
     }
     return t[full].s.cost[mode];
 }
-/* The subtree of subset s; its leaves are leaf[0 …], its inner nodes are taken from *free; returns
- * its root. */
+/* Builds the subtree of subset s. Its leaves are leaf[0 …], its inner nodes are taken from nodes[].
+ * Returns its root. */
 static int order_grow(const problem *p, tree *tr, const table *t, unsigned s, int mode,
                       const int *leaf, const int *nodes, int *used)
 {
@@ -209,16 +214,16 @@ static int order_grow(const problem *p, tree *tr, const table *t, unsigned s, in
 }
 
 /* -- greedy ----------------------------------------------------------------------------------- */
-/* Contracts the pair with the lowest score again and again; a pair that shares a label comes
- * before one that does not. The score is what it makes, minus `weight` times what it frees. False
- * if the limit forbids every pair. */
+/* Contracts the pair with the lowest score again and again; pairs that share a label come first.
+ * The score is the size of the result, minus `weight` times the sizes of the two. False if the
+ * limit forbids every pair. */
 static bool greedy(const problem *p, tree *tr, const set *out, double weight)
 {
     int live[EG_EINSUM_MAX], n = tr->n;
     const int words = p->words;
     for (int k = 0; k < n; k++) live[k] = k;
     for (int next = tr->n; n > 1; next++, n--) {
-        /* labels that 1, 2, 3 or more of the living have */
+        /* labels that 1, 2, 3 or more of the remaining nodes have */
         set two = { { 0 } }, three = { { 0 } }, one = { { 0 } };
         for (int k = 0; k < n; k++)
             for (int w = 0; w < words; w++) {
@@ -265,7 +270,7 @@ static bool greedy(const problem *p, tree *tr, const set *out, double weight)
     return true;
 }
 
-/* The NEAR nodes below a node, solved exactly; true if that was cheaper. */
+/* Solves the NEAR nodes below a node exactly; true if that is cheaper than the present tree. */
 static bool improve(const problem *p, tree *tr, int root, table *t)
 {
     int leaf[NEAR], inner[NEAR], leaves = 1, inners = 0;
@@ -299,7 +304,7 @@ static bool improve(const problem *p, tree *tr, int root, table *t)
     settle(p, tr);
     return true;
 }
-/* Improves a tree until nothing improves; returns its cost. */
+/* Improves a tree as long as that makes it cheaper; returns its cost. */
 static double improved(const problem *p, tree *tr, table *t)
 {
     settle(p, tr);
@@ -310,7 +315,7 @@ static double improved(const problem *p, tree *tr, table *t)
     return settle(p, tr);
 }
 
-/* -- the answer ------------------------------------------------------------------------------- */
+/* -- the result -------------------------------------------------------------------------------- */
 static int order_emit(const tree *tr, int node, int *next, int (*pairs)[2])
 {
     if (node < tr->n) return node;
@@ -322,13 +327,12 @@ static int order_emit(const tree *tr, int node, int *next, int (*pairs)[2])
     return me;
 }
 
-/* The operands as nodes. Labels that one operand alone has are summed before a product reads it, so
- * that they play no part in the search. */
+/* Makes the operands nodes. Labels that one operand alone has are summed before a product reads it,
+ * and so have no part in the search. */
 static void order_leaves(problem *p, tree *tr, int n, const eg_labelset *ops,
                          const eg_labelset *out)
 {
-    /* a label's other operands: what only one has, and the output has not, is summed before
-     * everything else */
+    /* labels that only one operand has, and the output does not, are summed first */
     set one = { { 0 } }, two = { { 0 } };
     for (int k = 0; k < n; k++)
         for (int w = 0; w < WORDS; w++) {
@@ -349,7 +353,7 @@ static void order_leaves(problem *p, tree *tr, int n, const eg_labelset *ops,
         if (all > x->volume) x->read = all;
     }
 }
-/* Grows the whole tree from a table; its cost, or infinity. */
+/* Builds the whole tree by the exact method; returns its cost, or infinity. */
 static double whole(const problem *p, tree *tr, const set *out, table *t)
 {
     const part *part_of[EG_ORDER_EXACT];
@@ -403,7 +407,7 @@ bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const doub
     return true;
 }
 
-/* The tree of given pairs. */
+/* Builds the tree of given pairs. */
 static void order_given(const problem *p, tree *tr, const set *out, const int (*pairs)[2])
 {
     const int n = tr->n;

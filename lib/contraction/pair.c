@@ -1,16 +1,16 @@
-/* pair.c: what a contraction of two operands is, and who does it.
+/* pair.c: classifies a contraction of two operands and chooses the kernel.
  *
- * Axes of size 1 are dropped, and axes that are one run in every operand are fused. Each of the
- * rest has a role by the tensors in which its stride is not 0: batch (a, b, c)   m (a, c)   n (b,
- * c)   k (a, b)   unshared (a alone, or b alone) An operand is summed over its unshared axes before
+ * Axes of size 1 are dropped, and axes that are one run in every operand are fused. Each remaining
+ * axis has a role, by the tensors in which its stride is not 0: batch (a, b, c), m (a, c), n (b,
+ * c), k (a, b), unshared (a alone, or b alone). An operand is summed over its unshared axes before
  * anything else.
  *
- * All this depends on sizes and strides alone, so it is done once (eg__pairing) and the result is
- * run as often as one likes. */
+ * All this depends on sizes and strides alone, so it is done once (eg__pairing), and the pairing
+ * can be run any number of times. */
 #include "contraction/gemm.h"
 #include <string.h>
 
-/* True if x, outside of y, and y are one run in every operand. */
+/* True if axis x, outside of axis y, and y are one run in every operand. */
 static bool fuses(const eg_axis *x, const eg_axis *y)
 {
     return x->in_c == y->in_c && x->sa == y->sa * y->size && x->sb == y->sb * y->size &&
@@ -21,7 +21,7 @@ static int fuse(int n, eg_axis *x)
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {
             if (i == j || !fuses(&x[i], &x[j])) continue;
-            x[j].size *= x[i].size; /* j stays, i goes; look again from the start */
+            x[j].size *= x[i].size; /* axis j stays, i is removed; start again */
             x[i] = x[--n];
             i = -1;
             break;
@@ -29,8 +29,8 @@ static int fuse(int n, eg_axis *x)
     return n;
 }
 
-/* The axis that moves least goes innermost: by its stride in c, else in a and b; ties by the other
- * strides. */
+/* The key by which axes are sorted: the axis with the smallest stride in c, else in a and b, goes
+ * innermost; ties are broken by the other strides. */
 static int64_t pair_nearest(const eg_axis *x)
 {
     int64_t a = eg__abs64(x->sa), b = eg__abs64(x->sb);
@@ -58,7 +58,7 @@ static eg_axes list(eg_axis *first, int n)
 static void pair_zero(eg_dtype dtype, const eg_axes *out, char *c)
 {
     const eg_axis one = { .size = 1, .sc = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
-    const int64_t w = eg__is_inexact(dtype) ? eg__width[dtype] : 8; /* integers end in i64 */
+    const int64_t w = eg__is_inexact(dtype) ? eg__width[dtype] : 8; /* sums of integers are i64 */
     for (int64_t o = 0; o < out->total; o += x->size) {
         char *to = c + eg__place(out, o).c * w;
         if (x->sc == 1)
@@ -68,7 +68,7 @@ static void pair_zero(eg_dtype dtype, const eg_axes *out, char *c)
     }
 }
 
-/* Lists are made at the end of the pairing's axes, one after the other. */
+/* Appends a list of axes to those of the pairing. */
 static eg_axes pair_take(eg_pairing *p, int n, const eg_axis *x)
 {
     eg_axis *first = p->axis + p->axes;
@@ -77,8 +77,8 @@ static eg_axes pair_take(eg_pairing *p, int n, const eg_axis *x)
     return list(first, n);
 }
 
-/* The sum of an operand over its unshared axes, row-major in scratch; the other axes get their
- * strides in it. */
+/* Plans the sum of an operand over its unshared axes, row-major in scratch memory, and gives its
+ * other axes their strides there. */
 static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
 {
     eg_axis kept[EG_AXES_MAX], gone[EG_AXES_MAX];
@@ -103,7 +103,7 @@ static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
     ngone = fuse(ngone, gone);
     *l = (eg_unshared){ .out = pair_take(p, nkept, kept),
                         .bytes = (size_t)stride * eg__width[p->gemm.dtype] };
-    p->gemm.of[of_b] = p->gemm.dtype; /* its sum is read instead */
+    p->gemm.of[of_b] = p->gemm.dtype; /* the kernel reads the sum instead */
     l->k = pair_take(p, ngone, gone);
 }
 
@@ -130,7 +130,8 @@ static void exchange(eg_pairing *p)
         }
 }
 
-/* Plans what is no matrix product by the axes of c and those that are summed over. */
+/* Plans a contraction that is not a matrix product, by the axes of c and those that are summed
+ * over. */
 static void pair_without_product(eg_pairing *p, int n, const eg_axis *x, bool two)
 {
     eg_axis free_axes[EG_AXES_MAX], summed[EG_AXES_MAX];
@@ -140,7 +141,7 @@ static void pair_without_product(eg_pairing *p, int n, const eg_axis *x, bool tw
         if (x[i].sa) of_a *= x[i].size;
         if (x[i].sb) of_b *= x[i].size;
     }
-    p->swap = two && of_b > of_a; /* the larger operand decides the loops, and comes first */
+    p->swap = two && of_b > of_a; /* the larger operand decides the loops, so it comes first */
     if (p->swap) swap_types(&p->gemm);
     for (int i = 0; i < n; i++) {
         eg_axis y = x[i];
@@ -164,16 +165,16 @@ typedef struct roles {
     eg_axis axis[4][EG_AXES_MAX];
 } roles;
 
-/* Where m or n has several axes that do not fuse: keeps one of each, that of m along vectors (c is
- * contiguous there), and makes the others batches. direct.c then computes what gemm.c would have to
- * scatter number by number. False, and nothing is changed, if there is one of each already, or if
- * the axes are too short for that. */
+/* If m or n has several axes that do not fuse, keeps one of each, that of m along vectors (where c
+ * is contiguous), and makes the others batches. Then direct.c can compute what gemm.c would have to
+ * scatter number by number. False, without a change, if m and n have one axis each already, or if
+ * the axes are too short. */
 static bool spill_to_batches(roles *r, eg_dtype dtype)
 {
     enum { SHORTEST = 8, LEAST_WORK = 2048 };
     const int64_t lanes = dtype == EG_F64 ? 8 : 16;
     if (r->n[K] != 1 || r->n[M] + r->n[N] == 2) return false;
-    int along[2] = { -1, -1 }, side = -1; /* of M, of N; who is along vectors */
+    int along[2] = { -1, -1 }, side = -1; /* of M, of N; which of the two lies along vectors */
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < r->n[M + s]; i++)
             if (r->axis[M + s][i].sc == 1) {
@@ -201,7 +202,7 @@ static bool spill_to_batches(roles *r, eg_dtype dtype)
     }
     return true;
 }
-/* Sets the four lists of a product, of which the pairing has none yet, and chooses the kernel. */
+/* Sets the four lists of a matrix product, which are still empty, and chooses the kernel. */
 static void pair_product(eg_pairing *p, const roles *r)
 {
     eg_gemm *g = &p->gemm;
@@ -223,7 +224,7 @@ static void pair_product(eg_pairing *p, const roles *r)
     if (!small && eg__kernel(g->dtype)->rows) exchange(p);
 }
 
-/* Counts multiply-adds, as eg_usage says; copies have none. */
+/* Returns the multiply-adds as eg_usage counts them; a copy has none. */
 static uint64_t pair_work(int n, const eg_axis *x, bool two)
 {
     uint64_t all[2] = { 1, 1 }, product = 1, terms = 0;
@@ -251,14 +252,14 @@ bool eg__pair_finishes(const eg_pairing *p)
 {
     return p->kind == EG_PAIR_DIRECT || p->kind == EG_PAIR_PACKED;
 }
-/* c's, and of each presum */
+/* axes of c, and of each sum that comes first */
 size_t eg__pairing_bytes(int axes)
 {
     return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis);
 }
 
-/* Drops axes of size 1, fuses those that are one run everywhere, sums over those that one operand
- * alone has, and gives the rest their roles. */
+/* Drops axes of size 1, fuses axes that are one run everywhere, plans the sums over axes of one
+ * operand alone, and gives the other axes their roles. */
 void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, const eg_axis *axis,
                  bool two)
 {
@@ -344,7 +345,7 @@ void eg__pairing_moved(eg_pairing *p, const eg_pairing *from)
     for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
         if (lists[k]->axis) lists[k]->axis = p->axis + (lists[k]->axis - from->axis);
 }
-/* Makes the sums that come first, exchanges the operands if the pairing says so, and calls the
+/* Computes the sums that come first, exchanges the operands if the pairing says so, and calls the
  * kernel. */
 bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add,
                   const eg_finish *finish)

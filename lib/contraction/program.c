@@ -1,5 +1,5 @@
-/* program.c: from labels, sizes and strides to the order of pairs, the intermediates, and a pairing
- * for each; and running them. */
+/* program.c: from labels, sizes and strides to an order of pairs, the places of intermediates, and
+ * a pairing for each step; and running them. */
 #include "contraction/contraction.h"
 #include <string.h>
 
@@ -75,12 +75,12 @@ static void set_of(eg_labelset *set, const eg_side *s, double *size)
         size[s->label[k]] = (double)s->size[k];
     }
 }
-/* The bytes that an intermediate may have. */
+/* Returns the most bytes that an intermediate may have. */
 static int64_t most_bytes(const eg_order_args *o)
 {
     return !o->limit ? INT64_MAX : o->limit == EG_OFF ? 0 : o->limit;
 }
-/* Sets of labels, and sizes by label, of a contraction. */
+/* Sets the sets of labels of a contraction, and the size of each label. */
 static void draft_sets(const eg_contraction *t, const eg_side *s, const eg_side *out,
                        eg_labelset *set, eg_labelset *all, double *size)
 {
@@ -94,8 +94,8 @@ static double most_elements(const eg_contraction *t)
     const int64_t most = most_bytes(&t->order);
     return most == INT64_MAX ? 0 : most ? (double)most / eg__width[t->dtype] : 0.5;
 }
-/* Lets eg__order find the order of pairs. If no order keeps to the limit, says how large the
- * smallest intermediate was. */
+/* Lets eg__order find the order of pairs. False after an error: no order keeps to the limit; it
+ * says how large the smallest intermediate was. */
 static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, const eg_side *out,
                       int (*pair)[2])
 {
@@ -119,7 +119,7 @@ static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, con
     return false;
 }
 
-/* -- intermediates: the labels that a later operand or the result has, row-major: shared ones
+/* -- intermediates have the labels that a later operand or the result has, row-major: shared ones
  * first, then those of a alone, then those of b alone */
 static bool needed(const eg_draft *d, const bool *gone, int numbers, uint16_t label)
 {
@@ -127,7 +127,8 @@ static bool needed(const eg_draft *d, const bool *gone, int numbers, uint16_t la
         if (!gone[k] && eg__label_at(d->side[k].label, d->side[k].n, label) >= 0) return true;
     return eg__label_at(d->out.label, d->out.n, label) >= 0;
 }
-/* Sets what a step leaves and where it lies; refuses more axes or bytes than there may be. */
+/* Sets the labels and the place of a step's result. False after an error: too many axes or
+ * bytes. */
 static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
 {
     const int n = d->task->count, numbers = n + step;
@@ -247,8 +248,8 @@ size_t eg__tree_bytes(const eg_draft *d)
     return eg__up16(sizeof(eg_tree) + (size_t)d->steps * sizeof(eg_tree_step) +
                     labels * sizeof(uint16_t));
 }
-/* The values of steps to keep in `most` bytes, so that the fewest multiply-adds are done again: the
- * dearest by the byte first, then as many as fit. */
+/* Returns the steps whose values are kept in `most` bytes, so that the fewest multiply-adds are
+ * repeated: those that save the most per byte first, as many as fit. */
 static uint64_t kept_within(const eg_draft *d, const eg_tree *t, int64_t most)
 {
     uint64_t kept = 0;
@@ -313,8 +314,8 @@ double eg__tree_cotangents(const eg_tree *t, const eg_draft *d, uint64_t wanted,
                                 keep, pair);
 }
 
-/* Sets the axes of a step, one for each label of its operands and result, and returns their number,
- * at most 3 · EG_RANK_MAX; axis NULL: only that. */
+/* Sets the axes of a step, one for each label of its operands and result. Returns their number, at
+ * most 3 · EG_RANK_MAX; with axis NULL only that. */
 static int draft_axes(const eg_draft *d, int step, eg_axis *axis)
 {
     const int b = d->pair[step][1];
@@ -366,7 +367,7 @@ static const eg_pairing *pairing(char **room, eg_dtype dtype, const eg_dtype *of
     *room += eg__up16(eg__pairing_bytes(axes));
     return p;
 }
-/* The dtype of a number of the draft; −1: any. */
+/* Returns the dtype of a number of the draft: an operand's own, else that of the contraction. */
 static eg_dtype type_of(const eg_draft *d, int number)
 {
     const eg_contraction *t = d->task;
@@ -388,7 +389,7 @@ eg_program *eg__program(void *room, const eg_draft *d)
         const eg_dtype of[2] = { type_of(d, p->step[s].a), type_of(d, p->step[s].b) };
         p->step[s].pairing = pairing(&next, d->task->dtype, of, n, axis, p->step[s].b >= 0);
     }
-    if (diagonal(d)) { /* a sum over nothing writes the zeros beside it */
+    if (diagonal(d)) { /* a sum over nothing, which writes the zeros beside the diagonal */
         const eg_labelled *o = d->task->out;
         for (int k = 0; k < o->rank; k++)
             axis[k] = (eg_axis){ .size = o->dim[k], .sc = o->stride[k], .in_c = true };
@@ -398,7 +399,7 @@ eg_program *eg__program(void *room, const eg_draft *d)
     p->bytes = (size_t)(next - (char *)room);
     return p;
 }
-/* The copy, in room, of a pairing of a program that was copied there. */
+/* Returns the pairing of a copied program that corresponds to p of the original. */
 static eg_pairing *program_copied(void *room, const eg_program *from, const eg_pairing *p)
 {
     char *at = (char *)room + ((const char *)p - (const char *)from);

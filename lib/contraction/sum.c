@@ -20,18 +20,17 @@ typedef struct plan {
     eg_axes rest;   /* k without x */
     eg_axes others; /* out without x */
     bool across;
-    bool turned; /* along: the blocks of all rows that lie beside each other come together */
+    bool turned;           /* along: blocks of neighbouring rows are computed together */
     int64_t per_row, rows; /* along: blocks per row of x, or (0) rows of x per block */
     int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
     eg_dtype dtype, of[2];
 } plan;
-/* Where an operand's elements from `by` on lie; NULL stays NULL. */
+/* Returns the address `by` elements further on in an operand; NULL stays NULL. */
 static const char *sum_from(const plan *p, int which, const char *x, int64_t by)
 {
     return x ? x + by * eg__width[p->of[which]] : NULL;
 }
-/* n elements as numbers of the sum's type: where they lie, or widened to room, which holds as many.
- * *step is theirs. */
+/* Returns n elements in the sum's type: in place, or widened to room. Sets *step to their step. */
 static const void *sum_loaded(const plan *p, int which, const char *x, int64_t n, int64_t *step,
                               void *room)
 {
@@ -66,7 +65,7 @@ typedef double wide_f64 __attribute__((vector_size(64))), four_f64 __attribute__
 #define FOUR four_f64
 #include "contraction/sum_of.h"
 
-/* l without its axis `at`, in `room` */
+/* Returns l without its axis `at`; the axes are stored in `room`. */
 static eg_axes sum_without(const eg_axes *l, int at, eg_axis *room)
 {
     eg_axes r = { .n = 0, .total = 1, .axis = room };
@@ -86,7 +85,8 @@ static int sum_nearest(const eg_axes *l)
     return best;
 }
 
-/* The longest axis, `at` if none is longer; *other: it is another one. */
+/* Returns the number of the longest axis, `at` if none is longer; sets *other if it is another
+ * one. */
 static int sum_longest(const eg_axes *l, int at, bool *other)
 {
     const int before = at;
@@ -96,7 +96,8 @@ static int sum_longest(const eg_axes *l, int at, bool *other)
     return at;
 }
 
-/* Decides between along and across, and cuts the sum into blocks and parts. */
+/* Decides between along and across, cuts the sum into blocks and parts, and computes it. False
+ * after "out of memory". */
 bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
              const void *a, const void *b, void *c, bool add)
 {

@@ -112,7 +112,7 @@ EG_CLONES static void NAME(onto)(int64_t n, REAL *restrict sum, const REAL *rest
     for (int64_t i = 0; i < n; i++) sum[i] += x[i];
 }
 
-/* The dot of n elements, a block at most, of which a or b may be narrower */
+/* Returns the dot of n elements, at most a block, where a or b may have a narrower type. */
 static REAL NAME(dot_of)(const plan *p, int64_t n, const char *a, const char *b)
 {
     REAL wide[2][BLOCK];
@@ -120,7 +120,7 @@ static REAL NAME(dot_of)(const plan *p, int64_t n, const char *a, const char *b)
     const REAL *x = sum_loaded(p, 0, a, n, &sa, wide[0]), *y = sum_loaded(p, 1, b, n, &sb, wide[1]);
     return NAME(dot)(n, x, sa, y, sb);
 }
-/* One result, blocks [from, to) of its sum */
+/* Returns one result, over blocks [from, to) of its sum. */
 static REAL NAME(along)(const plan *p, const char *a, const char *b, int64_t from, int64_t to)
 {
     REAL level[LEVELS];
@@ -205,7 +205,7 @@ static void NAME(across)(const plan *p, int64_t n, const char *a, const char *b,
     }
 }
 
-/* Partial sums of `parts` parts, `step` apart, pairwise; then into c */
+/* Adds `parts` partial sums, `step` apart, in pairs, and writes the total to c. */
 static void NAME(finish)(REAL *part, int64_t parts, int64_t step, REAL *c, bool add)
 {
     for (int64_t s = 1; s < parts; s *= 2)

@@ -1,19 +1,21 @@
 /* arena.c: memory in arenas.
  *
- * Memory comes from the allocator in chunks. An arena (one scope, or one owner) bumps through its
- * chunks and gives them all back to the context's pool at once, where the next arena finds them: a
- * training step that repeats asks the allocator for nothing. Tensor headers lie in chunks of their
- * own, which never hold anything else, so that a tensor used after its scope was popped is still
- * recognised, until its slot is taken again: not before RESTING others were. With EG_DEBUG_ALLOC
- * every header and every block of data is an allocation of its own, freed at the pop, so that
- * sanitizers and valgrind see each misuse. */
+ * Memory comes from the allocator in chunks. An arena (of one scope, or of one owner) fills its
+ * chunks from front to back and gives all of them back to the context's pool at once, where the
+ * next arena finds them: a training step that repeats does not call the allocator. Tensor headers
+ * lie in chunks of their own, which never hold anything else. A tensor that is used after its scope
+ * was popped is therefore still recognised as dead, until its header is taken again, which happens
+ * only after RESTING other headers have died. With EG_DEBUG_ALLOC every header and every block of
+ * data is an allocation of its own, freed at the pop, so that sanitizers and valgrind see each
+ * misuse. */
 #include "core/arena.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, PAGE = 1 << 21 };
-/* headers: in a chunk; at least so many rest before the one that died first is taken again */
+/* UNIT: headers in a chunk. RESTING: dead headers that must be newer than one that is taken
+ * again. */
 enum { UNIT = 16, RESTING = 2048 };
 #if !EG_DEBUG_ALLOC
 enum { SMALL = 1 << 12 }; /* bytes of an owner's small chunk */
@@ -31,7 +33,7 @@ void *eg__plain_realloc(void *user, void *p, size_t old_size, size_t new_size)
 #ifdef MADV_HUGEPAGE
         const uintptr_t from = ((uintptr_t)p + PAGE - 1) & -(uintptr_t)PAGE,
                         to = ((uintptr_t)p + new_size) & -(uintptr_t)PAGE;
-        /* advice: whether it is taken is no error */
+        /* advice: a refusal is no error */
         if (p && new_size >= 2 * PAGE) madvise((void *)from, to - from, MADV_HUGEPAGE);
 #endif
         return p;
@@ -75,7 +77,7 @@ eg__chunk *eg__chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floo
     if (grow < floor) grow = floor;
     if (need < grow) {
         eg__chunk *c = eg__chunk_new(cx, grow);
-        if (c) return c; /* else less will have to do */
+        if (c) return c; /* else try a smaller chunk */
     }
 #else
     (void)pool;
@@ -83,8 +85,8 @@ eg__chunk *eg__chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floo
 #endif
     return eg__chunk_new(cx, need);
 }
-/* The same for an owner: what is asked for, or, for an owner that grows by small pieces, twice as
- * much as before. */
+/* The same for an owner: a chunk of the size that is needed; for an owner that grows by small
+ * pieces, one of twice the size of the last. */
 static eg__chunk *chunk_for_owner(eg__arena *a, size_t need)
 {
 #if !EG_DEBUG_ALLOC
@@ -112,8 +114,8 @@ static void data_release(eg_ctx *cx, eg__chunk **list, bool owned)
             eg__chunk_free(cx, c);
             continue;
         }
-        /* the chunk that was taken first ends up in front: the next step takes them in the same
-         * order */
+        /* the chunk that was taken first is put in front, so that the next step takes the chunks in
+         * the same order */
         c->next = cx->spare_data;
         cx->spare_data = c;
 #endif
@@ -156,7 +158,8 @@ static eg__chunk *headers_take(eg_ctx *cx, int unit)
     return eg__chunk_new(cx, sizeof(eg_tensor));
 }
 #else
-/* A block of at least `chunks` chunks, which are begun from its start; false without memory. */
+/* Allocates a block of at least `chunks` chunks of headers and adds them to h->begun. False (no
+ * error) without memory. */
 static bool headers_block(eg_ctx *cx, struct eg__headers *h, int unit, int64_t chunks)
 {
     const size_t cap = (size_t)unit * sizeof(eg_tensor);
@@ -173,9 +176,10 @@ static bool headers_block(eg_ctx *cx, struct eg__headers *h, int unit, int64_t c
     h->made += chunks * unit;
     return true;
 }
-/* A chunk with room for a header: begun, else the one that is dead longest if enough others rest
- * after it, else a new one. The first block is small; the next ones hold as many as there are, and
- * RESTING twice for scopes, so that a step that repeats soon needs no more. */
+/* Returns a chunk with room for a header: one that was begun; else the one that has been dead
+ * longest, if enough others died after it; else a new one. NULL (no error) without memory. The
+ * first block of chunks is small. Each later one holds as many headers as there are, for scopes at
+ * least twice RESTING, so that a step that repeats soon needs no more. */
 static eg__chunk *headers_take(eg_ctx *cx, int unit)
 {
     struct eg__headers *h = &cx->headers[unit == 1];
@@ -211,7 +215,7 @@ void *eg__alloc_chunk(eg__arena *a, size_t bytes)
     }
     fresh->used = bytes;
     a->cx->use.used += bytes;
-    /* the old chunk has more room left: stay in it */
+    /* the old chunk has more room left and stays the first */
     if (c && c->cap - c->used > fresh->cap - fresh->used) {
         fresh->next = c->next;
         c->next = fresh;
@@ -234,7 +238,7 @@ bool eg__nodes_chunk(eg__arena *a)
 }
 void eg__arena_release(eg__arena *a)
 {
-    while (a->owners || a->foreign) { /* a release() may open an owner in turn */
+    while (a->owners || a->foreign) { /* a release() may open an owner, which is closed too */
         while (a->owners) eg_owner_close(a->owners);
         eg__hold_end_foreign(a);
     }
@@ -249,7 +253,7 @@ void eg__arena_leave(eg__arena *a, eg__arena *heir)
             ((eg_tensor *)(void *)(eg__chunk_room(c) + at))->live = EG_DEAD;
     eg__chunk **const lists[][2] = { { &a->nodes, &heir->nodes }, { &a->data, &heir->data } };
     for (int k = 0; k < 2; k++) {
-        eg__chunk **end = lists[k][1]; /* behind the first, which the heir takes memory of */
+        eg__chunk **end = lists[k][1]; /* after the first chunk, which the heir is filling */
         if (*end) end = &(*end)->next;
         eg__chunk *rest = *end;
         *end = *lists[k][0];

@@ -1,25 +1,26 @@
-/* arena.h: chunks and arenas, as scopes, owners and contexts use them */
+/* arena.h: chunks and arenas, for the files of lib/core that make scopes, owners and contexts. */
 #ifndef EG_CORE_ARENA_H
 #define EG_CORE_ARENA_H
 #include "core/core.h"
 
-/* The allocator of a context that is given none. */
+/* The allocator of a context that was opened without one. */
 void *eg__plain_realloc(void *user, void *p, size_t old_size, size_t new_size);
-/* Returns a chunk of the allocator's with room for cap bytes; NULL (no error) without memory. */
+/* Returns a chunk from the allocator with room for cap bytes; NULL (no error) without memory. */
 eg__chunk *eg__chunk_new(eg_ctx *, size_t cap);
 void eg__chunk_free(eg_ctx *, eg__chunk *);
-/* Returns a chunk from the pool, or a new one of at least `floor` bytes, more the more is in use
- * already; floor 0: no more than it needs. NULL (no error) without memory. */
+/* Returns a chunk with room for `need` bytes, from the pool or new. A new one has at least `floor`
+ * bytes, and more if much memory is in use already; with floor 0 only what is needed. NULL (no
+ * error) without memory. */
 eg__chunk *eg__chunk_take(eg_ctx *, eg__chunk **pool, size_t need, size_t floor);
-/* Ends all that the arena holds: owners, foreign memory, tensors, numbers. */
+/* Frees all that the arena holds: owners, foreign memory, tensors, numbers. */
 void eg__arena_release(eg__arena *);
-/* Leaves the chunks of a scope that ends to another arena; its tensors are dead to the caller. */
+/* Gives the chunks of a scope that ends to another arena; its tensors are dead for the caller. */
 void eg__arena_leave(eg__arena *, eg__arena *heir);
-/* Frees what no arena uses: pools, scratch buffers, plans. */
+/* Frees all memory that no arena uses: pools, scratch buffers, plans. */
 void eg__arenas_end(eg_ctx *);
 
-/* `used` falls only where chunks are released, so it is enough to look for its peak there and where
- * it is asked for. */
+/* Updates the peak of `used`. Since `used` falls only where chunks are released, it is enough to
+ * call this there and where the peak is read. */
 static inline void eg__note_peak(eg_usage *u)
 {
     if (u->used > u->used_peak) u->used_peak = u->used;

@@ -1,12 +1,12 @@
 /* child.c: children of a context, in which several threads compute parts of one call (the blocks of
  * eg_grad_over) while the parent waits. A child has memory, scopes, plans, draws and an error of
- * its own, so that nothing is shared but what nobody writes: the parent's tensors, which it reads
- * through headers of its own (tensor/borrow.c).
+ * its own. All that parent and children share is not written to meanwhile: the parent's tensors,
+ * which a child reads through headers of its own (tensor/borrow.c).
  *
  * Tensors, specs and modules of the parent name the parent as their context. A thread that is
- * inside a child keeps that in a variable of its own, and every function that is given a context
- * looks there first (eg__here); a context that has no family never does. Children take memory
- * through the parent's allocator, one at a time, since a user's allocator need not be safe in
+ * inside a child keeps that child in a variable of its own, and every function that is given a
+ * context looks there first (eg__here); a context without children never does. Children take memory
+ * through the parent's allocator one call at a time, since a user's allocator need not be safe in
  * threads. */
 #include "core/core.h"
 #include <pthread.h>
@@ -15,8 +15,8 @@
 enum { FAMILY_MAX = 256 }; /* children */
 struct eg__family {
     eg_ctx *parent;
-    pthread_mutex_t allocating; /* from the parent's allocator */
-    pthread_mutex_t asking;     /* what writes to the parent's headers */
+    pthread_mutex_t allocating; /* protects the parent's allocator */
+    pthread_mutex_t asking;     /* protects the headers of the parent's tensors */
     int children;
     eg_ctx *child[FAMILY_MAX];
 };
@@ -28,7 +28,7 @@ eg_ctx *eg__child_at_work(eg_ctx *cx)
     return child_inside && child_inside->family == cx->family ? child_inside : cx->family->parent;
 }
 
-/* The parent's allocator, one call at a time. */
+/* Calls the parent's allocator, one thread at a time. */
 static void *child_realloc(void *user, void *p, size_t old_size, size_t new_size)
 {
     struct eg__family *f = user;

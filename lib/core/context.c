@@ -9,7 +9,7 @@ eg_ctx *eg__context_open(const eg_open_args *given)
 {
     eg_open_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
-    eg_clear(NULL); /* so that eg_error(NULL) tells of this call */
+    eg_clear(NULL); /* so that eg_error(NULL) reports this call */
     if (o.dtype != EG_DEFAULT && o.dtype != EG_F32 && o.dtype != EG_F64) {
         eg_fail_as(NULL, EG_ERROR_DTYPE, "open: .dtype is %s, not f32 or f64",
                    eg_type_name(o.dtype));
@@ -48,7 +48,7 @@ eg_ctx *eg__context_open(const eg_open_args *given)
 
 void eg_close(eg_ctx *cx)
 {
-    if (!cx || (cx->parent && cx->family)) return; /* a child ends with its parent */
+    if (!cx || (cx->parent && cx->family)) return; /* a child is closed with its parent */
     eg__children_close(cx);
     eg__team_close(cx);
     while (cx->top != &cx->root) eg_pop(cx, (eg_mark){ cx->top, cx->top->serial });
@@ -59,7 +59,7 @@ void eg_close(eg_ctx *cx)
 
 void eg__brief_open(eg_ctx *cx)
 {
-    memset(cx, 0, offsetof(eg_ctx, no_dims)); /* the poison and the message are not wanted */
+    memset(cx, 0, offsetof(eg_ctx, no_dims)); /* all but the poison tensor and the message */
     cx->realloc = eg__plain_realloc;
     cx->dtype = EG_F32;
     cx->threads = 1;

@@ -3,8 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first failure of this thread that had no context to be recorded in; empty if there was
- * none. */
+/* The first error of this thread that had no context to be recorded in; empty if there is none. */
 static _Thread_local char homeless[512];
 static _Thread_local eg_code homeless_code;
 
@@ -34,7 +33,7 @@ eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &eg__here(cx)->poison : NULL; }
 static eg_tensor *fail_list(eg_ctx *cx, eg_code code, const char *format, va_list list)
 {
     cx = eg__here(cx);
-    if (cx ? cx->failed : *homeless) /* the first failure is the one worth reading */
+    if (cx ? cx->failed : *homeless) /* the first error is the one worth reading */
         return cx ? &cx->poison : NULL;
     vsnprintf(cx ? cx->message : homeless, cx ? sizeof cx->message : sizeof homeless, format, list);
     if (cx)

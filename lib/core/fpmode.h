@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #if defined(__x86_64__) && defined(__GNUC__)
-/* flags: of exceptions that occurred; no part of the mode */
+/* FLAGS: bits that report exceptions, no part of the mode */
 enum { EG_FPMODE_FLAGS = 0x3f, EG_FPMODE_FLUSH = 0x8040 };
 static inline uint64_t eg__fpmode_word(void)
 {
@@ -41,8 +41,8 @@ static inline void eg__fpmode_set(uint64_t mode) { (void)mode; }
 static inline uint64_t eg__fpmode(void) { return 0; }
 #endif
 
-/* Between begin and end this thread flushes, or keeps its mode (flush false). They nest; end takes
- * what begin returned. */
+/* Between begin and end this thread flushes subnormal numbers to 0; with flush false its mode stays
+ * as it is. Pairs may be nested; end takes the value that begin returned. */
 #define EG_FPMODE_CHANGED ((uint64_t)1 << 63)
 static inline uint64_t eg__fpmode_begin(bool flush)
 {

@@ -1,8 +1,8 @@
 /* hold.c: memory that a context shares with others: foreign memory, which its tensors use, and
- * chunks that hold the numbers of an exported tensor. Holders are counted, and the last one ends
- * it. An arena is one holder, whatever the number of tensors: within a context lifetimes are those
- * of scopes and owners. Consumers of exported tensors may live in other threads, so the count is
- * atomic, and the last one needs nothing of the context but its allocator. */
+ * chunks that hold the numbers of an exported tensor. Its holders are counted, and the last one
+ * frees it. An arena is one holder, whatever the number of its tensors: within a context lifetimes
+ * are those of scopes and owners. Consumers of exported tensors may run in other threads, so the
+ * count is atomic, and the last holder needs nothing of the context but its allocator. */
 #include "core/core.h"
 
 static eg__hold *hold_new(eg_ctx *cx, eg__hold made)
@@ -56,7 +56,7 @@ void eg__hold_end(eg__hold *h)
 bool eg__hold_leave_chunk(eg_ctx *cx, eg__chunk *c)
 {
     eg__hold *h = c->hold;
-    const size_t total = c->total; /* the chunk may be gone when the arena has left it */
+    const size_t total = c->total; /* after this arena's part another thread may free the chunk */
     if (!h) return true;
     cx->use.bytes -= sizeof *h;
     c->hold = NULL;

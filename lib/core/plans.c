@@ -1,8 +1,7 @@
-/* plans.c: what a context remembers: how strings were read and bound, how contractions are
- * done, what calls of einsum, affine and attention came to. An entry is found by a key: a text, and
- * the dtypes, sizes and strides of operands. A call that was made before is neither parsed nor
- * bound nor planned again, and comparing it with operands that passed the checks replaces the
- * checks.
+/* plans.c: the memory of calls: how strings were read and bound, how contractions are done, and the
+ * plans of calls of einsum, affine and attention. An entry is found by a key: a text, and the
+ * dtypes, sizes and strides of operands. A call with the key of an earlier one is not parsed, bound
+ * or planned again, and needs no checks: operands of this key passed them then.
  *
  * The memory is one block in two halves. Entries are appended to the newer half; when it is full,
  * the older half is emptied and becomes the newer. Without memory nothing is kept. */
@@ -99,7 +98,7 @@ const void *eg__plans_find(eg_ctx *cx, const eg_plan_key *k)
             if (e->hash == hash && same_key(e, k)) return e->value;
     return NULL;
 }
-/* The entry holds the key, too: its text and the shapes of its operands. */
+/* The entry also stores the key: its text and the shapes of its operands. */
 void *eg__plans_add(eg_ctx *cx, const eg_plan_key *k, size_t bytes)
 {
     cx = eg__here(cx);

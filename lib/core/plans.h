@@ -1,10 +1,10 @@
-/* plans.h: what a context remembers, by key: how strings were read and bound, how contractions are
- * done, what calls came to. */
+/* plans.h: the memory of calls (plans.c), by key: how strings were read and bound, how contractions
+ * are done, the plans of calls. */
 #ifndef EG_PLANS_H
 #define EG_PLANS_H
 #include "core/core.h"
 
-/* What the text of a key says. */
+/* What the text of a key is made of. */
 typedef enum eg_key_kind {
     EG_KEY_SPEC,       /* a call of einsum: its string … */
     EG_KEY_SPEC_ONES,  /* … with .broadcast */
@@ -30,7 +30,8 @@ typedef struct eg_plan_key {
     const void *text;
     eg_tensor *const *x; /* count operands: their dtypes, sizes and strides */
 } eg_plan_key;
-/* A text that is put together. What does not fit leaves fits false; then there is no key. */
+/* A text that is put together piece by piece. If it does not fit, `fits` becomes false, and the
+ * call has no key. */
 typedef struct eg_key_text {
     size_t length;
     bool fits;
@@ -38,10 +39,10 @@ typedef struct eg_key_text {
 } eg_key_text;
 void eg__key_put(eg_key_text *, size_t bytes, const void *);
 
-/* Returns what was added under a key, NULL if nothing was. The pointer is valid until the next
- * eg__plans_add, which can evict the entry: also one made by an operation that you call. */
+/* Returns the entry that was added under a key; NULL if there is none. The pointer is valid until
+ * the next eg__plans_add, which can evict the entry; any operation that you call may do that. */
 const void *eg__plans_find(eg_ctx *, const eg_plan_key *);
-/* Returns 16-byte aligned room for an entry; NULL (no error) if it is too large, or without
- * memory. */
+/* Adds an entry and returns room for its content, aligned to 16 bytes. NULL (no error) if it is too
+ * large, or without memory. */
 void *eg__plans_add(eg_ctx *, const eg_plan_key *, size_t bytes);
 #endif

@@ -9,9 +9,9 @@ enum { OWNERS = 1 };
 enum { OWNERS = 32 };
 #endif
 
-/* An owner may be one tensor's, so it takes what it holds and little more: it lies in a block with
- * others, its first header in a chunk of its own, and its numbers in chunks that go back to the
- * allocator when it is closed. */
+/* An owner may hold a single tensor, so it takes little memory besides: it lies in a block with
+ * other owners, its first header in a chunk of its own, and its numbers in chunks that go back to
+ * the allocator when it is closed. */
 struct eg_owner {
     eg__arena arena;
     eg_owner *next, **link;
@@ -46,7 +46,7 @@ void eg_pop(eg_ctx *cx, eg_mark m)
                    "pop: this mark belongs to no open scope (popped twice, or out of order)");
         return;
     }
-    for (bool last = false; !last;) { /* scopes left open inside go with it */
+    for (bool last = false; !last;) { /* also ends the scopes that were left open inside */
         a = cx->top;
         last = a == m.scope;
         cx->top = a->outer;
@@ -65,7 +65,7 @@ void eg_pop(eg_ctx *cx, eg_mark m)
 }
 
 /* -- owners: arenas that hang on the scope in which they were opened -------------------------- */
-/* An owner from a block of several, not filled; NULL without memory. */
+/* Returns an owner from a block of several, not initialised; NULL without memory. */
 static eg_owner *owner_take(eg_ctx *cx)
 {
     eg_owner *o = cx->spare_owners;
@@ -90,7 +90,8 @@ static void owner_give_back(eg_ctx *cx, eg_owner *o)
     cx->spare_owners = o;
 #endif
 }
-/* An owner in the list that begins or goes on at *link: that of its scope. NULL after an error. */
+/* Makes an owner and inserts it at *link, into the list of owners of a scope. NULL after an
+ * error. */
 static eg_owner *owner_at(eg_ctx *cx, eg_owner **link)
 {
     if (eg__failed(cx) || eg__capture_refuses(cx, "owner", "nothing outlives the step but outputs"))
@@ -109,7 +110,7 @@ eg_owner *eg_owner_open(eg_ctx *cx)
     cx = eg__here(cx);
     return cx ? owner_at(cx, &cx->top->owners) : NULL;
 }
-/* True if the owner belongs to the context that this thread computes in; else recorded. */
+/* True if the owner belongs to the context that this thread works in; else records an error. */
 static bool owner_is_here(const eg_owner *o)
 {
     eg_ctx *cx = o->arena.cx;

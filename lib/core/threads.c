@@ -1,24 +1,25 @@
-/* threads.c: a team of threads per context, for loops whose pieces do not depend on each other.
+/* threads.c: a team of threads for each context, for loops whose pieces do not depend on each
+ * other.
  *
- * Pieces are claimed one by one, and the caller claims like everybody else: it waits only for
+ * Pieces are claimed one by one, and the caller claims pieces like the helpers: it waits only for
  * pieces that a helper has begun. A helper that the system does not run, because another process
  * has the core, costs nothing; a barrier would wait for it. (With one other busy process on 2
  * cores, a training step under OpenMP took 20 times as long as on one thread; under this it takes
  * as long.)
  *
- * Each thread has a stretch of the pieces, and helps with the others' when its own is done: of
- * loops over the same rows one after the other, a thread gets the rows that are in its cache. The
- * ticket of a stretch holds the number of the job (upper half) and how many of its pieces are left
- * (lower half). Who claims one reads the ticket, then who is invited, then compares and swaps: if
- * that succeeds, the job was the ticket's all along, since jobs change only while no piece is left,
- * and it stays until this piece is done.
+ * Each thread has a stretch of the pieces, and helps with the others' when its own is done. In
+ * successive loops over the same rows a thread thus gets the rows that are in its cache. The ticket
+ * of a stretch holds the number of the job (upper half) and how many of its pieces are left (lower
+ * half). To claim a piece a thread reads the ticket, then the number of threads invited, then does
+ * a compare-and-swap. If that succeeds, the job was the ticket's all along, since jobs change only
+ * while no piece is left, and it stays until this piece is done.
  *
  * A piece is computed in the floating-point mode of the thread that posted its loop, so that no bit
- * depends on who computes it.
+ * depends on which thread computes it.
  *
- * A child of fork has the memory of a team and none of its helpers; what it would wait for, a lock
- * that a helper held or an answer, never comes. So each team keeps the number of forks that led to
- * its process, and a child leaves its parent's team alone and makes its own. */
+ * A child of fork has the memory of a team and none of its helpers: a lock that a helper held is
+ * never released, and no helper answers. So each team keeps the number of forks that led to its
+ * process; a child leaves its parent's team alone and makes its own. */
 #include "core/core.h"
 #include <pthread.h>
 #include <sched.h>
@@ -27,18 +28,19 @@
 #include <time.h>
 #include <unistd.h>
 
-/* STACK: a helper's. Pieces need less than 64 KB of it, sanitizers four times as much, and the
- * functions of a user's block what they like; the usual 8 MB each would take a limited address
- * space. */
+/* TEAM_MAX: threads. LOOKS: looks at the job between two readings of the clock. WAITS: looks of
+ * a caller at pieces that are not done before it yields the processor. STACK: bytes of a
+ * helper's stack; pieces need less than 64 KB, sanitizers four times as much, and a user's block
+ * may need more; the usual 8 MB for each thread would take a limited address space. */
 enum { TEAM_MAX = 256, LOOKS = 64, WAITS = 200, STACK = 1 << 21 };
 enum { SPIN_NS = 200000 }; /* how long a helper looks for the next job before it sleeps */
 
-typedef struct member { /* of number 0, the caller, the stretch alone is used */
+typedef struct member { /* number 0 is the caller, which uses the stretch alone */
     _Alignas(64) _Atomic uint64_t ticket;
     _Atomic int64_t end; /* of the stretch */
     struct eg__team *team;
     int number;
-    uint64_t mode; /* of the helper, as it last set it */
+    uint64_t mode; /* the mode that the helper has set last */
     pthread_t thread;
 } member;
 struct eg__team {
@@ -46,25 +48,25 @@ struct eg__team {
     _Atomic int64_t done;
     _Atomic(eg_piece *) body;
     _Atomic(void *) user;
-    _Atomic uint64_t mode; /* floating-point mode of who posted the job: core/fpmode.h */
+    _Atomic uint64_t mode; /* floating-point mode of the job's poster: core/fpmode.h */
     _Atomic int invited, asleep;
-    _Atomic int stop; /* helpers from this number on end */
+    _Atomic int stop; /* helpers from this number on shall end */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     unsigned forks; /* of the process whose threads the helpers are */
     bool busy;      /* in a loop: one inside it runs alone */
     _Atomic int helpers;
-    int wanted; /* the system may have refused some */
+    int wanted; /* helpers asked for; the system may have refused some */
     size_t bytes;
     member *member; /* helpers + 1, in lines of their own */
 };
 
 /* -- forks ------------------------------------------------------------------------------------ */
-/* between the first process and this one, counted from the first team on */
+/* the number of forks between the first process and this one, counted from the first team on */
 static _Atomic unsigned forks;
 static _Atomic bool counted;
 static void count_fork(void) { atomic_fetch_add(&forks, 1); }
-/* True if forks are counted from here on. Two threads may both ask for it: then each fork counts
+/* True if forks are counted from now on. If two threads call this at once, each fork counts
  * twice. */
 static bool forks_counted(void)
 {
@@ -117,8 +119,8 @@ static void work(struct eg__team *t, int number)
     for (int k = 0; k < number; k++) work_on(t, number, &t->member[k]);
 }
 
-/* True if a job comes after `job` while the helper spins: for a time, since a pause takes 10 cycles
- * on one processor and 140 on another. */
+/* True if a new job is posted while the helper spins. The time is measured, since a pause takes 10
+ * cycles on one processor and 140 on another. */
 static bool comes_soon(struct eg__team *t, uint32_t job)
 {
     const uint64_t begun = nanoseconds();
@@ -140,7 +142,7 @@ static void *help(void *user)
         work(t, h->number);
         if (comes_soon(t, job)) continue;
         pthread_mutex_lock(&t->lock);
-        /* before the last look: who posts a job looks at it after posting */
+        /* before the last look at the job: whoever posts one looks at `asleep` after posting */
         atomic_fetch_add(&t->asleep, 1);
         while (atomic_load(&t->job) == job && h->number < atomic_load(&t->stop))
             pthread_cond_wait(&t->wake, &t->lock);
@@ -168,13 +170,14 @@ static void dismiss(struct eg__team *t, int keep)
     atomic_store(&t->stop, TEAM_MAX);
 }
 
-/* Up to `want` helpers. Where the system refuses one, half of them go again: who takes the last of
- * an address space or of a quota leaves nothing for the stack of the caller to grow into. */
+/* Starts up to `want` helpers. If the system refuses one, half of those that were started are ended
+ * again: with the last of an address space or of a quota, the stack of the caller could not
+ * grow. */
 static void make_helpers(struct eg__team *t, int want)
 {
     pthread_attr_t attr;
     if (pthread_attr_init(&attr)) return;
-    /* if that is too little for this system, its own size stays */
+    /* if STACK is too small for this system, its default size stays */
     pthread_attr_setstacksize(&attr, STACK);
     for (int k = 1; k <= want; k++) {
         t->member[k].team = t;
@@ -189,8 +192,8 @@ static void make_helpers(struct eg__team *t, int want)
     pthread_attr_destroy(&attr);
 }
 
-/* The helpers, made when they are first wanted. NULL where there can be none: everything then runs
- * on the caller. */
+/* Returns the team, which is made at the first call. NULL if it cannot be made: everything then
+ * runs on the caller. */
 static struct eg__team *team_of(eg_ctx *cx)
 {
     int want = (cx->threads < TEAM_MAX ? cx->threads : TEAM_MAX) - 1;
@@ -241,8 +244,9 @@ void eg__team_take_back(eg_ctx *child)
     child->threads = 1;
 }
 
-/* A helper that spins takes a piece 0.3 µs after it is posted, one that sleeps needs 20 µs: then it
- * is woken when what could have been divided adds up to eight times the least that is worth it. */
+/* A helper that spins takes a piece 0.3 µs after it is posted; one that sleeps needs 20 µs.
+ * Sleeping helpers are therefore woken only when the loops that could have been divided add up to
+ * eight times the least work that is worth dividing. */
 int eg__team(eg_ctx *cx, int64_t work, int64_t grain)
 {
     cx = eg__here(cx);
@@ -258,8 +262,8 @@ int eg__team(eg_ctx *cx, int64_t work, int64_t grain)
     return most < cx->threads ? (int)most : cx->threads;
 }
 
-/* Posts a loop as a job, works on it, and waits for the pieces that helpers have begun. A loop
- * inside a piece runs alone. */
+/* Posts a loop as a job, works on it, and waits for the pieces that helpers have begun. A loop that
+ * is started inside a piece runs on its thread alone. */
 void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *user)
 {
     cx = eg__here(cx);

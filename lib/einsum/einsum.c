@@ -91,8 +91,8 @@ bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const 
     p->task = (eg_contraction){ eg__einsum_reads(count, x), p->of, count, p->in, out, *order };
     return eg__draft(cx, &p->task, &p->draft);
 }
-/* Room for an entry of the plan memory, or (where that has none, or there is no key) in the open
- * scope. */
+/* Returns room for an entry of the plan memory, or, if that is full or there is no key, in the open
+ * scope; NULL after an error. */
 static void *room_for(eg_ctx *cx, const eg_plan_key *key, size_t bytes)
 {
     void *room = key ? eg__plans_add(cx, key, bytes) : NULL;
@@ -100,7 +100,7 @@ static void *room_for(eg_ctx *cx, const eg_plan_key *key, size_t bytes)
 }
 static void put_order(eg_key_text *t, const eg_order_args *order)
 {
-    t->fits &= order->steps < 0 || order->path; /* else it is refused */
+    t->fits &= order->steps < 0 || order->path; /* a path is missing: refused later */
     eg__key_put(t, sizeof order->limit, &order->limit);
     eg__key_put(t, sizeof order->keep_limit, &order->keep_limit);
     eg__key_put(t, sizeof order->steps, &order->steps);
@@ -108,8 +108,8 @@ static void put_order(eg_key_text *t, const eg_order_args *order)
     if (order->path && order->steps > 0)
         eg__key_put(t, (size_t)order->steps * sizeof *order->path, order->path);
 }
-/* The program for an einsum that is evaluated without a call of its own: again, into a target, or
- * in a given order. NULL after an error. */
+/* Returns the program for an einsum that is not a call of its own: one that is evaluated again,
+ * into a target, or in a given order. NULL after an error. */
 const eg_program *eg__einsum_program(eg_ctx *cx, int count, eg_tensor *const *x,
                                      const uint16_t *const *label, const eg_labelled *out,
                                      const eg_order_args *order)
@@ -135,7 +135,7 @@ const eg_program *eg__einsum_program(eg_ctx *cx, int count, eg_tensor *const *x,
     void *room = room_for(cx, t.fits ? &key : NULL, eg__program_bytes(&p.draft));
     return room ? eg__program(room, &p.draft) : NULL;
 }
-/* All copies of y from those of x. */
+/* Computes all copies of y from those of x. False after an error. */
 static bool einsum_run_copies(const eg_tensor *y, const eg_program *p, int count,
                               eg_tensor *const *x)
 {
@@ -153,7 +153,7 @@ static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *co
                        bool add)
 {
     const void *data[EG_EINSUM_MAX];
-    /* what a network's step reads may have copies: that whose turn it is */
+    /* operands of a network's step may have copies: the one that is being computed */
     for (int k = 0; k < count; k++) data[k] = eg__copy_data(x[k], cx->copy.of ? cx->copy.k : 0);
     return eg__program_run(cx, p, data, out, add, NULL);
 }
@@ -168,7 +168,7 @@ bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int
     return true;
 }
 
-/* True if what the pairs make is kept for the gradient. */
+/* True if the results of the pairs are kept for the gradient. */
 static bool is_network(const eg_ctx *cx, int count, eg_tensor *const *x)
 {
     return count > 2 && cx->recording && eg__is_float(eg__einsum_reads(count, x));
@@ -184,7 +184,7 @@ static bool einsum_shape(eg_tensor *y)
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
     return eg__einsum_shape(y, y->count, label, l->out_rank, next);
 }
-/* The program of a node that is made by no call. */
+/* Returns the program of a node that was not made by a call; NULL after an error. */
 static const eg_program *program_of(const eg_tensor *y)
 {
     const uint16_t *label[EG_EINSUM_MAX];
@@ -210,14 +210,14 @@ static void *einsum_settle(eg_tensor *y)
 {
     return eg__call_settle(y, eg__call_saved(y) ? NULL : program_of(y));
 }
-/* What `in` makes with the labels of operand i. A label that operand i alone has is stretched
- * afterwards, and one that it repeats is put on the diagonal. */
+/* Returns the einsum of `in` with the labels of operand i. Afterwards a label that operand i alone
+ * has is stretched, and one that it repeats is put on the diagonal. */
 static eg_tensor *cotangent_of(const eg_tensor *y, int i, const eg_plan_key *key, int n,
                                eg_tensor *const *in, const uint16_t *const *label)
 {
     const uint16_t *mine = labels_of(y, i);
     const eg_tensor *x = y->in[i];
-    /* operand i's labels without repeats: those that others know, and all */
+    /* operand i's labels without repeats: those that other operands or the output have, and all */
     uint16_t have[EG_RANK_MAX], all[EG_RANK_MAX];
     int64_t dim[EG_RANK_MAX];
     int nhave = 0, nall = 0;
@@ -278,8 +278,8 @@ static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)
     return sum;
 }
 
-/* Writes the letters of n labels at `at`: the spec's own where it had letters, else free ones,
- * which are noted in name. Returns the end. */
+/* Writes the letters of n labels at `at`: the letters of the spec, or, where it had names, free
+ * letters, which are noted in name[]. Returns the end. */
 static char *einsum_put(const eg_tensor *y, char *at, const uint16_t *label, int n, uint16_t *name)
 {
     for (int k = 0; k < n; k++) {
@@ -317,7 +317,7 @@ const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room)
     return out;
 }
 
-/* The draft of the order by which a node was made, or would be now. */
+/* Counts with the draft of the order in which the node was made, or would be made now. */
 static void einsum_cost(const eg_tensor *y, eg_op_cost *cost)
 {
     const uint16_t *label[EG_EINSUM_MAX];
@@ -406,7 +406,7 @@ eg_tensor *eg__call_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const v
                           size_t attr_size, int count, eg_tensor *const *x)
 {
     eg_tensor *y = eg__apply(cx, op, attr, attr_size, &c, count, x);
-    y->saved = NULL; /* the cache may evict the call, and the node may be evaluated again */
+    y->saved = NULL; /* the cache may evict the call before the node is evaluated again */
     return y;
 }
 void *eg__call_settle(eg_tensor *y, const eg_program *p)
@@ -451,8 +451,8 @@ eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_plan_key *what)
     const eg_call *c = eg__plans_find(cx, what);
     return c ? einsum_apply(cx, c, what->count, what->x) : NULL;
 }
-/* A single operand whose axes only change places becomes a view. Else the call is looked up, or
- * planned; an order of its own is planned without being remembered as a call. */
+/* A single operand whose axes only change places becomes a view. Any other call is looked up by its
+ * key, or planned. With a given order it is planned and not remembered as a call. */
 eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, int count,
                             eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                             const uint16_t *out)
@@ -508,7 +508,7 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, i
     return c ? einsum_apply(cx, c, count, x) : eg__poison(cx);
 }
 
-/* An einsum into a tensor that is there, as an act. */
+/* An einsum into an existing tensor, as an act. */
 typedef struct einsum_target {
     const eg_program *program;
     bool add;

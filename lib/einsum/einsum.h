@@ -1,25 +1,25 @@
-/* einsum.h: einsum, and what a context remembers of it.
+/* einsum.h: einsum, and what a context remembers of its calls.
  *
- *   strings.c  the public einsum: a string and tensors in, labels out; options
- *   einsum.c   the row: labels in, one tensor out; its rule is einsum again
- *   network.c  three and more operands: what is kept for the gradient, and the gradient
- *   expand.c   stretching axes, whose adjoint is a sum
+ *   strings.c  the public einsum: reads a string for given tensors, options
+ *   einsum.c   the row: labels and tensors in, one tensor out; its rule is an einsum again
+ *   network.c  three and more operands: the values that are kept for the gradient, and the gradient
+ *   expand.c   stretched axes, whose adjoint is a sum
  *   plan.c     eg_plan: a planned einsum that no context owns
- *   explain.c  what einsum would do, in words */
+ *   explain.c  how an einsum would be computed, in words */
 #ifndef EG_EINSUM_H
 #define EG_EINSUM_H
 #include "contraction/contraction.h"
 #include "notation/notation.h"
 
 /* -- strings.c -------------------------------------------------------------------------------- */
-/* A label below EG_LETTERS that is a letter is that letter of the string, for messages and graphs;
- * a name is EG_LETTERS + its number. */
+/* A label below EG_LETTERS is that letter of the string, for messages and graphs; EG_LETTERS + k is
+ * name k. */
 enum { EG_LETTERS = 128 };
-typedef struct eg_term_labels { /* one operand's, or the output's, of `items` axes each */
+typedef struct eg_term_labels { /* of one operand or of the output, with `items` axes */
     int items;
-    bool changed;           /* groups or 1s: the tensor is viewed as dim before labels fit it */
+    bool changed;           /* it has groups or 1s: the tensor must be viewed with sizes dim */
     const uint16_t *label;  /* the numbers of axes, from 0 */
-    const uint16_t *letter; /* the same as nodes keep them: EG_LETTERS */
+    const uint16_t *letter; /* the same labels as nodes keep them: see EG_LETTERS */
     const int64_t *dim;     /* the sizes */
 } eg_term_labels;
 typedef struct eg_spec_labels { /* a string read for operands of certain sizes */
@@ -27,25 +27,25 @@ typedef struct eg_spec_labels { /* a string read for operands of certain sizes *
     const int64_t *dim;
     eg_term_labels out, operand[];
 } eg_spec_labels;
-/* Reads spec for the operands of operation `who`, and sets x[k] to operand k viewed as its labels
- * see it. The result is an entry of the plan memory, valid until the next eg__plans_add. NULL after
- * an error. */
+/* Reads spec for the operands of operation `who`, and sets x[k] to operand k viewed with one axis
+ * per label. The result is an entry of the plan memory, valid until the next eg__plans_add. NULL
+ * after an error. */
 const eg_spec_labels *eg__labels_of_spec(eg_ctx *, const char *who, const char *spec,
                                          bool broadcast, int count, eg_tensor *const *operand,
                                          eg_tensor **x);
-/* True if there is a spec and all operands can be used; else records what is wrong. */
+/* True if there is a spec and all operands can be used; else records an error. */
 bool eg__einsum_usable(eg_ctx *, const eg_einsum_args *);
-/* True if all operands have one dtype, but for f16 and bf16 beside floats; else records the first
- * that differs. */
+/* True if all operands have one dtype, where f16 and bf16 may stand beside floats; else records an
+ * error that names the first that differs. */
 bool eg__einsum_dtypes(eg_ctx *, int count, eg_tensor *const *x);
-/* The order that options ask for. */
+/* Returns the order that the options ask for. */
 eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit, int64_t keep_limit);
-/* Returns alpha as one more operand of the dtype that an einsum of x takes; NULL: it is 1. Poison
- * after an error: a fraction of integers. */
+/* Returns alpha as one more operand, in the dtype that an einsum of x takes; NULL if alpha is 1.
+ * Poison after an error: alpha is a fraction and the operands are integers. */
 eg_tensor *eg__alpha_of(int count, eg_tensor *const *x, const char *name, double given);
 /* Copies a path, and appends the step that comes to alpha. Returns the number of steps. */
 int eg__path_with_alpha(int count, const int (*path)[2], int steps, int (*out)[2]);
-/* True if out has the dtype and the sizes of the result; else records the difference. */
+/* True if out has the dtype and the sizes of the result; else records an error. */
 bool eg__out_fits(eg_ctx *, const eg_tensor *out, eg_dtype, const eg_spec_labels *);
 
 /* -- plan.c ----------------------------------------------------------------------------------- */
@@ -65,19 +65,20 @@ eg_tensor *eg__einsum_limited(const eg_order_args *, int count, eg_tensor *const
 eg_tensor *eg__einsum_keyed(const eg_plan_key *, const eg_order_args *, int count,
                             eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                             const uint16_t *out);
-/* Returns the einsum that is remembered under that key, of operands that were checked; NULL (no
- * error) if none is. */
+/* Returns the einsum that is remembered under that key, of operands that were checked before; NULL
+ * (no error) if there is none. */
 eg_tensor *eg__einsum_lookup(eg_ctx *, const eg_plan_key *);
-/* target = Σ Π x_k, or target += with `add`. Not recorded; target overlaps no operand. False after
- * an error. */
+/* target = Σ Π x_k, or target += with `add`. Not recorded; target must overlap no operand. False
+ * after an error. */
 bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *, int count,
                      eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out);
 extern const eg_order_args eg__any_order; /* the best order, without a limit */
-/* The dtype that operands are read as: theirs; f16 and bf16 as the others', or f32. */
+/* Returns the dtype that operands are read as: their own; for f16 and bf16 that of the others, or
+ * f32. */
 eg_dtype eg__einsum_reads(int count, eg_tensor *const *x);
-/* … of the result: integers are summed in i64 */
+/* Returns the dtype of the result: as above, but i64 for integers. */
 eg_dtype eg__einsum_type(int count, eg_tensor *const *x);
-/* Sets the sizes and strides of a result; false if 64 bits do not count its bytes. */
+/* Sets the sizes and strides of a result. False if its bytes overflow 64 bits. */
 bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank,
                        const uint16_t *out, int64_t *dim, int64_t *stride);
 /* In a row's shape(): declares y as the einsum of its first `count` operands. */
@@ -94,57 +95,59 @@ typedef struct eg_planning {
 bool eg__einsum_drafted(eg_ctx *, eg_planning *, int count, eg_tensor *const *x,
                         const uint16_t *const *label, const eg_labelled *out,
                         const eg_order_args *);
-/* The program of an einsum, remembered or planned; valid until the next eg__plans_add. NULL after
- * an error. */
+/* Returns the program of an einsum, remembered or planned; valid until the next eg__plans_add. NULL
+ * after an error. */
 const eg_program *eg__einsum_program(eg_ctx *, int count, eg_tensor *const *x,
                                      const uint16_t *const *label, const eg_labelled *out,
                                      const eg_order_args *);
-/* The labels of operand k of a node that einsum made; k = count: of its result. */
+/* Returns the labels of operand k of a node that einsum made; with k = count, of its result. */
 const uint16_t *eg__einsum_labels_of(const eg_tensor *y, int k);
 const uint16_t *eg__einsum_attr_labels(const void *attr); /* operand 1's, and so on */
 int64_t eg__einsum_limit(const eg_tensor *y);             /* .limit of the call */
 /* Returns the einsum of two tensors that is the cotangent of operand i of y. */
 eg_tensor *eg__einsum_cotangent(const eg_tensor *y, int i, eg_tensor *const *in,
                                 const uint16_t *const *label);
-/* "ij,jk->ik" of a node that einsum made; NULL of others, or if there is no room. */
+/* Writes "ij,jk->ik" for a node that einsum made, and returns out; NULL for other nodes, or without
+ * room. */
 const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room);
 
-/* -- calls: what is remembered of an einsum or affine, and how the next one like it starts ----- */
+/* -- calls: what is remembered of a call of einsum or affine, from which the next like it starts
+ * -- */
 typedef struct eg_call {
     int rank;
     const int64_t *dim, *stride; /* of the result */
     size_t attr_size;
     const void *attr; /* of the node */
     const eg_program *program;
-    const eg_tree *tree; /* of three floats and more; else NULL */
-    int count;           /* x: what the program reads, where it is not the node's operands; */
+    const eg_tree *tree; /* with three or more float operands; else NULL */
+    int count;           /* x: the program's operands, if they are not the node's; */
     eg_tensor *const *x; /* else NULL */
 } eg_call;
 /* Plans a call and remembers it under its key, if that is not NULL. NULL after an error. */
 eg_call *eg__call_plan(eg_ctx *, const eg_plan_key *, const void *attr, size_t size, int count,
                        eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
                        const eg_order_args *);
-/* Applies a row by a planned call, which its shape() and forward() find in y->saved while they run.
- * Afterwards nothing is saved: the plan memory may evict the call. */
+/* Applies a row by a planned call. shape() and forward() find the call in y->saved while they run;
+ * afterwards y->saved is NULL, since the plan memory may evict the call. */
 eg_tensor *eg__call_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,
                           size_t attr_size, int count, eg_tensor *const *);
-/* The settle() of rows made by calls: the call with a program of its own, and what it reads. p: the
- * program, if y is made by no call. */
+/* The settle() of rows that are made by calls. Returns a copy of the call, with a program of its
+ * own and the operands that it reads. p: the program of a y that was made by no call. */
 void *eg__call_settle(eg_tensor *y, const eg_program *p);
-/* The call that y is being made by; NULL if eg_apply applied the row. */
+/* Returns the call by which y is being made; NULL if eg_apply applied the row. */
 static inline const eg_call *eg__call_saved(const eg_tensor *y)
 {
     return y->saved ? *(const eg_call *const *)y->saved : NULL;
 }
 
 /* -- network.c -------------------------------------------------------------------------------- */
-/* eg__call_apply that keeps values for the gradient: while the context records, of calls that have
- * a tree. */
+/* eg__call_apply that also keeps values for the gradient, if the context records and the call has a
+ * tree. */
 eg_tensor *eg__network_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,
                              size_t attr_size, int count, eg_tensor *const *);
-/* In forward(): y is a network of which nothing is kept. False after an error. */
+/* In forward(): saves that y is a network of which no value is kept. False after an error. */
 bool eg__network_save(eg_tensor *y);
-/* Adds what the einsum of y's operands has cost; those of affine, too, without its sum. */
+/* Adds the cost of the einsum of y's operands; also that of affine, but without its bias. */
 void eg__network_cost(const eg_tensor *y, int count, const uint16_t *const *label,
                       const eg_labelled *out, eg_op_cost *);
 /* The rule and the jvp of three operands and more. */

@@ -1,5 +1,5 @@
-/* explain.c: what einsum would do, in fields and in words. The numbers are the plan's own; nothing
- * is computed. */
+/* explain.c: eg_explain: how an einsum would be computed, as a struct and in words. The numbers are
+ * those of its plan; no product is computed. */
 #include "einsum/einsum.h"
 #include <string.h>
 
@@ -38,7 +38,7 @@ static char *taken(text *t)
     return s;
 }
 
-/* -- names of axes: letters stand together, names apart; a run of ellipsis axes is "..." ------ */
+/* -- names of axes: letters are written together, names with blanks; ellipsis axes as "..." ---- */
 typedef struct names {
     const eg_bound *b;
     bool apart, said;           /* said: "names:" must stand in front of them */
@@ -71,7 +71,7 @@ static bool explain_grouped(const eg_bound_term *term, int r, bool broadcast)
     const int items = term->last[r] - term->first[r];
     return items > 1 || (!items && !broadcast);
 }
-/* A term as its tensor has it: groups in parentheses, with the sizes that an operand's need. */
+/* Writes a term as its tensor has it: groups in parentheses, with the sizes that operands need. */
 static void put_whole_term(text *t, const names *n, const eg_bound_term *term, bool sizes,
                            bool broadcast)
 {
@@ -104,7 +104,7 @@ static bool has_dots(const names *n, const eg_labelled *x)
         if (of_dots(n, x->label[r])) return true;
     return false;
 }
-/* Finds letters for the axes of ellipses: a sum over "..." has to name them. */
+/* Finds letters for the axes of ellipses, which a sum over "..." must name. */
 static void spell_dots(names *n)
 {
     int found = 0;
@@ -121,7 +121,7 @@ static void spell_dots(names *n)
 static const char *explain_gradient(text *t, const names *n, int count, const eg_labelled *x,
                                     const eg_labelled *out, int i)
 {
-    /* the labels of operand i that others know; those it alone has */
+    /* the labels of operand i that others or the output have; those that it alone has */
     uint16_t have[EG_RANK_MAX], gone[EG_RANK_MAX];
     int nhave = 0, ngone = 0;
     bool repeats = false;
@@ -165,7 +165,7 @@ static const char *explain_gradient(text *t, const names *n, int count, const eg
 
 /* -- a step ----------------------------------------------------------------------------------- */
 static const char *const kinds[][2] = {
-    /* who does it, what is copied on the way */
+    /* the kernel; the operands that are copied on the way */
     [EG_PAIR_NOTHING] = { "nothing: the result is empty", "none" },
     [EG_PAIR_ZERO] = { "zeros: a sum over nothing", "none" },
     [EG_PAIR_PLAIN] = { "plain loop in i64", "none" },
@@ -175,7 +175,8 @@ static const char *const kinds[][2] = {
     [EG_PAIR_PACKED] = { "packed product", "blocks packed into panels" },
     [EG_PAIR_INNER_BATCH] = { "products of batches drawn apart", "blocks turned, batch by batch" },
 };
-/* The bytes of an element of a number of the draft, from 1; 0: there is none. */
+/* Returns the bytes of an element of a number of the draft, counted from 1; 0: there is no such
+ * number. */
 static double explain_width(const eg_contraction *t, int number)
 {
     const bool half = number > 0 && number <= t->count && eg__is_half(t->of[number - 1]);
@@ -196,7 +197,7 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
                               .m = 1,
                               .n = 1,
                               .k = 1 };
-    /* batch, free, summed, summed alone */
+    /* labels by role: batch, free, summed, summed in one operand alone */
     text roles[4] = { { .cx = t->cx }, { .cx = t->cx }, { .cx = t->cx }, { .cx = t->cx } };
     for (int side = 0; side < 2; side++) {
         const eg_side *x = side ? b : a, *y = side ? a : b;
@@ -281,8 +282,8 @@ typedef struct explanation {
     const char **gradient;
 } explanation;
 
-/* The bytes of the cotangents of operands and on the way down tree u, and of values made again:
- * those that t did not keep. */
+/* Returns the bytes of the cotangents of the operands, of those on the way down tree u, and of
+ * values that t did not keep and that are computed again. */
 static double cotangent_bytes(const explanation *x, const eg_tree *t, const eg_tree *u)
 {
     double sum = 0;
@@ -299,8 +300,8 @@ static double cotangent_bytes(const explanation *x, const eg_tree *t, const eg_t
     }
     return sum;
 }
-/* The joint plan: what is kept, and the multiply-adds and the memory of the value and of all
- * gradients. False after an error. */
+/* Describes the joint plan: which values are kept, and the multiply-adds and memory of the value
+ * and of all gradients. False after an error. */
 static bool explain_joint(eg_ctx *cx, explanation *x)
 {
     const int n = x->task.count;
@@ -309,7 +310,7 @@ static bool explain_joint(eg_ctx *cx, explanation *x)
     for (int k = 0; k < d->out.n; k++) result *= (double)d->out.size[k];
     for (int s = 0; s < d->steps; s++) x->e->forward += eg__draft_work(d, s);
     x->e->memory = result + (double)d->room;
-    uint64_t wanted = 0; /* f16 and bf16 have no gradient */
+    uint64_t wanted = 0; /* operands of f16 and bf16 have no gradient */
     for (int k = 0; k < n; k++) wanted |= (uint64_t)!eg__is_half(x->of[k]) << k;
     if (n < 2 || !eg__is_float(x->task.dtype) || !wanted) return true;
     void *room = eg__alloc(cx, eg__tree_bytes(d));
@@ -321,7 +322,7 @@ static bool explain_joint(eg_ctx *cx, explanation *x)
         if (t->kept >> s & 1) x->e->kept += (double)t->step[s].bytes;
     const bool all = t->steps == 1 || t->kept == ~(uint64_t)0 >> (64 - t->steps + 1);
     x->e->memory = result + x->e->kept + (all ? 0 : (double)d->room);
-    /* what the gradients add: g, and what cotangent_bytes counts */
+    /* the tensors that the gradients add: g, and those that cotangent_bytes counts */
     eg_contraction task = x->task;
     task.order = (eg_order_args){ .limit = task.order.limit,
                                   .steps = t->steps,
@@ -354,7 +355,7 @@ static bool merge_copies(eg_ctx *cx, const explanation *x, const eg_tensor *only
     eg_tensor *y = eg__shape_only(cx, &(eg_shape){ x->task.dtype, out->items, x->dim, stride });
     return eg_ok(y) && !eg__view_exists(y, x->r->rank, x->r->dim);
 }
-/* Reads and plans as einsum does, and makes room for the answer. False after an error. */
+/* Reads the string and plans as einsum does, and allocates the result. False after an error. */
 static bool explain_planned(eg_ctx *cx, explanation *x, const eg_einsum_args *o)
 {
     eg_tensor *operand[EG_EINSUM_MAX];
@@ -405,7 +406,7 @@ static const char *with_result(text *t, const char *copies)
                 strcmp(copies, "none") ? copies : "", strcmp(copies, "none") ? "; " : "");
     return taken(t);
 }
-/* What index number a is to the operands and the result. */
+/* Returns the role of index number a in the operands and the result. */
 static eg_letter_role explain_letter(const explanation *x, int a)
 {
     const eg_axis_name *name = &x->b->axis[a];
@@ -454,7 +455,7 @@ static void put_counts(text *t, double multiplications, double additions, double
     put_number(t, bytes);
     explain_put(t, " bytes");
 }
-/* What a step is, who does it, and what it costs. */
+/* Writes a step: its product, its kernel, and its cost. */
 static void put_step(text *t, const explanation *x, int s)
 {
     const eg_explained_step *q = &x->step[s];
@@ -504,7 +505,7 @@ static void put_total(text *t, const explanation *x)
     explain_put(t, "\n");
 }
 
-/* Plans the einsum, then fills in the fields, then the words. */
+/* Plans the einsum, fills in the fields, then writes the words. NULL after an error. */
 static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o)
 {
     explanation x = { .b = NULL };

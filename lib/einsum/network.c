@@ -1,28 +1,29 @@
 /* network.c: an einsum of three and more operands: one tree of pairs for its value and all its
  * gradients.
  *
- * While the context records, what the pairs make is kept beside the node (docs/design.md): values
- * of the tree, each a recorded einsum of the operands below it. A cotangent g goes down the same
- * tree: that of a child is a product of its parent's and of the other child's value. So all
- * cotangents cost two products for each pair, however many operands there are. Values that were not
- * kept are made again, and where only some cotangents are wanted, their products are those of the
- * tree that is cheapest for them (contraction/order.c). Tangents go up the tree in the same way. */
+ * While the context records, the results of the pairs are kept beside the node (docs/design.md):
+ * the values of the tree, each a recorded einsum of the operands below it. A cotangent g goes down
+ * the same tree: the cotangent of a child is a product of its parent's cotangent and of the other
+ * child's value. So all cotangents cost two products for each pair, however many operands there
+ * are. Values that were not kept are computed again. If only some cotangents are wanted, the tree
+ * that is cheapest for them is used (contraction/order.c). Tangents go up the tree in the same
+ * way. */
 #include "einsum/einsum.h"
 #include <string.h>
 
 /* One cotangent on its way down the tree, or tangents on their way up. */
 typedef struct pass {
     eg_tensor *y, *g;
-    uint64_t pull; /* the pull (eg_ctx.pull) in which the rest was made; 0: in none */
+    uint64_t pull; /* eg_ctx.pull when the rest was computed; 0: outside of sweeps */
     const eg_tree *tree;
-    int16_t *parent, *sibling; /* by number: a step, and a number */
-    eg_tensor **up, **down;    /* by number: value and cotangent; NULL: not made yet */
-    const uint16_t **label;    /* of the value, where there is one */
+    int16_t *parent, *sibling; /* by number: the step that reads it; the other number it reads */
+    eg_tensor **up, **down;    /* by number: value and cotangent; NULL: not computed yet */
+    const uint16_t **label;    /* by number: labels of the value; NULL: it has none */
 } pass;
 /* What is saved beside a node. */
 typedef struct network {
-    const eg_call *call; /* while the node is made, for eg__call_saved; NULL afterwards */
-    eg_tree *tree;       /* that made the node; NULL: not known, and nothing is kept */
+    const eg_call *call; /* while the node is being made, for eg__call_saved; NULL afterwards */
+    eg_tree *tree;       /* by which the node was made; NULL: not known, nothing is kept */
     eg_tensor **value;   /* by step; NULL: not kept */
     pass pass;
 } network;
@@ -34,14 +35,14 @@ static network *network_of(const eg_tensor *y)
 bool eg__network_save(eg_tensor *y) { return eg_node_save(y, sizeof(network)) != NULL; }
 
 /* -- the value -------------------------------------------------------------------------------- */
-/* What a step is made of where only some values are tensors: those below it that are, and the pairs
- * in between, in numbers of their own. */
+/* The operands and pairs of a step when only some values of the tree are tensors: the nearest such
+ * values below the step, and the pairs in between, in numbers of their own. */
 typedef struct frontier {
     int count, steps;
     int number[EG_EINSUM_MAX]; /* in the tree */
     int pair[EG_EINSUM_MAX][2];
 } frontier;
-/* Finds them: first which steps lie in between, then what these read, then their pairs. */
+/* Finds them: first the steps in between, then the numbers that these read, then their pairs. */
 static void find_frontier(frontier *f, const eg_tree *t, int step)
 {
     bool inside[EG_EINSUM_MAX] = { false };
@@ -68,7 +69,8 @@ static void find_frontier(frontier *f, const eg_tree *t, int step)
         }
 }
 
-/* y, and what its gradient will read again: the call is copied first, since planning evicts it. */
+/* Applies the call and keeps the values that its gradient will read. The call is copied first,
+ * since planning may evict it. Poison after an error. */
 eg_tensor *eg__network_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const void *attr,
                              size_t attr_size, int count, eg_tensor *const *x)
 {
@@ -178,14 +180,14 @@ static const eg_tree *planned(const eg_tensor *y, const network *w, uint64_t wan
     if (!room) room = eg__alloc(cx, bytes);
     return room ? eg__tree(room, &p.draft) : NULL;
 }
-/* Begins a pass for the wanted cotangents or, g NULL, for tangents that move the wanted operands.
- * What it makes lies in the open scope. */
+/* Begins a pass for the wanted cotangents; with g NULL for tangents that only the wanted operands
+ * have. Its arrays are in the open scope. False after an error. */
 static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
 {
     const network *w = network_of(y);
     const int n = y->count, numbers = 2 * n - 1;
     const uint64_t all = ~(uint64_t)0 >> (64 - n), inner = ~(uint64_t)0 >> (64 - n + 2);
-    /* with all of it there, the tree that is best for the value is best for all cotangents */
+    /* if all values are kept, the tree that is best for the value is best for all cotangents */
     const bool same =
         w && w->tree && w->tree->searched && wanted == all && (w->tree->kept & inner) == inner;
     const eg_tree *t = same ? w->tree : planned(y, w, wanted);
@@ -222,14 +224,15 @@ static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
 }
 
 /* -- down and up the tree --------------------------------------------------------------------- */
-/* A product of two, with the labels of what step s makes. */
+/* Returns the product of a and b with the labels of step s's result. */
 static eg_tensor *one_pair(const pass *p, int s, eg_tensor *a, const uint16_t *la, eg_tensor *b,
                            const uint16_t *lb)
 {
     return eg__einsum(2, (eg_tensor *[]){ a, b }, (const uint16_t *[]){ la, lb },
                       p->tree->step[s].rank, eg__tree_labels(p->tree, s));
 }
-/* The value of a number of the tree: an operand, or kept, or made again. */
+/* Returns the value of a number of the tree: an operand, a kept value, or one that is computed
+ * again. */
 static eg_tensor *value_of(pass *p, int number)
 {
     const int s = number - p->y->count;
@@ -239,7 +242,8 @@ static eg_tensor *value_of(pass *p, int number)
     p->label[number] = eg__tree_labels(p->tree, s);
     return p->up[number] = one_pair(p, s, x, p->label[a], z, p->label[b]);
 }
-/* The two factors of a number's cotangent: its parent's cotangent and the other child's value. */
+/* Sets in[] and label[] to the two factors of a number's cotangent: its parent's cotangent and the
+ * other child's value. */
 static void factors(pass *p, int number, eg_tensor **in, const uint16_t **label)
 {
     const int s = p->parent[number], parent = p->y->count + s, other = p->sibling[number];
@@ -259,7 +263,7 @@ static void factors(pass *p, int number, eg_tensor **in, const uint16_t **label)
     label[1] = p->label[other];
 }
 
-/* The operands whose cotangents this sweep asks for: the marks are those of the sweep. */
+/* Returns the operands (bit set) whose cotangents the running sweep wants, by its marks. */
 static uint64_t asked_for(const eg_tensor *y, int i)
 {
     uint64_t wanted = (uint64_t)1 << i;
@@ -283,7 +287,7 @@ eg_tensor *eg__network_cotangent(eg_tensor *y, eg_tensor *g, int i)
     return eg__einsum_cotangent(y, i, in, label);
 }
 
-/* The tangent of a number from those of its children; NULL if neither moves. */
+/* Returns the tangent of a number from those of its children; NULL if neither has one. */
 static eg_tensor *tangent_of(pass *p, int number, eg_tensor *const *dx)
 {
     const int s = number - p->y->count;
@@ -318,7 +322,7 @@ eg_tensor *eg__network_tangent(eg_tensor *y, eg_tensor *const *dx)
     return begin(&p, y, NULL, moved) ? tangent_of(&p, 2 * y->count - 2, dx) : eg__poison(y->cx);
 }
 
-/* -- what it has cost ------------------------------------------------------------------------- */
+/* -- its cost ---------------------------------------------------------------------------------- */
 void eg__network_cost(const eg_tensor *y, int count, const uint16_t *const *label,
                       const eg_labelled *out, eg_op_cost *cost)
 {

@@ -1,5 +1,5 @@
-/* plan.c: eg_plan: a program and the shapes it is for, in one block of malloc. A context of its own
- * serves while it is made. */
+/* plan.c: eg_plan: a program and the shapes that it is for, in one block of malloc. It is made with
+ * a temporary context. */
 #include "einsum/einsum.h"
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ eg_shape eg_shape_of(const eg_tensor *x)
     return (eg_shape){ (eg_dtype)x->dtype, x->rank, x->dim, x->stride };
 }
 
-/* True if 64 bits count the bytes from the first to the last element that the strides reach. */
+/* True if the bytes from the first to the last element of the shape do not overflow 64 bits. */
 static bool reachable(const eg_shape *s)
 {
     int64_t reach = 0, step;
@@ -30,7 +30,7 @@ static bool reachable(const eg_shape *s)
     }
     return reach <= INT64_MAX / 16;
 }
-/* A view of one element: nothing reads its values. */
+/* Makes a view of one element: planning reads no values. */
 eg_tensor *eg__shape_only(eg_ctx *cx, const eg_shape *s)
 {
     int64_t stride[EG_RANK_MAX];
@@ -56,7 +56,7 @@ eg_tensor *eg__shape_only(eg_ctx *cx, const eg_shape *s)
     return x ? x : eg__poison(cx);
 }
 
-/* Copies a shape behind the plan. */
+/* Copies a shape to the memory after the plan. */
 static eg_shape plan_kept(const eg_tensor *x, int64_t **next)
 {
     int64_t *dim = *next, *stride = dim + x->rank;
@@ -190,8 +190,8 @@ static bool is(const eg_tensor *x, const eg_shape *s)
         if (x->dim[k] != s->dim[k] || (x->stride[k] != s->stride[k] && x->dim[k] > 1)) return false;
     return true;
 }
-/* Says why operand k + 1, or out (k = −1), cannot be used, or how it differs from what the plan is
- * for. Returns −1. */
+/* Writes why operand k + 1, or out (k = −1), cannot be used, or how it differs from the shape that
+ * the plan is for. Returns −1. */
 static int plan_refused(const eg_plan *p, int k, const eg_tensor *x, char *why, size_t room)
 {
     char what[32], dims[2][256], strides[2][256];

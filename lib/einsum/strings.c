@@ -1,5 +1,5 @@
 /* strings.c: the public einsum: reads a string for given tensors, checks the options, and calls
- * einsum.c with labels. What a string says for given sizes is kept in the plan memory. */
+ * einsum.c with labels. What was read is kept in the plan memory by string and sizes. */
 #include "einsum/einsum.h"
 #include <string.h>
 
@@ -93,8 +93,8 @@ bool eg__out_fits(eg_ctx *cx, const eg_tensor *out, eg_dtype dtype, const eg_spe
                    eg__dims_text(out, a, sizeof a), eg__sizes_text(r->rank, r->dim, b, sizeof b));
     return !eg__failed(cx);
 }
-/* Writes the einsum to .out. Where .out shares memory with an operand, the result is made aside
- * and then added or copied. */
+/* Writes the einsum to .out. If .out shares memory with an operand, the result is computed in other
+ * memory first, then added or copied. False after an error. */
 static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order,
                  const eg_spec_labels *r, int count, eg_tensor *const *x,
                  const uint16_t *const *label)
@@ -137,7 +137,7 @@ bool eg__einsum_usable(eg_ctx *cx, const eg_einsum_args *o)
 }
 bool eg__einsum_dtypes(eg_ctx *cx, int count, eg_tensor *const *x)
 {
-    int first = 0; /* that says what all are read as */
+    int first = 0; /* the operand whose dtype decides what all are read as */
     while (first < count - 1 && eg__is_half(x[first]->dtype)) first++;
     for (int k = 0; k < count; k++) {
         const bool half = eg__is_half(x[k]->dtype) && eg__is_float(x[first]->dtype);
@@ -179,9 +179,9 @@ eg_tensor *eg__alpha_of(int count, eg_tensor *const *x, const char *name, double
 }
 int eg__path_with_alpha(int count, const int (*path)[2], int steps, int (*out)[2])
 {
-    if (!path || steps != count - 1) return steps; /* refused later, if it is one */
+    if (!path || steps != count - 1) return steps; /* an invalid path is refused later */
     memcpy(out, path, (size_t)steps * sizeof *out);
-    /* alpha stands behind the operands: in the end, before the last result */
+    /* alpha and the last result are left */
     out[steps][0] = 0;
     out[steps][1] = 1;
     return steps + 1;
@@ -243,7 +243,7 @@ static eg_tensor *add_scaled(eg_tensor *c, double beta)
     return eg__einsum(2, (eg_tensor *[]){ factor, c }, (const uint16_t *[]){ label, label },
                       c->rank, label);
 }
-/* The call without .add, and then the sum. */
+/* Computes the einsum without .add, then the sum. Poison after an error. */
 static eg_tensor *einsum_and_add(eg_ctx *cx, const eg_einsum_args *o)
 {
     eg_einsum_args plain = *o;
@@ -347,7 +347,8 @@ static int index_at(const indices *l, int number)
         if (l->number[k] == number) return k;
     return -1;
 }
-/* Notes that axis r of operand k, from 0, is an index; its place, or −1 after an error. */
+/* Notes that axis r of operand k, counted from 0, has this index. Returns the index's place; −1
+ * after an error. */
 static int index_noted(eg_ctx *cx, indices *l, int number, int k, int64_t size)
 {
     int at = index_at(l, number);
@@ -370,7 +371,7 @@ static int index_noted(eg_ctx *cx, indices *l, int number, int k, int64_t size)
     l->times[at]++;
     return at;
 }
-/* Sets out to the places of the result's indices; their number, or −1 after an error. */
+/* Sets out[] to the places of the result's indices. Returns their number; −1 after an error. */
 static int index_out(eg_ctx *cx, const indices *l, int rank, const int *given, int *out)
 {
     int n = 0;

@@ -11,7 +11,7 @@ static bool activation_is_name(const char *text)
     while (isalnum((unsigned char)*at) || *at == '_') at++;
     return !*at && strcmp(text, "x") != 0 && !isdigit((unsigned char)*text);
 }
-/* f(z), element by element: the expression reads z as x. */
+/* Returns f(z), element by element; the expression reads z under the name x. */
 static eg_tensor *activation_expression(const char *text, eg_tensor *z)
 {
     if (!eg_ok(z)) return z;

@@ -30,7 +30,7 @@ eg_tensor *eg__composed(eg_composed *c);
  * after an error. */
 bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx, eg_tensor **dscore);
 /* -- for expressions of other folders -- */
-/* The row of eg_expr applied to a parsed expression: its attribute and its operands. */
+/* A call of eg_expr's row with a parsed expression: its attribute and its operands. */
 typedef struct eg_expr_call {
     eg_ctx *cx;
     void *attr;
@@ -38,15 +38,16 @@ typedef struct eg_expr_call {
     int count, tensors; /* operands; those of them that the expression reads */
     eg_tensor *operand[EG_TENSORS_MAX + 1];
 } eg_expr_call;
-/* Prepares an expression over `letters` of these sizes, at most EG_READ_MAX, which reads x. score,
- * with an axis for each letter, is its score, and the last of the tensors (NULL: it reads none).
- * Elements where the bool tensor `allow` (NULL: none) is false have no influence on cotangents of
- * the first order, whatever derivatives they have. False after an error. */
+/* Prepares the call of an expression over `letters` letters of these sizes (at most EG_READ_MAX),
+ * which reads the tensors x. score, if not NULL, is the score that it reads; it has an axis for
+ * each letter, and becomes the last of the tensors. Where the bool tensor `allow` (NULL: none) is
+ * false, elements have no influence on cotangents of the first order, even if their derivative is
+ * infinite. False after an error. */
 bool eg__expr_call(eg_expr_call *, eg_ctx *, const eg_expression *, int letters,
                    const int64_t *size, int count, eg_tensor *const *x, eg_tensor *score,
                    eg_tensor *allow);
 eg_tensor *eg__expr_value(const eg_expr_call *);
-/* Computes the cotangents of the tensors from that of the value, in one pass; NULL for tensors that
- * are no floats. They have derivatives. False after an error. */
+/* Computes the cotangents of the tensors from the value's cotangent g, in one pass; NULL for
+ * tensors that are not floats. The results can be differentiated. False after an error. */
 bool eg__expr_slopes(const eg_expr_call *, eg_tensor *g, eg_tensor **dx);
 #endif

@@ -1,7 +1,7 @@
 /* blame.c: finds what makes an entry wrong. The rules of the user's rows are compared with their
- * own forward element by element (contract_derivatives.c did so along one direction), hooks are
- * called, and checkpoints are named. Rows of the table are not named: an entry may be wrong by
- * the numbers, and they are tested elsewhere. */
+ * own forward function element by element (contract_derivatives.c compares along one direction),
+ * hooks are tested, and checkpoints are named. Rows of the library are not named: they are tested
+ * elsewhere, and an entry may also be wrong by rounding. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -13,7 +13,7 @@ typedef struct blame {
     eg_report *r;
     int named;
     int64_t left; /* evaluations of rows that may still be made */
-    bool unclear; /* some rule could not be asked alone */
+    bool unclear; /* some rule could not be tested alone */
 } blame;
 
 static double blame_unit(uint64_t salt, int64_t k)
@@ -35,7 +35,7 @@ static double dot(eg_tensor *a, eg_tensor *b)
     return x && y ? sum : NAN;
 }
 
-/* ⟨u, t⟩ with element e of operand i at x + by. */
+/* Returns ⟨u, t⟩ where element e of operand i has the value x + by. */
 static double blame_value(blame *b, const eg_tensor *t, int i, int64_t e, double by, eg_tensor *u)
 {
     eg_ctx *cx = t->cx;
@@ -54,7 +54,7 @@ static double blame_value(blame *b, const eg_tensor *t, int i, int64_t e, double
     eg_pop(cx, m);
     return v;
 }
-/* The slope, from two steps, and by how much they differ. */
+/* Returns the slope from two steps; sets *err to their difference. */
 static double blame_slope(blame *b, const eg_tensor *t, int i, int64_t e, eg_tensor *u, double *err)
 {
     double d[2], h = 1e-3;
@@ -64,7 +64,7 @@ static double blame_slope(blame *b, const eg_tensor *t, int i, int64_t e, eg_ten
     return (16 * d[1] - d[0]) / 15;
 }
 
-/* The rule for operand i, element by element; true if it was named. */
+/* Tests the rule for operand i element by element; true if it is wrong and was named. */
 static bool blame_elements(blame *b, eg_tensor *t, int i)
 {
     eg_ctx *cx = t->cx;
@@ -101,7 +101,7 @@ static bool blame_elements(blame *b, eg_tensor *t, int i)
     return false;
 }
 
-/* A hook that does not return the cotangent that it was given is at fault, whatever it is for. */
+/* Names a hook that does not return the cotangent that it was given, for whatever purpose. */
 static void blame_hooks(blame *b, eg_tensor *t)
 {
     eg_ctx *cx = t->cx;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* -- linear in g ------------------------------------------------------------------------------ */
-/* A g of numbers that a rule may take for special. */
+/* Kinds of cotangents g that a rule may treat as special. */
 typedef enum special { ONES, WHOLE, NEGATIVE_ZEROS, SPECIALS } special;
 static eg_tensor *special_g(const eg_tensor *like, special s)
 {
@@ -17,7 +17,8 @@ static eg_tensor *special_g(const eg_tensor *like, special s)
     }
     return g;
 }
-/* The rule is asked with g2 and with g + g2. */
+/* True if the rule's results for g2 and for g + g2 agree with linearity; else notes what is
+ * broken. */
 static bool linear_in(eg__asked *k, int i, eg_tensor *g2, const char *words)
 {
     eg_tensor *both = eg__leaf_copy(k->g), *d, *e;
@@ -113,16 +114,15 @@ bool eg__jvp_adjoint(eg__asked *k)
 }
 
 /* -- the derivative --------------------------------------------------------------------------- */
-/* An operand of the row on x, which moves along v. */
+/* An operand of the row that is moved along v from x. */
 typedef struct moved {
     const eg__asked *k;
     eg_tensor *const *x, *g, *v;
-    int i, of;        /* operand that moves; what is looked at: the rule's answer for operand of,
-                       * −1: the result */
-    eg_tensor *along; /* in what direction the rule's answer is looked at */
+    int i, of;        /* i moves; observed: the rule's result for `of`, −1: the row's */
+    eg_tensor *along; /* the direction along which the rule's result is observed */
 } moved;
-/* ⟨g, result⟩ or ⟨rule(g, of), along⟩ where the operand has moved t along v; false: it has no
- * value. *terms: the sizes of what was added. */
+/* Computes ⟨g, result⟩, or ⟨rule(g, of), along⟩, where the operand is moved by t v. Sets *terms to
+ * the magnitude of the terms. False if there is no value. */
 static bool moved_value(const moved *m, double t, double *value, double *terms)
 {
     eg_ctx *cx = m->k->cx;
@@ -144,7 +144,8 @@ static bool moved_value(const moved *m, double t, double *value, double *terms)
     eg_pop(cx, scope);
     return good;
 }
-/* The derivative at 0 of moved_value(m, t), with its error; false: no value there, or a kink. */
+/* Computes the derivative at 0 of moved_value(m, t), and its error. False at a kink, and where
+ * there is no value. */
 static bool contract_slope(const moved *m, double size, double *n, double *err)
 {
     double d[3], bend[3], middle, terms, other;
@@ -196,11 +197,12 @@ bool eg__derivative_at(eg__asked *k, eg_tensor *const *x, const char *where, boo
     return true;
 }
 /* -- the derivative of the cotangent ---------------------------------------------------------- */
-/* The gradient of the cotangent for operand i, by each operand. */
+/* True if the cotangent for operand i has the right gradient by each operand; else notes what is
+ * broken. */
 static bool second_of(eg__asked *k, int i)
 {
     eg_tensor *along = eg__contract_noise(k->r[i], 14), *cut;
-    if (!along || k->r[i]->unrecorded || !k->r[i]->op) return true; /* no gradient is claimed */
+    if (!along || k->r[i]->unrecorded || !k->r[i]->op) return true; /* no gradient is promised */
     bool any = false;
     for (int j = 0; j < k->t->count; j++)
         any |= k->r[j] && eg_path_to(k->r[i], k->x[j], &cut) != EG_NO_PATH;
@@ -224,7 +226,7 @@ static bool second_of(eg__asked *k, int i)
     }
     return true;
 }
-/* The gradient of ⟨rule(g), along⟩ by g, along h, is ⟨rule(h), along⟩. */
+/* True if the gradient of ⟨rule(g), along⟩ by g, along h, is ⟨rule(h), along⟩. */
 static bool second_by_g(eg__asked *k, int i)
 {
     eg_tensor *along = eg__contract_noise(k->r[i], 16), *h = eg__contract_noise(k->g, 17), *d, *dg,

@@ -1,7 +1,7 @@
-/* contract_elsewhere.c: the rule is the derivative of the row's own forward at its operands, and
- * elsewhere: with operands moved, of values that a rule may take for special, and of other sizes.
- * What one call shows may hide a rule: a factor that is 0 or 1, operands that are all positive or
- * in order, a length that is a multiple of a block. */
+/* contract_elsewhere.c: tests whether the rule is the derivative of the row's own forward function:
+ * at its operands, with operands moved, with values that a rule may treat as special, and with
+ * other sizes. A single call may hide a wrong rule: a factor is 0 or 1, operands are all positive
+ * or sorted, a length is a multiple of a block. */
 #include "gradcheck/contracts.h"
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,8 @@ bool eg__derivative_moved(eg__asked *k)
     return eg__derivative_at(k, x, " with its operands moved", false);
 }
 
-/* Values that the point may not have, and that a rule may take for special. */
+/* Kinds of values that the operands may not have at this point, and that a rule may treat as
+ * special. */
 static const char *const value_name[] = {
     "of the other sign",          "of both signs",         "10 times as large",
     "100 times as large",         "100 times as small",    "0 in some elements",
@@ -50,7 +51,7 @@ enum {
     DESCENDING,
     VALUES
 };
-/* Element j of the operand that has the values v, made special. */
+/* Returns element j of an operand with values v after the change `how`. */
 static double special_value(int how, const double *v, int64_t j)
 {
     const bool some = j % 3 == 0;
@@ -75,7 +76,7 @@ static int rising(const void *p, const void *q)
     return (a > b) - (a < b);
 }
 static int falling(const void *p, const void *q) { return rising(q, p); }
-/* What the row's samples allow: it is asked for nothing outside of them. */
+/* True if the row's samples allow these values: a row is not tested outside of its samples. */
 static bool sampled_there(const eg_op *op, const double *v, int64_t n)
 {
     const eg_sample *s = op->samples;
@@ -110,7 +111,7 @@ bool eg__derivative_at_values(eg__asked *k)
     return true;
 }
 
-/* Lengths of axes and what becomes of them; an axis of another length stays. */
+/* Lengths of axes, and the lengths that replace them; other axes keep theirs. */
 typedef struct lengths {
     int64_t from[8], to[8];
     int n;
@@ -121,7 +122,8 @@ static int64_t length_now(const lengths *l, int64_t d)
         if (l->from[j] == d) return l->to[j];
     return d;
 }
-/* Operands with axes of other lengths, filled with the values that there are. */
+/* Makes operands with axes of other lengths, filled with values of the present ones. False after an
+ * error. */
 static bool resized(const eg__asked *k, const lengths *l, eg_tensor **x)
 {
     for (int i = 0; i < k->t->count; i++) {
@@ -148,8 +150,8 @@ static bool derivative_resized(eg__asked *k, const lengths *l, const char *where
     eg_pop(k->cx, m);
     return good;
 }
-/* The sizes that one call has may all be multiples of a block, or all smaller than one, or none of
- * them 1. A row with attributes may have its sizes in them, and is left alone. */
+/* At the sizes of one call all lengths may be multiples of a block, or smaller than one, and none
+ * may be 1. A row with attributes is not tested, since these may contain sizes. */
 bool eg__derivative_at_sizes(eg__asked *k)
 {
     static const int64_t odd[] = { 5, 3, 9, 17, 11, 13, 7, 15 };

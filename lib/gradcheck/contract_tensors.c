@@ -1,5 +1,5 @@
-/* contract_tensors.c: what a contract asks with: copies of tensors, tensors of random numbers, how
- * two are compared, and the row and its rule once more. */
+/* contract_tensors.c: tools of the contracts: copies of tensors, tensors of random numbers,
+ * comparison of two tensors, and calls of a row and its rule. */
 #include "gradcheck/contracts.h"
 #include <math.h>
 

@@ -1,11 +1,11 @@
-/* contract_values.c: contracts about values: a row gives the same answer whenever it is asked,
- * writes to nothing, reads what it says, and does not depend on the layout of g or of operands, nor
- * on one tensor given twice. */
+/* contract_values.c: contracts about values: a row gives the same result in every call, writes to
+ * nothing, reads only what it declares, and does not depend on the layout of g or of operands, nor
+ * on whether two operands are one tensor. */
 #include "gradcheck/contracts.h"
 #include <math.h>
 #include <string.h>
 
-/* -- the same answer -------------------------------------------------------------------------- */
+/* -- the same result --------------------------------------------------------------------------- */
 bool eg__same_again(eg__asked *k)
 {
     eg_tensor *d, *other[EG_ASKED_OPERANDS], *z;
@@ -52,7 +52,7 @@ bool eg__same_again(eg__asked *k)
     return value || eg__breaks(k, -1, "has another value while nothing is recorded (eg_nograd)");
 }
 
-/* -- writes to nothing, reads what it says ---------------------------------------------------- */
+/* -- writes to nothing, reads only what it declares -------------------------------------------- */
 bool eg__writes_nothing(eg__asked *k)
 {
     eg_tensor *before[EG_ASKED_OPERANDS], *d, *y = eg__leaf_copy(k->y), *g = eg__leaf_copy(k->g);
@@ -98,8 +98,8 @@ bool eg__uses_honest(eg__asked *k)
     return true;
 }
 
-/* -- of any layout ---------------------------------------------------------------------------- */
-/* The values of v, laid out otherwise. */
+/* -- layouts ----------------------------------------------------------------------------------- */
+/* Ways to lay out the values of v in memory. */
 typedef enum layout {
     PERMUTED,
     SLICED,
@@ -118,8 +118,8 @@ static const char *const layout_name[] = {
     "reversed along its last axis",
 };
 /* Returns a view with the shape and values of v inside a longer array, whose other elements are
- * 1e30, so that a row that ignores strides is noticed. NULL after an error, and where the layout is
- * one of the others, as for a vector. */
+ * 1e30, so that a row that ignores strides is noticed. NULL after an error, and if the layout
+ * equals another one, as for a vector. */
 static eg_tensor *laid_out(eg_tensor *v, layout how)
 {
     const int64_t n = eg_size(v);
@@ -143,7 +143,8 @@ static eg_tensor *laid_out(eg_tensor *v, layout how)
     if (x) eg__copy(x, v);
     return x;
 }
-/* The first row of v for every row, each in the same place of memory; NULL: v has no two rows. */
+/* Returns a tensor whose rows are all the first row of v, in the same memory; NULL if v has fewer
+ * than two rows. */
 static eg_tensor *repeated(eg_tensor *v)
 {
     int64_t stride[EG_RANK_MAX];
@@ -175,8 +176,8 @@ bool eg__layouts_of_g(eg__asked *k)
     }
     return true;
 }
-/* The row on x and on row-major copies of x: the same result, the same cotangents. A row may refuse
- * x. */
+/* True if the row gives the same result and cotangents for x and for row-major copies of x. A row
+ * may refuse x. */
 static bool same_on(eg__asked *k, eg_tensor *const *x, const char *words)
 {
     eg_tensor *flat[EG_ASKED_OPERANDS], *d, *e;

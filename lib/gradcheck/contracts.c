@@ -1,26 +1,26 @@
-/* contracts.c: tests what every row promises on one recorded node, whatever its entries say:
+/* contracts.c: tests, on one recorded node, what every row promises:
  *
- *     the cotangent is linear in g, for any g and any layout of it, and the same when asked again,
- *     in another order, after other calls, and while nothing is recorded;
- *     neither rule nor jvp writes to anything, and neither reads what .uses says it does not;
- *     forward and rule do not depend on the layout of operands, nor on one tensor given twice;
- *     ⟨g, jvp(dx)⟩ = Σ ⟨rule(g, i), dx_i⟩, each operand moving alone and all of them together;
- *     ⟨rule(g, i), v⟩ is the derivative of ⟨g, forward⟩ along v, at other sizes too;
- *     where the cotangent has a gradient of its own, that is its derivative.
+ *     the cotangent is linear in g, for any g and any layout of it, and the same when computed
+ * again, in another order, after other calls, and while the context does not record; neither rule
+ * nor jvp writes to anything, and neither reads what .uses says it does not; forward and rule do
+ * not depend on the layout of operands, nor on one tensor given twice; ⟨g, jvp(dx)⟩ = Σ ⟨rule(g,
+ * i), dx_i⟩, each operand moving alone and all of them together; ⟨rule(g, i), v⟩ is the derivative
+ * of ⟨g, forward⟩ along v, at other sizes too; where the cotangent has a gradient of its own, that
+ * is its derivative.
  *
- * A node is applied again to copies of its operands, so that nothing of the tape is touched. Here
- * is the list of the contracts, and who is asked; contract_values.c, contract_derivatives.c and
- * contract_elsewhere.c have the contracts, contract_tensors.c what they ask with. */
+ * The row is applied again to copies of the node's operands, so that the tape is not touched. This
+ * file has the list of the contracts and chooses the nodes. The contracts are in contract_values.c,
+ * contract_derivatives.c and contract_elsewhere.c, their tools in contract_tensors.c. */
 #include "gradcheck/contracts.h"
 #include <math.h>
 #include <string.h>
 
-enum { DISTINCT = 24 }; /* nodes of one history that are tested */
+enum { DISTINCT = 24 }; /* the most nodes of one history that are tested */
 
 /* In the order in which they are tested; the first that is broken is reported. */
 static const struct {
     bool (*holds)(eg__asked *);
-    bool any_layout; /* calls it with operands of any layout */
+    bool any_layout; /* it calls the row with operands of any layout */
 } contract_list[] = {
     { eg__writes_nothing, false },
     { eg__same_again, false },
@@ -36,7 +36,7 @@ static const struct {
     { eg__layouts_of_operands, true },
 };
 
-/* A rule that gives NaN for a g of mixed signs and numbers for a positive one. */
+/* Notes a rule that gives NaN for a g of mixed signs and numbers for a positive one. */
 static void contract_signs(eg__asked *k, int i)
 {
     eg_tensor *g = eg__leaf_copy(k->g), *d;
@@ -45,8 +45,8 @@ static void contract_signs(eg__asked *k, int i)
     if (eg__contract_ask(k->y, g, i, &d) && d && eg__all_finite(d))
         eg__breaks(k, i, "is not linear in g: where g has negative elements it is no number");
 }
-/* Applies the row to copies of the node's operands. False if it cannot be tested alone, or has no
- * value. */
+/* Applies the row to copies of the node's operands. False if it cannot be tested by itself, or has
+ * no value. */
 static bool contract_open(eg__asked *k)
 {
     const eg_tensor *t = k->t;
@@ -98,8 +98,7 @@ bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t room, int *
     return good;
 }
 
-/* True if the cotangent is made of numbers that were read out of g, so that nothing can be
- * differentiated through it. */
+/* True if the rule reads g as plain numbers, so that its result has no gradient by g. */
 static bool rule_is_raw(const eg_tensor *t)
 {
     eg_ctx *cx = t->cx;

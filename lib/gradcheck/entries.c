@@ -1,6 +1,5 @@
-/* entries.c: the entries of one order, one column at a time: what is kept of a column is its
- * failures and its share of the counts, so that a full Jacobian takes the memory of its analytic
- * values alone. */
+/* entries.c: tests the entries of one order, column by column. Of a column only its failures and
+ * its counts are kept, so that a full Jacobian takes no more memory than its analytic values. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <stdlib.h>
@@ -62,7 +61,7 @@ bool eg__entries_add(eg__entries *e, const eg_entry *x)
     e->kept[e->n++] = *x;
     return true;
 }
-/* Among those that pass the largest differences are kept. */
+/* Keeps the entries with the largest differences among those that pass. */
 static void entries_pass(eg__entries *e, const eg_entry *x)
 {
     if (e->shown == EG_CHECK_SHOWN && worse(x, &e->passing[e->shown - 1]) >= 0) return;
@@ -71,7 +70,8 @@ static void entries_pass(eg__entries *e, const eg_entry *x)
     e->passing[k] = *x;
 }
 
-/* Verdict and counts of one entry; 0, 1 or 2 as in `open`. −1 after an error. */
+/* Judges and counts one entry. Returns its EG_COVERED, EG_BOTH_ZERO or EG_HIDDEN; −1 after an
+ * error. */
 static int entry_judge(eg__entries *e, int64_t k, int64_t o, double jitter)
 {
     eg__trial *c = e->c;
@@ -95,7 +95,7 @@ static int entry_judge(eg__entries *e, int64_t k, int64_t o, double jitter)
     if (c->cx->failed) return -1;
     const int input = column_input(c, k);
     const bool hidden = v == EG_UNTESTED;
-    if (hidden) v = EG_RIGHT; /* until no other point has tested it */
+    if (hidden) v = EG_RIGHT; /* until it is tested at another point */
     const double apart = fabs(a - s->n), most = eg__allowed(c, s, jitter);
     r->right += v == EG_RIGHT;
     r->covered += covered;
@@ -126,7 +126,7 @@ static int entry_judge(eg__entries *e, int64_t k, int64_t o, double jitter)
     return covered || v != EG_RIGHT ? EG_COVERED : hidden ? EG_HIDDEN : EG_BOTH_ZERO;
 }
 
-/* A column: its slopes, and the verdict of each entry. False after an error. */
+/* Computes the slopes of a column and judges its entries. False after an error. */
 static bool column(eg__entries *e, int64_t k)
 {
     eg__trial *c = e->c;
@@ -136,7 +136,7 @@ static bool column(eg__entries *e, int64_t k)
     if (along) eg__direction(c, (int)k, column_input(c, k), e->direction);
     for (int64_t o = 0; o < c->outs; o++) {
         double sum = along ? 0 : e->a[o * vars + k];
-        /* 0 in other inputs */
+        /* the direction is 0 in other inputs */
         for (int64_t j = 0; along && j < vars; j++)
             sum += e->direction[c->var[j].cell] * e->a[o * vars + j];
         e->analytic[o] = sum;
@@ -159,7 +159,7 @@ static bool column(eg__entries *e, int64_t k)
     return true;
 }
 
-/* With .kinks: those at a kink pass if they are a subgradient together. */
+/* With .kinks: entries at a kink pass if together they are a subgradient. False after an error. */
 static bool entries_kinks(eg__entries *e)
 {
     eg__trial *c = e->c;
@@ -181,7 +181,7 @@ bool eg__entries_all(eg__entries *e)
     eg__trial *c = e->c;
     for (int64_t k = 0; k < e->columns; k++)
         if (!column(e, k)) return false;
-    /* an input whose memory is another one's is tested with it */
+    /* an input in the memory of another one is tested with that one */
     for (int k = 0; k < c->o.count; k++)
         for (int64_t j = 0, size = eg_size(c->o.xs[k]); j < size && !e->tested[k]; j++)
             e->tested[k] = e->tested[c->var[c->var_of[k][j]].input];

@@ -1,6 +1,6 @@
-/* foreign.c: the check for a function and a gradient that know no tensors, as a kernel in C or
- * Fortran: a row of one operand, whose forward is f and whose rule is vjp, asked all that a row is
- * asked. */
+/* foreign.c: the check for a function and a gradient that do not use tensors, such as a kernel in C
+ * or Fortran. They become a row of one operand, whose forward function is f and whose rule is vjp,
+ * and all tests of rows are made. */
 #include "gradcheck/gradcheck.h"
 #include <string.h>
 
@@ -10,7 +10,7 @@ typedef struct foreign {
     void *user;
     int64_t n, m;
 } foreign;
-#define GUARD 8.25e102 /* stands behind what the caller's functions fill */
+#define GUARD 8.25e102 /* numbers on both sides of the arrays that the caller's functions fill */
 
 static bool foreign_shape(eg_tensor *y)
 {
@@ -26,7 +26,7 @@ static double *guarded(eg_ctx *cx, int64_t n)
     for (int64_t k = 1; k <= n; k++) room[k] = 0;
     return room + 1;
 }
-/* False after an error: what was returned, or a number beside the n. */
+/* False after an error: the function returned one, or wrote beside the n numbers. */
 static bool foreign_done(eg_ctx *cx, const char *who, int returned, const double *room, int64_t n)
 {
     if (returned)

@@ -1,9 +1,9 @@
-/* gradcheck.c: compares the gradient of f, entry by entry, with derivatives of f that are found
- * without it, and finds out whether anything was tested.
+/* gradcheck.c: compares the gradient of f, entry by entry, with derivatives of f that are computed
+ * without it, and tests whether a wrong gradient would have been found.
  *
- * L(x) = ⟨f(x), W⟩ with one fixed random W, or each element of f(x) with .full, all in f64
- * (probe.c). The k-th order is the first of x → Σ ⟨∂L/∂x, V⟩ of the order below, with fixed random
- * V: a function like any other. */
+ * The scalar is L(x) = ⟨f(x), W⟩ with one fixed random W, or with .full each element of f(x), all
+ * in f64 (probe.c). The check of order k is the check of order 1 for the function x → Σ ⟨∂L/∂x, V⟩
+ * of the order below, with fixed random V. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p
 {
     const bool along = c->o.directions > 0;
     char ends[512];
-    /* linear in it: zero, and the slopes agree */
+    /* f is linear in this input: the second derivative is zero */
     if (r->order > 1 && !p->alive) return EG_ZERO;
     if (!p->alive) eg__sites_text(p->cut, p->cuts, ends, sizeof ends);
     switch (f->v) {
@@ -58,7 +58,7 @@ static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p
     }
 }
 
-/* What there is to say beside the entries: f is random, a cast, paths without a gradient. */
+/* Adds notes that do not come from entries: f is random, a cast, paths without a gradient. */
 static void findings(eg__trial *c, eg_report *r, const eg__path *path)
 {
     char ends[512];
@@ -86,7 +86,7 @@ static void findings(eg__trial *c, eg_report *r, const eg__path *path)
                         c->unsupported);
 }
 
-/* Differences instead of the complex step, and tolerances to match. */
+/* Changes the oracle to differences, with tolerances to match. */
 static void by_differences(eg__trial *c)
 {
     c->o.oracle = EG_DIFFERENCES;
@@ -94,7 +94,8 @@ static void by_differences(eg__trial *c)
     c->o.atol = fmax(c->o.atol, 1e-15);
 }
 
-/* What the tape says: the paths of the inputs, the contracts of rows, the gradient a. */
+/* Computes what follows from the tape: the paths of the inputs, the contracts of rows, the gradient
+ * a. False after an error. */
 static bool recorded(eg__trial *c, eg_report *r, eg__path *path, double *a)
 {
     eg_ctx *cx = c->cx;
@@ -114,7 +115,8 @@ static bool recorded(eg__trial *c, eg_report *r, eg__path *path, double *a)
     return eg__gradient_noise(c, a);
 }
 
-/* The other points, and what they say of inputs and entries that nothing covered here. */
+/* Tests at other points, and adds their findings about inputs and entries that are not covered at
+ * this point. False after an error. */
 static bool beyond(eg__entries *e, const eg__path *path)
 {
     eg__trial *c = e->c;
@@ -172,8 +174,8 @@ static eg_report *report_new(eg__trial *c, int order, const eg_report *higher)
     return r;
 }
 
-/* What is asked once the entries are known: forward mode, what is not on the tape, state,
- * precision, and whose fault it is. */
+/* Tests that follow the entries: forward mode, values that are not on the tape, state, precision,
+ * and blame. False after an error. */
 static bool afterwards(eg__entries *e, const eg__path *path)
 {
     eg__trial *c = e->c;
@@ -192,7 +194,7 @@ static bool afterwards(eg__entries *e, const eg__path *path)
     return !c->cx->failed;
 }
 
-/* The report of one order, from its trial; NULL after an error. */
+/* Returns the report of one order; NULL after an error. */
 static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
 {
     eg_ctx *cx = c->cx;
@@ -234,8 +236,8 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
     return r;
 }
 
-/* -- all of them ------------------------------------------------------------------------------ */
-/* f of the next order: Σ ⟨∂L/∂x, V⟩ of this one. */
+/* -- all orders -------------------------------------------------------------------------------- */
+/* The function of the next order: Σ ⟨∂L/∂x, V⟩ of this one. */
 static eg_tensor *pulled(void *user, eg_tensor *const *xs)
 {
     eg__trial *c = user;
@@ -254,7 +256,8 @@ static eg_tensor *pulled(void *user, eg_tensor *const *xs)
     return sum ? sum : eg__poison(c->cx);
 }
 
-/* The reports of all orders, the highest first, since each holds the one above it. */
+/* Makes the reports of all orders, the highest first, since each report points to that of the order
+ * above. NULL after an error. */
 static eg_report *orders(eg__trial *first)
 {
     eg__trial trial[ORDERS];
@@ -277,8 +280,8 @@ static eg_report *orders(eg__trial *first)
     return r;
 }
 
-/* True, after an error, if a list such as "A, B" or "i j, j k" has more parts than there are
- * inputs. */
+/* True if a list such as "A, B" or "i j, j k" has more parts than there are inputs; then also
+ * records an error. */
 static bool surplus(eg_ctx *cx, const eg_gradcheck_args *o, const char *list, const char *what)
 {
     int n, more = o->count;
@@ -356,7 +359,7 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     const eg_dtype dtype = cx->dtype;
     const bool recording = eg_nograd(cx, false);
     const eg_hooks before = cx->hooks;
-    /* a difference of two values of f needs all their bits, the subnormal ones too */
+    /* a difference of two values of f needs all their bits, also those of subnormal numbers */
     const bool flush = eg_flush(cx, false);
     const uint64_t begun = eg__fpmode_exact();
     cx->probe = c.probe = &probe;

@@ -1,12 +1,12 @@
-/* gradcheck.h: the parts of a gradient check. eg_gradcheck (gradcheck.c) opens a trial, which is f
- * at a point with everything needed to evaluate it again; the other files ask the trial. All arrays
- * live in the scope in which the check was called. */
+/* gradcheck.h: the parts of a gradient check. eg_gradcheck (gradcheck.c) opens a trial, that is, f
+ * at a point with all that is needed to evaluate it again; the other files use the trial. All
+ * arrays are in the scope in which the check was called. */
 #ifndef EG_GRADCHECK_H
 #define EG_GRADCHECK_H
 #include "attention/attention.h"
 
-/* -- probe.c: hooks that a check installs while it runs: on the tensors that f reads, and on the
- * cotangents of a sweep */
+/* -- probe.c: tensors that f reads are made f64 while a check runs; cotangents of a sweep are
+ * mutated */
 /* The header of a tensor older than the check, which is f64 and without history until it ends. */
 typedef struct eg__moved {
     struct eg__moved *next;
@@ -15,18 +15,18 @@ typedef struct eg__moved {
     int count;
     const eg_op *op;
     char *data;
-    eg_storage *st, now; /* the one it had, and the one it has while the check runs */
+    eg_storage *st, now; /* its storage before the check, and while the check runs */
 } eg__moved;
 
-/* Where the constructor of node y, of a row of the user's, returns to. */
+/* The return address of the constructor of node y, whose row is the user's. */
 typedef struct eg__frame {
     struct eg__frame *next;
     const eg_tensor *y;
     const void *outer;
 } eg__frame;
-/* An operation, for messages: its name, the address of the user's call, einsum's string. A row of
- * the user's (own) is applied by a constructor, whose call is meant: it returns to outer, or its
- * copy was inlined around caller. */
+/* An operation as messages name it: its name, the address of the user's call, einsum's string. A
+ * row of the user's (own) is applied by a constructor; messages name the call of that constructor,
+ * which returns to `outer`, or was inlined around `caller`. */
 typedef struct eg__site {
     const char *name;
     const void *caller, *outer;
@@ -42,34 +42,34 @@ typedef enum eg__mutation {
     EG_MUTATIONS
 } eg__mutation;
 typedef struct eg__probe {
-    struct eg__probe *outer; /* of the check whose f runs this one; NULL */
+    struct eg__probe *outer; /* the probe of a check whose f runs this check; or NULL */
     uint64_t born;           /* tensors with a smaller seq are older than the check */
     eg__arena *home;         /* memory that lives as long as the check */
     eg__moved *moved;
-    eg__frame *frames; /* of the call of f whose nodes messages name */
-    eg__site cast;     /* the operation that made f32 of f64 inside f; name NULL: none */
+    eg__frame *frames; /* of the call of f whose nodes are named in messages */
+    eg__site cast;     /* the operation inside f that converted f64 to f32; name NULL: none */
     eg__mutation mutation;
-    /* the edge to mutate, counted from 0 in the order of the sweep; edges seen so far */
+    /* the edge to mutate, counted from 0 in the order of the sweep; the number of edges so far */
     int64_t edge, edges;
-    /* by how much the mutation changed its cotangent at most; the largest entry of any cotangent */
+    /* the largest change of the mutated cotangent; the largest entry of all cotangents */
     double changed, largest;
     /* the operation whose rule gave that cotangent, and for which operand */
     eg__site at;
     int operand;
-    uint64_t rounding; /* of the elements that are rounded at random: rounding.c */
+    uint64_t rounding; /* number of the random rounding of elements: rounding.c */
 } eg__probe;
 
-/* Moves x until the check ends: its elements are at data, in f64 with x's strides. *now is its
- * storage meanwhile; if it is NULL, it is set to a new one. False after an error. */
+/* Moves x until the check ends: its elements are then at data, in f64 with x's strides. *now is its
+ * storage for that time, and is set if it is NULL. False after an error. */
 bool eg__probe_input(eg_ctx *, eg_tensor *x, char *data, eg_storage **now);
 eg__site eg__site_of(const eg_tensor *y);
 /* The hook on each operand of an operation, called before its type is read. */
 void eg__probe_operand(eg_ctx *, eg_tensor *x);
-/* The hook on the result of each rule: mutates it if it is the edge to mutate. */
+/* The hook on the result of each rule: changes the cotangent if this is the edge to mutate. */
 eg_tensor *eg__probe_cotangent(eg_ctx *, const eg_tensor *y, int i, eg_tensor *c);
 /* Restores every tensor that was moved, and the outer probe. */
 void eg__probe_end(eg_ctx *);
-/* Sets the range of elements, relative to element 0, that x's strides reach; x is not empty. */
+/* Sets the range of elements that x's strides reach, relative to element 0. x must not be empty. */
 void eg__reach(const eg_tensor *x, int64_t *low, int64_t *high);
 /* Returns the number `at` elements from element 0 of x, which is f32 or f64. */
 static inline double eg__element(const eg_tensor *x, int64_t at)
@@ -81,9 +81,9 @@ static inline double eg__element(const eg_tensor *x, int64_t at)
 enum { EG_CHECK_INPUTS = 64, EG_CHECK_SHOWN = 16, EG_CHECK_KEPT = 65536, EG_CHECK_TEXT = 16384 };
 
 /* -- trial.c: the point, and f there ---------------------------------------------------- */
-/* A variable is a place in memory that an input reaches. Several entries of one or more inputs can
- * share it (expand, the same tensor twice): index and input are those of the first, shared is their
- * number. */
+/* A variable is a place in memory that an input reaches. Several entries of one or more inputs may
+ * share it (expand; the same tensor given twice): index and input are those of the first entry,
+ * shared is the number of entries. */
 typedef struct eg__variable {
     int64_t cell, index, shared;
     int input;
@@ -92,7 +92,7 @@ typedef struct eg__trial {
     eg_ctx *cx;
     eg_gradcheck_args o;
     eg__probe *probe;
-    double *memory, *point; /* where the inputs lie, and the values they had */
+    double *memory, *point; /* the memory of the inputs, and the values they had */
     int64_t cells, vars, *var_of[EG_CHECK_INPUTS]; /* var_of[k][index] */
     eg__variable *var;
     uint64_t version[EG_CHECK_INPUTS];
@@ -102,7 +102,7 @@ typedef struct eg__trial {
     eg_tensor *w;
     double *weight;
     uint64_t draws;
-    bool training, again; /* again: f gave another value for the same inputs and draws */
+    bool training, again; /* again: f gave two values for the same inputs and draws */
     double unit;          /* rounding of f's arithmetic */
     /* the operation that has no complex step, so that differences are used instead; or NULL */
     const char *unsupported;
@@ -117,35 +117,36 @@ typedef struct eg__trial {
     double scale;   /* the largest analytic derivative */
     /* a derivative that the rounding of f's largest element over the largest input exceeds */
     double tiny;
-    /* so little apart an analytic and a numeric derivative may be by the rounding of cotangents
-     * near 1, and nothing is known */
+    /* difference of an analytic and a numeric derivative that rounding of cotangents near 1 may
+     * cause, so that nothing follows from it */
     double doubt;
     bool step_trusted,
         step_refused;          /* the complex step agrees with differences; it cannot be made */
-    int opinions;              /* how often it may still be asked */
-    int confirmed;             /* entries that are WRONG at another step, too */
+    int opinions;              /* how often it may still be computed */
+    int confirmed;             /* entries that were WRONG at another step, too */
     bool forwardless;          /* a rule computes with plain numbers: no forward mode */
-    bool unrecorded;           /* f is called while nothing is recorded */
-    struct eg__shadow *shadow; /* where order 1 leaves what precision.c asks for */
+    bool unrecorded;           /* f is called while the context does not record */
+    struct eg__shadow *shadow; /* what precision.c needs of order 1 */
 } eg__trial;
 /* Opens a trial whose cx, o and probe are set: moves the inputs, draws W, calls f twice. False
  * after an error. */
 bool eg__trial_open(eg__trial *);
 /* Returns f at the inputs' present values, recorded, in the open scope; NULL after an error. */
 eg_tensor *eg__trial_call(eg__trial *);
-/* The same; its nodes are those that eg__site_of knows the constructors' calls of. */
+/* The same; the constructors' calls of its nodes are the ones that eg__site_of finds. */
 eg_tensor *eg__named_call(eg__trial *);
-/* Calls f twice: for the shape of its result, W and whether f gives the same twice. False after an
- * error. */
+/* Calls f twice: finds the shape of its result and W, and whether f gives the same values twice.
+ * False after an error. */
 bool eg__trial_measure(eg__trial *);
 /* Writes the elements of f's result at the present values to y; false after an error. */
 bool eg__trial_value(eg__trial *, double *y);
-/* Goes to another point, where f's value becomes the middle and its rounding is measured. */
+/* Moves the inputs to another point; f's value there becomes the middle, and its rounding is
+ * measured. False after an error. */
 bool eg__trial_go(eg__trial *, const double *point);
 /* Sets scale and tiny from outs gradients. */
 void eg__trial_scale(eg__trial *, const double *a);
-/* True if f or a row refused what it was given, which is then forgotten; false if nothing failed,
- * and of want of memory, which stays. */
+/* True if f or a row recorded an error that is no lack of memory; the error is then cleared. False
+ * without an error, and for lack of memory, which stays. */
 bool eg__refused(eg_ctx *);
 /* Computes all gradients a[out · vars + var] by reverse mode; false after an error. */
 bool eg__trial_gradient(eg__trial *, double *a);
@@ -170,9 +171,9 @@ void eg__direction(const eg__trial *, int number, int input, double *direction);
 bool eg__differences(eg__trial *, int64_t cell, const double *direction, const double *a,
                      double shrink, eg__slope *s);
 #define EG_DEEP 0x1p-30 /* a step so small that only a very fast function needs it */
-/* Computes the slopes by the complex step, with the spread of its values nearby as their error.
- * False, with step_refused set, if a row has no complex form or the complex step disagrees with
- * differences along a random direction. */
+/* Computes the slopes by the complex step; their error is its spread at points nearby. False, with
+ * step_refused set, if a row has no complex form, or if the complex step and differences disagree
+ * along a random direction. */
 bool eg__second_opinion(eg__trial *, int64_t cell, const double *direction, eg__slope *s);
 /* eg__forward compares forward mode with the reverse gradient a, eg__off_tape the complex step with
  * differences, along one random direction; both add a note if they differ. False after an error. */
@@ -184,19 +185,22 @@ bool eg__noise(eg__trial *);
 bool eg__gradient_noise(eg__trial *, const double *a);
 
 /* -- rounding.c: what one rounding in each operation does, by random rounding ----------------- */
-/* Sets `of` to the standard deviations of the rounding of the gradient a of output `out`, −1: of
- * ⟨f, W⟩; if a is NULL, of f's elements and, last, of ⟨f, W⟩. Infinite where rounding decides
- * whether the number is finite. All 0 where f refuses to be rounded. False after an error. */
+/* Sets `of` to the standard deviations of the rounding of the gradient a of output `out` (−1: of
+ * ⟨f, W⟩); with a NULL, of f's elements and, last, of ⟨f, W⟩. Infinite where rounding decides
+ * whether the number is finite. All 0 if f fails when it is rounded. False after an error. */
 bool eg__rounding(eg__trial *, int64_t out, const double *a, double *of);
-/* With .full: the same of output `out`, measured at the first call. NULL after an error. */
+/* With .full: returns the same for output `out`, measured at the first call. NULL after an
+ * error. */
 const double *eg__row_rounding(eg__trial *, const double *a, int64_t out);
 
-/* -- judge.c: what an entry is ---------------------------------------------------------------- */
+/* -- judge.c: the verdict on an entry ---------------------------------------------------------- */
 double eg__allowed(const eg__trial *, const eg__slope *, double jitter);
-/* covered: 0 in place of a would have been refused. UNTESTED: the rounding of every element of f's
- * result could explain the difference, or nothing is covered and a is not 0. */
+/* Returns a verdict. covered: an analytic value of 0 would have been found wrong. UNTESTED: the
+ * rounding of all elements of f's result could explain the difference, or the entry is not covered
+ * and a is not 0. */
 eg_verdict eg__judge(const eg__trial *, double a, double jitter, const eg__slope *, bool *covered);
-/* The same after another step and the complex step, where they help. *s: what was decided on. */
+/* Returns the verdict after further steps and the complex step, if these help. *s: the slope that
+ * decided. */
 eg_verdict eg__judge_again(eg__trial *, int64_t cell, const double *direction, double jitter,
                            int64_t out, double a, eg__slope *s, bool *covered);
 
@@ -208,51 +212,53 @@ typedef struct eg__entries {
     eg_verdict *input;
     bool *tested;
     const double *a;
-    double *direction, *analytic; /* of the column at work */
+    double *direction, *analytic; /* of the present column */
     eg__slope *s;
     uint8_t *open;                   /* by variable, for eg__points */
-    eg_entry *kept, *passing;        /* n that fail, with room; EG_CHECK_SHOWN others */
+    eg_entry *kept, *passing;        /* n that fail; EG_CHECK_SHOWN that do not */
     int64_t n, room, columns, kinks; /* kinks: entries at a kink */
     int shown;
     int64_t *kink; /* their variables (or columns), as many */
 } eg__entries;
 bool eg__entries_open(eg__entries *); /* c, r, input, a are set */
-bool eg__entries_all(eg__entries *);  /* every column; false after an error, or c->unsupported */
+bool eg__entries_all(eg__entries *);  /* false after an error, or with c->unsupported */
 bool eg__entries_add(eg__entries *, const eg_entry *); /* one that fails */
-void eg__entries_close(eg__entries *);                 /* into the report, the worst first */
+void eg__entries_close(eg__entries *);                 /* fills the report, the worst first */
 
 /* -- points.c: other points: all inputs moved together, one input scaled or drawn again -------- */
-/* What other points say of an input: WRONG (worst), UNTESTED: a point that moves this input alone
- * covers it; RIGHT: one that moves all does; NOISE: none is clear; ZERO: zero everywhere. */
+/* The finding of other points about an input. WRONG (worst); UNTESTED: a point that moves this
+ * input alone covers it; RIGHT: a point that moves all inputs covers it; NOISE: no point is clear;
+ * ZERO: the derivative is zero at all of them. */
 typedef struct eg__elsewhere {
     eg_verdict v;
     const char *where;
     eg_entry worst;
 } eg__elsewhere;
-/* open[v] of a variable: it is covered at the point; both derivatives are zero; the derivative is
- * not 0, but too small to be seen. */
+/* The state of a variable, open[v]: covered at the point; both derivatives zero; or a derivative
+ * that is not 0 but too small to be tested. */
 enum { EG_COVERED, EG_BOTH_ZERO, EG_HIDDEN };
-/* One finding for each input that is not WRONG already; open[v] becomes EG_COVERED where another
- * point covered v. */
+/* Sets a finding for each input that is not WRONG already; open[v] becomes EG_COVERED if another
+ * point covers v. False after an error. */
 bool eg__points(eg__trial *, uint8_t *open, const bool *tested, const eg_verdict *input,
                 eg__elsewhere *found);
 
-/* -- state.c: what calls and sweeps leave behind; the seed; eg_nograd -------------------------- */
+/* -- state.c: effects of earlier calls and sweeps; the seed; eg_nograd ------------------------- */
 bool eg__state(eg__trial *, eg_report *, const double *a);
 
-/* -- contracts.c: what each row promises, whatever the entries say ----------------------------- */
-/* Notes for the user's rows in y's history. */
+/* -- contracts.c: what each row promises ------------------------------------------------------- */
+/* Tests the user's rows in y's history and adds notes. False after an error. */
 bool eg__contracts(eg__trial *, eg_report *, eg_tensor *y);
-/* True if node t keeps all that a row promises; else words says what not. any_layout: of operands
- * of any layout, too, which some rows of the table see in one only. */
+/* True if node t keeps all contracts; else writes to words which it breaks. any_layout: also tests
+ * operands of any layout, which some rows of the library never get. */
 bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t room, int *operand);
 
-/* -- paths.c: what the tape says of the inputs ------------------------------------------ */
+/* -- paths.c: paths on the tape from the inputs to the result ---------------------------------- */
 enum { EG_SITES = 3 };
 typedef struct eg__path {
-    bool alive, any; /* some path to f's result has a gradient; some path is there at all */
-    int cuts, uses;  /* more than EG_SITES are only counted */
-    /* where a path with a gradient ends; what has the input as an operand */
+    bool alive, any; /* alive: some path to f's result has a gradient; any: there is some path */
+    int cuts, uses;  /* their numbers; only EG_SITES of each are kept */
+    /* cut: operations at which a path with a gradient ends; used: operations with the input as an
+     * operand */
     eg__site cut[EG_SITES], used[EG_SITES];
 } eg__path;
 /* Lists all nodes that y depends on, operands before results, in the open scope. False after an
@@ -261,7 +267,7 @@ bool eg__nodes(eg_tensor *y, int64_t *count, eg_tensor ***node);
 bool eg__paths(eg__trial *, eg_tensor *y, eg__path *); /* one per input */
 
 /* -- precision.c: f in f32 --------------------------------------------------------------------- */
-/* What is left of order 1 when the check is over and the inputs are what they were. */
+/* What is kept of order 1 until the check is over and the inputs are restored. */
 typedef struct eg__shadow {
     eg__trial c;
     const eg__path *path;
@@ -269,23 +275,24 @@ typedef struct eg__shadow {
 } eg__shadow;
 bool eg__precision(eg__shadow *, eg_report *);
 
-/* -- kinks.c: *is: the analytic values of these entries are a subgradient ---------------------- */
+/* -- kinks.c: *is: together the analytic values of these entries are a subgradient ------------- */
 bool eg__subgradient(eg__trial *, const double *a, int64_t count, const int64_t *vars, bool *is);
 
-/* -- blame.c: what makes an entry wrong. Adds notes for rules that disagree with their own forward
- * in some element, for hooks and checkpoints, or one that nothing on the tape is at fault. */
-/* cut: a note has named an operation without a gradient already. False after an error. */
+/* -- blame.c: finds what makes an entry wrong. Adds notes for rules that disagree with their own
+ * forward function in some element, for hooks and for checkpoints; or a note that nothing on the
+ * tape is wrong. */
+/* cut: a note already names an operation without a gradient. False after an error. */
 bool eg__blame(eg__trial *, eg_report *, bool cut);
-/* Notes what f reads of tensors that are older than the check and not among the inputs. */
+/* Adds notes for tensors that f reads, that are older than the check, and that are not inputs. */
 bool eg__unlisted(eg__trial *, eg_report *, eg_tensor *y);
 
 /* -- mutate.c --------------------------------------------------------------------------- */
-/* Counts the mutants that the check notices, and adds a note for each survivor. scale: the largest
- * analytic derivative. False after an error. */
+/* Counts the mutants that the check finds, and adds a note for each that it does not find. scale:
+ * the largest analytic derivative. False after an error. */
 bool eg__mutate(eg__trial *, double scale, eg_report *);
 
 /* -- report.c --------------------------------------------------------------------------- */
-/* Sets rule, operand (from 0) and call of the note that was added last. */
+/* Sets rule, operand (from 0) and call of the last note. */
 void eg__report_blame(eg__trial *, eg_report *, const char *rule, int operand, const char *call);
 void eg__report_note(eg__trial *, eg_report *, eg_verdict, int input, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
@@ -298,10 +305,10 @@ void eg__report_write(const eg__trial *, eg_report *, const eg__path *);
 bool eg__fails(eg_verdict);
 
 /* -- row.c ------------------------------------------------------------------------------------ */
-/* True if rule, jvp and samples of y's row are in order; else records what is wrong. */
+/* True if rule, jvp and samples of y's row are right; else records an error. */
 bool eg__first_use(eg_tensor *y);
 #if EG_DEBUG_ALLOC
-/* the same, once a context for each row that is not the library's */
+/* The same, once in a context for each row that is not the library's. */
 bool eg__look_once(eg_tensor *y);
 #endif
 

@@ -1,13 +1,13 @@
-/* judge.c: what an entry is, from its analytic value, the numeric one, and what is known of the
- * errors of both. Nothing is called WRONG before a second step has said the same, and nothing right
- * that could not have been told wrong. */
+/* judge.c: the verdict on an entry, from its analytic and its numeric value and the errors of both.
+ * An entry is WRONG only if a second step confirms it, and RIGHT only if a wrong value would have
+ * been found. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 
 enum {
     SURE = 8,
     CONFIRMED = 16
-}; /* standard deviations; after so many WRONG ones no more is asked */
+}; /* standard deviations; after so many WRONG entries no further ones are confirmed */
 
 double eg__allowed(const eg__trial *c, const eg__slope *s, double jitter)
 {
@@ -32,7 +32,7 @@ eg_verdict eg__judge(const eg__trial *c, double a, double jitter, const eg__slop
         return EG_UNTESTED;
     }
     if (apart <= fmax(slack + lost, c->doubt)) return EG_UNTESTED;
-    /* the slopes on the two sides do not meet as h shrinks, and a is one of those between */
+    /* a kink: the slopes on the two sides do not meet as h shrinks, and a lies between them */
     const double least = fmin(low, s->n), most = fmax(high, s->n), wide = most - least;
     const bool apart_still = s->bend > 0.35 || s->n < low - 0.5 * wide || s->n > high + 0.5 * wide;
     const bool between = a >= least - 0.02 * wide && a <= most + 0.02 * wide;
@@ -40,7 +40,8 @@ eg_verdict eg__judge(const eg__trial *c, double a, double jitter, const eg__slop
                                                                                         : EG_WRONG;
 }
 
-/* Returns the size of an entry; of one that is 0, the largest of its input. 0 along a direction. */
+/* Returns the magnitude of an entry; for an entry of 0 the largest of its input; 0 along a
+ * direction. */
 static double own_scale(const eg__trial *c, int64_t cell)
 {
     double most = 0;
@@ -52,8 +53,8 @@ static double own_scale(const eg__trial *c, int64_t cell)
         if (c->var[k].input == input) most = fmax(most, fabs(c->point[c->var[k].cell]));
     return most;
 }
-/* Returns the step, as a share of the inputs that move, in which f would change by its own size if
- * a were right; 0 if that is no small one. */
+/* Returns the step, relative to the inputs that move, in which f would change by its own magnitude
+ * if a were right; 0 if that step is not small. */
 static double judge_step(const eg__trial *c, int64_t cell, int64_t out, double a)
 {
     double f = 0, x = 1;
@@ -64,14 +65,15 @@ static double judge_step(const eg__trial *c, int64_t cell, int64_t out, double a
     const double share = a != 0 ? f / fabs(a) / x : 0;
     return share < 1e-3 ? share : 0;
 }
-/* WRONG is confirmed with other steps, a little and much smaller. Where they agree with the
- * analytic value they are taken; where they disagree with the first one, it is NOISE. */
+/* Confirms WRONG with other steps, some a little and some much smaller. If one agrees with the
+ * analytic value, its result is taken; if one disagrees with the first step, the verdict is
+ * NOISE. */
 static eg_verdict judge_confirm(eg__trial *c, int64_t cell, const double *direction, double jitter,
                                 int64_t out, double a, eg__slope *s, eg__slope *other, eg_verdict v,
                                 bool *covered)
 {
-    /* an entry far below 1 may have its own scale; then a little smaller, a part of its own scale,
-     * the step that a speaks of, and much smaller */
+    /* an entry far below 1 may have a scale of its own: then a little smaller, a part of this
+     * scale, the step that a implies, and much smaller */
     const double x = own_scale(c, cell);
     const double part = x < 1e-3 ? x * 0x1p-16 : 0, own = x < 1e-3 ? x : 0;
     const double shrink[] = { own, 0.07, part, judge_step(c, cell, out, a), EG_DEEP };
@@ -89,9 +91,10 @@ static eg_verdict judge_confirm(eg__trial *c, int64_t cell, const double *direct
             *covered = seen;
             return w;
         }
-        /* at its own scale f's rounding hides as much as a is */
+        /* at this step the rounding of f is as large as a */
         if ((k == 0 || k == 2) && w == EG_UNTESTED) v = EG_NOISE;
-        /* a smaller step agrees with a and not with the first one, and could tell them apart */
+        /* a smaller step agrees with a and not with the first step, and could distinguish the
+         * two */
         if (fabs(a - o->n) <= slack && between > 2 * (slack + o->all)) v = EG_NOISE;
         if ((k == 1 || k == 4) && !(between <= 3 * (s->all + o->all) + 1e-3 * most)) v = EG_NOISE;
     }
@@ -109,8 +112,8 @@ eg_verdict eg__judge_again(eg__trial *c, int64_t cell, const double *direction, 
     eg__slope *other = eg__alloc(cx, (size_t)(c->outs + 1) * sizeof *other), was = *s;
     if (other && v != EG_UNTESTED && c->o.oracle == EG_DIFFERENCES)
         v = judge_confirm(c, cell, direction, jitter, out, a, s, other, v, covered);
-    /* a part of f that is not on the tape, or a kink: the complex step must not overrule a sure
-     * difference */
+    /* a part of f is not on the tape, or there is a kink: then the complex step must not overrule a
+     * clear difference */
     if (other && c->o.oracle == EG_DIFFERENCES && v != EG_RIGHT && v != EG_KINK && !cx->failed &&
         (v != EG_WRONG || fabs(a - was.n) < 1e3 * (was.all + SURE * jitter)) &&
         eg__second_opinion(c, cell, direction, other)) {
@@ -123,7 +126,7 @@ eg_verdict eg__judge_again(eg__trial *c, int64_t cell, const double *direction, 
             *covered = fabs(t->n) > slack;
             *s = *t;
         } else if (near && both <= c->tiny && (a == 0 || t->n == 0)) {
-            v = EG_RIGHT; /* both are 0 to rounding; another point has to test it */
+            v = EG_RIGHT; /* both are 0 up to rounding: another point must test it */
             *covered = false;
         } else if (near && v == EG_UNTESTED && apart > fmax(0.01 * both, c->doubt) &&
                    t->err + SURE * jitter < 1e-3 * both) {

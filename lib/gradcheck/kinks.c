@@ -17,7 +17,7 @@ typedef struct kinks {
     const int64_t *var;
 } kinks;
 
-/* ⟨f, W⟩ at the memory, less that of the point. */
+/* Computes ⟨f, W⟩ at the present inputs minus that at the point. False after an error. */
 static bool kinks_value(kinks *k, double *value)
 {
     eg__trial *c = k->c;
@@ -26,8 +26,7 @@ static bool kinks_value(kinks *k, double *value)
     for (int64_t o = 0; o < c->size; o++) *value += c->weight[o] * (k->y[o] - c->middle[o]);
     return true;
 }
-/* An interval that contains the slopes along the direction on both sides of the point and at points
- * nearby. */
+/* Moves the inputs to a place: the point, or a point nearby, plus t along the direction. */
 static void kinks_go(kinks *k, int nearby, double t)
 {
     eg__trial *c = k->c;

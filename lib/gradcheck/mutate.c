@@ -1,12 +1,12 @@
-/* mutate.c: finds out whether the check would notice a wrong gradient. On each edge of the graph
- * the cotangent that a rule returned is made wrong in four ways, one at a time (a mutant), and the
- * check along a random direction must fail. The sweep alone is repeated; f is called once. DeMillo,
+/* mutate.c: tests whether the check would find a wrong gradient. On each edge of the graph the
+ * cotangent that a rule returned is changed in four ways, one at a time (a mutant), and the check
+ * along a random direction must fail. Only the sweep is repeated; f is called once. DeMillo,
  * Lipton, Sayward 1978. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
 
-enum { TRIES = 3 }; /* directions along which a mutant is tried before it counts as unnoticed */
+enum { TRIES = 3 }; /* directions that are tried before a mutant counts as not found */
 
 static const char *const kind_name[] = {
     [EG_MUTATE_SIGN] = "times -1",
@@ -15,8 +15,8 @@ static const char *const kind_name[] = {
     [EG_MUTATE_SWAP] = "with two axes of equal length exchanged",
 };
 
-/* A random direction, the numeric derivative of ⟨f, W⟩ along it, and how far from that an analytic
- * one may be (slack). known: the others are set. */
+/* A random direction, the numeric derivative of ⟨f, W⟩ along it, and by how much an analytic one
+ * may differ (slack). known: the other members are set. */
 typedef struct line {
     double *direction, slack;
     eg__slope s;
@@ -35,7 +35,7 @@ static bool mutate_prepare(eg__trial *c, line *l, int number, double scale)
     l->slack = c->o.rtol * fabs(l->s.n) + c->o.atol * fmax(scale, fabs(l->s.n)) + l->s.err;
     return l->known = true;
 }
-/* True if the check along l refuses the gradient a. */
+/* True if the check along l finds the gradient a wrong. */
 static bool noticed(const eg__trial *c, const line *l, const double *a)
 {
     double sum = 0;
@@ -58,7 +58,7 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
     int64_t edges = 1;
     char where[256];
     bool good = y != NULL;
-    for (int64_t e = -1; good && e < edges; e++) /* −1 counts the edges and changes none */
+    for (int64_t e = -1; good && e < edges; e++) /* −1: counts the edges, changes none */
         for (int kind = EG_MUTATE_SIGN; good && kind < (e < 0 ? EG_MUTATE_FACTOR : EG_MUTATIONS);
              kind++) {
             p->mutation = (eg__mutation)kind;

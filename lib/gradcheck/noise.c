@@ -1,9 +1,10 @@
-/* noise.c: the rounding of f, measured and not assumed (Hamming 1962; Moré, Wild 2011).
+/* noise.c: measures the rounding of f (Hamming 1962; Moré, Wild 2011).
  *
- * f is evaluated at seven points so close together that it is a polynomial of low degree there. Its
- * differences of orders 3 to 5 are then rounding alone: if each value has an independent error of
- * standard deviation σ, those of order k have variance σ² (2k)!/(k!)². Where the values spread too
- * far for that, the points are moved closer together; where they are equal, further apart. */
+ * f is evaluated at seven points that are so close together that f is a polynomial of low degree
+ * there. Its differences of orders 3 to 5 are then rounding alone: if each value has an independent
+ * error of standard deviation σ, differences of order k have the variance σ² (2k)!/(k!)². If the
+ * values spread too far for that, the points are moved closer together; if values are equal,
+ * further apart. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -14,9 +15,8 @@ enum { AT = 7, SWEEPS = 5 };
 #define FARTHER 0x1p-20
 #define ROUNDED 1.2e-16 /* of a single operation that is rounded well, at least */
 
-/* What is known of the rounding of values at equally spaced points: the standard deviation sigma;
- * wide: they spread over more than a tenth of the largest; flat: at least half of them equal the
- * next one. */
+/* The rounding of values at equally spaced points: sigma, the standard deviation; wide: the values
+ * spread over more than a tenth of the largest; flat: at least half of them equal the next one. */
 typedef struct spread {
     double sigma;
     bool wide, flat;
@@ -49,8 +49,8 @@ static spread noise_of(const double *v, int n)
     return s;
 }
 
-/* A random direction: each entry moves in proportion to itself, one that is 0 in proportion to the
- * largest. */
+/* Moves the inputs along a random direction: each entry in proportion to itself, an entry of 0 in
+ * proportion to the largest. */
 static void noise_move(eg__trial *c, double distance)
 {
     double most = 0;
@@ -67,7 +67,8 @@ static void noise_back(eg__trial *c)
     memcpy(c->memory, c->point, (size_t)c->cells * sizeof *c->point);
 }
 
-/* Of each element, and (last) of ⟨f, W⟩, from points at this distance. */
+/* Measures the rounding of each element and (last) of ⟨f, W⟩ from points at this distance. False
+ * after an error. */
 static bool noise_measure(eg__trial *c, double distance, spread *of)
 {
     double v[AT], *y = eg__alloc(c->cx, (size_t)(AT * c->size + 1) * sizeof *y);
@@ -81,7 +82,7 @@ static bool noise_measure(eg__trial *c, double distance, spread *of)
         good = eg__trial_value(c, y + k * c->size);
     }
     noise_back(c);
-    if (!good) return eg__refused(c->cx); /* f has no value so near */
+    if (!good) return eg__refused(c->cx); /* f has no value at a point nearby */
     for (int64_t o = 0; o < c->size; o++) {
         for (int k = 0; k < AT; k++) v[k] = y[k * c->size + o];
         of[o] = noise_of(v, AT);

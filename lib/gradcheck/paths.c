@@ -4,13 +4,13 @@
 #include "gradcheck/gradcheck.h"
 #include <string.h>
 
-/* Of a node, by input (bit k: input k): a path leads from it to the node; one with a gradient
+/* Of a node, bit k for input k: a path leads from the input to the node; a path with a gradient
  * does. */
 typedef struct reach {
     uint64_t any, alive;
 } reach;
 
-/* The inputs that t is: of a tensor given twice, both. */
+/* Returns the inputs (bits) that are the tensor t: several if a tensor was given twice. */
 static uint64_t inputs_at(const eg__trial *c, const eg_tensor *t)
 {
     uint64_t is = 0;
@@ -26,7 +26,8 @@ static void paths_add(eg__site *list, int *count, const eg_tensor *t)
     ++*count;
 }
 
-/* What reaches node t, and in `path` where a path with a gradient ends and what reads an input. */
+/* Returns which inputs reach node t. Notes in `path` operations at which a path with a gradient
+ * ends, and operations that read an input. */
 static reach paths_at(const eg__trial *c, const eg_walk *w, const reach *done, const eg_tensor *t,
                       eg__path *path)
 {

@@ -1,8 +1,8 @@
-/* points.c: other points, which show what one point may hide: a factor that happens to be 0 or 1, a
- * symmetric matrix, a saturated softmax. The check is repeated along one random direction of each
- * input where all inputs are moved together, and of the entries that no point has covered yet where
- * their input is scaled or drawn again. A direction that disagrees is halved until one entry is
- * left. */
+/* points.c: repeats the check at other points, since a single point may hide a mistake: a factor
+ * happens to be 0 or 1, a matrix is symmetric, a softmax is saturated. All inputs are moved
+ * together, and the check is made along one random direction of each input. For entries that no
+ * point has covered yet, their input is scaled or drawn again. A direction that disagrees is halved
+ * until one entry is left. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -15,10 +15,10 @@ static const char *const point_name[] = {
     "drawn again from [-1, 1)",
     "with every input scaled by 0.1",
 };
-/* THIRD: of an input that is covered in part: near enough to the point for a gradient that is cut
- * where the input is large */
+/* THIRD: for an input that is covered in part. It is near enough to the point for a gradient that
+ * is cut off where the input is large. */
 enum { MOVED, THIRD, TENTH, HUNDREDTH, DRAWN, ALL_TENTH, PLACES, ALONE = THIRD };
-enum { FEW = 64 }; /* entries that are asked one by one */
+enum { FEW = 64 }; /* groups of so many entries are tested one by one */
 
 typedef struct points {
     eg__trial t; /* ⟨f, W⟩, at another point */
@@ -29,8 +29,8 @@ typedef struct points {
     uint8_t *open;
 } points;
 
-/* -- going there ------------------------------------------------------------------------------ */
-/* The entry of variable k at a place; input: the one that moves, −1: all. */
+/* -- moving to a point ------------------------------------------------------------------------- */
+/* Returns the value of variable k at a place. input: the one that is moved; −1: all inputs. */
 static double entry_there(const eg__trial *c, int place, double x, double most, int64_t k, int turn)
 {
     const double u = 2 * eg__unit(c->o.seed, 7, (uint64_t)k) - 1,
@@ -43,7 +43,8 @@ static double entry_there(const eg__trial *c, int place, double x, double most, 
     default: return x * (place == HUNDREDTH ? 0.01 : place == THIRD ? 0.3 : 0.1);
     }
 }
-/* Goes to a place: f's value there and its gradient. False where f has none, or after an error. */
+/* Moves to a place, and computes f's value there and its gradient. False if f has no value there,
+ * and after an error. */
 static bool points_go(points *p, int place, int input)
 {
     eg__trial *c = &p->t;
@@ -70,14 +71,15 @@ static bool points_go(points *p, int place, int input)
 }
 
 /* -- a group of variables at the present point ------------------------------------------------ */
-/* RIGHT: covered; ZERO: nothing to see, and the analytic values are 0 to rounding; UNTESTED:
- * nothing to see; NOISE; WRONG. NOISE after an error, too. */
+/* RIGHT: covered; ZERO: the numeric derivative cannot be distinguished from 0, and the analytic
+ * values are 0 up to rounding; UNTESTED: only the former; NOISE; WRONG. Also NOISE after an
+ * error. */
 static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
 {
     eg__trial *c = &p->t;
     double a = 0, size = 0;
     bool covered;
-    int64_t cell = -1, n = 0; /* of a variable that is alone: its own scale is tried, too */
+    int64_t cell = -1, n = 0; /* of a group of one variable, whose own scale is tried, too */
     for (int64_t k = 0; k < c->cells; k++) p->direction[k] = 0;
     for (int64_t k = 0; k < c->vars; k++) {
         if (!p->in[k]) continue;
@@ -114,7 +116,7 @@ static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
     return v == EG_KINK ? EG_NOISE : v;
 }
 
-/* Looks at a part of a group that is WRONG: its variables of rank from … to − 1. */
+/* Tests a part of a group that is WRONG: its variables of rank from … to − 1. */
 static eg_verdict group_part(points *p, const bool *all, int64_t from, int64_t to, eg__slope *s,
                              double *a)
 {
@@ -125,9 +127,10 @@ static eg_verdict group_part(points *p, const bool *all, int64_t from, int64_t t
     }
     return group_verdict(p, s, a);
 }
-/* Finds the entry that makes a group WRONG: in halves of it, then among the last few. It is the
- * group itself where neither half is wrong, and one of them is not clear. False if both halves are
- * right, or each of the few by itself is not wrong: the step did not suit all of them. */
+/* Finds the entry that makes a group WRONG: halves the group, then tests the last few one by one.
+ * If neither half is wrong, and one of them is not clear, the group itself is the result. False if
+ * both halves are right, or if none of the last few is wrong by itself: the step did not suit all
+ * of them. */
 static bool locate(points *p, eg_entry *e, int input, const char *where, eg__slope s, double a)
 {
     eg__trial *c = &p->t;
@@ -177,7 +180,7 @@ static bool locate(points *p, eg_entry *e, int input, const char *where, eg__slo
     return true;
 }
 
-/* The variables of an input, or those of them that are open; how many. */
+/* Makes a group of the variables of an input, or only of those that are open. Returns how many. */
 static int64_t points_group(points *p, int input, bool open)
 {
     int64_t n = 0;
@@ -187,14 +190,14 @@ static int64_t points_group(points *p, int input, bool open)
     }
     return n;
 }
-/* Wrong, and one entry is known that is, beyond all noise. */
+/* True if the verdict is WRONG with one entry whose difference exceeds all noise. */
 static bool points_done(const eg__elsewhere *f)
 {
     const double apart = fabs(f->worst.numeric - f->worst.analytic);
     return f->v == EG_WRONG && f->worst.index >= 0 && f->worst.error <= 1e-4 * apart;
 }
-/* The group's verdict at this place, with the entry if it is WRONG; covered variables are
- * closed. */
+/* Returns the group's verdict at this place, and the entry if it is WRONG; marks variables that are
+ * covered. */
 static eg_verdict points_look(points *p, int place, int input, bool open)
 {
     eg__slope s;
@@ -223,7 +226,7 @@ static bool left_open(const points *p, int input)
         if (p->t.var[k].input == input && p->open[k] != EG_COVERED) return true;
     return false;
 }
-/* Places for the entries of one input that nothing has covered yet. */
+/* Tries places for the entries of one input that no point has covered yet. False after an error. */
 static bool points_search(points *p, int input, bool tested)
 {
     eg__elsewhere *f = &p->found[input];

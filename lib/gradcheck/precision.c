@@ -1,6 +1,6 @@
-/* precision.c: evaluates f in f32, as it will run, and reports a NaN or an infinity where f64 has
- * none, and digits that f32 loses and f64 does not. What f64 loses to cancellation is known from
- * the measured noise of f, and f32 may lose as much in proportion. */
+/* precision.c: evaluates f in f32, in which it will run. Notes NaNs and infinities that f64 does
+ * not have, and digits that f32 loses and f64 does not. The measured noise of f tells how much f64
+ * loses by cancellation; f32 may lose as much in proportion. */
 #include "gradcheck/contracts.h"
 #include <math.h>
 
@@ -10,7 +10,7 @@
 typedef struct precision {
     eg__shadow *s;
     eg_report *r;
-    bool cast;    /* no input is f32: copies are */
+    bool cast;    /* no input is f32, so copies of them are */
     double *a;    /* the gradient of ⟨f, W⟩ in f64, by variable */
     eg_tensor *y; /* f's result in f32 */
 } precision;
@@ -45,8 +45,8 @@ static bool rule_differs(eg_tensor *t, int i)
     d = retyped(d, EG_F64);
     return eg_ok(d) && eg__all_finite(e) && !eg__contract_alike(d, e, 1, 1e-3);
 }
-/* Names the first of the user's rows whose rule differs, in words that follow; "" if there is
- * none. */
+/* Finds the first of the user's rows whose rule differs, and returns words that name it; "" if
+ * there is none. */
 static const char *precision_culprit(precision *p, eg_tensor *y, char *words, size_t room)
 {
     eg_ctx *cx = p->s->c.cx;
@@ -70,7 +70,7 @@ static const char *precision_culprit(precision *p, eg_tensor *y, char *words, si
     return words;
 }
 
-/* Numbers of f32 against those of f64; false: something was said. */
+/* Compares numbers of f32 with those of f64; false if a note was added. */
 static bool precision_compare(precision *p, eg_tensor *in, const double *now, const double *was,
                               int64_t n, double lossy, const char *what)
 {
@@ -92,7 +92,7 @@ static bool precision_compare(precision *p, eg_tensor *in, const double *now, co
     p->r->passed = false;
     return false;
 }
-/* By how much the rounding of f exceeds that of one operation. */
+/* Returns how many times the rounding of f is as large as that of one operation. */
 static double precision_lossy(const eg__trial *c)
 {
     double noise = 0, most = 0, lossy;
@@ -106,7 +106,7 @@ static double precision_lossy(const eg__trial *c)
     return fmax(1, lossy);
 }
 
-/* f and its gradient in f32, compared. */
+/* Computes f and its gradient in f32 and compares both. */
 static void precision_run(precision *p, eg_tensor *const *x)
 {
     const eg__trial *c = &p->s->c;
@@ -142,7 +142,7 @@ bool eg__precision(eg__shadow *s, eg_report *r)
     eg_ctx *cx = c->cx;
     eg_tensor *x[EG_CHECK_INPUTS];
     precision p = { .s = s, .r = r, .cast = true };
-    /* inside the f of another check everything is f64 */
+    /* inside of another check's f everything is f64 */
     if (!r->passed || !c->size || c->again || c->probe->cast.name || cx->probe) return true;
     for (int k = 0; k < c->o.count; k++) p.cast &= c->o.xs[k]->dtype != EG_F32;
     for (int64_t k = 0; k < c->cells; k++)
@@ -163,7 +163,7 @@ bool eg__precision(eg__shadow *s, eg_report *r)
         x[k] = p.cast ? eg_detach(eg_cast(c->o.xs[k], EG_F32)) : c->o.xs[k];
     if (p.cast) cx->dtype = EG_F32;
     if (p.a && !cx->failed) precision_run(&p, x);
-    /* f may insist on f64 */
+    /* f may refuse f32 */
     eg__refused(cx);
     cx->dtype = dtype;
     cx->draw = draw;

@@ -1,10 +1,10 @@
-/* probe.c: makes all that f reads f64 while a check runs, whether f gets it as an argument, through
- * `user` or makes it as a constant.
+/* probe.c: makes all tensors that f reads f64 while a check runs, whether f gets them as arguments,
+ * reads them through `user`, or makes them as constants.
  *
- * A tensor that is older than the check is moved: until the check ends its header points at an f64
- * copy with the same strides, so that every operation, and f if it asks for the type, sees f64.
- * Meanwhile it has no history, because the operations that made it lie outside f. An f32 tensor
- * that f itself made becomes f64 for good; it is freed after the call of f. */
+ * A tensor that is older than the check is moved: until the check ends its header points to an f64
+ * copy with the same strides, so that every operation, and f itself if it asks for the dtype, finds
+ * f64. For that time it has no history, because the operations that made it are outside of f. An
+ * f32 tensor that f itself makes becomes f64 for good; it is freed after the call of f. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -104,9 +104,9 @@ eg__site eg__site_of(const eg_tensor *y)
     return s;
 }
 
-/* A user's row is applied by a constructor of the user, which calls eg_apply, and y->caller is that
- * call. What messages should name is the call of the constructor: the next frame of the stack,
- * unless that lies in the library. Always true. */
+/* A user's row is applied by a constructor of the user's, which calls eg_apply; y->caller is this
+ * call. Messages should name the call of the constructor instead: it is in the next frame of the
+ * stack, unless that is the library's. Returns true. */
 static bool frame_of(const eg_tensor *y)
 {
 #if __GLIBC__

@@ -1,5 +1,5 @@
-/* report.c: writes a report as text: what was checked, the worst entries with the names of their
- * inputs and axes, the notes, the cost. */
+/* report.c: writes a report as text: the settings of the check, the worst entries with the names of
+ * their inputs and axes, the notes, the cost. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <stdio.h>
@@ -165,7 +165,7 @@ static void say_numbers(page *t, const eg_entry *e)
 /* Returns the failing entry that the report begins with; NULL if a note explains the failure. */
 static const eg_entry *report_first(const eg__trial *c, const eg_report *r)
 {
-    const bool random = c->again; /* f is random: its slopes mean nothing */
+    const bool random = c->again; /* f is random, so that its slopes mean nothing */
     for (int k = 0; k < r->shown && !random; k++)
         if (eg__fails(r->entry[k].verdict) &&
             !(r->entry[k].verdict == EG_KINK && r->input[r->entry[k].input] != EG_KINK))

@@ -1,17 +1,17 @@
-/* rounding.c: how far rounding moves f and its gradient, found by random rounding (Vignes 1974;
+/* rounding.c: measures by random rounding how far rounding moves f and its gradient (Vignes 1974;
  * Parker 1997).
  *
- * f is evaluated and swept again at the point itself while each element that an operation makes is
- * moved by one or two units in the last place, up or down at random. What f and the gradient then
- * differ by is what one rounding in each operation can do to them. Values nearby (noise.c) do not
- * show it where an operation rounds all of them in the same way: cos x is 1 for every x below 1e-8,
- * and (1 − cos x)/x² has no right digit there, though it does not vary. */
+ * f is evaluated again at the point, and its gradient swept again, while each element that an
+ * operation computes is moved by one or two units in the last place, up or down at random. The
+ * differences of f and of the gradient show the effect of one rounding in each operation. Points
+ * nearby (noise.c) do not show it if an operation rounds all of them in the same way: cos x is 1
+ * for every x below 1e-8, and (1 − cos x)/x² has no right digit there, though it does not vary. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
 
 enum { SAMPLES = 6 };
-#define SHARE 0.4 /* of what the samples move by, which is more than an operation rounds by */
+#define SHARE 0.4 /* a rounding as a share of the random moves, which are larger */
 
 /* A number that no two elements of a sample share. */
 static uint64_t scrambled(uint64_t z)
@@ -20,8 +20,9 @@ static uint64_t scrambled(uint64_t z)
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
 }
-/* What was read: a table of 16 bits for each element, in which that of its magnitude is set; salt:
- * which one that is differs from sample to sample, since two elements may share it. */
+/* The magnitudes that were read: a table of 16 bits for each element, with a bit for each
+ * magnitude. Two elements may share a bit; which ones do so depends on salt, which differs from
+ * sample to sample. */
 typedef struct seen {
     uint64_t mask, salt;
     uint8_t *bit;
@@ -60,9 +61,9 @@ static bool seen_of(const eg_tensor *y, seen *s)
         if (y->in[i]->dtype == EG_F64) seen_add(s, y->in[i]);
     return true;
 }
-/* The hook on each result: moves its elements by a unit or two in the last place, except those that
- * an operand has, too: a maximum, a copy and a sum with 0 are not rounded, and rules compare them
- * with what they were chosen from. False after an error. */
+/* The hook on each result: moves its elements by one or two units in the last place. Elements that
+ * an operand has, too, are not moved: a maximum, a copy and a sum with 0 do not round, and rules
+ * compare their results with operands. False after an error. */
 static bool rounded_at_random(const eg_tensor *y)
 {
     eg__probe *p = y->cx->probe;
@@ -81,7 +82,7 @@ static bool rounded_at_random(const eg_tensor *y)
     return good;
 }
 
-/* Evaluates f while it is rounded at random: *y is its result. False after an error. */
+/* Evaluates f with random rounding; sets *y to its result. False after an error. */
 static bool rounding_call(eg__trial *c, int sample, eg_tensor **y)
 {
     c->probe->rounding = scrambled(c->o.seed + (uint64_t)sample + 1);
@@ -89,15 +90,16 @@ static bool rounding_call(eg__trial *c, int sample, eg_tensor **y)
     return (*y = eg__trial_call(c)) != NULL;
 }
 
-/* The square of what a number moves by: infinite where only one of both is finite, 0 where neither
- * is. */
+/* Returns the square of a number's change: infinite if only one of the two values is finite, 0 if
+ * neither is. */
 static double rounding_square(double now, double was)
 {
     if (isfinite(now) && isfinite(was)) return (now - was) * (now - was);
     return isfinite(now) == isfinite(was) ? 0 : INFINITY;
 }
 
-/* Adds the squares of what f's result and ⟨f, W⟩ (last) move by to `of`. */
+/* Adds to `of` the squares of the changes of f's elements and (last) of ⟨f, W⟩. False after an
+ * error. */
 static bool rounding_of_values(eg__trial *c, double *of)
 {
     eg_tensor *y;
@@ -115,7 +117,8 @@ static bool rounding_of_values(eg__trial *c, double *of)
     }
     return true;
 }
-/* Adds the squares of what the gradient `a` of output `out` (−1: of ⟨f, W⟩) moves by to `of`. */
+/* Adds to `of` the squares of the changes of the gradient `a` of output `out` (−1: of ⟨f, W⟩).
+ * False after an error. */
 static bool rounding_of_gradient(eg__trial *c, int64_t out, const double *a, double *b, double *of)
 {
     eg_tensor *y;

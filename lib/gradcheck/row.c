@@ -62,7 +62,8 @@ static eg_tensor *row_sampled(void *user, eg_tensor *const *xs)
         x[i] = eg__is_float(c->x[i]->dtype) ? xs[k++] : c->x[i];
     return c->sample->call(x);
 }
-/* The report of one sample; NULL after an error, or (*none) where there is nothing to check. */
+/* Returns the report of one sample; NULL after an error, or, with *none set, if there is nothing to
+ * check. */
 static const eg_report *row_check(eg_ctx *cx, const eg_sample *s, bool *none)
 {
     call c = { .sample = s };
@@ -119,7 +120,7 @@ bool eg__first_use(eg_tensor *y)
     const eg_mark m = eg_push(cx);
     bool good = gives_shapes(y) && agrees(cx, y->op);
     if (!good && cx->failed && cx->code == EG_ERROR_UNSUPPORTED) {
-        eg_clear(cx); /* the rule says that it has no gradient of this call */
+        eg_clear(cx); /* the rule refuses a gradient for this call */
         good = true;
     }
     eg_pop(cx, m);
@@ -128,7 +129,7 @@ bool eg__first_use(eg_tensor *y)
 }
 
 #if EG_DEBUG_ALLOC
-/* True if op is the library's, or was looked at before in this context. */
+/* True if op is the library's, or was checked before in this context. */
 static bool seen_before(eg_ctx *cx, const eg_op *op)
 {
     for (int k = 0; k < cx->rows.n; k++)

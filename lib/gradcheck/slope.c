@@ -45,8 +45,8 @@ static double slope_step(const eg__trial *c, int64_t cell, const double *directi
     return up - base;
 }
 
-/* What one step size t gives for an output: D(t), the slopes on the two sides, and the standard
- * error of D by rounding: noise, of the elements that changed, and all, of every element. */
+/* The result of one step t for an output: D(t), the slopes on the two sides, and the standard error
+ * of D by rounding: noise counts the elements that changed, all every element. */
 typedef struct step {
     double d, left, right, noise, all;
 } step;
@@ -126,7 +126,8 @@ static eg__slope slope_fit(const step *p)
         f.err = 2 * fmax(fabs(first), fabs(second));
     }
     f.all = f.err + 1.5 * p[2].all;
-    /* what grows as h shrinks is not bounded by what it grew by: a bend much sharper than h */
+    /* the difference grows as h shrinks: there is a bend much sharper than h, and the growth does
+     * not bound the error */
     if (fabs(second) > p[2].noise && !(fabs(ratio) > 1))
         f.err = fmax(f.err, 0.5 * fabs(f.right - f.left));
     f.err += 1.5 * p[2].noise;
@@ -147,7 +148,7 @@ static bool slope_unclear(const eg__trial *c, const eg__slope *s, const step *p,
     if (!isfinite(s->err)) return true;
     if (s->err <= fmax(3 * rounding, 0.1 * c->o.rtol * of)) return false;
     if (!a) return true;
-    /* with many outputs one of them always wants a smaller step */
+    /* with many outputs there is always one for which a smaller step would be better */
     return !(fabs(*a - s->n) <= c->o.rtol * of + s->err && s->err <= (c->o.full ? 0.1 : 5e-8) * of);
 }
 
@@ -306,7 +307,7 @@ bool eg__second_opinion(eg__trial *c, int64_t cell, const double *direction, eg_
         for (int64_t j = 0; j < c->vars; j++) {
             const int64_t at = c->var[j].cell;
             const double u = k * 0x1p-20 * (0.5 + eg__unit(c->o.seed, 12, (uint64_t)j));
-            /* what is 0 may tie with another 0 */
+            /* an entry of 0 may tie with another 0, so it stays */
             if (c->memory[at] != 0)
                 c->memory[at] *= 1 + u;
             else
@@ -363,7 +364,7 @@ bool eg__forward(eg__trial *c, eg_report *r, const double *a)
             reverse += p;
             size += fabs(p);
         }
-        /* the rounding of both: of the analytic values, and of f over x */
+        /* rounding of both: of the analytic values, and of f divided by x */
         double floor = 4 * c->doubt;
         for (int64_t k = 0; k < c->vars && !c->o.full; k++) floor += 8 * c->jitter[k];
         if (!isfinite(size) || fabs(forward - reverse) <= 1e-10 * size + floor) continue;

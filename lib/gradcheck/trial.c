@@ -1,23 +1,23 @@
-/* trial.c: the point of a check, and f there.
+/* trial.c: the point of a check, and f at this point.
  *
- * The inputs themselves are moved into one block of f64 (probe.c), each with its own strides,
- * inputs that share memory still sharing it: so f may read them as arguments or through `user`, and
- * a place that several entries share is one variable. Draws and the train/eval state are put back
- * before each call. f is always recorded, since it may take gradients itself. */
+ * The inputs themselves are moved into one block of f64 (probe.c), each with its own strides;
+ * inputs that share memory still share it. So f may read them as arguments or through `user`, and a
+ * place that several entries share is one variable. The number of random draws and the state of
+ * training are reset before each call. f is always recorded, since it may take gradients itself. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
 
 /* -- inputs ----------------------------------------------------------------------------------- */
-/* logical index → elements behind element 0 */
+/* Returns the offset of an element, in elements from element 0, by its row-major index. */
 static int64_t stored_at(const eg_tensor *x, int64_t index)
 {
     int64_t at = 0;
     for (int r = x->rank; r-- > 0; index /= x->dim[r]) at += index % x->dim[r] * x->stride[r];
     return at;
 }
-/* Inputs whose memory overlaps get one stretch of the block. group[k]: the first input of k's
- * stretch. */
+/* Assigns ranges of the block to inputs; inputs whose memory overlaps share one. group[k]: the
+ * first input with the same range as k. */
 static void stretches(const eg__trial *c, int *group, char **low, char **high)
 {
     for (int k = 0; k < c->o.count; k++) {
@@ -29,7 +29,7 @@ static void stretches(const eg__trial *c, int *group, char **low, char **high)
         eg__reach(x, &a, &b);
         low[k] += a * eg__width[x->dtype];
         high[k] += (b + 1) * eg__width[x->dtype];
-        for (bool grown = true; grown;) { /* a stretch that grew may meet another one */
+        for (bool grown = true; grown;) { /* a range that grew may overlap another one */
             grown = false;
             for (int j = 0; j < k; j++) {
                 const int g = group[j];
@@ -93,7 +93,7 @@ static bool place_inputs(eg__trial *c)
         start[k] = first;
     }
     memcpy(c->point, c->memory, (size_t)c->cells * sizeof *c->point);
-    for (int k = 0; k < c->o.count; k++) { /* a tensor given twice moves once */
+    for (int k = 0; k < c->o.count; k++) { /* a tensor that was given twice is moved once */
         bool twice = false;
         for (int j = 0; j < k; j++) twice |= c->o.xs[j] == c->o.xs[k];
         if (!twice &&

@@ -29,7 +29,7 @@ typedef struct plot {
     axis x, y;
 } plot;
 
-/* Where v lies between the ends of the axis, in [0, 1]; NaN for a gap. */
+/* Returns where v lies between the ends of the axis, in [0, 1]; NaN for a gap. */
 static double on(const axis *a, double v)
 {
     if (!isfinite(v) || (a->logarithmic && v <= 0)) return NAN;
@@ -46,8 +46,9 @@ static void widen(axis *a, double v)
     }
 }
 
-/* -- the pen: points of a curve become lines. Of the points that share a column of the picture four
- * are drawn, the first, lowest, highest and last, so that a curve of millions is as small. */
+/* -- the pen, which turns the points of a curve into lines. Of the points in one column of the
+ * picture only four are drawn, the first, lowest, highest and last, so that a curve of millions of
+ * points makes a small picture. */
 typedef struct pen {
     eg__canvas *c;
     int colour, dash;
@@ -100,7 +101,8 @@ static void curve_word(eg__canvas *c, int x, int y, eg__anchor anchor, const cha
     c->text(c, x, y, anchor, &label);
 }
 
-/* Lines and numbers at round values of y, ticks and numbers at those of x, and the two axes. */
+/* Draws lines and numbers at round values of y, ticks and numbers at those of x, and the two
+ * axes. */
 static void grid(const plot *p, eg__canvas *c)
 {
     char text[32];
@@ -128,7 +130,7 @@ static pen pen_of(eg__canvas *c, const eg_curve *one, int k)
                   .dash = one->colour || one->dash ? one->dash : k / EG_CURVE_COLOURS % EG_DASHES };
 }
 
-/* The grid, titles, each curve, and the legend at the right. */
+/* Draws the grid, the titles, each curve, and the legend on the right. */
 static void curve_draw(eg__canvas *c, const void *picture)
 {
     const plot *p = picture;
@@ -159,7 +161,7 @@ static void curve_draw(eg__canvas *c, const void *picture)
     }
 }
 
-/* Room for the axes, and beside them for the legend. */
+/* Returns a canvas with room for the axes and, beside them, for the legend. */
 static eg__canvas curve_canvas(const eg_curves_args *o)
 {
     int widest = 0, entries = 0;
@@ -181,7 +183,7 @@ static bool curve_refuse(eg_ctx *cx, const char *sentence, int a, int b)
     return false;
 }
 
-/* True if the options can be drawn; else records why not. */
+/* True if the options are valid; else records an error. */
 static bool curve_check(const eg_curves_args *o)
 {
     if (o->count < 1 || o->count > CURVES || !o->curve)

@@ -160,7 +160,7 @@ static const uint8_t *readable(eg_tensor *x, size_t *size)
 
 enum { CHUNK = 8192 };
 
-/* Elements of the same type are read into place; others pass through a small buffer. */
+/* Elements of the same type are read directly into x; others go through a small buffer. */
 bool eg__encoding_take(eg__input *in, const eg__encoding *e, bool swap, eg_tensor *x)
 {
     if (!eg_ok(x)) return false;
@@ -202,7 +202,7 @@ eg_tensor *eg__encoding_tensor(eg__input *in, const eg__encoding *e, bool swap, 
     return eg__encoding_take(in, e, swap, x) ? x : NULL;
 }
 
-/* Bytes are reversed in a small buffer where the machine is big-endian. */
+/* On a big-endian machine bytes are reversed in a small buffer. */
 void eg__encoding_put(eg__output *out, eg_tensor *x)
 {
     size_t n = (size_t)eg_size(x), size = 1;
@@ -222,7 +222,7 @@ void eg__encoding_put(eg__output *out, eg_tensor *x)
     eg_pop(eg_context(x), mark);
 }
 
-/* Sizes of 0 are left out, so that the strides of an empty array fit as well. */
+/* A size of 0 is left out of the product, so that the strides of an empty array fit, too. */
 bool eg__encoding_size(const eg__encoding *e, int rank, const int64_t *dims, size_t *bytes)
 {
     /* an element is never wider than 8, widening included */

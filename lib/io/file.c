@@ -1,4 +1,5 @@
-/* file.c: bytes from files and memory, and files that appear whole or not at all. */
+/* file.c: reads bytes from files and memory, and writes files that appear completely or not at
+ * all. */
 #include "file.h"
 #include <eingrad/io.h>
 #include <errno.h>
@@ -39,7 +40,7 @@ bool eg__file_open_bytes(eg__input *in, eg_ctx *cx, const char *format, const vo
     return !eg_error(cx);
 }
 
-/* Reads the whole of a pipe, whose length is not known before, into memory. */
+/* Reads a pipe, whose length is not known, into memory up to its end. False after an error. */
 static bool file_read_pipe(eg__input *in)
 {
     size_t room = 0, count = 0;
@@ -60,7 +61,7 @@ static bool file_read_pipe(eg__input *in)
     return true;
 }
 
-/* A regular file tells its length; anything else is read to its end. */
+/* The length of a regular file is known; anything else is read to its end. */
 bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *path)
 {
     *in = (eg__input){ .cx = cx, .format = format, .path = path };
@@ -85,7 +86,7 @@ bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *pa
     return good;
 }
 
-/* A mapped file, which its input and each tensor that lies in it hold. The last holder may be in
+/* A mapped file. Its holders are its input and each tensor that lies in it; the last one may be in
  * another thread. */
 struct eg__map {
     atomic_long holders;
@@ -131,7 +132,7 @@ void eg__map_end(void *user)
     free(map);
 }
 
-/* Copies the next `count` bytes to out; refuses if fewer are left. */
+/* Copies the next `count` bytes to out; false after an error: fewer are left. */
 bool eg__file_take(eg__input *in, void *out, size_t count)
 {
     if (!count) return true;
@@ -162,13 +163,13 @@ void eg__file_close(eg__input *in)
 }
 
 /* -- output ----------------------------------------------------------------------------------- */
-/* Keeps errno as the first failure of the output. */
+/* Stores errno if it is the first error of the output. */
 static void note(eg__output *out)
 {
     if (!out->error) out->error = errno ? errno : EIO;
 }
 
-/* Records the output's failure; −1. */
+/* Records the output's error. Returns −1. */
 static int report(eg__output *out)
 {
     if (out->path)
@@ -180,10 +181,10 @@ static int report(eg__output *out)
     return -1;
 }
 
-/* A file that is being written is named ".eingrad-K.tmp", in the target's folder, so that renaming
- * stays within one file system. Its writer holds a lock (flock) on it until it has its own name: a
- * name that nobody locks was left by a writer that was killed, and the next one to write into the
- * folder removes it. Where a file system has no locks, nothing is removed. */
+/* A file that is being written is named ".eingrad-K.tmp" and lies in the target's folder, so that
+ * renaming stays within one file system. Its writer holds a lock (flock) on it until the file has
+ * its own name. A temporary file without a lock was left by a writer that was killed; the next one
+ * that writes into the folder removes it. On file systems without locks nothing is removed. */
 enum { FILE_NAMES = 1000, FILE_GAP = 8 };
 
 static int file_folder(const char *target) /* the length of its folder, with the slash */
@@ -197,12 +198,13 @@ static bool file_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* The lock lasts until the last descriptor of the open file is closed, if only by the end of the
- * process. False if another writer has it. */
+/* Locks the file; false if another writer holds the lock. It lasts until the last descriptor of the
+ * open file is closed, at the latest at the end of the process. */
 static bool file_lock(int fd) { return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
 
-/* Removes the name if its writer is dead. False if there is no such name. Under the lock nobody
- * else gives the name away, so that what was compared is what is removed. */
+/* Removes the name if its writer is dead. False if there is no such name. While the lock is held,
+ * nobody else can give the name to another file, so the file that was compared is the one
+ * removed. */
 static bool file_sweep_name(const char *name)
 {
     struct stat opened, named;
@@ -215,8 +217,8 @@ static bool file_sweep_name(const char *name)
     return true;
 }
 
-/* Removes what dead writers left in the folder. Writers take the lowest name that is free; two that
- * wrote at the same time can have left a gap of some names. */
+/* Removes the temporary files of dead writers in the folder. Writers take the lowest name that is
+ * free; two that wrote at the same time can have left a gap of some names. */
 static void file_sweep(const char *target)
 {
     int folder = file_folder(target);
@@ -229,8 +231,8 @@ static void file_sweep(const char *target)
     free(name);
 }
 
-/* Gives the output the first temporary name of its folder that `take` gets: a new file, or the link
- * to an unnamed one. False, with errno set, if it gets none. */
+/* Gives the output the first temporary name in its folder that `take` can create: a new file, or a
+ * link to an unnamed one. False, with errno set, if there is none. */
 static bool file_take_name(eg__output *out, bool (*take)(eg__output *, int *fd), int *fd)
 {
     int folder = file_folder(out->target);
@@ -249,8 +251,8 @@ static bool file_take_name(eg__output *out, bool (*take)(eg__output *, int *fd),
     return good;
 }
 
-/* Makes the file and locks it. In between another writer may take it for one that was left, and
- * remove it: then the name is not ours. */
+/* Creates the file and locks it. False if meanwhile another writer has removed it as one that was
+ * left. */
 static bool take_new(eg__output *out, int *fd)
 {
     struct stat opened, named;
@@ -272,8 +274,9 @@ static bool take_link(eg__output *out, int *fd)
     return linkat(AT_FDCWD, open_file, AT_FDCWD, out->temporary, AT_SYMLINK_FOLLOW) == 0;
 }
 
-/* A file without a name where the system can make one: a process that is killed while it writes
- * leaves nothing. It is locked before it gets a name. */
+/* Opens a file without a name if the system can: a process that is killed while it writes then
+ * leaves nothing. It is locked before it gets a name. Returns the descriptor; −1 if the system
+ * cannot. */
 static int open_unnamed(const eg__output *out)
 {
 #ifdef O_TMPFILE
@@ -300,8 +303,8 @@ static FILE *make_temporary(eg__output *out)
     return file;
 }
 
-/* A regular file is written beside its place; a device or a pipe is opened itself. Refused: a
- * folder, a link to nowhere, a file that may not be written. */
+/* A regular file is written under a temporary name; a device or a pipe is opened itself. Refused
+ * are folders, links to nowhere, and files without permission to write. */
 bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char *path)
 {
     *out = (eg__output){ .cx = cx, .format = format, .path = path };
@@ -316,9 +319,9 @@ bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char
     if (there && S_ISDIR(about.st_mode)) {
         errno = EISDIR;
     } else if (!there && lstat(path, &about) == 0) {
-        errno = ENOENT; /* a link to nowhere would be lost */
+        errno = ENOENT; /* renaming would replace a link to nowhere */
     } else if (there && !S_ISREG(about.st_mode)) {
-        out->file = fopen(path, "wbe"); /* a device or a pipe must not be replaced by a file */
+        out->file = fopen(path, "wbe"); /* devices and pipes must not be replaced by a file */
     } else if (!there || access(path, W_OK) == 0) {
         out->target = there ? realpath(path, NULL) : strdup(path);
         if (out->target) out->file = make_temporary(out);
@@ -357,7 +360,7 @@ void eg__file_print(eg__output *out, const char *text, ...)
     va_end(list);
 }
 
-/* A rename is on the disk when its folder is; some file systems cannot flush a folder, and say
+/* A rename is on the disk only when its folder is. File systems that cannot flush a folder report
  * EINVAL. */
 static void flush_folder(eg__output *out)
 {
@@ -369,7 +372,7 @@ static void flush_folder(eg__output *out)
     close(fd);
 }
 
-/* Brings all that was put to the disk, under a temporary name; a device is closed. */
+/* Flushes all bytes to the disk under the temporary name; closes a device. */
 static void file_settle(eg__output *out)
 {
     errno = 0;
@@ -383,7 +386,7 @@ static void file_settle(eg__output *out)
     }
 }
 
-/* Gives the file its own name. It is closed, and its lock given back, only after that. */
+/* Renames the file to its own name. It stays open and locked until then. */
 static void file_place(eg__output *out)
 {
     errno = 0;
@@ -396,8 +399,8 @@ static void file_place(eg__output *out)
     flush_folder(out);
 }
 
-/* First brings all files to the disk, then renames them, and closes them at the end whatever
- * happened; reports the first failure. */
+/* Flushes all files to the disk, then renames them, and closes them in any case. Records the first
+ * error. Returns 0; −1 after an error. */
 int eg__file_finish_all(int count, eg__output *outs)
 {
     int failed = -1;
@@ -419,7 +422,8 @@ int eg__file_finish_all(int count, eg__output *outs)
 
 int eg__file_finish(eg__output *out) { return eg__file_finish_all(1, out); }
 
-/* The temporary name is removed while the lock is held, so that it cannot be another writer's. */
+/* The temporary name is removed while the lock is held: without it the name could be another
+ * writer's. */
 void eg__file_abandon(eg__output *out)
 {
     if (out->temporary) unlink(out->temporary);
@@ -429,9 +433,9 @@ void eg__file_abandon(eg__output *out)
     *out = (eg__output){ .cx = out->cx, .format = out->format, .path = out->path };
 }
 
-/* -- a check before the work ------------------------------------------------------------------ */
-/* Reserves room in the temporary file, so that the limits of disk and process are met here; no byte
- * is written. A file system that cannot reserve is taken to have room. */
+/* -- a check before anything is computed ------------------------------------------------------- */
+/* Reserves memory on the disk for the temporary file, so that limits of disk and process show here;
+ * writes no byte. A file system that cannot reserve is assumed to have room. */
 static void file_reserve(eg__output *out, size_t bytes)
 {
 #ifdef __linux__
@@ -444,7 +448,7 @@ static void file_reserve(eg__output *out, size_t bytes)
 #endif
 }
 
-/* Goes the way of eg__file_create, and gives up before anything is written. */
+/* Does what eg__file_create does, and abandons the file before anything is written. */
 int eg_file_check(eg_ctx *cx, const char *path, size_t bytes)
 {
     eg__output out = { .cx = cx, .format = "file", .path = path };
@@ -452,7 +456,7 @@ int eg_file_check(eg_ctx *cx, const char *path, size_t bytes)
     if (!cx || eg_error(cx)) return -1;
     if (path && stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode)) {
         errno = 0;
-        if (access(path, W_OK) == 0) /* opening a pipe would wait for its reader */
+        if (access(path, W_OK) == 0) /* opening a pipe would block until it has a reader */
             return 0;
         note(&out);
         return report(&out);

@@ -14,9 +14,9 @@ typedef struct eg__json {
 } eg__json;
 
 char eg__json_peek(eg__json *); /* the next byte that is not blank; 0 at the end */
-/* The next value; false or NULL after recording why it is not valid JSON. An object calls `member`
- * behind each key and its colon, and an array `item` before each of its values, to read the value.
- * Keys and strings are UTF-8 without 0 and last as long as the text. */
+/* Read the next value; false or NULL after an error: it is not valid JSON. eg__json_object calls
+ * `member` after each key and its colon, eg__json_array calls `item` before each value; both must
+ * read the value. Keys and strings are UTF-8 without 0 and last as long as the text. */
 bool eg__json_object(eg__json *, bool (*member)(eg__json *, void *, char *key), void *user);
 bool eg__json_array(eg__json *, bool (*item)(eg__json *, void *), void *user);
 char *eg__json_string(eg__json *);

@@ -66,8 +66,8 @@ static bool npz_read_all(eg_npz *z, const eg__input *in)
     return good;
 }
 
-/* Reads the open input and closes it. NULL after an error, of which nothing is left. open: false if
- * the input could not be opened, which was recorded. */
+/* Reads the open input and closes it. Returns NULL after an error, with all memory freed. open:
+ * false if the input could not be opened; that error is recorded already. */
 static eg_npz *npz_read(eg__input *in, bool open, bool copy)
 {
     eg_owner *owner = open ? eg_owner_open(in->cx) : NULL;
@@ -142,7 +142,7 @@ static bool npz_refuse(const eg_npz_save_args *o, eg_code code, const char *what
                name ? " '" : "", name ? name : "", name ? "'" : "");
     return false;
 }
-/* True if each array has a name and values that can be written; else records which has not. */
+/* True if each array has a name and values that can be written; else records an error. */
 static bool npz_check(const eg_npz_save_args *o)
 {
     if (eg_error(o->cx)) return false;
@@ -177,8 +177,8 @@ static int npz_order_of_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The names of the members, in a block that the caller frees; NULL after an error. Refused: a name
- * that is there twice. */
+/* Returns the names of the members, in a block that the caller frees; NULL after an error, also if
+ * a name occurs twice. */
 static char **npz_members(const eg_npz_save_args *o)
 {
     const size_t count = (size_t)o->count;

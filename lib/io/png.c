@@ -1,6 +1,6 @@
-/* png.c: a canvas that cairo draws and writes as PNG, in the fonts of the machine. A process of its
- * own does it: where memory is refused, the libraries of fonts and graphics end the process that
- * they are in, and the user's must not end. */
+/* png.c: draws a canvas with cairo and writes it as PNG, in the fonts of the machine. A process of
+ * its own does this: without memory the libraries of fonts and graphics end the process that they
+ * run in, and the user's must not end. */
 #include <config.h>
 #include "heatmap.h"
 #include <errno.h>
@@ -100,7 +100,7 @@ static cairo_status_t png_draw(png *p, eg__output *out, eg__canvas *c, eg__draw 
     return status;
 }
 
-/* What the process that draws tells the one that waits, in memory that both see. */
+/* The report of the process that draws to the one that waits, in memory that both share. */
 typedef struct verdict {
     bool done; /* all else here is known */
     int error; /* errno of a failure to write */
@@ -136,7 +136,7 @@ static void png_child(verdict *v, eg__output *out, eg__canvas *c, eg__draw *draw
     v->done = true;
 }
 
-/* Waits for the process; records how it ended if it did not finish. */
+/* Waits for the process; records an error if it ended before it was done. */
 static void png_wait(pid_t child, verdict *v, const eg__output *out)
 {
     int status = 0;

@@ -59,8 +59,8 @@ int eg__st_order_of_keys(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Copies the reader's lists to those that last as long as the file, and sorts the names. Refuses a
- * name that is there twice; of shards, the same key of metadata in several is fine. */
+/* Copies the reader's lists to those of the file, and sorts the names. False after an error: a name
+ * occurs twice. The same key of metadata may occur in several shards. */
 bool eg__st_names(eg__st_reader *r)
 {
     eg_safetensors *st = r->st;
@@ -102,8 +102,9 @@ static bool st_is_index(const char *path)
     return n >= sizeof end && !strcmp(path + n - (sizeof end - 1), end);
 }
 
-/* Reads the open input, an index or a file of tensors, and closes it. NULL after an error, of which
- * nothing is left. open: false if the input could not be opened, which was recorded. */
+/* Reads the open input, an index or a file of tensors, and closes it. Returns NULL after an error,
+ * with all memory freed. open: false if the input could not be opened; that error is recorded
+ * already. */
 static eg_safetensors *st_read(eg__input *in, bool open, const eg_load_args *how)
 {
     eg_owner *owner = open ? eg_owner_open(in->cx) : NULL;
@@ -132,8 +133,8 @@ static eg_safetensors *st_read(eg__input *in, bool open, const eg_load_args *how
     return good ? st : NULL;
 }
 
-/* The path itself, or what is there in its place: the index of its shards, or the file or index
- * whose name it begins. The caller frees it; NULL: no memory. */
+/* Returns the path itself if a file is there; else that of the index of its shards, or of the file
+ * or index whose name begins with it. The caller frees it; NULL without memory. */
 static char *st_found(const char *path)
 {
     static const char *const ends[] = { "", ".index.json", ".safetensors",

@@ -81,7 +81,8 @@ eg_tensor *eg_safetensors_get(const eg_safetensors *st, const char *name)
     return eg_safetensors_at(st, k);
 }
 
-/* The refusal names the tensor that lacks, or has other sizes, or the nearest name. */
+/* The error names the tensor that is missing, with the name nearest to it, or that has other
+ * sizes. */
 eg_tensor *eg_safetensors_need(const eg_safetensors *st, const char *path, const char *name,
                                const char *whose, int rank, const int64_t *dims)
 {

@@ -1,6 +1,6 @@
-/* alias.c: parameters from and to files that name them and lay them out in their own way. The axes
- * of theirs are written in the letters of ours, so that eg_rearrange does the work: "(c h d) m" is
- * read as c m h d, of which part c is W_q (m h d). */
+/* alias.c: reads and writes parameters in files that use other names and another order of axes. A
+ * row of a style gives the axes of the file's tensor in the letters of our parameter, so that
+ * eg_rearrange converts: "(c h d) m" is read as c m h d, of which part c is W_q (m h d). */
 #include "nn.h"
 #include <stdio.h>
 
@@ -8,7 +8,8 @@ enum { NAME = 256 };
 
 static size_t alias_digits(const char *s) { return strspn(s, "0123456789"); }
 
-/* True if `ours` is a name of the row; digits, count: what its '*' stands for. */
+/* True if `ours` is a name that the row describes; sets *digits and *count to the number that its
+ * '*' stands for. */
 static bool alias_ours(const eg_alias *a, const char *ours, const char **digits, size_t *count)
 {
     const char *star = strchr(a->ours, '*');
@@ -20,9 +21,9 @@ static bool alias_ours(const eg_alias *a, const char *ours, const char **digits,
     return *count && !strcmp(*digits + *count, star + 1);
 }
 
-/* Writes the file's name of the parameter `ours` to out: '*' becomes the number that '*' of the row
- * stands for in ours, '#' becomes `head` unless that is negative; bare: without what stands before
- * '?'. False if the row is about other parameters, or the name is too long. */
+/* Writes the file's name of the parameter `ours` to out: '*' becomes the number that the row's '*'
+ * stands for in ours, '#' becomes `head` unless that is negative; bare: without the text before
+ * '?'. False if the row describes other parameters, or the name is too long. */
 static bool named(const eg_alias *a, const char *ours, const char *under, int64_t head, bool bare,
                   char *out)
 {
@@ -46,8 +47,8 @@ static bool named(const eg_alias *a, const char *ours, const char *under, int64_
     return true;
 }
 
-/* True if name is `theirs` up to its length, any number where that has '*' or '#'; *name then moves
- * behind it. */
+/* True if name begins with the first `length` bytes of theirs, where '*' and '#' stand for any
+ * number; then moves *name past them. */
 static bool alias_matches(const char **name, const char *theirs, size_t length)
 {
     const char *s = *name;
@@ -60,7 +61,8 @@ static bool alias_matches(const char **name, const char *theirs, size_t length)
     return true;
 }
 
-/* True if a row { "", theirs } is about the tensor `name`, which is told without `under`. */
+/* True if a row { "", theirs } names the tensor `name`, which is given without `under`: it is no
+ * parameter. */
 static bool alias_leaves_out(const eg_alias *list, const char *name)
 {
     for (const eg_alias *a = list; a->ours; a++) {
@@ -73,10 +75,10 @@ static bool alias_leaves_out(const eg_alias *list, const char *name)
 }
 
 /* -- sizes by letter -------------------------------------------------------------------------- */
-/* How row `a` stores the parameter `one`: the shape of the tensor in the file, the specs that turn
- * it into the parameter and back (which live in the open scope), and the axis of the parameter that
- * '#' counts. If parts follow each other on one axis of the tensor, `joined` is that axis, and
- * shape and specs are those of this part alone; else it is −1. */
+/* How row `a` stores the parameter `one`: the shape of the tensor in the file; the specs that turn
+ * it into the parameter and back (in the open scope); and the parameter's axis that '#' counts. If
+ * several parts follow each other along one axis of the tensor, `joined` is that axis, and shape
+ * and specs are those of this part alone; else it is −1. */
 typedef struct plan {
     int rank;
     int64_t dims[EG_RANK_MAX];
@@ -120,7 +122,7 @@ static const eg_spec *alias_sized(const eg_named *one, const eg_spec *ours, cons
     return sized;
 }
 
-/* Fills in the plan. False if the row cannot hold the parameter, or after an error: axes that
+/* Fills in the plan. False if the row cannot store the parameter, and after an error: the axes
  * cannot be read. */
 static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
 {
@@ -151,7 +153,8 @@ static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
     return (!p->heads || p->counted >= 0) && !eg_error(cx);
 }
 
-/* Returns the parameter's name without the prefix of p; NULL if it has another prefix. */
+/* Returns the parameter's name without the prefix of p; NULL if it does not begin with that
+ * prefix. */
 static const char *relative(const eg_params *p, const eg_named *one)
 {
     const char *prefix = eg__nn_prefix(p);
@@ -159,8 +162,9 @@ static const char *relative(const eg_params *p, const eg_named *one)
     return strncmp(one->name, prefix, n) ? NULL : one->name + n;
 }
 
-/* Row `a` stores the parameter `name` as a part of a tensor. Returns the parameter that is part
- * `part` of the same tensor, and its plan; NULL if there is none, or one of another shape. */
+/* For a row `a` that stores the parameter `name` as one part of a tensor: returns the parameter
+ * that is part `part` of the same tensor, and sets its plan; NULL if there is none, or if it has
+ * another shape. */
 static const eg_named *alias_part(const eg_params *p, const eg_alias *list, const eg_alias *a,
                                   const char *name, int part, plan *q)
 {
@@ -183,20 +187,20 @@ static const eg_named *alias_part(const eg_params *p, const eg_alias *list, cons
 }
 
 /* -- reading ---------------------------------------------------------------------------------- */
-typedef struct source { /* what is read from */
+typedef struct source { /* a file that parameters are read from */
     eg_ctx *cx;
     const eg_params *p;
     const eg_safetensors *file;
     const char *path, *under;
     const eg_alias *list;
-    bool *used; /* tensors of the file */
-    bool check; /* the first pass: everything is made and compared, nothing assigned */
-    bool bare;  /* the last tensor that was found lacks what stands before '?' */
+    bool *used; /* of each tensor of the file: a parameter was read from it */
+    bool check; /* first pass: all values are made and compared, none is assigned */
+    bool bare;  /* the last tensor that was found has a name without the text before '?' */
 } source;
 
-/* Where part a->part begins in a tensor whose parts follow each other on an axis: returns the sum
- * of the sizes before it; `whole` becomes the plan of the whole tensor. A part that is no parameter
- * of the model (a bias that it has not) counts as wide as this one. */
+/* For parts that follow each other along an axis: returns where part a->part begins, the sum of the
+ * sizes of the parts before it, and sets `whole` to the plan of the whole tensor. A part that the
+ * model has no parameter for (such as a bias) counts as wide as this one. */
 static int64_t alias_offset(const source *s, const eg_alias *a, const char *name, const plan *p,
                             plan *whole)
 {
@@ -230,8 +234,8 @@ static int read_one(const source *s, const eg_named *one, const char *name, cons
     return s->check ? (eg_ok(in) && eg_ok(to) ? 0 : -1) : eg_assign(to, in);
 }
 
-/* True if the tensor of the row is in the file, with what stands before '?' or without it; its name
- * is written to theirs. */
+/* True if the row's tensor is in the file, under its name with or without the text before '?';
+ * writes the name to theirs. */
 static bool alias_found(source *s, const eg_alias *a, const char *name, char *theirs)
 {
     const int forms = strchr(a->theirs, '?') ? 2 : 1;
@@ -275,10 +279,10 @@ static int read_param(source *s, const eg_named *one, const char *name)
     }
     alias_planned(one, first, &p);
     named(first, name, s->under, p.heads ? 0 : -1, s->bare, theirs);
-    return read_one(s, one, name, first, &p, 0, theirs); /* says which tensor is missing */
+    return read_one(s, one, name, first, &p, 0, theirs); /* records which tensor is missing */
 }
 
-/* One pass over the parameters of the list. */
+/* Goes over the parameters of the list once. Returns 0; −1 after an error. */
 static int read_params(source *s)
 {
     int bad = 0;
@@ -369,8 +373,8 @@ static bool alias_emit(out *o, const char *name, eg_tensor *x)
     return true;
 }
 
-/* Lists the parts of a tensor of the file, in their order. False if one is missing or does not fit
- * beside the first. uneven: parts that follow each other may differ in size. */
+/* Lists the parts of a tensor of the file, in their order. False if a part is missing or does not
+ * fit to the first. uneven: parts that follow each other may differ in size. */
 enum { PARTS = 8 };
 static bool gathered(const eg_params *p, const eg_alias *list, const eg_alias *a, const char *name,
                      bool uneven, eg_tensor **xs)
@@ -397,7 +401,8 @@ static bool same_sizes(int count, eg_tensor *const *xs)
     return true;
 }
 
-/* 1: written (or part of a tensor that is); 0: no row can hold it; −1: an error */
+/* Returns 1 if the parameter was written, or is part of a tensor that was; 0 if no row can store
+ * it; −1 after an error. */
 static int write_param(const eg_params *p, const eg_named *one, const char *name, const char *under,
                        const eg_alias *list, bool uneven, out *o)
 {
@@ -412,7 +417,7 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
         if (a->parts) {
             if (!gathered(p, list, a, name, uneven, xs) ||
                 (q.joined < 0 && !a->part && !same_sizes(a->parts, xs)))
-                continue; /* one matrix cannot hold them: the next name has its own */
+                continue; /* sizes differ: a later row has a tensor for each */
             eg_tensor *all = a->part ? NULL
                              : q.joined < 0
                                  ? eg_rearrange(q.write, eg_stack_axis_n(0, a->parts, xs))

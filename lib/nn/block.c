@@ -29,7 +29,8 @@ eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-/* The name by which eg_affine knows an activation; NULL: it is no operation of the library. */
+/* Returns the name under which eg_affine has an activation; NULL if it is no operation of the
+ * library. */
 static const char *ffn_activation(eg_activation *f)
 {
     static const struct {
@@ -42,13 +43,14 @@ static const char *ffn_activation(eg_activation *f)
         if (known[k].f == f) return known[k].name;
     return NULL;
 }
-/* act(x W + b) */
+/* Returns act(x W + b). */
 static eg_tensor *ffn_active(const eg_ffn *m, const eg_linear *l, eg_tensor *x)
 {
     const char *name = ffn_activation(m->activation);
     return name ? eg__nn_linear(l, x, name, NULL) : m->activation(eg_linear_run(l, x));
 }
-/* The module's result + r; NULL: without r. Along `axis` x has the places of `part`. */
+/* Returns the module's result, plus r if that is not NULL. For dropout, x has the places of `part`
+ * along `axis`. */
 static eg_tensor *ffn_run(const eg_ffn *m, eg_tensor *x, eg_tensor *r, const eg__part *part,
                           int axis)
 {
@@ -69,12 +71,13 @@ void eg__nn_template(eg_mha_args *o, const eg_mha_args *given)
 {
     *o = (eg_mha_args){ .size = sizeof *o };
     eg_options(o, sizeof *o, given);
-    if (given && !given->size) *o = *given; /* a template need not say its size */
+    if (given && !given->size) *o = *given; /* a struct without .size uses all of its members */
     o->size = sizeof *o;
 }
 
-/* An attention of the block: the template .mha with the block's own sizes and options. In cross
- * attention queries and keys are places of two sequences, so whatever compares them is left out. */
+/* Makes an attention of the block: the template .mha with the block's own sizes and options. In
+ * cross attention queries and keys are places of two different sequences, so options that compare
+ * their places are left out. */
 static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char *name, bool self)
 {
     eg_mha_args o;
@@ -121,14 +124,14 @@ eg_block *eg_block_new_with(const eg_block_args *given)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-/* Pre-norm: x + f(n(x)); post-norm: n(x + f(x)). The first function returns the operand of f, the
- * second the result from x and y = f(…). */
+/* Pre-norm: x + f(n(x)); post-norm: n(x + f(x)). block_in returns the operand of f, block_out the
+ * result from x and y = f(…). */
 static eg_tensor *block_in(const eg_block *m, const eg_norm *n, eg_tensor *x)
 {
     return m->post_norm ? x : eg_norm_run(n, x);
 }
-/* x if f adds it itself, in the product that makes its result: where nothing is dropped before;
- * else NULL. */
+/* Returns x if f itself adds it, in the product that makes its result, which needs that nothing is
+ * dropped before; else NULL. */
 static eg_tensor *block_add(const eg_block *m, eg_tensor *x)
 {
     return m->dropout && eg_training(eg_context(x)) ? NULL : x;
@@ -141,7 +144,7 @@ static eg_tensor *block_out(const eg_block *m, const eg__part *part, const eg_no
     return m->post_norm ? eg_norm_run(n, sum) : sum;
 }
 
-/* A block whose tensors all ranks read; the attentions see to theirs. */
+/* A block whose tensors are shared by all ranks; attentions share their own tensors. */
 typedef struct block_part {
     eg_block block;
     eg_ffn ffn;
@@ -160,7 +163,7 @@ static const eg_block *block_shared(eg_ranks *r, const eg_block *m, block_part *
     p->block.ffn = &p->ffn;
     return &p->block;
 }
-/* Finds this rank's part of x where dropout needs it. False after an error, on every rank. */
+/* Finds this rank's part of x, if dropout needs it. False after an error, on every rank. */
 static bool block_divides(const eg_block *m, const eg_block_run_args *a, eg__part *part)
 {
     const int place = m->self->specs->place;
@@ -208,7 +211,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                              .ranks_block = a->ranks_block,
                              .zigzag = a->zigzag };
     memcpy(self.with, a->with, sizeof self.with);
-    /* places before the first of x, from which the texts of the cross attention count, too */
+    /* places before the first of x: from there the expressions of the cross attention count, too */
     const int64_t before =
         a->offset + (a->cache && !a->ranks ? eg__cache_taken(a->cache, a->slot) : 0);
     x = block_out(m, &part, m->norm_self, x, eg_mha_run_with(&self));

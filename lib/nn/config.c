@@ -1,8 +1,9 @@
-/* config.c: settings in a config.json, each of the kind that is wanted or refused with its key. */
+/* config.c: reads settings from a config.json; a value of another kind than expected is refused
+ * with its key. */
 #include "config.h"
 #include <stdio.h>
 
-/* The value as a message shows it. */
+/* Returns the value as text for a message. */
 static const char *config_shown(const eg_json *x, char text[64])
 {
     static const char *const kinds[] = { "null", NULL, NULL, NULL, "an array", "an object" };

@@ -1,13 +1,13 @@
-/* heads.c: what each head of an attention looks at, and how alike heads are. */
+/* heads.c: measures of each head's attention weights, and of the similarity of heads. */
 #include <eingrad/heads.h>
 #include "nn.h"
 #include <math.h>
 #include <stdlib.h>
 
-/* -- "b [h] i j": where the head, the query and the key are ----------------------------------- */
+/* -- the axes of the head, the query and the key in a string such as "b [h] i j" --------------- */
 typedef struct form {
     const eg_spec *spec;
-    int axes, head, query, key; /* axes of the tensor; query −1: there is none */
+    int axes, head, query, key; /* axes of the tensor; query −1: it has none */
 } form;
 static const char *form_name(const form *f, int axis)
 {
@@ -60,7 +60,7 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
 typedef struct sums {
     eg_head h;
     int64_t spread;
-} sums; /* rows that have a spread */
+} sums; /* number of rows whose spread is defined */
 
 static int heads_falling(const void *p, const void *q)
 {
@@ -68,7 +68,8 @@ static int heads_falling(const void *p, const void *q)
     return (a < b) - (a > b);
 }
 
-/* One row of weights a[0 … n), of the query that is key `at`; sorted by it. */
+/* Adds one row of weights a[0 … n), those of the query at the place of key `at`, to the sums; sorts
+ * a. */
 static void add_row(sums *s, double *a, int64_t n, int64_t at, int64_t top)
 {
     double mass = 0, entropy = 0, distance = 0, most = 0;
@@ -143,7 +144,7 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
         eg_fail_as(cx, EG_ERROR_MISUSE, "heads: .top is %lld", (long long)o->top);
         return NULL;
     }
-    /* so that sums with it fit, and are exact as doubles */
+    /* so that sums with it do not overflow and are exact as doubles */
     if (o->offset < -OFFSET_MOST || o->offset > OFFSET_MOST) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "heads: .offset is %lld, not within ±2^53",
                    (long long)o->offset);
@@ -154,7 +155,7 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     eg_owner *keep = eg_owner_open(cx);
     eg_head *out = keep ? eg_owner_alloc(keep, (size_t)(heads + 1) * sizeof *out) : NULL;
     if (!out) return NULL;
-    int order[EG_RANK_MAX], n = 0; /* head, batches, query, key */
+    int order[EG_RANK_MAX], n = 0; /* axes in the order head, batches, query, key */
     order[n++] = f.head;
     for (int k = 0; k < f.axes; k++)
         if (k != f.head && k != f.query && k != f.key) order[n++] = k;
@@ -180,8 +181,8 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     return eg_error(cx) ? NULL : out;
 }
 
-/* -- alike ------------------------------------------------------------------------------------ */
-/* x / |x| along the last index; zeros stay */
+/* -- similarity -------------------------------------------------------------------------------- */
+/* Returns x / |x| along the last index; zeros stay zeros. */
 static eg_tensor *heads_unit(eg_tensor *x, const form *f)
 {
     const char *const key[] = { form_name(f, f->key) };
@@ -192,7 +193,8 @@ static eg_tensor *heads_unit(eg_tensor *x, const form *f)
                   eg_where(some, eg_rsqrt(eg_where(some, n, eg_ones_like(n))), eg_zeros_like(n)));
 }
 
-/* "b h i j, b g i j -> h g" of the unit vectors, divided by their number a head */
+/* Returns "b h i j, b g i j -> h g" of the unit vectors, divided by the number of vectors of a
+ * head. */
 static eg_tensor *similarity(const char *who, const char *spec, eg_tensor *x)
 {
     form f;

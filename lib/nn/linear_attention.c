@@ -15,8 +15,8 @@
 enum { CHUNK = 64, CHUNK_OF_CHANNELS = 8 };
 enum { Q, K, V, Y };
 
-/* The call's string. i: the first index of query and output only; j: that of key and value only; e:
- * that of value and output only; front: the output's others. */
+/* The string of a call. i: the first index that only query and output have; j: that only key and
+ * value have; e: that only value and output have; front: the other indices of the output. */
 typedef struct terms {
     const eg_spec *all, *term[4], *front;
     const char *i, *j, *e;
@@ -51,7 +51,8 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
                        false;
             const bool q = in(t, Q, name), key = in(t, K, name), v = in(t, V, name),
                        y = in(t, Y, name);
-            /* others of the query, as r of grouped heads, go along with the first */
+            /* further indices of the query alone, such as r of grouped heads, are treated like the
+             * first */
             if (k == Q && y && !key && !v && !queries++) t->i = name;
             if (k == V && key && !q && !y) t->j = name, keys++;
             if (k == V && y && !key && !q) t->e = name, widths++;
@@ -71,7 +72,7 @@ static int linear_axis_of(const terms *t, int term, const char *name)
     return eg_spec_axis(t->all, term, name);
 }
 
-/* Splits an axis of places into (n, chunk), filled up with `value`. */
+/* Cuts an axis of places into (n, chunk); the last chunk is filled up with `value`. */
 static eg_tensor *chunked(eg_tensor *x, int axis, int64_t chunk, int64_t n, double value)
 {
     int64_t dims[EG_RANK_MAX], more = n * chunk - eg_dim(x, axis);
@@ -93,8 +94,8 @@ static eg_tensor *linear_merged(eg_tensor *x, int axis, int64_t length)
 }
 
 /* -- causal, by chunks ------------------------------------------------------------------------ */
-/* A causal call by chunks: the indices n of a chunk, c of a query and u of a key in it; the strings
- * of the operands that are cut into chunks. */
+/* A causal call by chunks. Indices: n, the chunk; c, a query in it; u, a key in it. Also the
+ * strings of operands that are cut into chunks. */
 typedef struct chunks {
     const terms *t;
     const char *n, *c, *u;
@@ -109,7 +110,7 @@ static const eg_spec *cut_spec(const eg_spec *s, const char *place, const char *
     return axis < 0 ? s : eg_spec_insert(eg_spec_rename(s, place, n), 0, axis + 1, in);
 }
 
-/* The strings of a causal call of `length` places. */
+/* Makes the strings of a causal call over `length` places. */
 static void chunk_specs(chunks *p, const terms *t, const eg_spec *decay, int64_t length,
                         int64_t chunk)
 {
@@ -126,7 +127,7 @@ static void chunk_specs(chunks *p, const terms *t, const eg_spec *decay, int64_t
     p->vs = cut_spec(t->term[V], t->j, p->n, p->u);
     p->ys = cut_spec(t->term[Y], t->i, p->n, p->c);
     p->state = linear_without(t->term[K], t->j);
-    /* letters of heads that share keys, but not a decay */
+    /* indices of heads that share keys but have decays of their own */
     for (int k = 0; decay && k < decay->indices; k++)
         if (!in(t, K, decay->index[k].name)) p->state = linear_with(p->state, decay->index[k].name);
     p->state = linear_with(p->state, t->e);
@@ -134,8 +135,9 @@ static void chunk_specs(chunks *p, const terms *t, const eg_spec *decay, int64_t
     p->scored = linear_with(linear_with(linear_with(t->front, p->n), p->c), p->u);
 }
 
-/* The sums without decay. Query i sees keys up to i + seen: every query sees the first `seen` keys.
- * first: the state before all keys, NULL: 0; *next becomes that after them. */
+/* Returns the sums without decay. Query i attends to keys up to i + seen, so every query to the
+ * first `seen` keys. first: the state before all keys; NULL: 0. Sets *next to the state after
+ * them. */
 static eg_tensor *causal(chunks *p, eg_tensor *k, eg_tensor *v, int64_t seen, eg_tensor *first,
                          eg_tensor **next)
 {
@@ -162,8 +164,8 @@ static eg_tensor *causal(chunks *p, eg_tensor *k, eg_tensor *v, int64_t seen, eg
                   eg_einsum(eg__nn_joined(p->scored, p->vs, p->ys), scores, v));
 }
 
-/* Π_{s=u..c} a_s over places c and u ≤ c, 1 for u = c + 1 and 0 beyond, u = 0 … places: behind the
- * other axes of a, whose last are the places. */
+/* Returns Π_{s=u..c} a_s for c = 0 … places − 1 and u = 0 … places, where it is 1 for u = c + 1 and
+ * 0 for greater u; c and u come behind the other axes of a, whose last axis is that of places. */
 static eg_tensor *products(eg_tensor *a)
 {
     eg_ctx *cx = eg_context(a);
@@ -191,7 +193,8 @@ static eg_tensor *einsum3(const eg_spec *a, const eg_spec *b, const eg_spec *c, 
     return eg_einsum(eg__nn_spec(eg_spec_join(3, all, y)), x0, x1, x2);
 }
 
-/* The sums with decay a, whose indices are `of`, over all keys. The states before the chunks are
+/* Returns the sums with decay a, whose indices are `of`, over all keys. The states before the
+ * chunks are
  *     S_{n+1} = A_n S_n + Σ_u (Π_{s>u} a_s) k_u v_u,   A_n = Π_s a_s, s in chunk n */
 static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tensor *a,
                                  const eg_spec *of, eg_tensor *first, eg_tensor **next)
@@ -206,7 +209,7 @@ static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tenso
     k = chunked(k, linear_axis_of(t, K, t->j), p->chunk, p->count, 0);
     v = chunked(v, linear_axis_of(t, V, t->j), p->chunk, p->count, 0);
     const eg_spec *rest = at < 0 ? of : linear_without(of, t->j), *head = rest;
-    if (at >= 0) { /* (n … c); 1s fill the last chunk up and leave the state as it is */
+    if (at >= 0) { /* axes (n … c); a padding of 1s leaves the state as it is */
         head = eg_spec_insert(rest, 0, 0, p->n);
         a = eg_einsum(eg__nn_joined(cut_spec(of, t->j, p->n, p->c), NULL, linear_with(head, p->c)),
                       chunked(a, at, p->chunk, p->count, 1));
@@ -232,8 +235,8 @@ static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tenso
     return eg_add(y, eg_einsum(eg__nn_joined(p->scored, p->vs, p->ys), scores, v));
 }
 
-/* -- whole ------------------------------------------------------------------------------------ */
-/* φ(x), by the formula or elu(x) + 1. The formula's indices are not those of the call. */
+/* -- parts of a call --------------------------------------------------------------------------- */
+/* Returns φ(x): by the formula, whose indices are its own, or elu(x) + 1. */
 static eg_tensor *feature(const char *phi, eg_tensor *x)
 {
     char axes[8 * EG_RANK_MAX] = "";
@@ -250,7 +253,7 @@ static eg_tensor *feature(const char *phi, eg_tensor *x)
                       eg_type_name(eg_type(y)), eg_type_name(eg_type(x)), phi);
 }
 
-/* The first index of a mask that a term lacks; NULL: it has all. */
+/* Returns the first index of a mask that a term does not have; NULL if it has all. */
 static const char *lacking_of(const terms *t, int term, const eg_spec *mask)
 {
     for (int k = 0; k < mask->indices; k++)
@@ -258,8 +261,8 @@ static const char *lacking_of(const terms *t, int term, const eg_spec *mask)
     return NULL;
 }
 
-/* x where the masks are true, else 0, by letters, of the operand that is that term; a mask with
- * letters that it lacks is left out. */
+/* Returns x, an operand of that term, with 0 where a mask is false. Masks with indices that the
+ * term does not have are left out. */
 static eg_tensor *linear_kept(const terms *t, int term, eg_tensor *x, int n, const eg_masked *mask)
 {
     for (int m = 0; m < n; m++) {
@@ -278,11 +281,11 @@ static eg_tensor *linear_share(eg_tensor *x, eg_tensor *total, const char *spec)
     return eg_on(spec, eg_div, x, eg_where(none, eg_ones_like(total), total));
 }
 
-/* -- what may be seen: later places are left out by the chunks, keys and queries one by one -----
- */
+/* -- masks: chunks leave out later places; masks of keys and of queries leave out single places
+ * -- */
 enum { TRUTHS = 16 };
-/* The predicate, taken apart: "j <= i", which the sums are made for, and masks of keys and of
- * queries; .keep is one of those of keys. */
+/* The predicate in its parts: "j <= i", which the chunks compute; and masks of keys, .keep among
+ * them, and of queries. */
 typedef struct masks {
     bool causal;
     int keys, queries;
@@ -302,8 +305,8 @@ static bool says_causal(const terms *t, const eg_formula *f)
     return same;
 }
 
-/* The truth f over indices of key or query alone as a bool tensor, whose axes are those indices in
- * the order of the scores. */
+/* Returns the condition f, over indices of key or query alone, as a bool tensor whose axes are
+ * those indices in the order of the scores. */
 static eg_masked truth_over(const eg_linear_attention_args *o, const terms *t, const eg_formula *f,
                             bool of_key)
 {
@@ -319,7 +322,7 @@ static eg_masked truth_over(const eg_linear_attention_args *o, const terms *t, c
         n += snprintf(axes + n, sizeof axes - (size_t)n, "%s ", name);
         sizes[rank++] = eg_dim(x, d);
     }
-    if (!rank) { /* a truth of no index, or of sizes alone: one for each place */
+    if (!rank) { /* a condition without an index, or of sizes alone: the same at each place */
         snprintf(axes, sizeof axes, "%s", place);
         sizes[rank++] = eg_dim(x, linear_axis_of(t, term, place));
     }
@@ -332,7 +335,7 @@ static eg_masked truth_over(const eg_linear_attention_args *o, const terms *t, c
     return (eg_masked){ w.axes, eg_where_mask_with(t->all->cx, &w) };
 }
 
-/* The first index of f that a term lacks; NULL: it has all. */
+/* Returns the first index of f that a term does not have; NULL if it has all. */
 static const char *lacking(const terms *t, int term, const eg_formula *f)
 {
     for (int k = 0; k < f->indices; k++)
@@ -340,7 +343,7 @@ static const char *lacking(const terms *t, int term, const eg_formula *f)
     return NULL;
 }
 
-/* Adds one truth of the predicate to the masks. False after an error. */
+/* Adds one condition of the predicate to the masks. False after an error. */
 static bool one_truth(const eg_linear_attention_args *o, const terms *t, const eg_formula *f,
                       masks *m)
 {
@@ -371,8 +374,8 @@ static bool one_truth(const eg_linear_attention_args *o, const terms *t, const e
     return !eg_error(cx);
 }
 
-/* Takes .where apart. False after an error: what the sums by chunks cannot leave out, tensors of
- * .with that it does not read. */
+/* Splits .where into its conditions. False after an error: a condition that the chunks cannot
+ * compute, or tensors of .with that .where does not read. */
 static bool where_masks(const eg_linear_attention_args *o, const terms *t, masks *m)
 {
     eg_ctx *cx = t->all->cx;
@@ -406,7 +409,8 @@ static bool where_masks(const eg_linear_attention_args *o, const terms *t, masks
     return true;
 }
 
-/* Sets the masks. False, after an error, if .where, .keep or what needs .where cannot be used. */
+/* Sets the masks. False after an error: .where, .keep, or an option that needs .where cannot be
+ * used. */
 static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const terms *t, masks *m)
 {
     const eg_spec *keep = o->keep.axes ? eg_spec_like(t->all, o->keep.axes) : NULL;
@@ -439,8 +443,8 @@ static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const te
            false;
 }
 
-/* The indices of .decay, each one of the key's or of the output's that batches or heads have;
- * *channels: one of them is summed over. NULL: there is none, or after an error. */
+/* Returns the indices of .decay. Each must be the key's, or one of the output's batches or heads.
+ * Sets *channels if one of them is summed over. NULL if there is no decay, and after an error. */
 static const eg_spec *decay_indices(eg_ctx *cx, const eg_linear_attention_args *o, const terms *t,
                                     bool *channels)
 {
@@ -472,8 +476,8 @@ static const eg_spec *decay_indices(eg_ctx *cx, const eg_linear_attention_args *
            NULL;
 }
 
-/* Returns y of a causal call from φ(q), φ(k) and v; beside the values e then has one number more
- * for the denominator, unless there is none. */
+/* Returns y of a causal call from φ(q), φ(k) and v. Unless the denominator is off, index e of the
+ * values has one number more for it. */
 static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, const eg_spec *decay,
                             bool channels, eg_tensor *q, eg_tensor *k, eg_tensor *v)
 {
@@ -496,7 +500,7 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
     return more ? eg_slice_axis(y, yi, more, EG_END, 1) : y;
 }
 
-/* Returns the weights, over all pairs, which only a caller that asks for them needs. */
+/* Returns the weights over all pairs, for a caller that asks for them. */
 static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const eg_spec *decay,
                         bool is_causal, eg_tensor *q, eg_tensor *k)
 {
@@ -550,7 +554,7 @@ eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s", o->spec);
     if (eg_rank(o->q) != t.all->term[Q].axes || eg_rank(o->k) != t.all->term[K].axes ||
         eg_rank(o->v) != t.all->term[V].axes)
-        return eg_einsum(o->spec, o->q, o->k, o->v); /* which points at the operand */
+        return eg_einsum(o->spec, o->q, o->k, o->v); /* records an error that names the operand */
     if (!linear_masks(cx, o, &t, &m))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s", o->spec);
     const eg_spec *decay = decay_indices(cx, o, &t, &channels);

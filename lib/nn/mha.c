@@ -1,5 +1,5 @@
-/* mha.c: multi-head attention, its parameters. Splitting and merging heads are letters of the
- * weights, so there is no reshape to get wrong. Vaswani et al. 2017, §3.2.2 */
+/* mha.c: multi-head attention: its options and parameters. Heads are letters of the weights, so
+ * that einsum splits and merges them without a reshape. Vaswani et al. 2017, §3.2.2 */
 #include "nn.h"
 #include <stdio.h>
 
@@ -24,7 +24,7 @@ static bool divides(eg_mha *m, const eg_mha_args *a, const eg_params *p)
     return false;
 }
 
-/* True if the form of the weights can hold such heads; else records an error. */
+/* True if the form of the weights allows these heads; else records an error. */
 static bool mha_fits(const eg_mha *m, const eg_mha_args *a, const eg_params *p)
 {
     if (m->form == EG_PACKED && (m->kdim != m->qdim || m->vdim != m->qdim))
@@ -50,7 +50,7 @@ static bool mha_fits(const eg_mha *m, const eg_mha_args *a, const eg_params *p)
     return false;
 }
 
-/* True if the options of rotary positions go together; else records an error. */
+/* True if the options of rotary positions can be combined; else records an error. */
 static bool mha_turns(eg_mha *m, const eg_mha_args *a, const eg_params *p)
 {
     const eg_tensor *f = a->rotary_frequencies;
@@ -82,7 +82,7 @@ static bool mha_turns(eg_mha *m, const eg_mha_args *a, const eg_params *p)
     return false;
 }
 
-/* True if the options of norms, extra keys and the core go together; else records an error. */
+/* True if the options of norms, extra keys and the core can be combined; else records an error. */
 static bool mha_extras(const eg_mha_args *a, const eg_params *p)
 {
     const bool unit = a->qk_norm == EG_QK_UNIT, more = a->bias_kv || a->zero_attn || a->sink;
@@ -182,8 +182,8 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a, eg_params *p)
 }
 
 /* -- the layout, and the strings that follow from it ------------------------------------------ */
-/* Letters of the layout: i and m once, each other once; what stands at each axis goes into s, the
- * batch letters into `batch`. False after an error. */
+/* Reads the layout, in which i and m must occur once and no letter twice. Notes in s which letter
+ * each axis has, and in `batch` the batch letters. False after an error. */
 static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *batch)
 {
     if (layout->names || layout->terms != 1 || layout->arrow)
@@ -231,7 +231,8 @@ static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *ba
            false;
 }
 
-/* The strings of the module, from its layout: made once, kept with the parameters. */
+/* Makes the strings of the module from its layout; they live as long as the parameters. False after
+ * an error. */
 static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     eg_ctx *cx = eg_params_context(p);
@@ -240,7 +241,7 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
     const eg_spec *given = s ? eg_spec_parse(cx, s->who, a->layout ? a->layout : "b i m") : NULL;
     char batch[EG_RANK_MAX] = "";
     if (!given || !mha_letters(s, given, batch)) return false;
-    /* the operand's own letters, those of key and value, those of the result */
+    /* the indices of the query, those of key and value, those of the result */
     const char *q = eg__nn_spec(eg_spec_pick(given, 0)),
                *k = eg__nn_spec(eg_spec_rename(given, "i", "j")),
                *o = eg__nn_spec(eg_spec_rename(given, "m", "o"));
@@ -253,7 +254,7 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
         n += snprintf(indices + n, sizeof indices - (size_t)n, "%c ", *c);
     s->indices = eg__nn_text(p, "%.*sh i j", n, indices);
     const bool groups = m->kv_heads != m->heads;
-    /* as the core sees them */
+    /* indices inside the core */
     const char *heads = groups ? "GR" : "h", *keys = groups ? "G" : "h";
     if (m->d_k_each) {
         s->project[EG_Q] = eg__nn_text(p, "%s,ms->%sis", q, batch);
@@ -281,8 +282,8 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
     return !eg_error(cx);
 }
 
-/* Keeps .where, .score and .with. False after an error: a text that no run could use; tensors that
- * it lacks may come with a run. */
+/* Keeps .where, .score and .with. False after an error: a text that is wrong for every run. Tensors
+ * of .with that are missing may be given with a run. */
 static bool mha_texts(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     eg_ctx *cx = eg_params_context(p);
@@ -301,7 +302,7 @@ static bool mha_texts(eg_mha *m, const eg_mha_args *a, eg_params *p)
 }
 
 /* -- parameters ------------------------------------------------------------------------------- */
-typedef struct row { /* of one logical weight or bias */
+typedef struct row { /* describes one logical weight or bias */
     eg_tensor **one, ***each;
     const char *name, *axes, *axes_each;
     bool off;
@@ -327,7 +328,7 @@ static bool per_head(const eg_mha *m, eg_params *p, const row *r, double init)
     for (int64_t h = 0; h < m->heads; h++) {
         char name[160];
         int64_t dims[2];
-        int n = 0, width = r->heads + 1; /* the axis after the heads' is the width */
+        int n = 0, width = r->heads + 1; /* the axis of the width follows that of the heads */
         for (int k = 0; k < r->rank; k++)
             if (k != r->heads)
                 dims[n++] = k == width && m->d_k_each
@@ -372,8 +373,8 @@ static bool frequencies(eg_mha *m, eg_tensor *given, eg_params *p)
     return eg_ok(m->rotary_frequencies) && !eg_assign(m->rotary_frequencies, given);
 }
 
-/* The parameters that options add: norms of query and key, the extra key and its value, one number
- * a head. False after an error. */
+/* Makes the parameters that options add: norms of query and key, the extra key and its value, one
+ * number for each head. False after an error. */
 static bool mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     const bool unit = a->qk_norm == EG_QK_UNIT;
@@ -410,7 +411,7 @@ static bool mha_linear(eg_mha *m, const eg_mha_args *a, eg_params *p)
     if (a->linear->size)
         eg_options(&given, sizeof given, a->linear);
     else
-        given = *a->linear; /* a template need not say its size */
+        given = *a->linear; /* a struct without .size uses all of its members */
     if (!o) return false;
     *o = (eg_linear_attention_args){
         .size = sizeof *o, .no_norm = given.no_norm, .decay = given.decay, .chunk = given.chunk
@@ -462,7 +463,7 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     return mha_added(m, a, p) ? m : NULL;
 }
 
-/* -- one logical weight of any form ----------------------------------------------------------- */
+/* -- one logical weight, whatever form the weights have ---------------------------------------- */
 eg_tensor *eg__mha_part(const eg_mha *m, int part, bool bias)
 {
     eg_tensor *const one[2][4] = { { m->W_q, m->W_k, m->W_v, m->W_o },
@@ -521,7 +522,8 @@ static int mha_put(eg_mha *to, int part, bool bias, eg_tensor *x)
     return bad;
 }
 
-/* The parameters that no form changes; NULL: there is none. */
+/* Returns the k-th parameter that is the same in every form of the weights; NULL if there is
+ * none. */
 enum { ADDED = 8 };
 static eg_tensor *mha_added_at(const eg_mha *m, int k, const char **name)
 {
@@ -540,7 +542,7 @@ static eg_tensor *mha_added_at(const eg_mha *m, int k, const char **name)
     return all[k];
 }
 
-/* True if both modules have the parameter, or neither; else recorded. */
+/* True if both modules have the parameter, or neither; else records an error. */
 static bool mha_both(eg_ctx *cx, const eg_mha *to, const eg_mha *from, const char *name,
                      const eg_tensor *y, const eg_tensor *x)
 {

@@ -1,5 +1,6 @@
-/* mha_core.c: the attention of a module between its projections: predicates and scores of module
- * and run, masks by letters, grouped heads, heads of different widths, extra keys and sinks. */
+/* mha_core.c: the attention of a module between its projections: predicates and scores of the
+ * module and of a run, masks by letters, grouped heads, heads of different widths, extra keys and
+ * sinks. */
 #include "nn.h"
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ const eg_formula *eg__mha_formula(const eg_mha *m, eg_ctx *cx, const char *who, 
     return text ? eg_formula_parse_with(cx, &o) : NULL;
 }
 
-/* What module and run say in the language of expressions. */
+/* The expressions of module and run, and the tensors that they may read. */
 typedef struct texts {
     const eg_formula *where, *score; /* NULL: none */
     eg_given with[8];                /* what they may read */
@@ -46,8 +47,8 @@ static bool join_with(const eg_mha *m, eg_ctx *cx, const eg_given *run, eg_given
     }
     return true;
 }
-/* Reads the predicates of module and run, both, the score of one of them, and their tensors. False
- * after an error. */
+/* Joins the predicates of module and run by &, takes the score of one of them, and reads their
+ * tensors. False after an error. */
 static bool read_texts(const eg_mha *m, eg_ctx *cx, const eg_mha_run_args *run, texts *t)
 {
     static const char *const of_module[] = { "the module's .where", "the module's .score" };
@@ -59,8 +60,8 @@ static bool read_texts(const eg_mha *m, eg_ctx *cx, const eg_mha_run_args *run, 
                           : eg__mha_formula(m, cx, of_module[1], true, m->score, t->with, false);
     return !eg_error(cx);
 }
-/* Sets *read to the tensors of .with that one of the formulas reads: a module's .with may be for
- * some of the layers, or for runs with another predicate. */
+/* Sets *read to the tensors of .with that one of the two formulas reads: others of a module's .with
+ * may be for other layers, or for runs with another predicate. */
 static void choose_with(const eg_given *with, const eg_formula *a, const eg_formula *b,
                         eg_given *read)
 {
@@ -78,7 +79,8 @@ static void set_formulas(eg_attention_args *o, const texts *t, const eg_formula 
     choose_with(t->with, where, score, o->with);
 }
 
-/* The head's letter of a predicate written as the number `head`, and |h| as their number. */
+/* Returns the formula for one head: its letter of the head replaced by the number `head`, and |h|
+ * by the number of heads. */
 static const eg_formula *with_head(const eg_mha *m, const eg_formula *f, const char *head)
 {
     char count[24];
@@ -86,7 +88,7 @@ static const eg_formula *with_head(const eg_mha *m, const eg_formula *f, const c
     return eg_formula_replace(f, "h", head, count);
 }
 
-/* the axis h as two, g and r; or, if r is 0, these two as one */
+/* Returns x with axis h split into g and r; if r is 0, with these two merged into one. */
 static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
 {
     int64_t dims[EG_RANK_MAX];
@@ -100,7 +102,7 @@ static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
     return eg_reshape_n(x, n, dims);
 }
 
-/* Letters of a mask in which h is two letters, G and R. */
+/* Returns a mask with h in its letters replaced by G and R. */
 static eg_masked grouped(eg_ctx *cx, const char *option, eg_masked mask)
 {
     const eg_spec *s = mask.axes ? eg_spec_parse(cx, option, mask.axes) : NULL;
@@ -108,7 +110,7 @@ static eg_masked grouped(eg_ctx *cx, const char *option, eg_masked mask)
     return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "(G R)"), 0), mask.x };
 }
 
-/* The same with the axis of h cut into the two. */
+/* The same, with the axis of h split into the two. */
 static eg_masked in_groups(const eg_mha *m, eg_ctx *cx, const char *option, eg_masked x)
 {
     const eg_spec *s = x.axes ? eg_spec_parse(cx, option, x.axes) : NULL;
@@ -118,7 +120,7 @@ static eg_masked in_groups(const eg_mha *m, eg_ctx *cx, const char *option, eg_m
                         regrouped(x.x, axis, m->kv_heads, m->heads / m->kv_heads) };
 }
 
-/* Head h of a mask, whose letters then lack h. */
+/* Returns head h of a mask, whose letters then do not include h. */
 static eg_masked of_head(eg_ctx *cx, const char *option, eg_masked mask, int64_t head)
 {
     const eg_spec *s = mask.axes ? eg_spec_parse(cx, option, mask.axes) : NULL;
@@ -129,7 +131,7 @@ static eg_masked of_head(eg_ctx *cx, const char *option, eg_masked mask, int64_t
 }
 
 /* -- the core --------------------------------------------------------------------------------- */
-/* Returns attention without a softmax; options that need a softmax are refused. */
+/* Returns linear attention; options that need a softmax are refused with an error. */
 static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
                                     const eg_masked *decay)
 {
@@ -165,14 +167,15 @@ static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a, const eg
     return m->linear ? attended_linearly(m, a, decay) : m->core ? m->core(a) : eg_attention_with(a);
 }
 
-/* what a run hands out, each (… h, then the letters of the weights, or without the keys) */
+/* The outputs that a run may ask for: each has axes (… h, then the letters of the weights, for some
+ * without the keys). */
 enum { OUTS = 4 };
 static void outs(eg_attention_args *o, eg_tensor ***out[OUTS])
 {
     out[0] = &o->weights, out[1] = &o->dropped, out[2] = &o->scores, out[3] = &o->lse;
 }
 
-/* -- the user's scores, and the score of what is masked, as functions of (… h i j) ------------ */
+/* -- .score_fn and .fill, as functions of the scores (… h i j) --------------------------------- */
 typedef struct hook {
     const eg_mha *m;
     const eg_mha_run_args *a;
@@ -180,7 +183,7 @@ typedef struct hook {
     int64_t offset;
 } hook;
 
-/* s where the mask is true, else .fill */
+/* Returns s where the mask is true, else .fill. */
 static eg_tensor *filled(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
 {
     char spec[ROOM];
@@ -190,8 +193,8 @@ static eg_tensor *filled(const hook *k, eg_tensor *s, const char *axes, eg_tenso
     return eg_on(spec, eg_add, eg_on(spec, eg__nn_left_out, s, m), rest);
 }
 
-/* Changes the scores before the softmax: calls the user's .score_fn, then replaces scores that the
- * predicate or .keep forbids by .fill. Grouped heads are one axis meanwhile. */
+/* Changes the scores before the softmax: calls the user's .score_fn, then sets scores that the
+ * predicate or .keep forbids to .fill. Grouped heads are one axis for that time. */
 static eg_tensor *hooked(void *user, eg_tensor *s)
 {
     const hook *k = user;
@@ -201,7 +204,7 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
     s = groups ? regrouped(s, m->specs->batch, m->heads, 0) : s;
     s = score_fn ? score_fn(k->a->score_fn ? k->a->user : m->user, s) : s;
     const eg_formula *where = k->texts->where;
-    if (k->a->fill && where && eg_ok(s)) { /* the predicate over the letters that it has */
+    if (k->a->fill && where && eg_ok(s)) { /* the predicate, over the letters in it */
         char all[EG_RANK_MAX + 8], used[EG_RANK_MAX + 8], open[3 * EG_RANK_MAX + 8];
         int64_t sizes[EG_RANK_MAX];
         int n = 0, at = 0;
@@ -227,8 +230,9 @@ static eg_tensor *hooked(void *user, eg_tensor *s)
     return groups ? regrouped(s, m->specs->batch, m->kv_heads, m->heads / m->kv_heads) : s;
 }
 
-/* What .offset moves, i, is where the predicate or the slopes name it; else there is nothing to
- * move but rotary positions, and an offset of the caller's is refused by the core. */
+/* Returns the offset for the core. .offset moves the query's letter i of the predicate or of the
+ * slopes. If neither has it, .offset is for rotary positions alone; without these it is passed on,
+ * and the core refuses it. */
 static int64_t core_offset(const eg_mha *m, const eg_mha_run_args *a, const eg_attention_args *o,
                            const texts *t)
 {
@@ -237,12 +241,11 @@ static int64_t core_offset(const eg_mha *m, const eg_mha_run_args *a, const eg_a
     return t->where || t->score || m->turned || a->fill ? 0 : a->offset;
 }
 
-/* -- scores beside the keys': bias_kv, zero_attn, sink ------------------------------------------
- * They are the attention's sink: e^s of each is added to the sum that the weights are divided by.
- * So they are the same behind any mask, in any form and with a cache, and no key is stored for
- * them. The value of the extra key is added to the result with the weight e^(s − l), l the
- * log-sum-exp of all. */
-/* x, a number for each key head, for each head */
+/* -- scores without keys of their own: bias_kv, zero_attn, sink. They form the sink of the
+ * attention: e^s of each is added to the sum that the weights are divided by. So they are the same
+ * behind any mask, in any form and with a cache, and no key is stored for them. The value of the
+ * extra key is added to the result with the weight e^(s − l), where l is the log-sum-exp of all. */
+/* Returns x, one number for each key head, as one number for each query head. */
 static eg_tensor *of_each_head(const eg_mha *m, eg_tensor *x)
 {
     const int64_t r = m->heads / m->kv_heads, dims[] = { m->kv_heads, r, eg_dim(x, 1) };
@@ -251,8 +254,8 @@ static eg_tensor *of_each_head(const eg_mha *m, eg_tensor *x)
                                  (int64_t[]){ m->heads, eg_dim(x, 1) });
 }
 
-/* Returns the score (… h i) of the extra key; NULL: there is none. q: the query before it was
- * turned, since that key has no place. */
+/* Returns the score (… h i) of the extra key; NULL if there is none. q: the query before rotary
+ * positions, since the extra key has no place. */
 static eg_tensor *extra_score(const eg_mha *m, eg_tensor *q)
 {
     const double scale = m->scale ? eg_option(m->scale, 0) : 1 / sqrt((double)m->d_k);
@@ -260,7 +263,8 @@ static eg_tensor *extra_score(const eg_mha *m, eg_tensor *q)
     return eg_scale(eg_einsum(m->specs->extra_score, q, of_each_head(m, m->bias_k)), scale);
 }
 
-/* Returns the logarithm of what is added to the denominator; without .x: nothing. */
+/* Returns the sink: the logarithm of what is added to the denominator; without .x if there is
+ * none. */
 static eg_masked whole_sink(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *extra)
 {
     const char *all = m->specs->rows; /* "bhi" */
@@ -280,7 +284,7 @@ static eg_masked whole_sink(const eg_mha *m, const eg_mha_run_args *a, eg_tensor
     return !extra ? sink : (eg_masked){ all, sink.x ? sink.x : extra };
 }
 
-/* y (… i h e) of the keys, with the value of the extra key. */
+/* Returns y (… i h e), the result over the keys, plus the value of the extra key. */
 static eg_tensor *with_extra_value(const eg_mha *m, const eg__part *part, eg_tensor *y,
                                    eg_tensor *score, eg_tensor *lse)
 {
@@ -293,7 +297,7 @@ static eg_tensor *with_extra_value(const eg_mha *m, const eg__part *part, eg_ten
     return eg_add(y, eg_einsum(m->specs->extra_value, w, of_each_head(m, m->bias_v)));
 }
 
-/* Heads of one width, in groups or not. */
+/* Computes heads of one width, in groups or not. */
 static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part,
                            eg_attention_args o, eg_tensor *q)
 {
@@ -327,7 +331,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, const eg__
     }
     set_formulas(&o, &t, a->fill ? NULL : where, score);
     if (a->score_fn || m->score_fn || a->fill) o.score_fn = hooked, o.user = &k;
-    if (a->fill) { /* a float is no mask: eg_attention says so */
+    if (a->fill) { /* .fill needs a bool mask: eg_attention refuses a float */
         bool data = o.keep.x && eg_type(o.keep.x) != EG_F32 && eg_type(o.keep.x) != EG_F64;
         o.keep = data ? (eg_masked){ 0 } : o.keep;
         o.offset = o.alibi.x || eg_formula_has(score, "i") ? o.offset : 0;
@@ -344,7 +348,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, const eg__
     return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
 }
 
-/* Heads of different widths, one after the other: slices of what all heads have together. */
+/* Computes heads of different widths one after the other, as slices of the common projection. */
 static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
 {
     eg_ctx *cx = eg_context(o.q);

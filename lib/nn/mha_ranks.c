@@ -1,7 +1,7 @@
-/* mha_ranks.c: multi-head attention over a length that is divided among ranks. */
+/* mha_ranks.c: multi-head attention over a sequence that is divided among ranks. */
 #include "nn.h"
 
-/* True if the options go with .ranks, and the module; else records an error. */
+/* True if the options and the module can be used with .ranks; else records an error. */
 static bool parts_go(const eg_mha *m, const eg_mha_run_args *a)
 {
     static const char whole[] = "asks for what no rank has whole";
@@ -29,8 +29,8 @@ static bool parts_go(const eg_mha *m, const eg_mha_run_args *a)
     return eg_fail_as(eg_context(a->query), EG_ERROR_MISUSE, ".ranks belongs to another context"),
            false;
 }
-/* Sets the places of query and key for rotary positions where the call does not, and *part where
- * something needs it. False after an error, on every rank. */
+/* Sets the places of query and key for rotary positions if the caller gives none, and *part if an
+ * option needs it. False after an error, on every rank. */
 static bool parts_placed(const eg_mha *m, eg_mha_run_args *a, eg__part *part)
 {
     const int axis = m->specs->place;
@@ -56,7 +56,7 @@ eg_tensor *eg__mha_run_ranks(const eg_mha *m, const eg_mha_run_args *given)
     eg_ranks *r = a->ranks;
     eg__part part = { .ranks = r };
     const bool good = parts_go(m, a) && eg__mha_run_allowed(m, a);
-    /* an error of one rank is one of all, before they wait for each other */
+    /* ranks exchange errors before they wait for each other's keys */
     if (eg_ranks_meet(r) || !good || !parts_placed(m, a, &part))
         return eg_fail_as(eg_context(a->query), EG_ERROR_MISUSE, "an option is refused");
     eg_tensor **const logical[2][4] = { { &own.W_q, &own.W_k, &own.W_v, &own.W_o },

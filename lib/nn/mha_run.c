@@ -1,5 +1,6 @@
-/* mha_run.c: multi-head attention, forward: project, turn, append to the cache, attend, project.
- * Errors leave it with the module's name, whichever call below recorded them. */
+/* mha_run.c: the forward pass of multi-head attention: project, rotate, append to the cache,
+ * attend, project. All errors are reported with the module's name, whichever call below records
+ * them. */
 #include "nn.h"
 #include <math.h>
 
@@ -68,16 +69,16 @@ static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
                : eg_fail_in(eg_context(x), "the %s times %s", of[part], eg__mha_which(part, false));
 }
 
-/* Query or key with the module's norm over each head. */
+/* Returns query or key with the module's norm over each head. */
 static eg_tensor *normed(const eg_mha *m, const eg_norm *norm, eg_tensor *x)
 {
     if (norm) return eg_norm_run(norm, x);
     if (m->qk_norm != EG_QK_UNIT) return x;
-    const double eps = m->qk_eps ? m->qk_eps : EG_OFF; /* x/√(|x|² + d eps) */
+    const double eps = m->qk_eps ? m->qk_eps : EG_OFF; /* the divisor is √(|x|² + d eps) */
     return eg_scale(eg_rmsnorm("... [d]", x, .eps = eps), 1 / sqrt((double)m->d_k));
 }
 
-/* Query or key turned by its places: those given, else `before` and on. */
+/* Returns query or key rotated by its places: the given ones, else `before`, `before` + 1, …. */
 static eg_tensor *turned(const eg_mha *m, const char *spec, eg_tensor *x, int64_t before,
                          eg_masked places)
 {
@@ -97,7 +98,8 @@ eg_masked eg__mha_key_places(const eg_mha_run_args *a)
     return (eg_masked){ eg_spec_items(s, 0), a->positions.x };
 }
 
-/* True if a key that is given again has the sizes of the memory's in the cache. */
+/* True if a memory's key that is given again has the sizes of the one in the cache; else records an
+ * error. */
 static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
 {
     if (!mha_run_operand(m, "key", 'j', key, m->kdim)) return false;
@@ -116,8 +118,8 @@ static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
     return true;
 }
 
-/* Sets the projected keys and values: of the operands, with the cache's older ones in front; or
- * those of a memory that the cache holds already. False after an error. */
+/* Sets *k and *v to the projected keys and values: those of the operands behind the older ones of
+ * the cache; or those of a memory that is in the cache already. False after an error. */
 static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t before,
                             eg_tensor **k, eg_tensor **v)
 {
@@ -158,7 +160,7 @@ static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
     return false;
 }
 
-/* True if the options go together, and with the module; else records an error. */
+/* True if the options can be combined, and used with this module; else records an error. */
 static bool mha_run_goes(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
@@ -206,7 +208,7 @@ bool eg__mha_run_allowed(const eg_mha *m, const eg_mha_run_args *a)
            mha_run_goes(m, a) && (!a->key || mha_run_operand(m, "key", 'j', a->key, m->kdim));
 }
 
-/* y + r of y's shape. */
+/* Returns y + r, where r must have y's shape. */
 static eg_tensor *mha_run_sum(eg_tensor *y, eg_tensor *r)
 {
     bool same = eg_ok(r) && eg_rank(r) == eg_rank(y);

@@ -3,7 +3,8 @@
 #include "nn.h"
 
 /* -- parts that the models share -------------------------------------------------------------- */
-/* `count` blocks called "0", "1" …; where: a predicate of each one's self attention, or NULL. */
+/* Makes `count` blocks with the names "0", "1" …. where: a predicate for the self attention of
+ * each, or NULL. */
 static eg_block **model_blocks(eg_params *p, int64_t count, const eg_block_args *like,
                                const char *const *where)
 {
@@ -22,13 +23,13 @@ static eg_block **model_blocks(eg_params *p, int64_t count, const eg_block_args 
     return block;
 }
 
-/* x and positions, the first of which is place `before`. */
+/* Returns x plus positions, of which the first is place `before`. */
 static eg_tensor *model_placed(const eg_positions *at, eg_tensor *x, int64_t before)
 {
     return at ? eg_positions_run(at, x, .offset = before) : x;
 }
 
-/* Norm and logits; with tied weights logits = x Eᵀ. */
+/* Returns logits after the norm; with tied weights logits = x Eᵀ. */
 static eg_tensor *model_logits(const eg_norm *norm, const eg_linear *logits, const eg_embedding *e,
                                eg_tensor *x)
 {
@@ -41,7 +42,7 @@ static eg_tensor *model_row(eg_tensor *gain, int64_t k)
     return gain ? eg_select_axis(gain, 0, k) : NULL;
 }
 
-/* True if the gain is NULL or (rows, heads); else recorded. */
+/* True if the gain is NULL or has shape (rows, heads); else records an error. */
 static bool gain_fits(const char *who, const char *name, eg_tensor *gain, eg_tensor *x,
                       int64_t rows, int64_t heads)
 {
@@ -117,7 +118,7 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-/* tokens + types + positions, normed. Without types, all tokens are of type 0. */
+/* Returns the norm of tokens + types + positions. Without types, all tokens are of type 0. */
 static eg_tensor *transformer_embedded(const eg_transformer *m, const eg_transformer_run_args *a,
                                        const eg__part *part)
 {
@@ -137,7 +138,7 @@ static eg_tensor *transformer_embedded(const eg_transformer *m, const eg_transfo
                             m->dropout);
 }
 
-/* A model whose tensors all ranks read; the blocks see to theirs. */
+/* A model whose tensors are shared by all ranks; blocks share their own tensors. */
 typedef struct transformer_part {
     eg_transformer model;
     eg_embedding tokens, types;
@@ -145,7 +146,7 @@ typedef struct transformer_part {
     eg_norm norm[2];
     eg_linear logits;
 } transformer_part;
-/* Sets *p to the model with tensors that all ranks read, and returns it. */
+/* Sets *p to a copy of the model whose tensors are shared by all ranks, and returns it. */
 static const eg_transformer *transformer_shared(eg_ranks *r, const eg_transformer *m,
                                                 transformer_part *p)
 {
@@ -321,7 +322,7 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     return m->source_norm ? eg_norm_run(m->source_norm, x) : x;
 }
 
-/* "j <= i" and the predicate, if there is one. */
+/* Returns "j <= i", joined with the predicate if there is one. */
 static const char *earlier(eg_ctx *cx, const char *where)
 {
     static const char causal[] = "j <= i";

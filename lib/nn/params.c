@@ -12,10 +12,10 @@ typedef struct list {
     int count, room;
     int64_t numbers;
     eg_named **item;
-    int *table, slots; /* hash table of the names: place in `item` + 1; 0: empty */
+    int *table, slots; /* hash table of names: index in `item` + 1; 0: empty */
     const eg_safetensors *expected;
     const char *path;
-    bool undrawn; /* values stay 0 */
+    bool undrawn; /* new values stay 0 */
     const eg_copies *copies;
     struct eg_params **of_copy; /* NULL entries: not made yet */
 } list;
@@ -106,7 +106,7 @@ eg_params *eg_params_under(eg_params *p, const char *name)
     return in;
 }
 
-/* FNV-1a of prefix and name */
+/* Returns the FNV-1a hash of prefix and name. */
 static uint64_t params_hash(const char *prefix, const char *name)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -115,7 +115,8 @@ static uint64_t params_hash(const char *prefix, const char *name)
     return h ^ h >> 32;
 }
 
-/* Where the name is in the table, or the empty place for it; NULL: there is no table yet. */
+/* Returns the name's place in the table, or the empty place for it; NULL if there is no table
+ * yet. */
 static int *params_slot(const list *all, const char *prefix, const char *name)
 {
     size_t first = strlen(prefix), slots = (size_t)all->slots;
@@ -162,11 +163,11 @@ eg_tensor *eg_params_find(const eg_params *p, const char *name)
     return at ? at->x : NULL;
 }
 
-/* How many axes the string names; −1 after an error: it is not one term. */
+/* Returns how many axes the string names; −1 after an error: it is not one term. */
 static int params_axes(eg_params *p, const char *axes)
 {
     eg_ctx *cx = eg_params_context(p);
-    eg_mark m = eg_push(cx); /* the spec is gone when its axes are counted */
+    eg_mark m = eg_push(cx); /* the spec is needed only to count the axes */
     const eg_spec *s = eg_spec_parse(cx, "param", axes);
     if (s && (s->terms != 1 || s->arrow))
         eg_spec_fail(s, EG_ERROR_NOTATION, s->terms - 1, -1, "the axes are one term");
@@ -201,7 +202,8 @@ static bool params_add(eg_params *p, const char *name, const char *axes, eg_tens
     return true;
 }
 
-/* Checks name, axes and sizes, then the expected file, before memory is taken. */
+/* Checks name, axes and sizes, then compares with the file that is to be read, before memory is
+ * allocated. */
 eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank,
                       const int64_t *dims)
 {
@@ -253,7 +255,8 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     return x;
 }
 
-/* Copy k of x in the same memory, kept as long as the list; NULL after an error. */
+/* Returns copy k of x as a tensor in the same memory, which lives as long as the list; NULL after
+ * an error. */
 static eg_tensor *params_alias(list *all, eg_tensor *x, int64_t k)
 {
     eg_ctx *cx = eg_context(x);
@@ -441,7 +444,7 @@ eg_params *eg__nn_under(eg_params *p, const char *who, const char *name)
     return eg_params_under(p, name);
 }
 
-/* How many bytes of the prefix "0.self." are a name. */
+/* Returns the length of the name in a prefix such as "0.self.". */
 static int params_named(const eg_params *p) { return *p->prefix ? (int)strlen(p->prefix) - 1 : 0; }
 const char *eg__nn_who(eg_params *p, const char *who)
 {

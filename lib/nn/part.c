@@ -1,5 +1,5 @@
-/* part.c: what modules need that compute this rank's places of a length which ranks have divided.
- */
+/* part.c: functions of modules that compute this rank's places of a sequence that is divided among
+ * ranks. */
 #include "nn.h"
 
 bool eg__part_find(eg__part *p, eg_ranks *r, int64_t places, int64_t block, bool zigzag)

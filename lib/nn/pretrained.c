@@ -1,5 +1,5 @@
-/* pretrained.c: from the config.json of a family of models to the options of an eg_transformer that
- * computes the same, and the tensors of its file into it. */
+/* pretrained.c: turns the config.json of a family of models into the options of an eg_transformer
+ * that computes the same, and reads the tensors of its file. */
 #include "config.h"
 #include "nn.h"
 #include <math.h>
@@ -7,7 +7,7 @@
 
 enum { LAYERS_MAX = 65536 };
 
-/* -- what all families have ------------------------------------------------------------------- */
+/* -- settings that all families have ----------------------------------------------------------- */
 static const struct {
     const char *name;
     eg_activation *f;
@@ -34,14 +34,14 @@ static eg_activation *activation_of(const eg__config *c, const char *key, const 
     return eg_gelu;
 }
 
-/* An option in which 0 means 1e-5 or another default. */
+/* Returns a number for an option in which 0 would mean a default. */
 static double pretrained_eps(const eg__config *c, const char *key, double otherwise)
 {
     const double eps = eg__config_real(c, c->all, key, otherwise);
     return eps > 0 ? eps : EG_OFF;
 }
 
-/* A token's number, or the first of several; −1: none. */
+/* Returns a token's number, or the first of several; −1 if there is none. */
 static int64_t token_of(const eg__config *c, const char *key)
 {
     const eg_json *x = eg__config_find(c->all, key);
@@ -68,8 +68,8 @@ static bool slides(const eg__config *c, const eg_json *type, int64_t k, int64_t 
     return false;
 }
 
-/* Predicates of the layers: causal, and of those that slide with a window of so many places. The
- * first `full` layers do not, unless layer_types says which. */
+/* Sets the predicates of the layers: causal, in some layers with a window of so many places. The
+ * first `full` layers have none, unless layer_types says which layers have one. */
 static void windows(const eg__config *c, eg_pretrained *o, int64_t window, int64_t full)
 {
     const int64_t layers = o->model.layers;
@@ -112,7 +112,7 @@ static void gpt2_options(const eg__config *c, eg_pretrained *o)
     o->mha.where = causal;
 }
 
-/* The sizes that files of Llama's and of BERT's kind have under the same names. */
+/* Sets the sizes that config.json has under the same names for Llama and BERT. */
 static void sizes_of_layers(const eg__config *c, eg_transformer_args *m)
 {
     m->d_model = eg__config_size(c, "hidden_size", 0);
@@ -122,7 +122,7 @@ static void sizes_of_layers(const eg__config *c, eg_transformer_args *m)
     m->length = eg__config_size(c, "max_position_embeddings", 0);
 }
 
-/* What Llama has in common with those that came after it. Touvron et al. 2023 */
+/* Sets the options that Llama has in common with the families after it. Touvron et al. 2023 */
 static void llama_common(const eg__config *c, eg_pretrained *o, int64_t head_dim)
 {
     eg_transformer_args *m = &o->model;
@@ -208,7 +208,7 @@ static const struct {
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
-/* Settings that make another model than the options can say; family NULL: of every one. */
+/* Settings of models that the options cannot express; family NULL: in any family. */
 static const struct {
     const char *family, *key, *why;
 } beyond[] = {
@@ -220,7 +220,7 @@ static const struct {
     { "llama", "sliding_window", "but Llama has no window; \"mistral\" has" },
 };
 
-/* The row of the model's type; −1 after recording which there are. */
+/* Returns the row of the model's family; −1 after an error that lists the families. */
 static int pretrained_family(const eg__config *c)
 {
     const char *type = eg__config_word(c, c->all, "model_type", "");

@@ -1,4 +1,4 @@
-/* probe.c: what heads look at without their weights in memory: everything here is made of the
+/* probe.c: measures of attention without its weights in memory. All of them are computed from
  * log-sum-exps of attentions,
  *
  *   l_i = ln Σ_j e^s_ij,   a_ij = e^(s_ij − l_i)
@@ -18,7 +18,7 @@ enum { Q, K, V, Y };
 typedef struct probed {
     eg_ctx *cx;
     const char *who;
-    eg_attention_args o; /* the caller's, without the outputs that it asks for */
+    eg_attention_args o; /* the caller's, without the outputs */
     const eg_spec *spec;
     const eg_spec *rows;    /* q's indices without those that are summed with k's */
     int dots, dot_q, dot_k; /* how many of these; the axis of the last one in q and in k */
@@ -43,7 +43,7 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
     if (!eg_ok(p->o.q) || !(p->cx = eg_context(p->o.q)) || eg_error(p->cx)) return false;
     p->o.weights = p->o.dropped = p->o.scores = p->o.lse = NULL;
     p->o.empty = NULL;
-    p->o.dropout = 0; /* of the weights before dropout */
+    p->o.dropout = 0; /* the weights before dropout are measured */
     if (p->o.score_fn || p->o.weights_fn) {
         eg_fail_as(p->cx, EG_ERROR_UNSUPPORTED,
                    "%s: a %s function has its %s in memory; ask eg_attention for .weights", who,
@@ -70,7 +70,7 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
         p->dot_k = eg_spec_place(p->spec, K, x);
         p->rows = eg_spec_replace(p->rows, 0, x, "");
     }
-    const eg_spec *axes = p->rows; /* of the weights: the rows, then the keys */
+    const eg_spec *axes = p->rows; /* the axes of the weights: those of the rows, then the keys */
     for (int k = 0; k < p->spec->term[K].items; k++) {
         const char *x = probe_name(p, K, k);
         if (!probe_has(p, Q, x) && probe_has(p, V, x)) axes = eg_spec_insert(axes, 0, -1, x);
@@ -78,8 +78,8 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
     p->o.weights_axes = eg_spec_items(axes, 0);
     return p->o.weights_axes != NULL;
 }
-/* True if the scores are q·k alone, with a row for each row of the query, as entropy and similarity
- * need; else records an error. */
+/* True if the scores are q·k alone, with one row for each row of the query, as entropy and
+ * similarity need; else records an error. */
 static bool probe_plain(const probed *p)
 {
     if (p->o.bias.x || p->o.alibi.x || p->o.score || p->o.sink.x) {
@@ -102,7 +102,7 @@ static bool probe_plain(const probed *p)
     }
     return true;
 }
-/* The values play no part: one of each width is enough. */
+/* The log-sum-exp does not depend on the values, so one value of each width is enough. */
 static eg_tensor *probe_log_sum(probed *p, const char *where, eg_tensor *q, eg_tensor *k,
                                 double scale)
 {
@@ -128,12 +128,12 @@ static eg_tensor *probe_log_sum(probed *p, const char *where, eg_tensor *q, eg_t
     eg_tensor *y = eg_attention_with(&o);
     return eg_ok(y) ? l : y;
 }
-/* l ≠ −inf; the −inf is a leaf, because eg_trace looks at operations */
+/* Returns l ≠ −inf. The −inf is a leaf, since eg_trace tests the results of operations. */
 static eg_tensor *is_something(eg_tensor *l)
 {
     return eg_ne(l, eg_full_n(eg_context(l), eg_type(l), -INFINITY, 0, NULL));
 }
-/* e^x where l is a number or NaN; 0 where nothing is attended to (l = −inf) */
+/* Returns e^x where l is a number or NaN, and 0 where every pair is forbidden (l = −inf). */
 static eg_tensor *exp_where(eg_tensor *l, eg_tensor *x)
 {
     eg_tensor *zero = eg_zeros_like(l), *some = is_something(l);
@@ -160,7 +160,7 @@ eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *re
     if (!both || eg_error(p.cx))
         return eg_fail_as(p.cx, EG_ERROR_NOTATION, "attention_mass: the region cannot be read");
     eg_tensor *all = probe_log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale);
-    p.o.sink = (eg_masked){ 0 }; /* the sink is part of the whole sum, and in no region */
+    p.o.sink = (eg_masked){ 0 }; /* the sink is part of the whole sum, but of no region */
     eg_tensor *in = probe_log_sum(&p, both->text, p.o.q, p.o.k, p.o.scale);
     return exp_where(all, eg_sub(in, all));
 }

@@ -1,13 +1,13 @@
-/* rope.c: rotary positions as config.json describes them: a base, and for texts longer than those
- * that the model was trained with, frequencies that are stretched. */
+/* rope.c: rotary positions as config.json describes them: a base and, for sequences longer than
+ * those of the training, scaled frequencies. */
 #include "config.h"
 #include "nn.h"
 #include <math.h>
 
 static const double turn = 6.283185307179586;
 
-/* One way of stretching: changes the `pairs` frequencies f, f[k] = base^(−k/pairs); the result is
- * the factor of sines and cosines. */
+/* A method of scaling: it changes the `pairs` frequencies f, f[k] = base^(−k/pairs), and returns a
+ * factor for sines and cosines. */
 typedef struct rope {
     const eg__config *c;
     const eg_json *with; /* the object "rope_parameters" or "rope_scaling" */
@@ -16,7 +16,7 @@ typedef struct rope {
     double *f;
 } rope;
 
-/* The number of the key, which is needed and above 0. */
+/* Returns a number that must be present and above 0; else records an error. */
 static double rope_needed(const rope *r, const char *key)
 {
     double x = eg__config_real(r->c, r->with, key, 0);
@@ -26,7 +26,7 @@ static double rope_needed(const rope *r, const char *key)
     return 1;
 }
 
-/* Places of the texts that the model was trained with before it was stretched. */
+/* Returns the number of places that the model was trained with before the scaling. */
 static double rope_trained(const rope *r)
 {
     static const char key[] = "original_max_position_embeddings";
@@ -44,7 +44,7 @@ static double rope_linear(const rope *r)
     return 1;
 }
 
-/* Wavelengths above trained / low are stretched, those below trained / high are not, and those
+/* Pairs with wavelengths above trained / low are scaled, those below trained / high are not, those
  * between in part. Dubey et al. 2024 (Llama 3.1) */
 static double rope_llama3(const rope *r)
 {
@@ -61,14 +61,14 @@ static double rope_llama3(const rope *r)
     return 1;
 }
 
-/* k of the pair that turns `turns` times in the trained length */
+/* Returns the k of the pair that makes `turns` turns over the trained length. */
 static double rope_pair(const rope *r, double trained, double turns)
 {
     return (double)r->pairs * log(trained / (turns * turn)) / log(r->base);
 }
 
-/* Fast pairs keep their frequency, slow ones are stretched, with a ramp over k between; the
- * temperature of the softmax follows the factor. Peng et al. 2023 (YaRN), eq. 19–25 */
+/* Fast pairs keep their frequency, slow ones are scaled, with a ramp over k between them; the
+ * factor also sets the temperature of the softmax. Peng et al. 2023 (YaRN), eq. 19–25 */
 static double rope_yarn(const rope *r)
 {
     const eg_json *w = r->with;
@@ -102,7 +102,7 @@ static const struct {
 };
 enum { ROPES = sizeof ropes / sizeof *ropes };
 
-/* The row of the type; −1 after recording which there are. */
+/* Returns the row of the type; −1 after an error that lists the types. */
 static int rope_row(const rope *r)
 {
     const char *type = eg__config_word(r->c, r->with, "rope_type",

@@ -6,17 +6,18 @@
 #include "nn.h"
 #include <math.h>
 
-/* The string and the options of a call, read. */
+/* The string and the options of a call, after reading. */
 typedef struct turn {
     const eg_rotary_args *a;
     const eg_spec *spec;           /* its first term: the indices of x */
     const char *wide;              /* the index of the width           */
     int place, width;              /* axes of x                        */
-    int64_t d;                     /* how many numbers are turned      */
-    int places, axis[EG_RANK_MAX]; /* which axis of x each axis of the places is */
+    int64_t d;                     /* how many numbers are rotated */
+    int places, axis[EG_RANK_MAX]; /* axis[r]: the axis of x that axis r of the places is */
 } turn;
 
-/* "b i h d, i d": the axes of x that the two indices behind the comma name. */
+/* Finds, for "b i h d, i d", the axes of x that the two indices after the comma name. False after
+ * an error. */
 static bool axes_of(turn *t, const eg_spec *s)
 {
     static const char wanted[] = "the indices of x are needed, a comma, and those of place and "
@@ -42,7 +43,7 @@ static bool axes_of(turn *t, const eg_spec *s)
     return true;
 }
 
-/* The numbers among the options. */
+/* Checks the options that are numbers. False after an error. */
 static bool rotary_numbers(turn *t)
 {
     const eg_rotary_args *a = t->a;
@@ -68,7 +69,8 @@ static bool rotary_numbers(turn *t)
 
 static bool floats(const eg_tensor *x) { return eg_type(x) == EG_F32 || eg_type(x) == EG_F64; }
 
-/* The tensors among the options: .positions, whose indices are indices of x, and .frequencies. */
+/* Checks the options that are tensors: .positions, whose indices must be indices of x, and
+ * .frequencies. False after an error. */
 static bool rotary_tensors(turn *t)
 {
     const eg_rotary_args *a = t->a;
@@ -117,7 +119,8 @@ static bool rotary_tensors(turn *t)
     return true;
 }
 
-/* Returns c, which has the axes of the places, then the pairs, with axes that broadcast over x. */
+/* Returns c, whose axes are those of the places and then the pairs, with axes that broadcast over
+ * x. */
 static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
 {
     int64_t dims[EG_RANK_MAX];

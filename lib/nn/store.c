@@ -21,7 +21,7 @@ int eg_params_save(const eg_params *p, const char *path)
     return bad;
 }
 
-/* Compares all tensors with the parameters before the first value changes. */
+/* All tensors are compared with the parameters before the first value changes. */
 int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
 {
     eg_ctx *cx = eg_params_context(p);

@@ -125,8 +125,8 @@ static const eg_alias llama[] = {
     NOBODYS("model.?layers.*.self_attn.rotary_emb.inv_freq"), NOBODYS("lm_head.weight"),
     END
 };
-/* Heads that stand on BERT are read where the user has made them: a linear layer "pooler" or
- * "classifier", a "prediction.dense" and a norm "prediction.norm". */
+/* A user may put heads on top of BERT. Their parameters are read under these names: a linear layer
+ * "pooler" or "classifier", a "prediction.dense" and a norm "prediction.norm". */
 static const eg_alias bert[] = {
     { "tokens.E", "bert.?embeddings.word_embeddings.weight", "v m", 0, 0 },
     { "types.E", "bert.?embeddings.token_type_embeddings.weight", "v m", 0, 0 },

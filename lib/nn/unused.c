@@ -1,4 +1,4 @@
-/* unused.c: the parameters that took no part in making results, by a walk over their history. */
+/* unused.c: finds the parameters on which results do not depend, by a walk over their history. */
 #include "nn.h"
 #include <eingrad/grad.h>
 
@@ -23,7 +23,7 @@ static bool unused_push(visit *v, eg_tensor *x)
     return true;
 }
 
-/* the slot of x in a table at most half full */
+/* Returns the slot of x in a table that is at most half full. */
 static size_t unused_slot(const visit *v, const eg_tensor *x)
 {
     size_t at = ((uintptr_t)x >> 5) * 0x9e3779b97f4a7c15u % v->slots;

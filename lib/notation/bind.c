@@ -1,14 +1,14 @@
-/* bind.c: terms + operands → every axis with its size, every operand as a view with one axis per
- * item; or a sentence with carets.
+/* bind.c: binds a string: from its terms and the operands to the size of every axis and every
+ * operand as a view with one axis per item; or an error with carets.
  *
- * Sizes come from the string (h=8), from options (.h = 8), from operands: first the axes that stand
- * alone, then groups, where (a b c) = n with one unknown a gives a = n / (b c), until nothing
- * changes. */
+ * Sizes come from the string (h=8), from options (.h = 8), and from operands: first from axes that
+ * stand alone, then from groups, where (a b c) = n with one unknown a gives a = n / (b c), until
+ * nothing changes. */
 #include "notation/bind.h"
 #include <string.h>
 
-/* The items of a term with its ellipsis expanded to `dots` axes, and which of them make each axis
- * of the operand. */
+/* Sets the items of a term, with its ellipsis expanded to `dots` axes, and the range of items that
+ * makes each axis of the operand. */
 static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots)
 {
     const eg_term_item *item = B->p->item + pt->begin, *end = B->p->item + pt->end;
@@ -37,8 +37,8 @@ static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots)
     t->items = m, t->rank = r;
 }
 
-/* Axis a meets `size` under item i of operand k. False after an error: it has another size, and
- * neither of the two is a 1 that may stretch. */
+/* Gives axis a the size that item i of operand k has. False after an error: it has another size
+ * already, and neither of the two is a 1 that may stretch. */
 static bool meet(bind *B, int a, int64_t size, int k, int i)
 {
     eg_axis_name *axis = &B->b->axis[a];
@@ -65,8 +65,9 @@ static bool meet(bind *B, int a, int64_t size, int k, int i)
     return eg__bad_size(B, a, size, k, i), false;
 }
 
-/* Sizes from groups: (a b c) = n with one unknown a gives a = n / (b c). Repeats until nothing
- * changes; the last pass refuses what is still unknown or does not fit. */
+/* Finds sizes from groups: (a b c) = n with one unknown a gives a = n / (b c). Repeats until
+ * nothing changes; the last pass refuses sizes that are still unknown or do not fit. False after an
+ * error. */
 static bool solve_groups(bind *B)
 {
     eg_bound *b = B->b;
@@ -112,8 +113,8 @@ static bool solve_groups(bind *B)
     }
 }
 
-/* A slot of size 1 under an axis that is longer loses its items: the letter is missing there, and a
- * missing letter broadcasts. */
+/* Removes the items of an axis of size 1 if the letter's size is greater: to the caller the operand
+ * lacks the letter, and a missing letter broadcasts. */
 static void drop_ones(eg_bound_term *t, const eg_axis_name *axis)
 {
     int m = 0;
@@ -129,8 +130,8 @@ static void drop_ones(eg_bound_term *t, const eg_axis_name *axis)
     t->items = m;
 }
 
-/* Sizes other than 0 multiply to what 64 bits can count in bytes, even where a 0 makes the tensor
- * empty: strides are such products. */
+/* True if the product of the sizes other than 0 does not overflow 64 bits in bytes, even if a 0
+ * makes the tensor empty: strides are such products. */
 static bool countable(const bind *B, const eg_bound_term *t)
 {
     int64_t all = 1;
@@ -144,7 +145,7 @@ static bool countable(const bind *B, const eg_bound_term *t)
                    "the sizes multiply to more than 64 bits can count");
     return fit;
 }
-/* Fills in the sizes of a term that has no tensor: products over its groups. */
+/* Sets the sizes of a term without a tensor: products over its groups. False after an error. */
 static bool sizes_of(const bind *B, eg_bound_term *t)
 {
     if (!countable(B, t)) return false;
@@ -156,7 +157,8 @@ static bool sizes_of(const bind *B, eg_bound_term *t)
     return true;
 }
 
-/* The option .a = size is negative, or the string has another size for a. */
+/* Records an error: the option .a = size is negative, or the string gives a another size. Returns
+ * NULL. */
 static const eg_bound *bad_given(const bind *B, int a, int64_t size)
 {
     const eg_parsed_axis *x = &B->p->axis[a];
@@ -172,8 +174,8 @@ static const eg_bound *bad_given(const bind *B, int a, int64_t size)
 }
 
 /* -- the steps of a binding, each false after an error ---------------------------------------- */
-/* The string has a term for each operand, of its rank; B->dots becomes the number of axes that an
- * ellipsis stands for, the most over the operands. */
+/* Checks that the string has a term of the right rank for each operand. Sets B->dots to the number
+ * of axes that an ellipsis stands for, the most of all operands. */
 static bool match_ranks(bind *B)
 {
     const eg_parsed *p = B->p;
@@ -204,7 +206,7 @@ static bool match_ranks(bind *B)
     return false;
 }
 
-/* How many axes the ellipsis of term k (n: the output) stands for. */
+/* Returns how many axes the ellipsis of term k stands for; k = n: the output. */
 static int dots_of(const bind *B, int k)
 {
     const eg_parsed_term *t = &B->p->term[k];
@@ -258,7 +260,7 @@ static bool lay_out(bind *B)
     return true;
 }
 
-/* The table of axes, with the sizes that the string and the options give. */
+/* Fills the table of axes, with the sizes that the string and the options give. */
 static bool name_axes(bind *B, int sizes, const eg_sized *size)
 {
     const eg_parsed *p = B->p;
@@ -288,7 +290,7 @@ static bool name_axes(bind *B, int sizes, const eg_sized *size)
     return true;
 }
 
-/* Axis r of operand k is not of size 1, but the string has a 1 there. */
+/* Records an error: axis r of operand k is not of size 1, but the string has a 1 there. */
 static void bad_one(const bind *B, int k, int r)
 {
     const eg_bound_term *t = &B->b->term[k];
@@ -310,7 +312,7 @@ static void bad_one(const bind *B, int k, int r)
                  eg__operand_name(B->called, k, &name), (long long)t->dim[r]);
 }
 
-/* Operand k: its items, and the sizes of those that stand alone. */
+/* Sets the items of operand k, and the sizes of those that stand alone. */
 static bool bind_operand(bind *B, int k)
 {
     eg_bound_term *t = &B->b->term[k];
@@ -341,7 +343,7 @@ static bool bind_operand(bind *B, int k)
     return true;
 }
 
-/* The term behind the arrow. */
+/* Binds the term after the arrow. */
 static bool written_output(bind *B)
 {
     const eg_parsed *p = B->p;
@@ -367,7 +369,7 @@ static bool written_output(bind *B)
     fill(B, &b->out, pt, B->dots);
     return true;
 }
-/* All axes in the order of their first appearance; those of the ellipsis where the first one
+/* Lists all axes in the order of their first appearance, those of the ellipsis where it first
  * stands. Returns their number. */
 static int union_output(const bind *B, eg_term_item *out)
 {
@@ -391,8 +393,8 @@ static int union_output(const bind *B, eg_term_item *out)
         }
     return m;
 }
-/* Those of the ellipsis, then the axes that occur once, in alphabetical order with capitals first,
- * as NumPy has them. Returns their number. */
+/* Lists the axes of the ellipsis, then the axes that occur once, in alphabetical order with
+ * capitals first, as NumPy does. Returns their number. */
 static int once_output(const bind *B, eg_term_item *out)
 {
     const eg_bound *b = B->b;
@@ -432,7 +434,7 @@ static bool bind_output(bind *B)
     return true;
 }
 
-/* Every index has a size; an ellipsis axis that no operand has is 1. */
+/* Checks that every index has a size; an ellipsis axis that no operand has gets size 1. */
 static bool all_sized(const bind *B)
 {
     eg_bound *b = B->b;
@@ -449,7 +451,7 @@ static bool all_sized(const bind *B)
     return true;
 }
 
-/* Operand k as a view with one axis for each item. */
+/* Makes operand k a view with one axis for each item. */
 static bool split_operand(const bind *B, int k)
 {
     eg_bound_term *t = &B->b->term[k];
@@ -466,8 +468,8 @@ static bool split_operand(const bind *B, int k)
     return eg_ok(t->x);
 }
 
-/* True if the string can be meant as it is read: no name is a slip of another, and letters could
- * not be names as well. */
+/* True if the string has only one plausible reading: no name looks like a mistyped other one, and
+ * letters could not be names as well. */
 static bool certain(const bind *B, int sizes, const eg_sized *size)
 {
     const eg_parsed *p = B->p;
@@ -476,7 +478,8 @@ static bool certain(const bind *B, int sizes, const eg_sized *size)
     return !found && (p->names || p->said || eg__certain_letters(B, sizes, size));
 }
 
-/* The first index of the output that no operand has, with `size`. False: there is none. */
+/* Sets *index to the first index of the output that no operand has, with `size`. False if there is
+ * none. */
 static bool new_index(const eg_parsed *p, const char *spec, int64_t size, eg_sized *index)
 {
     for (int k = 0; p->arrow && k < p->axes; k++)
@@ -550,7 +553,7 @@ eg_tensor *eg__refuse(const eg_bound *b, int term, int item, const char *format,
     return eg__caret(b->cx, b->who, b->spec, 1, &c, tail.s, NULL, "%s", sentence);
 }
 
-/* -- eg_axes: shapes asserted and sizes read -------------------------------------------------- */
+/* -- eg_axes: checks shapes and reads sizes ---------------------------------------------------- */
 bool eg_axes_with(const eg_axes_args *o)
 {
     int64_t *out[EG_RANK_MAX] = { NULL };
@@ -560,7 +563,7 @@ bool eg_axes_with(const eg_axes_args *o)
     memcpy(out, (const char *)o + at, bytes - bytes % sizeof *out);
     int given = EG_RANK_MAX;
     while (given > 0 && !out[given - 1]) given--;
-    /* after an error nobody reads what was never set */
+    /* after an error the sizes are 0 and not undefined */
     for (int k = 0; k < given; k++)
         if (out[k]) *out[k] = 0;
     if (!o->x || !eg__check_held("axes", o->x)) return false;

@@ -196,7 +196,8 @@ bool eg__expression_inside(eg_ctx *, const eg_expression_source *, const eg_expr
                            const eg_box *);
 /* Then: sets what eg__expression_fits sets in the nodes and narrow. */
 void eg__expression_settle(const eg_expression_source *, eg_expression *, const eg_box *);
-/* Says for a predicate whether it holds in all of a box, in some of it or nowhere. */
+/* Returns whether a predicate holds in all of a box, in some of it, or in none. SOME also if the
+ * bounds leave it open. */
 eg_cover eg__expression_cover(const eg_expression *, const eg_box *);
 
 /* -- blocks ----------------------------------------------------------------------------------- */
@@ -386,8 +387,8 @@ bool eg__given_lengths(eg_ctx *, const eg_expression_source *, const eg_expressi
 /* Finds the least and the largest element of a tensor of integers or bools with at most EG_READ_MAX
  * axes; 0 and 0 if it is empty. */
 void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most);
-/* In a captured step, as an act: refuses numbers of x outside of these bounds, for which something
- * was planned. False after an error. */
+/* In a captured step, as an act: each run refuses numbers of x outside of these bounds, for which
+ * the step was planned. False after an error. */
 bool eg__extremes_act(const char *who, eg_tensor *x, int64_t least, int64_t most);
 /* Computes node `root` for all places of the letters, of `size` each, into y, as an act. False
  * after an error. */

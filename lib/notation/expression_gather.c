@@ -1,6 +1,6 @@
-/* expression_gather.c: reads and sums at the indices of a block. Indices are looked at in groups of
- * EG_LANES: where they rise or fall by one, as those of r[i - j] do, or are all the same, as beyond
- * the limits of clip(…), the group is one run of memory or one element. */
+/* expression_gather.c: reads and sums at the indices of a block. Indices are processed in groups of
+ * EG_LANES: if they rise or fall by one, as those of r[i - j] do, the group is one run of memory;
+ * if they are all the same, as beyond the limits of clip(…), it is one element. */
 #include "notation/expression_gather.h"
 
 enum { NO_RUN = 2 };

@@ -190,13 +190,13 @@ static void limit_node(const check *c, frame *f, int k, eg_interval to)
                (eg_interval){ to.low == -INT64_MAX ? to.low : eg__sum(to.low, back),
                               to.high == INT64_MAX ? to.high : eg__sum(to.high, back) });
 }
-/* Returns v with `by` added; a bound that is none stays so. */
+/* Returns v with `by` added; infinite bounds stay infinite. */
 static eg_interval moved_by(eg_interval v, int64_t by)
 {
     return (eg_interval){ v.low == -INT64_MAX ? v.low : eg__sum(v.low, by),
                           v.high == INT64_MAX ? v.high : eg__sum(v.high, by) };
 }
-/* Returns the node that x is in x ± constants, and adds these to *by. */
+/* Returns node x if k is x plus or minus constants, and adds these to *by. */
 static int without_constants(const eg_expression *e, int k, int64_t *by)
 {
     for (;;) {
@@ -208,13 +208,14 @@ static int without_constants(const eg_expression *e, int k, int64_t *by)
         k = n->in[0];
     }
 }
-/* The bounds of node k in f, or those without conditions: what stands behind an & or | is looked at
- * in a branch of its own, and f need not know it. */
+/* Returns the bounds of node k in f; if f has none, those without conditions. An operand behind &
+ * or | is checked in a branch of its own, so f may have no bounds of it. */
 static eg_interval bounds_in(const check *c, const frame *f, int k)
 {
     return f->known[k] ? f->range[k] : c->plain[k];
 }
-/* Notes in f what follows if truth k is `is`, where `from` has the bounds of its operands. */
+/* Notes in f what follows if condition k has the truth value `is`; `from` has the bounds of its
+ * operands. */
 static void assume(const check *c, frame *f, const frame *from, int k, bool is)
 {
     static const uint8_t denial[] = { EG_X_NE, EG_X_EQ, EG_X_GE, EG_X_GT, EG_X_LE, EG_X_LT };

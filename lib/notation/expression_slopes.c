@@ -19,8 +19,8 @@ static void put_float(const eg_evaluation *x, void *p, int64_t k, double value, 
     else
         ((float *)p)[k] = fresh ? (float)value : ((float *)p)[k] + (float)value;
 }
-/* Adds `sign` times rows of n cotangents, `step` bytes apart, to the cotangent of node j, summed
- * over the elements of the block that j does not vary with. */
+/* Adds `sign` times n cotangents in each of `rows` rows, `step` bytes apart, to the cotangent of
+ * node j, summed over the elements of the block along which j does not vary. */
 static void fold(eg_evaluation *x, int j, int sign, int64_t rows, int64_t n, const void *from,
                  int64_t step)
 {
@@ -71,8 +71,8 @@ static void take_in(eg_evaluation *x)
         memset(to + lanes * width, 0, (size_t)((x->wide - lanes) * width));
     }
 }
-/* Sets to 0 what the rows of a cotangent, `step` bytes apart, have of elements that do not count:
- * where the cotangent is 0 and the derivative infinite, it is NaN. */
+/* Sets to 0, in the rows of a cotangent, `step` bytes apart, the elements that do not count: a
+ * cotangent of 0 times an infinite derivative is NaN. */
 static void clear_rows(const eg_evaluation *x, char *row, int64_t step)
 {
     const uint8_t *allow = x->b->allow;
@@ -80,7 +80,7 @@ static void clear_rows(const eg_evaluation *x, char *row, int64_t step)
     for (int r = 0; r < x->b->allow_rows; r++, row += step, allow += x->b->allow_step)
         x->floats->clear(x->b->lanes, row, allow);
 }
-/* The same for a cotangent of node k, which is read `step` bytes from row to row. */
+/* The same for a cotangent of node k whose rows lie `step` bytes apart. */
 static void clear_node(const eg_evaluation *x, int k, char *p, int64_t step)
 {
     if (x->p->extent[k] == EG_EXTENT_BLOCK) clear_rows(x, p, step);
@@ -111,7 +111,7 @@ static void find_diagonals(eg_evaluation *x)
     }
     x->diagonals = any;
 }
-/* Adds to the cotangent of operand i of node k what it gets from that of k. */
+/* Adds the part of operand i of node k to the operand's cotangent. */
 static void to_operand(eg_evaluation *x, int k, int i)
 {
     const eg_block_plan *p = x->p;

@@ -18,8 +18,8 @@ void eg__pad_row(int width, int64_t n, int64_t to, char *p)
     if (n > 0 && n < to) eg__copies(width, to - n, p + n * width, p + (n - 1) * width);
 }
 
-/* Returns the numbers of node j that row r of node k reads, and the bytes to those of the next row.
- * *still: they are a single number, which all elements of the row share. */
+/* Returns the numbers of node j that row r of node k reads; sets *step to the bytes from row to
+ * row. *still: it is one number for all elements of the row. */
 static const char *seen_by(const eg_evaluation *x, int k, int j, int64_t r, int64_t *step,
                            bool *still)
 {
@@ -78,8 +78,8 @@ static void score_values(const eg_evaluation *x, int k)
         eg__pad_row(width, x->b->lanes, x->wide, to);
     }
 }
-/* True if node k is i − j itself, and not made of it: one operand varies with rows, one with
- * lanes. */
+/* True if node k is i − j itself, not computed from it: one operand varies with rows, the other
+ * with lanes. */
 static bool is_difference(const eg_block_plan *p, int k)
 {
     const int first = p->extent[p->e->node[k].in[0]];
@@ -100,9 +100,9 @@ static void difference_values(const eg_evaluation *x, int k)
     eg__pad_row(4, count, eg__node_length(x, k), x->v[k].p);
 }
 
-/* -- operations ------------------------------------------------------------------------------- */
-/* Sets the operands of node k, from row r on. False if loops have no form for those that are single
- * numbers: of three operands only the last two may be, together, and for values alone. */
+/* -- operations -------------------------------------------------------------------------------- */
+/* Sets the operands of node k, from row r on. False if no loop handles their form. A loop handles
+ * single numbers only as the last two of three operands together, and only for values. */
 static bool strip_operands(const eg_evaluation *x, int k, int64_t r, bool values, eg_strip *s)
 {
     const eg_node *n = &x->p->e->node[k];

@@ -1,5 +1,5 @@
-/* focus.c: an operand seen with its bracketed axes last, or in place with one of them named, and a
- * result seen as the string orders it. */
+/* focus.c: views of an operand for operations on bracketed axes: the bracketed axes last, or in
+ * place with one of them named; and results back in the order of the string. */
 #include "notation/notation.h"
 #include <string.h>
 
@@ -25,7 +25,7 @@ bool eg__no_repeats(const eg_bound *b, int term)
     return true;
 }
 
-/* The axes of x in another order: x itself if it is the same. */
+/* Returns the axes of x in another order; x itself if the order is the same. */
 eg_tensor *eg__reordered(eg_tensor *x, int rank, const int *order)
 {
     bool same = true;
@@ -33,7 +33,7 @@ eg_tensor *eg__reordered(eg_tensor *x, int rank, const int *order)
     return same ? x : eg_permute_n(x, rank, order);
 }
 
-/* Outer axes keep their order, then come the bracketed ones in theirs. */
+/* The outer axes come first, in their order, then the bracketed ones in theirs. */
 bool eg__focus_items(eg_focus *f, const eg_bound *b, eg_tensor *given)
 {
     const eg_bound_term *t = &b->term[0];
@@ -163,8 +163,8 @@ bool eg__focus_no_output(const eg_focus *f)
 }
 bool eg__focus_one(const eg_focus *f) { return eg__focus_axis(f) && eg__focus_no_output(f); }
 
-/* An axis of the operand that is a group with brackets inside counts for both sides, each with its
- * part of the size. */
+/* A group with brackets inside counts both as bracketed and as outer, each with its part of the
+ * size. */
 int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
 {
     const eg_bound *b = f->bound;
@@ -187,8 +187,8 @@ int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
     return rank;
 }
 
-/* With an arrow, the output's order; else the operand's axes without the bracketed ones, groups
- * merged and ones kept. */
+/* With an arrow, the order is that of the output; else that of the operand without the bracketed
+ * axes, with groups merged and 1s kept. */
 eg_tensor *eg__focus_outer(const eg_focus *f, eg_tensor *y)
 {
     const eg_bound *b = f->bound;

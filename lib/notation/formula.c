@@ -1,18 +1,18 @@
 /* formula.c: eingrad/notation.h: a predicate or a number over indices as data: which indices it has
- * and where they stand. The parser of expressions finds the places; an edit writes something else
- * there and parses the result. */
+ * and where they stand. The parser of expressions finds these places; an edit replaces the text at
+ * some of them and parses the result. */
 #include "notation/notation.h"
 #include <eingrad/notation.h>
 #include <string.h>
 
 static const char formula_blanks[] = " \t\n\v\f\r";
 
-/* A place in an eg_formula; index: which of its names. */
+/* A place of a name in an eg_formula; index: the number of the name. */
 typedef struct eg__formula_place {
     int from, to, index;
     bool size;
 } eg__formula_place;
-/* A formula of that text with room for its places, which are in order of the text. */
+/* Returns a formula of that text with its places, in the order of the text; NULL after an error. */
 static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool truth, int places,
                               const eg_name_place *at)
 {
@@ -68,7 +68,8 @@ static bool formula_indices(eg_ctx *cx, const eg_formula_args *o, eg_axis_name *
     }
     return true;
 }
-/* The places make a frame of some kilobytes, which calls that go on do not keep. */
+/* The places take some kilobytes of stack, which this function returns before further calls are
+ * made. */
 static __attribute__((noinline)) eg_formula *formula_parsed(eg_ctx *cx, const eg_formula_args *o)
 {
     eg_name_place place[EG_PLACES_MAX];
@@ -114,7 +115,7 @@ static size_t formula_bytes_of(const eg_formula *f)
 {
     return (size_t)(f->who + strlen(f->who) + 1 - (const char *)f);
 }
-/* Writes a formula and all that it points to into room of as many bytes. */
+/* Writes a copy of a formula, with all that it points to, into room of as many bytes. */
 static eg_formula *formula_into(void *room, eg_ctx *cx, const eg_formula *from)
 {
     const char *const old = (const char *)from;
@@ -137,8 +138,9 @@ static void formula_key(eg_key_text *t, const char *text)
     eg__key_put(t, 1, text ? "+" : "-");
     if (text) eg__key_put(t, strlen(text) + 1, text);
 }
-/* Copies the formula that the context remembers of a text, else parses it: what it means depends on
- * the names that it may use, and on shapes and dtypes of their tensors. */
+/* Returns a copy of the formula that the context remembers for this text, else parses it. It is
+ * remembered together with the names that it may use and the shapes and dtypes of their tensors, on
+ * which its meaning depends. */
 static const eg_formula *formula_read(eg_ctx *cx, const eg_formula_args *o)
 {
     eg_tensor *x[EG_GIVEN_MAX];
@@ -166,7 +168,7 @@ static const eg_formula *formula_read(eg_ctx *cx, const eg_formula_args *o)
     if (room) formula_into(room, cx, f);
     return f;
 }
-/* Reads a text that an edit of f made. */
+/* Parses a text that an edit of f made. */
 static const eg_formula *formula_again(const eg_formula *f, const char *text, bool score)
 {
     return formula_read(f->cx, &(eg_formula_args){ .who = f->who, .text = text, .score = score });
@@ -215,8 +217,8 @@ bool eg_formula_equals(const eg_formula *f, const eg_formula *g)
     }
 }
 
-/* What stands for a number: as it is if it is one word, else in parentheses. NULL after an error:
- * no number. */
+/* Returns the text as an operand: as it is if it is one word, else in parentheses. NULL after an
+ * error: it is not a number. */
 static const char *formula_operand(const eg_formula *f, const char *text)
 {
     const eg_formula *number = formula_again(f, text, false);
@@ -266,9 +268,9 @@ const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g)
     return formula_again(f, out, f->score);
 }
 
-/* -- the truths that & joins ------------------------------------------------------------------ */
-/* True if node k joins two truths by a written &. a < b < c is an & of two comparisons as well, but
- * there is no text for the second alone. */
+/* -- the conditions that & joins --------------------------------------------------------------- */
+/* True if node k joins two conditions by an & in the text. a < b < c is an & of two comparisons as
+ * well, but there is no text for the second alone. */
 static bool joins(const eg_expression *e, int k)
 {
     const eg_node *n = &e->node[k], *a = &e->node[n->in[0]], *b = &e->node[n->in[1]];
@@ -302,7 +304,7 @@ int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term)
             return eg_fail_as(f->cx, EG_ERROR_NOTATION, "%s: more than %d truths are joined: %s",
                               f->who, most, f->text),
                    -1;
-        size_t length = k->length; /* with the blanks behind it */
+        size_t length = k->length; /* with the blanks after it */
         while (length && strchr(formula_blanks, f->text[k->at + length - 1])) length--;
         char *text = eg__alloc(f->cx, length + 1);
         if (!text) return -1;

@@ -81,7 +81,8 @@ bool eg__given_used(eg_ctx *cx, const char *who, const eg_given_tensors *g, cons
     return true;
 }
 
-/* Letters that alone index axis r of tensor t, as bits; *other: what else indexes it. */
+/* Returns the letters (bits) that alone index axis r of tensor t; sets *other if some read has
+ * anything else as that index. */
 static uint32_t letters_of_axis(const eg_expression *e, int t, int r, bool *other)
 {
     uint32_t letters = 0;

@@ -36,20 +36,22 @@ typedef struct eg_term_item {
     uint8_t group; /* 0: none; else the number of its ( ) in the term, from 1  */
 } eg_term_item;
 
-/* A term bound to its operand. */
+/* A term after binding to its operand. */
 typedef struct eg_bound_term {
     int items; /* with ellipses expanded; without a 1, and without letters of a 1 that stretches */
     eg_term_item *item;
     int rank;     /* of the operand (output: of the result) */
     int64_t *dim; /* … its sizes                            */
-    /* Items [first[r], last[r]) make axis r of the operand: a group, one axis, or nothing (a 1). */
+    /* Items [first[r], last[r]) make axis r of the operand: a group, a single axis, or none (a
+     * 1). */
     int *first, *last;
-    /* The operand with one axis for each item: a recorded view, or itself where nothing changes. */
+    /* The operand with one axis for each item: a recorded view, or the operand itself if that is
+     * the same. */
     eg_tensor *x;
 } eg_bound_term;
 
-/* A string bound to operands: the beginning of a block that holds all it points to, but for
- * tensors, their sizes, and what the caller gave. */
+/* A string bound to operands. It is the head of a block that also holds all it points to, except
+ * tensors, their sizes, and memory of the caller. */
 typedef struct eg_bound {
     size_t bytes;              /* of the block                                              */
     const char *who;           /* the operation, for messages                               */
@@ -83,23 +85,23 @@ enum {
     /* without ->: output = all axes in order of first appearance (eg_on) */
     EG_NOTATION_UNION = 16
 };
-/* Binds spec to n operands. A term for which xs[k] is NULL only gives names (its axes must be sized
- * by others). Returns NULL after recording a message with caret. Everything lives in the open
- * scope. A size of 1 that stretches (ellipsis; letters with ONES) loses its item: to the caller the
- * letter is missing from that operand, and a missing letter broadcasts. */
+/* Binds spec to n operands. A term whose xs[k] is NULL only gives names; other terms or options
+ * must give the sizes of its axes. The result is in the open scope; NULL after an error, which is
+ * recorded with carets. An item of size 1 that stretches (of an ellipsis; of letters with ONES) is
+ * removed: the operand then lacks the letter, and a missing letter broadcasts. */
 const eg_bound *eg__bind(const char *who, const char *spec, int flags, int n, eg_tensor *const *xs,
                          int sizes, const eg_sized *size);
-/* The same. Messages call operand k called[k], as "the query" or ".keep", or by its number where
+/* The same. Messages call operand k called[k], such as "the query" or ".keep", or by its number if
  * that is NULL. */
 const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, int n,
                                 eg_tensor *const *xs, int sizes, const eg_sized *size,
                                 const char *const *called);
-/* The same, bound again whether or not the string was bound before. The operands are tensors of cx,
- * which has not failed, or NULL. */
+/* The same without a look into the plan memory. The operands are tensors of cx, which has not
+ * failed, or NULL. */
 const eg_bound *eg__bind_anew(eg_ctx *cx, const char *who, const char *spec, int flags, int n,
                               eg_tensor *const *xs, int sizes, const eg_sized *size,
                               const char *const *called);
-/* Records a sentence with a caret under that item (−1: under the whole term); term = terms: the
+/* Records an error with a caret under that item (−1: under the whole term); term = terms: the
  * output. Returns the poison tensor. */
 eg_tensor *eg__refuse(const eg_bound *, int term, int item, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -124,7 +126,7 @@ typedef struct eg_parsed_term {
     bool plain;          /* letters or names alone, without sizes of axes 1,
                           * groups, brackets and ellipses                     */
 } eg_parsed_term;
-/* A string that was read. */
+/* A string after parsing. */
 typedef struct eg_parsed {
     bool names;             /* it is in names, not in letters                               */
     bool arrow;             /* it has an output: term[terms]                                */
@@ -143,16 +145,15 @@ typedef struct eg_parse_room {
     eg_parsed_axis axis[EG_AXES_MAX];
     eg_term_item item[EG_ITEMS_MAX];
 } eg_parse_room;
-/* What a string without "names:" or "letters:" in front is read as: what the blanks in it decide
- * (see docs/notation.md), or one of both in any case. */
+/* How a string without "names:" or "letters:" in front is read: as its blanks decide
+ * (docs/notation.md), or always as names, or always as letters. */
 typedef enum { EG_READ_BY_BLANKS, EG_READ_AS_NAMES, EG_READ_AS_LETTERS } eg_reading;
-/* Reads spec into room, of which it returns the head: it points into room and depends on nothing
- * but spec. NULL after recording what cannot be read; nothing is recorded if the context is
- * NULL. */
+/* Parses spec into room and returns the head, which points into room and depends on nothing but
+ * spec. NULL after an error; with a NULL context nothing is recorded. */
 const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_reading,
                            eg_parse_room *);
 
-/* The byte of the arrow of a string, or of its end if it has none. */
+/* Returns the byte of the arrow of a string, or of its end if there is no arrow. */
 int eg__arrow(const char *spec);
 
 typedef struct eg_caret {
@@ -160,19 +161,20 @@ typedef struct eg_caret {
 } eg_caret;
 #define EG_LETTERS_HINT "every letter is an axis here: for names begin the string with 'names:'"
 #define EG_ONE_HINT     "1 is an axis of size 1 here, no part of a name"
-/* Bytes of the UTF-8 character at s, from 1 to 4; 1 for a byte that begins none. */
+/* Returns the bytes of the UTF-8 character at s, 1 to 4; 1 for a byte that begins none. */
 int eg__utf8_bytes(const char *s);
-/* Refuses the character of `text` at byte `at`, which has no meaning in `where` ("here"). */
+/* Records an error: the character of `text` at byte `at` has no meaning in `where` ("here"). */
 void eg__caret_stray(eg_ctx *, const char *who, const char *text, int at, const char *where);
-/* Records "who: sentence", and below it the text, carets with `tail` behind them, and the hint;
- * tail and hint may be NULL. Returns the poison tensor; with a context of NULL nothing is recorded
- * and NULL returned. eg__caret: with the code EG_ERROR_NOTATION. */
+/* Records "who: sentence", and below it the text, carets followed by `tail`, and the hint; tail and
+ * hint may be NULL. Returns the poison tensor. With a NULL context nothing is recorded, and the
+ * result is NULL. eg__caret does this with the code EG_ERROR_NOTATION. */
 eg_tensor *eg__caret_as(eg_ctx *, eg_code, const char *who, const char *text, int marks,
                         const eg_caret *, const char *tail, const char *hint, const char *format,
                         ...) __attribute__((format(printf, 9, 10)));
 #define eg__caret(cx, ...) eg__caret_as((cx), EG_ERROR_NOTATION, __VA_ARGS__)
 
-/* How much of a box of indices a truth about them allows: SOME where that is not known. */
+/* Whether a condition on indices holds in none, some or all of a box of indices. SOME also if that
+ * is not known. */
 typedef enum { EG_COVER_NONE, EG_COVER_SOME, EG_COVER_ALL } eg_cover;
 
 /* -- focus.c ---------------------------------------------------------------------------------- */
@@ -185,41 +187,44 @@ typedef struct eg_focus {
     int outer, inner;
     int item[EG_RANK_MAX]; /* axis of x → item of the operand's term */
 } eg_focus;
-/* Binds spec to x, or takes all axes if spec is NULL. False after an error. */
+/* Binds spec to x; with spec NULL takes all axes as bracketed. False after an error. */
 bool eg__focus(eg_focus *, const char *who, const char *spec, eg_tensor *x);
-/* The same of term 0 of a bound string. */
+/* The same for term 0 of a bound string. */
 bool eg__focus_bound(eg_focus *, const eg_bound *, eg_tensor *given);
-/* The same, but f->x has the term's items in the string's order: nothing is permuted. */
+/* The same, but f->x keeps the term's items in the string's order. */
 bool eg__focus_items(eg_focus *, const eg_bound *, eg_tensor *given);
-/* The same of a string, which must not be NULL. Messages call the operand called[0], if `called` is
- * not NULL. */
+/* The same for a string, which must not be NULL. Messages call the operand called[0], unless
+ * `called` is NULL. */
 bool eg__focus_in_place(eg_focus *, const char *who, const char *spec, eg_tensor *x,
                         const char *const *called);
-/* The k-th bracketed axis of f->x, after eg__focus_in_place. Points to *f's bound string. */
+/* Returns the k-th bracketed axis of f->x, after eg__focus_in_place. It points to the bound string
+ * of *f. */
 eg_named_axis eg__focus_named(const eg_focus *, int k);
-/* True if one axis stands in brackets; else records a sentence that points at the second. */
+/* True if exactly one axis stands in brackets; else records an error with a caret under the
+ * second. */
 bool eg__focus_axis(const eg_focus *);
-/* True if the string has no output; else records a sentence. */
+/* True if the string has no output; else records an error. */
 bool eg__focus_no_output(const eg_focus *);
-bool eg__focus_one(const eg_focus *); /* both */
-/* y has one axis per item of the term: merges the groups and puts the ones back (a reshape), or
- * returns y itself. Sizes are y's own. */
+bool eg__focus_one(const eg_focus *); /* both of the above */
+/* For y with one axis per item of the term: merges the groups and inserts the 1s again (a reshape);
+ * returns y itself if there are none. The sizes are those of y. */
 eg_tensor *eg__merge(const eg_bound_term *, eg_tensor *y);
 /* eg__refuse with another code than EG_ERROR_NOTATION. */
 eg_tensor *eg__refuse_as(const eg_bound *, eg_code, int term, int item, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
-/* y, which has x's axes (bracketed sizes may differ), in the operand's own order and groups. */
+/* Returns y, which has x's axes (bracketed sizes may differ), in the operand's own order and
+ * groups. */
 eg_tensor *eg__focus_same(const eg_focus *, eg_tensor *y);
-/* y, which has x's outer axes, in the order of the output or else of the operand. */
+/* Returns y, which has x's outer axes, in the order of the output, or else of the operand. */
 eg_tensor *eg__focus_outer(const eg_focus *, eg_tensor *y);
-/* Sizes of the operand's own axes that are (not) in brackets, groups merged. Returns their
- * number. */
+/* Sets dim[] to the sizes of the operand's own axes that are (not) in brackets, groups merged.
+ * Returns their number. */
 int eg__focus_dims(const eg_focus *, bool bracketed, int64_t *dim);
-/* The first item of the term that is this axis, or −1. */
+/* Returns the first item of the term that has this axis; −1 if there is none. */
 int eg__item_of(const eg_bound_term *, int axis);
-/* x with its axes in that order; x itself if it is the same. */
+/* Returns x with its axes in that order; x itself if the order is the same. */
 eg_tensor *eg__reordered(eg_tensor *x, int rank, const int *order);
-/* True if no index stands twice in the term (terms: the output); else records it. */
+/* True if no index occurs twice in the term (terms: the output); else records an error. */
 bool eg__no_repeats(const eg_bound *, int term);
 #include "notation/expression.h"
 #endif

@@ -1,11 +1,11 @@
-/* parse.c: a string → terms of items; and how every error of the notation is shown.
+/* parse.c: parses a string into terms of items, and formats every error of the notation.
  *
  *   string = [ ( "names" | "letters" ) ":" ] term { "," term } [ "->" term ]
  *   term   = { name [ "=" number ] | "1" | "..." | "(" term ")" | "[" term "]" }
  *
- * Groups do not nest, and neither do brackets. A name is one letter; or a word, where the string
- * says "names:", or says nothing and two names stand apart by blanks alone and one of them has two
- * characters or more. */
+ * Groups do not nest, and neither do brackets. A name is one letter, or a word. It is a word if the
+ * string begins with "names:", or if the string has no such beginning, two names are separated by
+ * blanks alone, and one of them has two characters or more. */
 #include "notation/notation.h"
 #include <string.h>
 
@@ -39,10 +39,10 @@ int eg__utf8_bytes(const char *s)
         if ((s[k] & 0xc0) != 0x80) return 1;
     return n;
 }
-/* True of a byte of a UTF-8 character that is not its first. */
+/* True for a byte of a UTF-8 character that is not its first. */
 static bool inside(char c) { return (c & 0xc0) == 0x80; }
-/* Controls, bytes that begin no character, and marks that turn the direction of writing are shown
- * as '?'. */
+/* Control characters, bytes that begin no character, and marks that change the direction of writing
+ * are shown as '?'. */
 static void put_character(text *t, const char *s, int n)
 {
     const unsigned last = (unsigned char)s[n - 1];
@@ -57,7 +57,7 @@ static void put_character(text *t, const char *s, int n)
         for (int k = 0; k < n; k++) put(t, s[k]);
 }
 
-/* A long string is clipped to WINDOW bytes that hold all marks if they can, else the last one. */
+/* Of a long string WINDOW bytes are shown, with all marks if they fit, else with the last one. */
 eg_tensor *eg__caret_as(eg_ctx *cx, eg_code code, const char *who, const char *spec, int marks,
                         const eg_caret *mark, const char *tail, const char *hint,
                         const char *format, ...)
@@ -155,7 +155,8 @@ void eg__caret_stray(eg_ctx *cx, const char *who, const char *spec, int where, c
 }
 
 /* -- letters or names ------------------------------------------------------------------------- */
-/* The offset behind "names:" or "letters:", with *names set; 0 if the string says neither. */
+/* Returns the offset after "names:" or "letters:" and sets *names; 0 if the string begins with
+ * neither. */
 static int reading_said(const char *s, bool *names)
 {
     static const char *const word[] = { "letters", "names" };
@@ -170,11 +171,11 @@ static int reading_said(const char *s, bool *names)
     }
     return 0;
 }
-/* True if the blanks put the string in names: two names stand apart by blanks alone, and one of
- * them has two characters or more. */
+/* True if the string's blanks make it one of names: two names are separated by blanks alone, and
+ * one of them has two characters or more. */
 static bool in_names(const char *s)
 {
-    /* length of the name before, if only blanks (and its "=8") came since; else 0 */
+    /* the length of the name before, if only blanks (or its "=8") follow it; else 0 */
     int before = 0;
     bool blank = false;
     while (*s) {
@@ -201,7 +202,7 @@ static bool in_names(const char *s)
     return false;
 }
 
-/* The number at *i, which goes behind it; false if 64 bits do not hold it. */
+/* Reads the number at *i and moves *i past it; false if it overflows 64 bits. */
 static bool number(const char *s, int *i, int64_t *value)
 {
     int64_t v = 0;
@@ -214,7 +215,7 @@ static bool number(const char *s, int *i, int64_t *value)
     return fits;
 }
 
-/* Why the '=' at `where` stands behind no name */
+/* Returns a hint for an '=' at `where` that does not follow a name. */
 static const char *size_hint(const char *spec, int where, bool letters)
 {
     int k = where;
@@ -227,7 +228,7 @@ static const char *size_hint(const char *spec, int where, bool letters)
 }
 
 /* -- the parser ------------------------------------------------------------------------------- */
-/* A parse under way: the string is read up to byte i, into term t. */
+/* A parser: the string is read up to byte i, into term t. */
 typedef struct reader {
     eg_ctx *cx;
     const char *who, *spec;
@@ -243,7 +244,7 @@ typedef struct reader {
     uint16_t seen[64]; /* letter & 63 → its axis + 1; 0: not yet */
 } reader;
 
-/* Records a sentence with a caret under `length` bytes from `where` on; false. */
+/* Records an error with a caret under `length` bytes from `where` on; returns false. */
 static bool bad(const reader *r, int where, int length, const char *hint, const char *sentence)
 {
     eg__caret(r->cx, r->who, r->spec, 1, &(eg_caret){ where, length }, NULL, hint, "%s", sentence);
@@ -256,7 +257,7 @@ static bool too_many_axes(const reader *r, int where)
     return false;
 }
 
-/* Puts an item that begins at byte `start` into the term; outside groups it is an axis. */
+/* Appends an item that begins at byte `start` to the term; outside of groups it is an axis. */
 static inline bool put_item(reader *r, uint16_t axis, int start)
 {
     if (!r->group && ++r->t->slots > EG_RANK_MAX) return too_many_axes(r, start);
@@ -268,7 +269,7 @@ static inline bool put_item(reader *r, uint16_t axis, int start)
     return true;
 }
 
-/* The size behind the name at `start` of n bytes, if a '=' follows: "h=8". */
+/* Reads the size after the name of n bytes at `start`, if a '=' follows: "h=8". */
 static bool read_size(reader *r, eg_parsed_axis *axis, int start, int n)
 {
     const char *spec = r->spec;
@@ -304,7 +305,7 @@ static bool read_size(reader *r, eg_parsed_axis *axis, int start, int n)
     return true;
 }
 
-/* A letter, or in names a word; its size; and it is an item of the term. */
+/* Reads a letter, or in a string of names a word, and its size, and appends it as an item. */
 static inline bool read_index(reader *r)
 {
     eg_parsed *p = r->p;
@@ -340,7 +341,8 @@ static inline bool read_index(reader *r)
     return read_size(r, &p->axis[a], start, n) && put_item(r, (uint16_t)a, start);
 }
 
-/* 1 is an axis of that size, and inside a group nothing; other numbers are refused. */
+/* Reads a number without a name: 1 is an axis of size 1, or nothing inside a group; other numbers
+ * are refused. */
 static bool read_unit(reader *r)
 {
     const char *spec = r->spec;
@@ -433,7 +435,7 @@ int eg__arrow(const char *spec)
     const char *at = strstr(spec, "->");
     return (int)(at ? (size_t)(at - spec) : strlen(spec));
 }
-/* The end of a term: a comma, the arrow, or the end of the string. */
+/* Ends a term at a comma, at the arrow, or at the end of the string. */
 static bool end_term(reader *r)
 {
     const char c = r->spec[r->i];
@@ -460,7 +462,7 @@ static bool end_term(reader *r)
     return true;
 }
 
-/* A character that begins nothing; false. */
+/* Refuses a character that can begin nothing; returns false. */
 static bool read_stray(const reader *r)
 {
     const int i = r->i;

@@ -1,5 +1,5 @@
-/* refuse.c: what bind.c says where a string does not fit: a sentence with carets, operands and
- * sizes, and what may have been meant. */
+/* refuse.c: the errors of bind.c: a sentence with carets, operands and sizes, and a guess of what
+ * was meant. */
 #include "notation/bind.h"
 #include <string.h>
 
@@ -37,7 +37,7 @@ void eg__say_operand(words *w, const char *const *called, int k, int rank, const
     else
         say_dims(w, rank, dim);
 }
-/* The bytes of term k without the blanks around it. */
+/* Returns the bytes of term k without the blanks around it. */
 static eg_caret term_caret(const bind *B, int k)
 {
     eg_caret c = { B->p->term[k].at, B->p->term[k].stop - B->p->term[k].at };
@@ -51,16 +51,16 @@ static int item_length(const bind *B, const eg_term_item *l)
     return l->axis == EG_ITEM_ONE ? 1 : l->axis >= B->p->axes ? 3 : B->p->axis[l->axis].length;
 }
 
-/* -- guesses: one rearrangement of letters, or one exchange of operands, that would fit ------- */
-/* True if all terms are letters or names alone, and all operands are there. */
+/* -- guesses: a rearrangement of letters, or an exchange of operands, that would fit ----------- */
+/* True if all terms consist of letters or names alone, and there is an operand for each. */
 static bool plain(const bind *B)
 {
     for (int k = 0; k < B->p->terms; k++)
         if (!B->p->term[k].plain || !B->xs[k]) return false;
     return true;
 }
-/* True if all terms fit with operands x and y exchanged and term `without` left out; size[] then
- * has the sizes of the axes, −1 where unknown. */
+/* True if all terms fit after operands x and y are exchanged and term `without` is left out; sets
+ * size[] to the sizes of the axes, −1 where unknown. */
 static bool fits(const bind *B, int x, int y, int without, int64_t *size)
 {
     for (int a = 0; a < B->p->axes; a++) size[a] = B->p->axis[a].size;
@@ -79,8 +79,8 @@ static bool fits(const bind *B, int x, int y, int without, int64_t *size)
     }
     return true;
 }
-/* A search for the order of a term's letters that fits its operand and keeps most of the given
- * order: `moved` counts pairs of letters that are exchanged, `ties` how many others are as good. */
+/* A search for the order of a term's letters that fits its operand and is nearest to the given
+ * order. moved: pairs of letters that are exchanged; ties: other orders that are as near. */
 typedef struct search {
     const eg_term_item *item;
     const int64_t *dim;
@@ -88,7 +88,7 @@ typedef struct search {
     uint8_t order[8], best[8];
     int64_t *size;
 } search;
-/* Tries the letters not yet `used` at axis r and behind it. */
+/* Tries all letters that are not in `used` at axis r and the axes after it. */
 static void permute(search *s, int r, unsigned used)
 {
     if (s->steps++ > 20000) {
@@ -116,9 +116,9 @@ static void permute(search *s, int r, unsigned used)
         *size = old;
     }
 }
-/* Writes into w what would fit: the rearrangement of the letters of operand `second` or `first`
- * that keeps most of their order, if there is one best; else an exchange of two operands, if it is
- * the only one. NULL: neither. */
+/* Writes a guess into w: the rearrangement of the letters of operand `second` or `first` that is
+ * nearest to the given order, if one is nearest; else the exchange of two operands, if there is
+ * only one that fits. NULL: no guess. */
 static const char *guess(const bind *B, words *w, int first, int second)
 {
     int64_t size[EG_AXES_MAX];
@@ -152,9 +152,9 @@ static const char *guess(const bind *B, words *w, int first, int second)
                eg__operand_name(B->called, y, &other));
 }
 
-/* -- refusals --------------------------------------------------------------------------------- */
-/* What to write where commas are missing: names apart by blanks alone, as many as there are
- * operands, as in "ij jk->ik". NULL if operands are not what is missing. */
+/* -- errors ------------------------------------------------------------------------------------ */
+/* Returns the string with commas inserted, if it has as many names separated by blanks alone as
+ * there are operands, as in "ij jk->ik". NULL if missing commas are not the reason. */
 static const char *missing_comma(const bind *B, int n, words *w)
 {
     const eg_parsed_term *t = B->p->term;
@@ -189,7 +189,7 @@ const eg_bound *eg__bad_count(const bind *B, int n)
            NULL;
 }
 
-/* The rank of operand k is not that of its term; how it may have been meant to be read. */
+/* The hint says how the string may have been meant. */
 const eg_bound *eg__bad_rank(const bind *B, int k)
 {
     const eg_parsed_term *t = &B->p->term[k];
@@ -222,7 +222,7 @@ const eg_bound *eg__bad_rank(const bind *B, int k)
            NULL;
 }
 
-/* The item of axis a behind `skip` others of it; −1: none. */
+/* Returns the item of axis a after `skip` others of the same axis; −1: there is none. */
 static int find(const eg_bound_term *t, int a, int skip)
 {
     for (int i = 0; i < t->items; i++)
@@ -230,15 +230,14 @@ static int find(const eg_bound_term *t, int a, int skip)
     return -1;
 }
 
-/* The axis of the operand that item i makes, alone or in a group. */
+/* Returns the axis of the operand that item i makes, alone or in a group. */
 static int axis_of(const eg_bound_term *t, int i)
 {
     int r = 0;
     while (r + 1 < t->rank && t->last[r] <= i) r++;
     return r;
 }
-/* Axis a has a size, from an operand, the string or an option, and another one under item i of
- * operand k. */
+/* The size of axis a is that of an operand, of the string or of an option. */
 const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
 {
     const eg_bound *b = B->b;
@@ -288,7 +287,7 @@ const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
            NULL;
 }
 
-/* The group that makes axis r as it is written, "(h d)", and its bytes. */
+/* Returns the group of axis r as it is written, "(h d)", and sets c to its bytes. */
 static const char *group_text(const bind *B, const eg_bound_term *t, int r, words *w, eg_caret *c)
 {
     const eg_term_item *l = &t->item[t->first[r]], *m = &t->item[t->last[r] - 1];
@@ -298,14 +297,15 @@ static const char *group_text(const bind *B, const eg_bound_term *t, int r, word
     *c = (eg_caret){ from, to + 1 - from };
     return say(w, "%.*s", to + 1 - from < 80 ? to + 1 - from : 80, B->spec + from);
 }
-/* True if two letters touch, as in "(head=8 d)", which was read as letters. */
+/* True if two letters follow each other without a blank, as in "(head=8 d)", which was read as
+ * letters. */
 static bool run_together(const char *s)
 {
     for (; s[0] && s[1]; s++)
         if ((unsigned)((s[0] | 32) - 'a') < 26 && (unsigned)((s[1] | 32) - 'a') < 26) return true;
     return false;
 }
-/* Axis r of operand k is a group whose known sizes do not divide it, or of which more than one size
+/* Axis r of operand k is a group whose known sizes do not divide it, or in which more than one size
  * is unknown. */
 const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int unknown)
 {
@@ -375,8 +375,9 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
            NULL;
 }
 
-/* Two names that differ by one slip: a letter left out, put in, exchanged with its neighbour, or
- * (inside the word) replaced. d_k and d_v, xpos and ypos, axis1 and axis2 are meant to differ. */
+/* True if two names differ by one typing error: a letter left out, inserted, exchanged with its
+ * neighbour, or (inside the word) replaced. Names such as d_k and d_v, xpos and ypos, axis1 and
+ * axis2 are meant to differ. */
 static bool slip(const char *a, int n, const char *b, int m)
 {
     if (n > m) return slip(b, m, a, n);
@@ -391,7 +392,7 @@ static bool slip(const char *a, int n, const char *b, int m)
                !((unsigned)(a[i] - '0') < 10 && (unsigned)(b[i] - '0') < 10);
     return i + j == n - 2 && a[i] == b[i + 1] && a[i + 1] == b[i];
 }
-/* Records that axis a of the output is in no operand, with the one that may be meant. */
+/* The hint proposes the index that may be meant. */
 const eg_bound *eg__bad_out(const bind *B, int a, int at)
 {
     const eg_parsed *p = B->p;
@@ -415,8 +416,9 @@ const eg_bound *eg__bad_out(const bind *B, int a, int at)
            NULL;
 }
 
-/* A name that occurs once, one slip away from another of the same size that never stands beside it:
- * summed (or broadcast) in silence it would give a wrong result, so it is refused. */
+/* Refuses a name that occurs once and differs by one typing error from a name of the same size that
+ * never occurs in the same term: summing or broadcasting over it would give a wrong result without
+ * an error. */
 const eg_bound *eg__bad_name(const bind *B, bool *found)
 {
     const eg_parsed *p = B->p;
@@ -445,9 +447,9 @@ const eg_bound *eg__bad_name(const bind *B, bool *found)
     return NULL;
 }
 
-/* With an ellipsis both readings of "...k ij" can fit: names (2 axes and the rest) and, as NumPy
- * reads it, letters (3 and the rest). Where ranks and sizes allow the letters, the string is
- * refused rather than guessed. */
+/* With an ellipsis both readings of "...k ij" can fit: as names (2 axes and the rest) and, as in
+ * NumPy, as letters (3 and the rest). If ranks and sizes allow the letters, the string is refused:
+ * neither reading is certain. */
 bool eg__also_letters(const bind *B)
 {
     int64_t size[64];
@@ -479,14 +481,15 @@ bool eg__also_letters(const bind *B)
 
 static bool is_space(char c) { return c && strchr(" \t\r\n", c); }
 static bool letter_at(const char *s, int i) { return (unsigned)((s[i] | 32) - 'a') < 26; }
-/* A name could go on from i to i + 1: two letters touch, or a letter and the axis 1. */
+/* True if a name could continue from byte i to i + 1: two letters follow each other, or a letter
+ * and a 1. */
 static bool touch(const char *s, int i)
 {
     return letter_at(s, i) && (letter_at(s, i + 1) || s[i + 1] == '1');
 }
 
-/* einops' rule: before and behind an ellipsis stands a blank, a bracket, a comma, the arrow or the
- * string's end. */
+/* einops' rule: an ellipsis has a blank, a bracket, a comma, the arrow or an end of the string on
+ * both sides. */
 static bool dots_apart(const bind *B)
 {
     const char *s = B->spec;
@@ -496,8 +499,9 @@ static bool dots_apart(const bind *B)
     return true;
 }
 
-/* Every term of p has as many axes as its operand, an ellipsis taking the rest; every axis of the
- * output is in an operand, or new with a size where that is allowed; every option names an axis. */
+/* True if the string fits as names: every term of p has as many axes as its operand, an ellipsis
+ * taking the rest; every axis of the output is in an operand, or is new and has a size, where that
+ * is allowed; and every option names an axis. */
 static bool names_fit(const bind *B, const eg_parsed *p, int sizes, const eg_sized *size)
 {
     for (int k = 0; k < p->terms; k++) {
@@ -519,11 +523,12 @@ static bool names_fit(const bind *B, const eg_parsed *p, int sizes, const eg_siz
     return true;
 }
 
-/* Both readings give the same: the names of two characters or more stand in groups only, where the
- * letters make one axis of the tensor as the name does, and share no letter with any other name. */
+/* True if both readings give the same result: names of two characters or more occur in groups only,
+ * where their letters make one axis of the tensor as the name does, and share no letter with
+ * another name. */
 static bool names_same(const bind *B, const eg_parsed *p)
 {
-    bool used[64] = { false }; /* of letter & 63 */
+    bool used[64] = { false }; /* indexed by letter & 63 */
     if (!p->arrow && B->flags & (EG_NOTATION_IMPLICIT | EG_NOTATION_UNION)) return false;
     for (int i = 0; i < p->items; i++) {
         const eg_term_item *l = &p->item[i];
@@ -539,13 +544,14 @@ static bool names_same(const bind *B, const eg_parsed *p)
     return true;
 }
 
-/* "write 'h e a d ...'": the string with a blank between any two letters */
+/* Appends a hint, "write 'h e a d ...'": the string with a blank between any two letters. */
 static void say_letters(words *w, const char *s)
 {
     for (int i = 0; s[i]; i++) say(w, touch(s, i) ? "%c " : "%c", is_space(s[i]) ? ' ' : s[i]);
 }
 
-/* Called only where some letters touch: a parse of its own, off the frame of the caller. */
+/* Called only if some letters follow each other without a blank. It parses again, and keeps this
+ * off the caller's stack frame. */
 static __attribute__((noinline)) bool also_names(const bind *B, int sizes, const eg_sized *size)
 {
     eg_parse_room room;

@@ -1,11 +1,11 @@
-/* spec.c: eingrad/notation.h: a parsed string as a struct of its own, and its edits. An edit prints
- * the terms with one thing changed and parses what it printed: the parser has the last word. */
+/* spec.c: eingrad/notation.h: a parsed string as a struct, and its edits. An edit prints the terms
+ * with one change and parses the result, so that every edited string is valid. */
 #include "notation/notation.h"
 #include <eingrad/notation.h>
 #include <string.h>
 
 /* -- a parsed string as a spec ---------------------------------------------------------------- */
-/* The items of a term, each with the axis of the operand that it stands at. */
+/* Lists the items of a term, each with its axis of the operand. Returns their number. */
 static int spec_items(const eg_parsed *p, const eg_parsed_term *t, eg_spec_item *out)
 {
     int axis = -1, n = 0;
@@ -23,7 +23,8 @@ static int spec_items(const eg_parsed *p, const eg_parsed_term *t, eg_spec_item 
     return n;
 }
 
-/* The spec and all that it points to, in one block of the open scope. */
+/* Returns the spec with all that it points to, in one block of the open scope; NULL after an
+ * error. */
 static const eg_spec *spec_of(eg_ctx *cx, const char *who, const char *text, const eg_parsed *p)
 {
     const size_t terms = (size_t)p->terms + p->arrow, axes = (size_t)p->axes,
@@ -61,7 +62,7 @@ static const eg_spec *spec_of(eg_ctx *cx, const char *who, const char *text, con
     return s;
 }
 
-/* The parser's room is large: it has a frame of its own. */
+/* A function of its own, since the parser's room is large. */
 static __attribute__((noinline)) const eg_spec *spec_read(eg_ctx *cx, const char *who,
                                                           const char *text, eg_reading as)
 {
@@ -93,8 +94,8 @@ const eg_spec *eg_spec_bind(const eg_spec *s, int count, eg_tensor *const *xs)
     return bound;
 }
 
-/* -- looking ---------------------------------------------------------------------------------- */
-/* Number of the index of that name; −1: there is none. */
+/* -- reading ----------------------------------------------------------------------------------- */
+/* Returns the number of the index of that name; −1 if there is none. */
 static int spec_find(const eg_spec *s, const char *name)
 {
     for (int a = 0; s && name && a < s->indices; a++)
@@ -146,8 +147,8 @@ eg_tensor *eg_spec_fail(const eg_spec *s, eg_code code, int term, int item, cons
                         sentence);
 }
 
-/* -- printing, with one thing changed --------------------------------------------------------- */
-/* What an edit changes. Numbers of −1 mean that it does not. */
+/* -- printing, with one change ----------------------------------------------------------------- */
+/* The change of an edit. Numbers of −1: no such change. */
 typedef struct edit {
     int term;   /* the term it is about; −1: every term                        */
     int index;  /* … written as `text`                                         */
@@ -158,7 +159,7 @@ typedef struct edit {
 } edit;
 static const edit NO_EDIT = { .term = -1, .index = -1, .before = -1, .inside = -1 };
 
-/* True if an item stands in brackets, as the edit has it. */
+/* True if an item stands in brackets after the edit. */
 static bool item_bracketed(const eg_spec *s, const eg_spec_item *l, const edit *e, bool mine)
 {
     if (!mine || e->inside < 0) return l->bracket;
@@ -167,7 +168,7 @@ static bool item_bracketed(const eg_spec *s, const eg_spec_item *l, const edit *
     return false;
 }
 
-/* Text that grows: counted if s is NULL, else written. */
+/* Text that grows. With s NULL its length is only counted. */
 typedef struct ink {
     char *s;
     size_t n;
@@ -179,7 +180,7 @@ static void ink_put(ink *t, const char *s)
     t->n += n;
 }
 
-/* True if terms are letters and nothing else: they are then printed without blanks. */
+/* True if all terms consist of letters alone: they are then printed without blanks. */
 static bool spec_is_plain(const eg_spec *s)
 {
     for (int k = 0; k < s->terms + s->arrow; k++)
@@ -194,8 +195,8 @@ static bool items_are_plain(const char *items)
     return !items || !items[strspn(items, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")];
 }
 
-/* One term: ( ) and [ ] as the items' flags say, brackets always inside a group. A size of the
- * string stands at the index's first place in the term. */
+/* Prints one term: ( ) and [ ] as the items' flags say, brackets always inside of a group. A size
+ * in the string is printed at the index's first place in the term. */
 static void print_term(ink *out, const eg_spec *s, int term, const edit *e, const char *blank)
 {
     const eg_spec_term *t = &s->term[term];
@@ -232,7 +233,8 @@ static void print_term(ink *out, const eg_spec *s, int term, const edit *e, cons
     }
 }
 
-/* A string that is being put together: terms of specs and an output, e for all of them. */
+/* A string that is being printed: terms of several specs and an output, with the edit e in all of
+ * them. */
 typedef struct printed {
     int terms;
     const eg_spec *const *from;
@@ -279,7 +281,8 @@ static const eg_spec *spec_edited(const eg_spec *s, const edit *e)
 }
 
 /* -- edits ------------------------------------------------------------------------------------ */
-/* `items` read as what s is in; NULL after an error: they are not the inside of one term. */
+/* Parses `items` in the reading (letters or names) of s. NULL after an error: they cannot stand
+ * inside one term. */
 static const eg_spec *items_read(const eg_spec *s, const char *items)
 {
     if (!s || eg__failed(s->cx)) return NULL;

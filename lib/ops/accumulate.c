@@ -31,8 +31,8 @@ static const eg_tensor *base_of(const eg_tensor *t, int depth)
     while (depth-- > 0) t = t->in[0];
     return t;
 }
-/* Applies to s->x, which has the shape of base_of(t, depth), the views from there up to t. If t is
- * made by eg_at, that is left out. False if one of them is no view or the chain is too long. */
+/* Applies to s->x, which has the shape of base_of(t, depth), the views from there up to t, except t
+ * itself if eg_at made it. False if one of them is not a view, or if the chain is too long. */
 static bool accumulate_look(seen *s, const eg_tensor *t, int depth)
 {
     const eg_tensor *chain[EG_ADDEND_DEPTH] = { NULL };
@@ -53,7 +53,8 @@ bool eg__addend_fits(const eg_tensor *t, int depth)
     s.x.stride = stride;
     eg__row_major(base->rank, base->dim, stride);
     if (!accumulate_look(&s, t, depth)) return false;
-    /* places that coincide, as after expand, would need a sum: left to expand's own rule */
+    /* if several elements are one place, as after expand, a sum is needed: the rule of expand makes
+     * it */
     for (int r = 0; r < s.x.rank; r++)
         if (s.x.dim[r] > 1 && s.x.stride[r] == 0) return false;
     return true;
@@ -67,8 +68,8 @@ static bool accumulate_shape(eg_tensor *y)
     const eg_tensor *base = base_of(p->t, p->depth);
     return eg__shape(y, (eg_dtype)y->in[0]->dtype, base->rank, base->dim);
 }
-/* Starts from the first addend, or from zeros if that is seen through views, and adds each other
- * one to the part of y that its views select. */
+/* Starts from the first addend, or from zeros if that one is added through views, and adds each
+ * further addend to the part of y that its views select. False after an error. */
 static bool accumulate_forward(eg_tensor *y)
 {
     const piece *p = y->attr;
@@ -122,8 +123,8 @@ eg_tensor *eg__accumulate(eg_ctx *cx, int count, const eg__addend *first)
     return eg_apply(&accumulate_op, each, (size_t)count * sizeof *each, index, in);
 }
 
-/* The sampled call adds to the whole of a matrix, to rows that overlap, to its diagonal, to a
- * column, and to rows that indices name. */
+/* The sampled call adds to a whole matrix, to rows that overlap, to its diagonal, to a column, and
+ * to rows that are given by indices. */
 static eg_tensor *accumulate_call(eg_tensor *const *x)
 {
     eg_ctx *cx = x[0]->cx;

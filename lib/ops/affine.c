@@ -5,7 +5,7 @@
 
 /* -- affine: z = einsum(x, W) + b, y = f(z) + r; dz = g f'(z), dx = einsum(dz, W), dW = einsum(dz,
  * x), db = dz summed over the letters that b lacks, dr = g */
-/* The letters of x, then of W, then of y; b has y's last ones, r all of them. */
+/* The letters of x, then of W, then of y. b has y's last letters, r all of them. */
 typedef struct affine {
     int rank;
     bool bias, add;
@@ -60,20 +60,20 @@ static bool affine_shape(eg_tensor *y)
 static const eg_op affine_op, affine_activation_op;
 
 /* -- the value -------------------------------------------------------------------------------- */
-/* What is kept beside a node with an activation. */
+/* What a node with an activation saves. */
 typedef struct affine_kept {
     const eg_call *call; /* NULL: see eg__call_saved */
-    eg_tensor *z;        /* einsum(x, W) + b; NULL: f's gradient needs y alone, and y is f(z) */
+    eg_tensor *z;        /* einsum(x, W) + b; NULL: f's gradient needs only y, which is f(z) */
     eg_memo slope;       /* d[0]: dz */
 } affine_kept;
 static bool affine_needs_z(const affine *a) { return a->f->op.uses != EG_USES_RESULT || a->add; }
-/* Keeps z, not filled yet, while the context records. False after an error. */
+/* Allocates z if the context records and it is needed. False after an error. */
 static bool affine_keep(eg_tensor *y)
 {
     const affine *a = y->attr;
     const eg_copies *of = y->cx->copy.of;
     if (!a->f || !eg__recording(y->cx)) return true;
-    if (of && y->cx->copy.k) return true; /* the first copy has kept for all */
+    if (of && y->cx->copy.k) return true; /* copy 0 has allocated z for all copies */
     affine_kept *k = eg_node_save(y, sizeof *k);
     return k && (!affine_needs_z(a) ||
                  (k->z = eg__new_copies(y->cx, of, (eg_dtype)y->dtype, y->rank, y->dim)));
@@ -90,7 +90,7 @@ static bool affine_apply(const eg_lanes_op *f, eg_tensor *y, const eg_tensor *x)
     of.op = &f->op, of.in = &in, of.count = 1, of.attr = NULL;
     return eg__lanes_run(&of, f->of[y->dtype], f->exact);
 }
-/* b, seen with y's sizes. */
+/* Returns b as a view with y's sizes. */
 static eg_tensor affine_spread(const eg_tensor *y, const eg_tensor *b, int64_t *step)
 {
     eg_tensor all = *b;
@@ -99,7 +99,8 @@ static eg_tensor affine_spread(const eg_tensor *y, const eg_tensor *b, int64_t *
     all.rank = y->rank, all.dim = y->dim, all.stride = step;
     return all;
 }
-/* What follows the product in y, one operation after the other, for any type and layout. */
+/* Computes what follows the product in y, one operation after the other, for any type and layout.
+ * False after an error. */
 static bool affine_rest(eg_tensor *y, eg_tensor *z)
 {
     const affine *a = y->attr;
@@ -113,7 +114,7 @@ static bool affine_rest(eg_tensor *y, eg_tensor *z)
     if (a->add) eg__add_to(y, affine_add(y));
     return true;
 }
-/* True if y, b and r lie as eg_affine_finish wants them. */
+/* True if y, b and r have the layout that eg_affine_finish needs. */
 static bool affine_regular(const eg_tensor *y)
 {
     const eg_tensor *b = affine_bias(y), *r = affine_add(y);
@@ -130,7 +131,8 @@ static void *affine_settle(eg_tensor *y)
 {
     return eg__call_settle(y, eg__call_saved(y) ? NULL : affine_program(y));
 }
-/* All copies of y at once, if what follows the product is done in its tiles. */
+/* Computes all copies of y at once, if what follows the product can be done in its tiles; else
+ * returns false. */
 static bool affine_copies(const eg_tensor *y, const eg_program *p, eg_affine_finish *f)
 {
     const eg_tensor *b = affine_bias(y), *r = affine_add(y), *z = affine_z(y);
@@ -144,7 +146,8 @@ static bool affine_copies(const eg_tensor *y, const eg_program *p, eg_affine_fin
     return eg__program_run_copies(y->cx, p, &(eg_copy_steps){ y->copies->count, step, y->each },
                                   data, y->data, &f->finish);
 }
-/* The product, and what follows it: in its tiles, in one pass behind it, or step by step. */
+/* Computes the product and what follows it: in its tiles, in one pass after it, or step by step.
+ * False after an error. */
 static bool affine_forward(eg_tensor *y)
 {
     const affine *a = y->attr;
@@ -154,7 +157,7 @@ static bool affine_forward(eg_tensor *y)
     const eg_program *p = c ? c->program : affine_program(y);
     if (!p) return false;
     eg_tensor *const b = affine_bias(y), *const r = affine_add(y), *z = affine_z(y), its;
-    if (z) { /* of the copy whose turn it is */
+    if (z) { /* z of the copy that is being computed */
         its = *z;
         its.data = eg__copy_data(z, y->cx->copy.k);
         z = &its;
@@ -201,7 +204,7 @@ static eg_tensor *affine_activated(const eg_tensor *y)
     z = eg_apply(&affine_op, plain, y->attr_size, affine_operands(plain), y->in);
     return eg_apply(&a->f->op, NULL, 0, 1, &z);
 }
-/* dz = g f'(z), made once for all operands. */
+/* Returns dz = g f'(z), computed once for all operands. */
 static eg_tensor *affine_slope(eg_tensor *y, eg_tensor *g)
 {
     affine_kept *k = y->saved;
@@ -216,7 +219,8 @@ static eg_tensor *affine_slope(eg_tensor *y, eg_tensor *g)
     }
     return dz;
 }
-/* The cotangents of x and W are those of the einsum, and remembered under the same keys. */
+/* The cotangents of x and W are those of the einsum, and are found under the same keys in the plan
+ * memory. */
 static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const affine *a = y->attr;
@@ -240,7 +244,7 @@ bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add)
     const uint16_t *mine;
     if ((a->add && i == y->count - 1) || !eg__is_float(to->dtype)) return false;
     mine = affine_letters(y, i);
-    for (int k = 0; k < to->rank; k++) /* a diagonal would clear the rest */
+    for (int k = 0; k < to->rank; k++) /* the product would clear what lies beside a diagonal */
         if (eg__label_at(mine, k, mine[k]) >= 0) return false;
     if (a->f) g = affine_slope(y, g);
     eg_tensor *const in[] = { g, y->in[i ? 0 : 1] };
@@ -253,8 +257,8 @@ bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add)
     eg__fpmode_end(begun);
     return good;
 }
-/* dy = f'(z) dz + dr, where dz is db plus, for each of x and W, the einsum with that operand
- * replaced by its tangent. */
+/* Returns dy = f'(z) dz + dr, where dz is db plus, for x and for W, the einsum with the tangent in
+ * place of that operand. */
 static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     const affine *a = y->attr;
@@ -366,8 +370,8 @@ static const eg_op affine_activation_op = {
 const eg_op *const eg__affine_rows[] = { &affine_op, &affine_activation_op, NULL };
 
 /* -- the call --------------------------------------------------------------------------------- */
-/* True if the row can do it: floats, no groups, no letter that one operand alone has, none that the
- * output repeats. */
+/* True if the row can compute this call: floats, no groups, no letter that only one operand has,
+ * and none that the output repeats. */
 static bool affine_plain(const eg_spec_labels *r, eg_dtype dtype)
 {
     const eg_term_labels *const part[] = { &r->operand[0], &r->operand[1], &r->out };
@@ -383,7 +387,7 @@ static bool affine_plain(const eg_spec_labels *r, eg_dtype dtype)
         for (int i = 0; i < part[k]->items; i++) plain &= in[part[k]->letter[i]] != 1 << k;
     return plain;
 }
-/* Applies the row by a planned call; what is saved of it afterwards is what the row keeps. */
+/* Applies the row by a planned call. Afterwards y->saved is what the row saves, not the call. */
 static eg_tensor *affine_made(eg_ctx *cx, const eg_call *c, int count, eg_tensor *const *x)
 {
     if (!c) return eg__poison(cx);
@@ -392,7 +396,7 @@ static eg_tensor *affine_made(eg_ctx *cx, const eg_call *c, int count, eg_tensor
     if (y->saved == &c) y->saved = NULL; /* the cache may evict the call */
     return y;
 }
-/* Planning may evict r from the plan memory, so its letters are copied first. */
+/* Plans the call. Planning may evict r from the plan memory, so its letters are copied first. */
 static eg_tensor *affine_planned(eg_ctx *cx, const eg_affine_call *o, const eg_plan_key *what,
                                  const eg_spec_labels *r, eg_tensor *const *x)
 {
@@ -413,14 +417,14 @@ static eg_tensor *affine_planned(eg_ctx *cx, const eg_affine_call *o, const eg_p
     const int count = affine_operands(&u.a);
     const bool countable = eg__einsum_layout(2, x, label, u.a.rank, label[2], dim, stride);
     if (!eg__affine_fits(cx, o->b, o->add, u.a.rank, dim)) return eg__poison(cx);
-    if (!countable) /* refuses */
+    if (!countable) /* records the error */
         return eg__apply(cx, &affine_op, &u.a, size, NULL, count, x);
     const eg_labelled to = { u.a.rank, dim, stride, label[2] };
     return affine_made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &to, &eg__any_order),
                        count, x);
 }
-/* The same as separate operations, for calls that the row cannot do, such as those on integers,
- * which are summed in i64. */
+/* Computes the same by separate operations, for calls that the row cannot compute, such as those on
+ * integers, which are summed in i64. */
 static eg_tensor *affine_composed(const eg_affine_call *o)
 {
     eg_tensor *y = eg_einsum(o->spec, o->x, o->W), *b = o->b, *add = o->add;
@@ -432,7 +436,7 @@ static eg_tensor *affine_composed(const eg_affine_call *o)
     if (add && eg_ok(y) && y->dtype != add->dtype) add = eg_cast(add, (eg_dtype)y->dtype);
     return add ? eg__add(y, add) : y;
 }
-/* Looks the call up, else reads the spec and plans it. */
+/* Looks up the call, or else reads the spec and plans it. */
 eg_tensor *eg__affine(const eg_affine_call *o)
 {
     if (!o->b && !o->add && !o->f) return eg_einsum(o->spec, o->x, o->W);

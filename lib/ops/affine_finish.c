@@ -1,11 +1,12 @@
 /* affine_finish.c: computes y = f(c + b) + r for a tile of sums c of an affine map while the tile
- * is in the first-level cache (eg_finish of contraction.h). So product, bias, activation, what its
- * gradient needs, and residual take one pass over memory. Each number gets the bits that the
- * separate operations would give: activations are called for whole groups of lanes. */
+ * is in the first-level cache (eg_finish of contraction.h). So product, bias, activation, the
+ * values that its gradient needs, and residual take one pass over memory. The bits are those of the
+ * separate operations: activations are called for whole groups of lanes. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* Returns the finish of the copy that the numbers at `at` are of: its own one, or *its. */
+/* Returns the finish of the copy to which the numbers at `at` belong: the given one, or *its, which
+ * is set to that copy. */
 static const eg_affine_finish *affine_finish_at(const eg_finish *finish, const void *at,
                                                 eg_affine_finish *its)
 {

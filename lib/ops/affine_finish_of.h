@@ -1,7 +1,7 @@
 /* affine_finish_of.h: the loops of affine_finish.c, for one type T. */
 
-/* z = c + b for n adjacent numbers of a row. To the first of them number j of b is added; after its
- * last number b begins again. z may be c. */
+/* z = c + b for n adjacent numbers of a row. Number j of b is added to the first; after its last
+ * number b starts again. z may be c. */
 EG_INLINE void NAME(affine_biased)(const eg_affine_finish *f, int64_t n, const T *c, int64_t j,
                                    T *z)
 {
@@ -11,14 +11,14 @@ EG_INLINE void NAME(affine_biased)(const eg_affine_finish *f, int64_t n, const T
         for (int64_t k = 0; k < m; k++) z[k] = c[k] + bias[j + k];
     }
 }
-/* Copies n numbers, which are few: whole cache lines, without a call of a function. */
+/* Copies a few numbers inline, in whole cache lines. */
 EG_INLINE void NAME(affine_move)(int64_t n, T *to, const T *from)
 {
     enum { LINE = 64 / sizeof(T) };
     for (; n >= LINE; n -= LINE, to += LINE, from += LINE) memcpy(to, from, 64);
     for (int64_t k = 0; k < n; k++) to[k] = from[k];
 }
-/* y = c + b + r where there is no f: in place. */
+/* y = c + b + r in place, for no activation. */
 EG_INLINE void NAME(affine_sum)(const eg_affine_finish *f, int64_t n, int64_t rows, int64_t step,
                                 int64_t first, int64_t j, bool same)
 {

@@ -4,8 +4,8 @@
  * number, e^x counts as 0: beside the 1 of the maximum it is nothing, and the vector functions
  * leave their fast path there, which every masked row would pay for. TINY is just above e^LEAST. */
 
-/* Row to one number: `pick` over term(x[k], p), starting at `start`; once: an element must not be
- * taken twice. */
+/* Folds a row to one number: applies `pick` to term(x[k], p), beginning with `start`. once: no
+ * element may be used twice. */
 EG_INLINE T NAME(fold)(int64_t n, const T *x, T p, T start, bool once, T (*term)(T x, T p),
                        T (*pick)(T v, T so_far))
 {
@@ -31,7 +31,7 @@ EG_INLINE T NAME(plus)(T v, T so_far) { return so_far + v; }
 EG_INLINE T NAME(itself)(T x, T p) { return (void)p, x; }
 EG_INLINE T NAME(absolute)(T x, T p) { return (void)p, x < 0 ? -x : x; }
 EG_INLINE T NAME(power)(T x, T p) { return POW(x < 0 ? -x : x, p); }
-/* The largest element that is no NaN, −inf if there is none. */
+/* Returns the largest element that is not NaN; −inf if there is none. */
 EG_INLINE T NAME(top_of)(int64_t n, const T *x)
 {
     int64_t k = 0;
@@ -42,7 +42,7 @@ EG_INLINE T NAME(top_of)(int64_t n, const T *x)
     }
     WIDE top = { 0 }, u;
     top -= (T)INFINITY;
-    for (; k < n; k += EG_LANES) { /* the last group overlaps with the one before */
+    for (; k < n; k += EG_LANES) { /* the last group may overlap the one before */
         memcpy(&u, x + (k + EG_LANES <= n ? k : n - EG_LANES), sizeof u);
         top = LARGER(u, top);
     }
@@ -111,10 +111,11 @@ EG_INLINE void NAME(affine_of)(int64_t n, const T *x, T s, T c, T *y)
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) y[k] = (x[k] - s) * c;
 }
-/* y = e^(x − s); n: a multiple of EG_LANES. A function of its own, since epow is fused. */
+/* y = e^(x − s); n is a multiple of EG_LANES. A function of its own, because epow needs fused
+ * operations. */
 EG_CLONES EG_FUSING static void NAME(exps_of)(int64_t n, const T *x, T s, T *y)
 {
-    const volatile T unknown = LEAST; /* else gcc moves the choice behind the call */
+    const volatile T unknown = LEAST; /* volatile: else gcc would move the choice after the call */
     const T least = unknown;
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) {
@@ -122,7 +123,7 @@ EG_CLONES EG_FUSING static void NAME(exps_of)(int64_t n, const T *x, T s, T *y)
         y[k] = e < TINY ? 0 : e;
     }
 }
-/* the same function for the last ones */
+/* The same for any n. */
 EG_INLINE void NAME(exps_of_any)(int64_t n, const T *x, T s, T *y)
 {
     const int64_t whole = n & -EG_LANES;
@@ -133,7 +134,7 @@ EG_INLINE void NAME(exps_of_any)(int64_t n, const T *x, T s, T *y)
     NAME(exps_of)(EG_LANES, rest, s, rest);
     for (int64_t k = whole; k < n; k++) y[k] = rest[k - whole];
 }
-/* x − top; where top is infinite the limit, and what is NaN stays */
+/* y = x − top; if top is infinite, the limit: 0 where x is top, else −inf. NaN stays NaN. */
 EG_INLINE void NAME(shift_of)(int64_t n, const T *x, T top, T *y)
 {
     if (top == (T)INFINITY)
@@ -193,7 +194,8 @@ EG_CLONES static void NAME(gain)(int64_t n, void *y, const void *gain, const voi
 static double NAME(at)(const void *x, int64_t k) { return (double)((const T *)x)[k]; }
 
 /* -- several rows, contiguous, of any length -------------------------------------------------- */
-/* m elements of a row from k on, −inf where a mask is false; in `to` if there are masks. */
+/* Returns m elements of a row from k on, with −inf where a mask is false; if there are masks, in
+ * `to`. */
 EG_INLINE const T *NAME(allowed)(const eg_row_facts *b, int64_t row, int64_t k, int64_t m,
                                  char *const *p, const int64_t *step, T *to)
 {
@@ -204,7 +206,7 @@ EG_INLINE const T *NAME(allowed)(const eg_row_facts *b, int64_t row, int64_t k, 
     }
     return x;
 }
-/* Where an allowed NaN has made the row's sum NaN, what is masked stays masked. */
+/* If an allowed NaN has made the row's sum NaN, sets masked elements to their values again. */
 EG_INLINE void NAME(mask_again)(const eg_row_facts *b, int64_t row, int64_t k, int64_t m,
                                 char *const *p, const int64_t *step)
 {
@@ -215,7 +217,8 @@ EG_INLINE void NAME(mask_again)(const eg_row_facts *b, int64_t row, int64_t k, i
         NAME(erase_of)(m, keep, fill, y);
     }
 }
-/* A row of more than EG_CHUNK elements: once for its maximum, once for its exponentials. */
+/* Softmax of a row of more than EG_CHUNK elements: one pass for its maximum, one for its
+ * exponentials. */
 EG_INLINE void NAME(softmax_long)(const eg_row_facts *b, int64_t row, char *const *p,
                                   const int64_t *step)
 {
@@ -246,8 +249,8 @@ EG_INLINE void NAME(softmax_long)(const eg_row_facts *b, int64_t row, char *cons
         if (total != total) NAME(mask_again)(b, row, k, m, p, step);
     }
 }
-/* softmax of c x, or its logarithm; p: y, x, masks. Exponentials cost least in long runs: the rows
- * of a block are shifted first, and their exponentials taken at once. */
+/* softmax of c x, or its logarithm; p: y, x, masks. Exponentials cost least in long runs: all rows
+ * of a block are shifted first, and then their exponentials computed in one call. */
 EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t *step,
                                     const void *user)
 {
@@ -267,7 +270,7 @@ EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t 
         NAME(exps_of_any)(count * n, shifted, 0, e);
         for (int64_t r = 0; r < count; r++) {
             last[r] = (double)NAME(sum_of)(n, e + r * n);
-            if (b->log && last[r] == 0) last[r] = 1; /* nothing to attend to: −inf stays */
+            if (b->log && last[r] == 0) last[r] = 1; /* all elements are forbidden: −inf stays */
         }
         if (b->log) logs(count, last);
         for (int64_t r = 0; r < count; r++) {
@@ -419,7 +422,7 @@ EG_INLINE void NAME(moments)(const eg_row_facts *b, const T *x, double *mean, do
         squares +=
             (double)NAME(squares_of)(b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK, x + k, (T)*mean);
     const double spread = squares / (double)b->n + b->c;
-    *r = spread == 0 ? 0 : 1 / sqrt(spread); /* nothing to divide by: x̂ and its gradient are 0 */
+    *r = spread == 0 ? 0 : 1 / sqrt(spread); /* all elements are equal: x̂ and its gradient are 0 */
 }
 /* r; p: r, x */
 EG_CLONES static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *step,

@@ -63,8 +63,8 @@ int eg_unbind(const char *spec, eg_tensor *x, int count, eg_tensor **parts)
 }
 
 /* -- unfold: the place in the window is a new axis, where the output has it ------------------- */
-/* Returns y, which has the operand's axes and behind them the place in the window, with its axes in
- * the order of the output. Poison if the output does not have them all. */
+/* Returns y, whose axes are the operand's and then the place in the window, with its axes in the
+ * order of the output. Poison after an error: the output does not have all of them. */
 static eg_tensor *window_placed(const eg_focus *f, eg_tensor *y)
 {
     const eg_bound *b = f->bound;

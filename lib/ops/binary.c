@@ -79,8 +79,8 @@ static bool binary_shape(eg_tensor *y)
     return false;
 }
 
-/* Returns the cotangent of a in max(a, b), or min(a, b): g where a is the result, g/2 where a and b
- * are equal, else 0. `wins` is eg_gt for the maximum and eg_lt for the minimum. */
+/* Returns the cotangent of a in max(a, b) or min(a, b): g where a is the result, g/2 where a and b
+ * are equal, else 0. `wins` is eg_gt for the maximum, eg_lt for the minimum. */
 static eg_tensor *binary_share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor *a,
                                eg_tensor *b, eg_tensor *g)
 {

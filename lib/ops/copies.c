@@ -1,6 +1,6 @@
 /* copies.c: two views, each the adjoint of the other: copies_in makes an axis of a tensor its
- * copies (tensor/copies.c), copies_out makes the copies an axis. And what a sweep does where an
- * operation has operands with copies and operands without. */
+ * copies (tensor/copies.c), copies_out makes the copies an axis. Also the functions by which a
+ * sweep spreads and sums tensors between operands with copies and operands without. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -11,7 +11,7 @@ static const eg_copies *copies_named(const eg_tensor *y)
 {
     return *(const eg_copies *const *)y->attr;
 }
-/* A view without x's first axis, along which the copies lie. */
+/* Makes a view without x's first axis, along which the copies lie. */
 static bool copies_in_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
@@ -31,7 +31,7 @@ static bool copies_in_shape(eg_tensor *y)
     y->each = x->stride[0] * eg__width[x->dtype];
     return true;
 }
-/* A view with one more axis, which counts the copies. */
+/* Makes a view with the copies as one more axis. */
 static bool copies_out_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];

@@ -107,8 +107,8 @@ static bool place_ok(const eg_tensor *y, const eg_tensor *x, const eg_tensor *in
 }
 
 /* -- at: u[…] = x[…, index[…], …],  dx = 0; dx[…, index[…], …] += g --------------------------- */
-/* What the loops over u know of the indexed axis: `step` bytes from one element to the next; a
- * scatter adds only where low ≤ index < high. */
+/* The indexed axis, for the loops over u: `step` bytes from one element to the next; a scatter adds
+ * only where low ≤ index < high. */
 typedef struct pick {
     int64_t step, low, high;
 } pick;
@@ -214,7 +214,7 @@ static bool index_placed(places *p, const eg_bound *b, int n, const uint16_t *le
     }
     return eg__no_repeats(b, 0) && eg__no_repeats(b, 1);
 }
-/* True if the axes of u, which is term t, are all those of x and of the index but v; else records
+/* True if the axes of u, which is term t, are all axes of x and of the index except v; else records
  * an error. */
 static bool complete(const places *p, const eg_bound *b, int t)
 {

@@ -92,7 +92,8 @@ eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x)
     return eg_apply(&concat_op, &axis, sizeof axis, count, x);
 }
 
-/* Refuses a tensor whose axes that are not in brackets are not those of the first. */
+/* True if the axes of f outside of the brackets are those of the first tensor; else records an
+ * error. */
 static bool joined_alike(const eg_focus *first, const eg_focus *f, int k, const char *called)
 {
     const eg_bound *b = f->bound;
@@ -113,8 +114,8 @@ static bool joined_alike(const eg_focus *first, const eg_focus *f, int k, const 
     return true;
 }
 
-/* The tensors, each bound to the one term of the string by itself, joined along its brackets.
- * Messages call them "operand 2" and what `with` says. */
+/* Returns the tensors joined along the brackets; poison after an error. Each is bound to the one
+ * term of the string by itself. Messages call them "operand 2" followed by the text `with`. */
 static eg_tensor *joined(const char *who, const char *with, const char *spec, int count,
                          eg_tensor *const *x)
 {
@@ -165,9 +166,9 @@ eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
     return eg_concat_axis_n(axis, count, each);
 }
 
-/* Finds where the bracketed index, the new axis, stands among the axes of the result: counted from
- * the end, and so negative, if an ellipsis stands before it. False after an error: the string has
- * no such index, or a tensor's rank is not that of the others. */
+/* Finds the place of the bracketed index, which is the new axis, among the axes of the result; it
+ * is counted from the end, and so negative, if an ellipsis stands before it. False after an error:
+ * the string has no such index, or tensors have different ranks. */
 static bool stack_place(eg_ctx *cx, const char *spec, int count, eg_tensor *const *x, int *place)
 {
     eg_parse_room room;

@@ -26,9 +26,10 @@ static void loss_put(char *p, int width, double v)
     else
         *(float *)(void *)p = (float)v;
 }
-/* v − top, top the largest of the row; where top is infinite the limit, as in log-softmax */
+/* Returns v − top, where top is the largest of the row; if top is infinite the limit, as in
+ * log-softmax. */
 static double xent_below(double v, double top) { return v == top ? 0 : v - top; }
-/* the mean of x less its maximum */
+/* Returns the mean of x minus its maximum. */
 static double xent_mean_below(const xent_job *j, const char *x, double top)
 {
     double sum = 0;
@@ -39,7 +40,7 @@ static double xent_mean_below(const xent_job *j, const char *x, double top)
         if (j->m->at(x, k) != top) return -INFINITY;
     return 0;
 }
-/* ln Σ e^x − x[target], everything less the maximum; p: loss, logits, target */
+/* Computes ln Σ e^x − x[target], with the maximum subtracted from both; p: loss, logits, target. */
 static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const xent_job *j = user;
@@ -56,7 +57,7 @@ static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const v
             double loss = 0;
             if (counts(&j->a, target)) {
                 const double hit = j->m->at(x, target);
-                /* and so is the mean −inf */
+                /* with an element of −inf the mean is −inf as well */
                 const bool never = hit == -INFINITY && !isnan(rest);
                 loss = never ? INFINITY : (1 - smoothing) * (rest - xent_below(hit, top));
                 if (smoothing > 0 && !never)
@@ -112,7 +113,7 @@ static bool xent_forward(eg_tensor *y)
     return true;
 }
 
-/* Of each target: what it means, and (to a bool) whether it counts. */
+/* Writes for each target its distribution, or (to a bool tensor) whether it is counted. */
 static bool act_targets(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
 {
     (void)cx, (void)count;
@@ -135,7 +136,7 @@ static bool act_targets(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
     }
     return true;
 }
-/* An act on `to` that reads x; of copies, on each. */
+/* Runs an act that reads x and writes to `to`; for tensors with copies once for each copy. */
 static bool loss_act(eg_act *act, eg_tensor *to, eg_tensor *x, void *arg, size_t bytes)
 {
     if (!to->copies) return eg__act(to->cx, act, to, 1, &x, arg, bytes, 0);
@@ -148,8 +149,8 @@ static bool loss_act(eg_act *act, eg_tensor *to, eg_tensor *x, void *arg, size_t
     }
     return true;
 }
-/* The distribution that the targets mean, (1 − ε) one-hot + ε/n, and which targets count:
- * constants. NULL after an error. */
+/* Returns the distributions that the targets stand for, (1 − ε) one-hot + ε/n, as constants, and
+ * sets *keep to which targets are counted. NULL after an error. */
 static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
 {
     xent a = *(const xent *)y->attr;
@@ -231,7 +232,7 @@ static eg_tensor *slope_of(const xent *a, eg_tensor *x, eg_tensor *target, eg_te
 {
     return eg_apply(&slope_op, a, sizeof *a, 3, (eg_tensor *[]){ x, target, g });
 }
-/* the targets are below 4; eg_cross_entropy has seen to that where it is the caller */
+/* needs targets below 4; eg_cross_entropy checks this for other callers */
 static eg_tensor *slope_call(eg_tensor *const *x)
 {
     if (eg_dim(x[0], 1) != 4)
@@ -308,8 +309,8 @@ typedef struct classes_act {
     xent of;
     int64_t classes;
 } classes_act;
-/* Checks that targets are classes, and sets `to` to 1/the number of those that are not ignored; 0
- * if all are. */
+/* Checks that targets are classes, and sets `to` to 1 / the number of targets that are not ignored;
+ * to 0 if all are ignored. */
 static bool act_classes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
 {
     (void)count;
@@ -335,7 +336,7 @@ static bool act_classes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
     return true;
 }
 
-/* (ln Σ e^x)² where the target counts, else 0 */
+/* Returns (ln Σ e^x)² where the target is counted, else 0. */
 static eg_tensor *log_square(const eg_focus *f, const xent *a, eg_tensor *target)
 {
     eg_tensor *z = eg__logsumexp_last(f->x, f->inner);

@@ -30,7 +30,7 @@ static bool same_shape(eg_tensor *y)
 {
     return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
 }
-/* Of c128: mean and r of a row; r is 0 where there is nothing to divide by. */
+/* Returns r and sets *mean for a row in c128; r is 0 if all elements are equal. */
 static double complex moments_c128(const eg_row_facts *b, const double complex *x,
                                    double complex *mean)
 {
@@ -254,8 +254,8 @@ static bool norm_gradient_c128(eg_tensor *d)
     }
     return true;
 }
-/* x's part of a tensor with the shape of d, the gain's (1) or the bias's (2); NULL where there is
- * none */
+/* Returns x's part of a tensor with the shape of d, the gain's (1), or the bias's (2); NULL if
+ * there is no such part. */
 static eg_tensor *norm_part_of(const eg_tensor *d, eg_tensor *x, int part)
 {
     const norm *a = d->attr;
@@ -267,7 +267,7 @@ static eg_tensor *norm_part_of(const eg_tensor *d, eg_tensor *x, int part)
     return eg_reshape_n(eg_slice_axis(x, 0, from, part ? from + 1 : rows, 1),
                         d->in[0]->rank - outer, d->in[0]->dim + outer);
 }
-/* the slope's, and of Σ g x̂: by x slope(g u), by g x̂ u */
+/* The derivative of slope(g) and of Σ g x̂: by x, slope(g u); by g, x̂ u. */
 static eg_tensor *norm_gradient_rule(eg_tensor *d, eg_tensor *u, int i)
 {
     const norm *a = d->attr;
@@ -337,7 +337,7 @@ static bool normalise_forward(eg_tensor *y)
     return each_row(y, 2, gain_of(y, 1), a->bias ? y->in[1 + a->gain] : NULL,
                     eg__arithmetic(y->dtype)->norm, normalise_c128);
 }
-/* A sweep asks for dx first; dgain and dbias come from the same pass, and wait in a memo. */
+/* A sweep asks for dx first. dgain and dbias are computed in the same pass and kept in a memo. */
 static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const norm *a = y->attr;
@@ -356,7 +356,7 @@ static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg__dot_first(g, a->gain && i == 1 ? normalised(a, y->in[0], NULL, NULL) : NULL,
                          a->inner);
 }
-/* slope(dx) gain + x̂ dgain + dbias */
+/* Returns slope(dx) gain + x̂ dgain + dbias. */
 static eg_tensor *normalise_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     const norm *a = y->attr;

@@ -10,19 +10,19 @@
 #include "einsum/einsum.h"
 
 /* -- aligning by letters ---------------------------------------------------------------------- */
-/* A recorded view of the term's operand that has these axes of the bound string, in this order; an
- * axis that the term lacks is expanded. */
+/* Returns a recorded view of the term's operand with these axes of the bound string, in this order;
+ * axes that the term does not have are expanded. */
 eg_tensor *eg__align(const eg_bound *, int term, int rank, const uint16_t *axis);
-/* The same of x, whose axis k is called label[k]; dim: the sizes of the result. */
+/* The same for x, whose axis k is called label[k]; dim: the sizes of the result. */
 eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank,
                             const uint16_t *axis, const int64_t *dim);
-/* The same of x, which has the shape of the term's operand, unrecorded. */
+/* The same for x, which has the shape of the term's operand, without recording. */
 eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank,
                            const uint16_t *axis);
 
 /* -- axis.c ----------------------------------------------------------------------------------- */
-/* True if spec fits x and has one axis in brackets, which *a is then, and no output; else records a
- * sentence. *a points into *f. */
+/* True if spec fits x, has exactly one axis in brackets, and no output; then sets *a to that axis,
+ * which points into *f. Else records an error. */
 bool eg__axis_lettered(eg_named_axis *a, eg_focus *f, const char *who, const char *spec,
                        eg_tensor *x);
 
@@ -63,12 +63,12 @@ static inline bool eg__strip_contiguous(const eg_strip *s)
 {
     return s->rank == 1 && s->axis[0].step == s->width;
 }
-/* Elements start … start + count of a row: where they lie if the row is contiguous, else copied
- * into the buffer. */
+/* Returns elements start … start + count − 1 of a row: in place if the row is contiguous, else
+ * copied into the buffer. */
 const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count,
                            void *buffer);
-/* Where to write the elements from `start` on: into the row if it is contiguous, else into the
- * buffer, from where eg__strip_done copies them to the row. */
+/* Returns where to write the elements from `start` on: in the row if it is contiguous, else in the
+ * buffer, from which eg__strip_done copies them to the row. */
 void *eg__strip_room(const eg_strip *, char *row, int64_t start, void *buffer);
 void eg__strip_done(const eg_strip *, char *row, int64_t start, int64_t count, const void *written);
 
@@ -86,7 +86,7 @@ void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int6
 /* A function of several rows (eg_inner): p[k] is the first row in operand k, step[k] the bytes from
  * row to row. Every row is contiguous and may have any number of elements. */
 #define EG_ROW(T, k, r) ((T *)(void *)(p[k] + (r)*step[k])) /* row r of operand k */
-/* What most of them want to know, as `user`. */
+/* The `user` argument of most of these functions. */
 typedef struct eg_row_facts {
     int64_t n;        /* elements of a row */
     int masks;        /* softmax: operands 2 … are so many masks */
@@ -95,10 +95,10 @@ typedef struct eg_row_facts {
     const void *gain, *bias; /* norm: n elements each, or NULL */
     void *sums;
 } eg_row_facts;
-/* Calls `run` for all rows: x[0], which is written, and the other operands have `outer` axes in
- * common; what further axes an operand has are its rows. A row that is not contiguous is gathered
- * first, and written back if it is the result's. work: additions that a row costs. False after an
- * error. */
+/* Calls `run` for all rows. x[0], which is written, and the other operands have their first `outer`
+ * axes in common; further axes of an operand are its rows. A row that is not contiguous is gathered
+ * first, and copied back if it belongs to the result. work: additions that a row costs. False after
+ * an error. */
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work);
 /* x, or a recorded copy of it in which each row is contiguous */
@@ -135,11 +135,12 @@ static inline const eg_arithmetic *eg__arithmetic(int dtype)
 {
     return dtype == EG_F64 ? &eg__arithmetic_f64 : &eg__arithmetic_f32;
 }
-/* f32, f64: every number as eg_arithmetic's tame says; c128: true */
+/* True if all numbers of x satisfy eg_arithmetic.tame; true for c128. */
 bool eg__tame(eg_tensor *x);
 
 /* -- affine_finish.c -------------------------------------------------------------------------- */
-/* y = f(c + b) + r, where c is what stands in y: a contiguous, row-major tensor of floats. */
+/* Computes y = f(c + b) + r, where c is what y contains: a contiguous, row-major tensor of
+ * floats. */
 typedef struct eg_affine_finish {
     eg_finish finish;
     int width;             /* bytes of a number */
@@ -152,7 +153,7 @@ typedef struct eg_affine_finish {
     int64_t y_step, z_step, bias_step, add_step;
 } eg_affine_finish;
 void eg__affine_finish(eg_affine_finish *, eg_dtype); /* sets finish and width */
-/* The same to all n numbers of y, of a product that did not finish. */
+/* The same for all n numbers of y, if the product did not call the finish. */
 void eg__affine_finish_all(eg_ctx *, const eg_affine_finish *, int64_t n);
 
 /* -- affine.c --------------------------------------------------------------------------------- */
@@ -162,24 +163,25 @@ typedef struct eg_affine_call {
     const eg_lanes_op *f;       /* NULL: none */
     const char *name;           /* of f */
 } eg_affine_call;
-/* True if b has the last axes of a result of these sizes, and add all of them; else recorded. */
+/* True if b has the last axes of a result of these sizes, and add all of them; else records an
+ * error. */
 bool eg__affine_fits(eg_ctx *, const eg_tensor *b, const eg_tensor *add, int rank,
                      const int64_t *dim);
-/* y = f(einsum(spec, x, W) + b) + add, as eg_affine_with says. */
+/* Returns f(einsum(spec, x, W) + b) + add, as eg_affine_with does. */
 eg_tensor *eg__affine(const eg_affine_call *);
-/* to = the cotangent of operand i of y for g, or to += with `add`, made by the product itself. Not
- * recorded. False, and `to` is as it was, if no product makes that cotangent alone; also after an
- * error. */
+/* Computes to = the cotangent of operand i of y for g, or to += with `add`, by the product itself,
+ * without recording. False, with `to` unchanged, if that cotangent is not a single product, and
+ * after an error. */
 bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add);
 
 /* -- pointwise.c ------------------------------------------------------------------------------ */
-/* The operation of that name on one operand, without constants; NULL if there is none. */
+/* Returns the operation of that name on one operand, without constants; NULL if there is none. */
 const eg_lanes_op *eg__pointwise(const char *name);
 
 /* -- ops/binary.c ----------------------------------------------------------------------------- */
 /* up to three operands, stretched to one shape by recorded views, then eg_apply */
 eg_tensor *eg__broadcast(const eg_op *, int count, eg_tensor *const *xs);
-/* a (1 − tanh² b): a times the slope of tanh at b; so the rest */
+/* Returns a (1 − tanh² b), that is, a times the derivative of tanh at b; the following likewise. */
 eg_tensor *eg__tanh_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__sigmoid_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__gelu_slope(eg_tensor *a, eg_tensor *b);
@@ -187,8 +189,7 @@ eg_tensor *eg__gelu_tanh_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__silu_slope(eg_tensor *a, eg_tensor *b);
 
 /* -- where.c: predicates over axes ------------------------------------------------------------ */
-/* A predicate over axes, as a call gives it. The caller sets the first members, eg__where_bind the
- * others. */
+/* A predicate over axes in a call. The caller sets the first members, eg__where_bind the others. */
 typedef struct eg_where_call {
     eg_ctx *cx;
     const char *who, *text; /* NULL: there is no predicate */
@@ -197,7 +198,7 @@ typedef struct eg_where_call {
     uint32_t keys; /* bits: axes that are attended over, whose index an offset cannot move */
     int64_t offset;
     const char *offset_letter;  /* which index it moves; NULL: the only one of the predicate */
-    bool elsewhere;             /* an offset that moves no index is no mistake */
+    bool elsewhere;             /* an offset that moves no index is no error */
     const eg_given *with;       /* EG_GIVEN_MAX of them */
     int64_t size[EG_RANK_MAX];  /* of each axis; −1: that of the tensors it indexes */
     eg_expression *e;           /* NULL: there is no predicate */
@@ -208,15 +209,16 @@ typedef struct eg_where_call {
 /* Reads the predicate, whose text the context remembers, and the tensors of .with, and checks the
  * indices. False after an error. */
 bool eg__where_bind(eg_where_call *);
-/* Sets w->moved to the axis that the offset moves in expressions where the axes occur as positions
- * and sizes (bits); the members up to `elsewhere` and the sizes are set. False after an error. */
+/* Sets w->moved to the axis that the offset moves, in expressions in which the axes occur as
+ * positions and as sizes (bits). The members up to `elsewhere`, and the sizes, must be set. False
+ * after an error. */
 bool eg__where_moved(eg_where_call *, uint32_t positions, uint32_t sizes);
-/* Returns the predicate as a bool tensor over the axes; NULL after an error. Unless it is to be
- * whole, it is expanded along axes that the predicate does not use. */
+/* Returns the predicate as a bool tensor over the axes; NULL after an error. If whole is false,
+ * axes that the predicate does not use are expanded, not stored. */
 eg_tensor *eg__where_bools(const eg_where_call *, bool whole);
 
 /* -- masks by letters, shared by softmax and attention ---------------------------------------- */
-/* Scores over axis[0 … rank), axes of the bound string, the last `inner` of them those of the
+/* Scores over axis[0 … rank), axes of the bound string; the last `inner` axes are those of the
  * softmax. */
 typedef struct eg_masking {
     const eg_bound *bound;
@@ -227,16 +229,16 @@ typedef struct eg_masking {
     int keep, bias; /* terms of the bound string; −1: none */
     int64_t offset;
     const char *offset_letter; /* which index it moves; NULL: the only one of the predicate */
-    bool elsewhere;            /* the offset moves something besides */
+    bool elsewhere;            /* the offset moves something else, too */
 } eg_masking;
-/* False after an error: the term has a letter that the scores lack. */
+/* True if the scores have all letters of the term; else records an error. */
 bool eg__masks_letters(const eg_masking *, int term, const char *which);
-/* False after an error: letters or types that do not fit. */
+/* True if the letters and types of the masks fit the scores; else records an error. */
 bool eg__masks_fit(const eg_masking *, eg_dtype scores);
 /* Returns the softmax of scale · x[0], and 0 where one of x[1] … x[masks] is false; scale > 0. */
 eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner, double scale);
 /* An option of a call that is a mask: its name, such as ".keep", its value, and its term in the
- * string; −1: it is not given. */
+ * string (−1: not given). */
 typedef struct eg_mask_option {
     const char *option;
     eg_masked mask;
@@ -255,16 +257,17 @@ typedef struct eg_drop {
     uint64_t seed, draw, below;
     double factor;
 } eg_drop;
-/* Takes a new draw. False, without a draw, if dropout is the identity: p is 0, or no training. */
+/* Takes a new draw. False, without a draw, if dropout is the identity: p is 0, or the context is
+ * not training. */
 bool eg__drop_draw(eg_ctx *, double p, eg_drop *);
 /* Sets stay[k] to whether the element with logical index first + k is kept, for k < n. */
 void eg__drop_stays(const eg_drop *, uint64_t first, int64_t n, uint8_t *stay);
 /* Returns x with the dropout applied: x m factor. */
 eg_tensor *eg__drop(const eg_drop *, eg_tensor *x);
 
-/* -- memo: the cotangents of several operands, made in one pass. A rule is asked for one operand
- * at a time; what one call made for the others waits here. It serves only the cotangent g that it
- * was made for: the same tensor with the same values, in the same scope. -------------------- */
+/* -- memo: the cotangents of several operands, computed in one pass. A rule is called for one
+ * operand at a time; the memo keeps what one call has computed for the others. It is valid for one
+ * cotangent g only: the same tensor with the same values, in the same scope. */
 enum { EG_MEMO = 24 };
 typedef struct eg_memo {
     const eg_tensor *g;    /* the cotangent; NULL: the memo is empty */
@@ -282,7 +285,7 @@ static inline uint64_t eg__memo_versions(const eg_memo *m) /* versions only grow
         if (m->d[k]) sum += m->d[k]->st->version;
     return sum;
 }
-/* True if m->d holds the cotangents that belong to g. */
+/* True if m->d holds the cotangents for g. */
 static inline bool eg__remembered(const eg_memo *m, const eg_tensor *g)
 {
     const eg_ctx *cx = g->cx;
@@ -290,7 +293,7 @@ static inline bool eg__remembered(const eg_memo *m, const eg_tensor *g)
            m->scope == cx->top->serial && m->recorded == cx->recording &&
            m->written == eg__memo_versions(m);
 }
-/* what m->d holds now belongs to g */
+/* Notes that m->d holds the cotangents for g. */
 static inline void eg__remember(eg_memo *m, const eg_tensor *g)
 {
     const eg_ctx *cx = g->cx;
@@ -304,7 +307,7 @@ static inline void eg__remember(eg_memo *m, const eg_tensor *g)
 
 /* -- index.c ---------------------------------------------------------------------------------- */
 bool eg__at_made(const eg_tensor *t); /* true if eg_at made t */
-/* t's row on x and index */
+/* Applies t's row to x and index. */
 eg_tensor *eg__at_again(const eg_tensor *t, eg_tensor *x, eg_tensor *index);
 /* sum[…, index[…], …] += u[…], with t's attributes; false after an error */
 bool eg__at_add(const eg_tensor *t, eg_tensor *sum, const eg_tensor *index, eg_tensor *u);
@@ -321,19 +324,19 @@ typedef struct eg__addend {
     int depth;
 } eg__addend;
 
-/* True if t's rule would put g into zeros of its operand's shape. */
+/* True if t's rule would add g to zeros of its operand's shape. */
 bool eg__addend_due(const eg_tensor *t);
-/* True if g can be added through t and what lies before it, up to the tensor `depth` operands
- * before t, without a buffer between. */
+/* True if g can be added through t and the views before it, back to the tensor `depth` operands
+ * before t, without a buffer in between. */
 bool eg__addend_fits(const eg_tensor *t, int depth);
-/* The sum in the order of the list, which has `count` parts; one node, whose rule reads its
- * cotangent as t was read. */
+/* Returns the sum of the list's `count` parts, in their order, as one node. Its rule applies to the
+ * cotangent the views by which each t was read. */
 eg_tensor *eg__accumulate(eg_ctx *, int count, const eg__addend *first);
 
 /* -- copies.c ---------------------------------------------------------------------------------- */
-/* x with copies, all alike, if it has none. */
+/* Returns x with copies that are all equal; x itself if it has copies. */
 eg_tensor *eg__copies_spread(const eg_copies *, eg_tensor *x);
-/* The sum over all copies; of x without copies, over as many. */
+/* Returns the sum over all copies; for an x without copies, x times their number. */
 eg_tensor *eg__copies_sum(const eg_copies *, eg_tensor *x);
 bool eg__copies_made(const eg_tensor *); /* true of a result of copies_in and copies_out */
 #endif

@@ -112,8 +112,8 @@ static int64_t saturated(double c, int64_t low, int64_t high)
 /* clang-format on */
 #include "ops/pointwise_rows.h"
 
-/* Applies a row with constants a and b. An integer operand takes only whole constants that its type
- * can hold; limits of clip may be larger, and ±∞. */
+/* Applies a row with constants a and b. For an integer operand, constants must be integers that its
+ * type can represent; limits of clip may be larger, and ±∞. */
 static eg_tensor *with_constants(const eg_op *op, eg_tensor *x, double a, double b)
 {
     if (!eg__check(op->name, x)) return eg__poison_of(x);

@@ -23,7 +23,7 @@ static eg_tensor *mean_last(eg_tensor *x, int inner)
     return eg_scale(eg__sum_last(x, inner), 1 / (double)eg__row_length(x, inner));
 }
 
-/* Of nothing there is no mean, no maximum. */
+/* True if the axes have elements; else records an error: nothing has no mean and no maximum. */
 static bool some(const eg_focus *f)
 {
     if (eg__row_length(f->x, f->inner)) return true;
@@ -45,9 +45,9 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
 /* -- var: y = Σ d² / (n − correction), d = x − mean, in two passes; std: y = ‖d‖ / √(n −
  * correction), with the gradient of a norm */
 static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p);
-/* d, exactly 0 where all values are equal, as the mean's rounding would not leave it: of the
- * distances to a row's first value. That value passes no gradient, since d does not depend on
- * it. */
+/* Returns d, which is exactly 0 if all values of a row are equal, although the mean is rounded: it
+ * is computed from the distances to the row's first value. No gradient goes through that value,
+ * since d does not depend on it. */
 static eg_tensor *reduce_centered(eg_tensor *x, int inner)
 {
     eg_tensor *first = x;
@@ -98,10 +98,10 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     return eg__focus_outer(&f, v);
 }
 
-/* -- extremes: the largest or smallest value, or a NaN; searched by lanes, complex numbers by their
+/* -- extremes: the largest or smallest value, or a NaN; searched by lanes; complex numbers by their
  * real parts */
 typedef struct eg_search {
-    /* best of best and x; true if that is new */
+    /* sets best to the best of best and x; true if it has changed */
     bool (*better)(int64_t n, const void *x, void *best);
     /* the first k with x[k] = best */
     int64_t (*find)(int64_t n, const void *x, const void *best);
@@ -130,8 +130,7 @@ typedef struct search_job {
     bool index;
 } search_job;
 
-/* Writes the largest or smallest number of one row or, with j->index, the first index at which it
- * stands. */
+/* Writes the largest or smallest number of one row or, with j->index, the first index of it. */
 static void search_row(const void *user, int64_t row, char *const *p)
 {
     const search_job *j = user;
@@ -162,12 +161,12 @@ static bool extreme_forward(eg_tensor *y)
     search_job j = { .search = &search[x->dtype][a->smallest], .index = a->index };
     eg__strip(&j.x, x, a->inner);
     if (!j.x.n)
-        eg__fill(y, a->smallest); /* only any and all come here with nothing */
+        eg__fill(y, a->smallest); /* only any and all accept no elements */
     else
         eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, x }, j.x.n, search_row, &j);
     return true;
 }
-/* Ties share evenly: dx = g [x = y] / Σ [x = y]. */
+/* Equal extremes share the cotangent: dx = g [x = y] / Σ [x = y]. */
 static eg_tensor *extreme_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const int inner = ((const extreme *)y->attr)->inner;
@@ -191,7 +190,7 @@ ROW(argmin, eg_zero_rule, "y = first index of min x", "dx = 0")
 ROW(any,    eg_zero_rule, "y = x1 or x2 or …",        "dx = 0")
 ROW(all,    eg_zero_rule, "y = x1 and x2 and …",      "dx = 0")
 /* clang-format on */
-/* Of no elements there is no extreme, and no first index of one. */
+/* Refuses no elements: these have no extreme, and no index of one. */
 static eg_tensor *extreme_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest,
                              bool index)
 {
@@ -216,7 +215,7 @@ eg_tensor *eg_argmin(const char *spec, eg_tensor *x)
 {
     return extreme_of(&argmin_op, spec, x, true, true);
 }
-/* The extreme of truths, those of numbers being x ≠ 0. */
+/* any and all: the extreme of bools; of a number x, of x ≠ 0. */
 static eg_tensor *truth_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest)
 {
     eg_focus f;
@@ -234,7 +233,7 @@ typedef struct lse_job {
     eg_row_facts b;
     int width;
 } lse_job;
-/* Writes ln Σ e^x of each row, which the kernel gives as two addends in f64. */
+/* Writes ln Σ e^x of each row. The kernel gives it as two addends in f64. */
 static void lse_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const lse_job *j = user;

@@ -1,5 +1,5 @@
-/* rows.c: what the operations on bracketed axes share: aligning by letters, walking rows, row
- * arithmetic. */
+/* rows.c: functions that the operations on bracketed axes share: aligning by letters, walking over
+ * rows, arithmetic on rows. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -103,7 +103,7 @@ void eg__strip(eg_strip *s, const eg_tensor *x, int inner)
     if (s->rank == 0) s->axis[s->rank++] = (eg_strip_axis){ s->n, s->width };
 }
 
-/* Copies count elements from number `start` on between the strip and a contiguous buffer. */
+/* Copies count elements from element `start` on between the strip and a contiguous buffer. */
 static void pass(const eg_strip *s, char *row, int64_t start, int64_t count, char *buffer, bool out)
 {
     const eg_strip_axis *last = &s->axis[s->rank - 1];
@@ -168,12 +168,12 @@ static void tame_run(int64_t n, char *const *p, const int64_t *step, const void 
         for (int64_t k = 0; k < n && tame; k++) tame = t->m->tame(1, p[0] + k * step[0]);
     if (!tame) *t->wild = true;
 }
-/* True if every number of x, and of each of its copies, is finite. */
+/* True if every number of x, and of each of its copies, is tame. */
 static bool tame_now(const eg_tensor *x)
 {
     _Atomic bool wild = false;
     const eg_tensor *all = x;
-    /* the gradient check's alone, which has finite numbers */
+    /* only the gradient check uses it, with finite numbers */
     if (x->dtype == EG_C128) return true;
     if (x->copies) {
         bool tame = true;
@@ -188,7 +188,7 @@ static bool tame_now(const eg_tensor *x)
     int64_t n = 1;
     bool dense = true;
     for (int r = x->rank; r-- > 0; n *= x->dim[r]) dense &= x->dim[r] == 1 || x->stride[r] == n;
-    /* a small one costs no loop */
+    /* small and contiguous: no loop over threads */
     if (dense && n < 1 << 16) return eg__arithmetic(x->dtype)->tame(n, x->data);
     eg__loop(x->cx, 1, &all, tame_run,
              &(taming){ eg__arithmetic(x->dtype), eg__width[x->dtype], &wild });
@@ -248,7 +248,7 @@ typedef struct gathering {
     int64_t each;                   /* bytes from one thread's buffers to the next one's */
     struct gathered *now;
 } gathering;
-/* What a thread has gathered so far, and where the results go. */
+/* What a thread has gathered so far, and where results are copied back. */
 typedef struct gathered {
     int count;
     char *at[EG_ROW_OPERANDS], *result[EG_CHUNK];

@@ -2,7 +2,7 @@
  * them. */
 #include "ops/ops.h"
 
-enum { LANES = 64 }; /* that many lines go along the axis together */
+enum { LANES = 64 }; /* so many lines go along the axis together */
 typedef struct line {
     int64_t n, y, a, b;
 } line; /* elements; steps in bytes along the axis of the result and of the operands */
@@ -139,7 +139,7 @@ static bool scan_forward(eg_tensor *y)
     return true;
 }
 static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b);
-/* x_{l−1}, and 0 before the first */
+/* Returns x_{l−1}, with 0 before the first. */
 static eg_tensor *delayed(eg_tensor *x)
 {
     return eg_pad_axis(eg_slice_axis(x, -1, 0, -1, 1), -1, 1, 0, 0);

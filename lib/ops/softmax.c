@@ -1,9 +1,9 @@
-/* softmax.c: softmax and log-softmax over the bracketed axes, with masks that carry letters.
+/* softmax.c: softmax and log-softmax over the bracketed axes, with masks that have letters.
  *
- * What is masked counts as −inf in the maximum and in the sum. A row with nothing to attend to then
- * has the maximum −inf; it is 0 (log: −inf), and so is its gradient. A NaN that no mask forbids
- * makes NaN of what its row may attend to; what is masked is 0 (log: −inf) in every row. The loops
- * over rows are in arithmetic_of.h. */
+ * A masked element counts as −inf in the maximum and in the sum. A row in which all elements are
+ * masked has the maximum −inf; its result is 0 (log: −inf), and its gradient 0. An allowed NaN
+ * makes all allowed elements of its row NaN; masked elements are 0 (log: −inf) in every row. The
+ * loops over rows are in arithmetic_of.h. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static void softmax_row_c128(const eg_row_facts *b, int64_t row, char *const *p,
     const double shift = isfinite(top) ? top : 0;
     for (int64_t k = 0; k < b->n; k++) {
         double complex v = allowed_c128(b, row, k, p, step) ? x[k] : -INFINITY;
-        /* the limit: what is +inf shares evenly */
+        /* the limit: elements of +inf share equally */
         if (top == INFINITY && !isnan(creal(v))) v = creal(v) == top ? 0 : -INFINITY;
         y[k] = (v - shift) * b->c;
         total += cexp(y[k]);
@@ -162,7 +162,7 @@ static bool log_softmax_slope_forward(eg_tensor *y)
 {
     return slope_run(y, eg__arithmetic(y->dtype)->log_softmax_slope, log_softmax_slope_c128);
 }
-/* x, 0 where y is −inf */
+/* Returns x, with 0 where y is −inf. */
 static eg_tensor *where_finite(eg_tensor *y, eg_tensor *x)
 {
     const eg_dtype t = (eg_dtype)y->dtype;

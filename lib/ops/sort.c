@@ -65,8 +65,8 @@ static const eg_op argsort_op = {
 };
 
 /* -- sort and topk: x at the places of argsort,  dx = g added at the places ------------------- */
-/* y, of the first k places, as the string says: in the operand's own axes; with an output, which
- * only k = 1 may have, without the axis */
+/* Returns y, the first k places, in the form that the string asks for: with the operand's own axes;
+ * or, with an output, which needs k = 1, without the sorted axis. */
 static eg_tensor *rank_placed(const eg_focus *f, eg_tensor *y)
 {
     return f->bound && f->bound->arrow ? eg__focus_outer(f, eg_squeeze(y, -1))

@@ -1,8 +1,8 @@
 /* sort_of.h: the order of sort.c for numbers of one type T, which stand by REAL, their real part.
  * NAME(x) is a name for this type. */
 
-/* True if place a comes before place b. A NaN is larger than every number, and equals stay in their
- * order, so no two places are equal: any method of sorting gives the one order there is. */
+/* True if place a comes before place b. A NaN is larger than every number, and equal values stay in
+ * their order. So no two places are equal, and every method of sorting gives the same order. */
 static bool NAME(before)(const rank_job *j, const char *x, int64_t a, int64_t b)
 {
     const REAL u = EG_RE(*(const T *)(const void *)(x + a * j->step)),
@@ -12,7 +12,7 @@ static bool NAME(before)(const rank_job *j, const char *x, int64_t a, int64_t b)
     const bool below = u < v || (v_nan && !u_nan), above = u > v || (u_nan && !v_nan);
     return below ? !j->descending : above ? j->descending : a < b;
 }
-/* Moves the place at heap[at] down until no child of it comes after it. */
+/* Moves the place at heap[at] down until none of its children comes after it. */
 static void NAME(sink)(const rank_job *j, const char *x, int64_t *heap, int64_t count, int64_t at)
 {
     const int64_t place = heap[at];
@@ -23,8 +23,9 @@ static void NAME(sink)(const rank_job *j, const char *x, int64_t *heap, int64_t 
     }
     heap[at] = place;
 }
-/* Williams' heap of the k places that come first, its root the last of them: n places pass by, then
- * the heap is taken apart in place. n log k comparisons and no memory but the result's. */
+/* Williams' heap of the k places that come first; its root is the last of them. All n places are
+ * tried, then the heap is sorted in place. It takes n log k comparisons and no memory but the
+ * result's. */
 static void NAME(rank)(const void *user, int64_t row, char *const *p)
 {
     const rank_job *j = user;

@@ -31,7 +31,7 @@ static bool find_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
                false;
     return true;
 }
-/* False after an error: the offset moves nothing, or too far. */
+/* True if the offset moves an index, and not too far; else records an error. */
 static bool offset_fits(const eg_where_call *w)
 {
     int64_t last;
@@ -54,8 +54,9 @@ bool eg__where_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
 {
     return find_moved(w, positions, sizes) && offset_fits(w);
 }
-/* The letters along which tables may be longer than the call: keys, what the predicate computes
- * with, and the query, which stands before the keys or is what the offset moves. */
+/* Returns the letters along which tables may be longer than the call: the keys, letters with which
+ * the predicate computes, and the query, which is the letter before the keys or the one that the
+ * offset moves. */
 static uint32_t where_positions(const eg_where_call *w)
 {
     uint32_t known = w->keys;
@@ -116,8 +117,8 @@ eg_tensor *eg__where_bools(const eg_where_call *w, bool whole)
 }
 
 /* -- eg_where_mask: the predicate as a tensor ------------------------------------------------- */
-/* Reads the axes of a mask, with the sizes that are given (−1: none is), to w and name. False after
- * an error. */
+/* Reads the axes of a mask and the sizes that are given (−1: not given) into w and name. False
+ * after an error. */
 static bool mask_axes(eg_where_call *w, const char *axes, const int64_t *sizes, eg_axis_name *name)
 {
     eg_parse_room room;

@@ -1,11 +1,12 @@
-/* gradient.c: eg_grad_over with its leaves divided among ranks. A rank computes the whole subtrees
- * of its leaves; those are added between ranks along the same tree, so that neither the gradient
- * nor the mean has other bits than on one rank. What a rank then has is its range of the sum.
+/* gradient.c: eg_grad_over with its leaves divided among ranks. A rank computes the largest
+ * subtrees that its leaves make up; these are added between ranks along the same tree, so that
+ * gradient and mean have the bits of a single rank. Afterwards each rank has one range of the sum.
  *
- * Where ranks add up by halving, the first exchange begins in a rank's last block: each gradient
- * that is complete is copied to where it is sent from, and travels while the others are computed
- * (pieces.c). So ranks meet before the blocks: whoever has computed nothing, for want of memory,
- * could not take part in the exchange. Afterwards each one tells with its counts if it failed. */
+ * Where ranks add by halving, the first exchange begins in a rank's last block: each gradient that
+ * is complete is copied to the buffer that is sent, and travels while the others are still computed
+ * (pieces.c). All ranks therefore meet before the blocks: a rank that could not compute, for want
+ * of memory, could not take part in the exchange either. After the exchange each rank says with its
+ * counts whether it has failed. */
 #include "ranks/tree.h"
 #include "autograd/autograd.h"
 #include <math.h>
@@ -14,10 +15,10 @@
 enum { BLOCK = 8, LEAVES = 16 }; /* eg_grad_over's */
 enum { FAILED = -1 };
 
-/* What ranks tell each other of a subtree, beside its gradient. */
+/* What ranks tell each other of a subtree besides its gradient. */
 typedef struct told {
     double loss;
-    int64_t count; /* of the first one of a rank: FAILED if it has an error */
+    int64_t count; /* in the first one of a rank: FAILED if that rank has an error */
 } told;
 typedef struct gradient {
     eg_ranks *ranks;
@@ -25,23 +26,23 @@ typedef struct gradient {
     eg_owner *owner;
     eg_ranks_tree *tree;
     size_t width;
-    int64_t n, *counts; /* numbers of all xs; of each */
-    int taken;          /* subtrees so far */
+    int64_t n, *counts; /* numbers of all xs together; numbers of each x */
+    int taken;          /* subtrees that were taken so far */
     int early;          /* the xs from this one on were taken early */
-    char *at;           /* … and the numbers of the first of them lie here */
-    void **subtree;     /* each rank's own: n numbers */
-    told *mine, *all;   /* `most` of each rank */
-    int most;           /* subtrees of a rank */
-    uint8_t *reached;   /* of each x, by own leaves; then of all ranks */
-    bool *somewhere;    /* of each x, by some rank */
-    char *sum;          /* n numbers: the first subtree, or a rank without leaves its own */
+    char *at;           /* where the numbers of the first of these xs are */
+    void **subtree;     /* this rank's subtrees: n numbers each */
+    told *mine, *all;   /* what this rank tells; what all ranks tell, `most` entries for each */
+    int most;           /* the most subtrees that one rank has */
+    uint8_t *reached;   /* of each x: reached by this rank's leaves; then the same of all ranks */
+    bool *somewhere;    /* of each x: reached by the leaves of some rank */
+    char *sum;          /* n numbers, those of subtree[0]: becomes the sum */
     int (*take)(void *user, const eg_ranks_gradient *);
     void *user;
 } gradient;
 static int gradient_gather(void *user, const eg_ranks_gradient *);
 
-/* Copies the numbers of x i to where they are sent from. Where nothing was reached (NULL) they are
- * −0, which changes no bit of what it is added to. */
+/* Copies the numbers of x i to the buffer that is sent. If no leaf reached x (NULL), writes −0,
+ * which changes no bit of what it is added to. */
 static void gradient_copy(gradient *g, int i, const void *numbers, char *to)
 {
     g->reached[i] |= numbers != NULL;
@@ -55,7 +56,8 @@ static void gradient_copy(gradient *g, int i, const void *numbers, char *to)
         else
             ((float *)(void *)to)[e] = -0.0f;
 }
-/* Takes the gradient of x i, the last one that was not taken yet, from inside the last block. */
+/* The function eg_early.complete: takes the gradient of x i while the last block is still computed.
+ * The xs after i were taken before. */
 static void gradient_early(void *user, int i, const void *numbers)
 {
     gradient *g = user;
@@ -64,7 +66,8 @@ static void gradient_early(void *user, int i, const void *numbers)
     gradient_copy(g, i, numbers, g->at);
     eg__ranks_pieces_begin(g->tree, g->subtree[0], i);
 }
-/* Keeps a subtree of eg_grad_over, but for what was taken early. */
+/* The function eg_grad_over_args.take: keeps a subtree, except for the xs that were taken early.
+ * Returns 0. */
 static int gradient_take(void *user, const eg_leaf_sum *s)
 {
     gradient *g = user;
@@ -78,14 +81,14 @@ static int gradient_take(void *user, const eg_leaf_sum *s)
     return 0;
 }
 
-/* True if eg_grad_over refuses the options, as it would alone. */
+/* True if eg_grad_over would refuse the options on a single rank, too. */
 static bool gradient_bad(const gradient *g)
 {
     const eg_grad_over_args *o = &g->o;
     return o->examples < 1 || o->block < 0 || o->leaves < 0 || o->count < 1 || !o->xs ||
            (g->take == gradient_gather && !o->dxs);
 }
-/* True if the call can be divided; else records why not. */
+/* True if the call can be divided among ranks; else records an error. */
 static bool gradient_fits(const gradient *g)
 {
     const eg_grad_over_args *o = &g->o;
@@ -95,7 +98,7 @@ static bool gradient_fits(const gradient *g)
     else if (o->take || o->from_leaf || o->to_leaf)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: leaves are divided among ranks already", o->who);
     else if (gradient_bad(g))
-        eg_grad_over_with(o); /* says it */
+        eg_grad_over_with(o); /* records the error */
     for (int k = 0; k < o->count && !eg_error(cx); k++)
         if (eg_type(o->xs[k]) != eg_type(o->xs[0]))
             eg_fail_as(cx, EG_ERROR_DTYPE,
@@ -104,7 +107,7 @@ static bool gradient_fits(const gradient *g)
     return !eg_error(cx);
 }
 
-/* Memory for what is sent and received; the tree. */
+/* Allocates the tree and the buffers that are sent and received. False after an error. */
 static bool gradient_room(gradient *g)
 {
     const eg_grad_over_args *o = &g->o;
@@ -142,7 +145,8 @@ static bool gradient_room(gradient *g)
     return true;
 }
 
-/* Computes the leaves of this rank; a rank without leaves counts the draw that the others make. */
+/* Computes the leaves of this rank. A rank without leaves still counts the draw that the others
+ * make. */
 static void gradient_leaves(gradient *g)
 {
     const eg_span own = eg_ranks_tree_leaves(g->tree);
@@ -159,7 +163,7 @@ static void gradient_leaves(gradient *g)
     eg__grad_over(&o, eg__ranks_pieces_fit(g->tree) ? &early : NULL);
 }
 
-/* Adds losses and counts along the tree, as the gradients are. */
+/* Adds losses and counts below a node in the order in which gradients are added. */
 static told told_of(const gradient *g, eg_span node)
 {
     const int ranks = g->ranks->table.ranks;
@@ -174,7 +178,7 @@ static told told_of(const gradient *g, eg_span node)
     return (told){ a.loss + b.loss, a.count + b.count };
 }
 
-/* Divides the own range by the count. */
+/* Divides this rank's range of the sum by the count. */
 static void gradient_divide(gradient *g, int64_t count)
 {
     const eg_span own = eg_ranks_tree_range(g->tree);
@@ -189,8 +193,8 @@ static void gradient_divide(gradient *g, int64_t count)
     }
 }
 
-/* Exchanges what travels whatever has failed, and then tells the others if something has. False
- * after an error of any rank. */
+/* Finishes the early exchange even after an error, since the other ranks wait for it; then tells
+ * them whether this rank has failed. False after an error on any rank. */
 static bool gradient_exchange(gradient *g)
 {
     const int ranks = g->ranks->table.ranks;
@@ -202,7 +206,7 @@ static bool gradient_exchange(gradient *g)
         if (g->all[r * g->most].count == FAILED) return eg_ranks_meet(g->ranks) == 0;
     return true;
 }
-/* What follows the own leaves: everything between ranks. False after an error. */
+/* All exchanges that follow this rank's leaves. False after an error on any rank. */
 static bool gradient_between(gradient *g)
 {
     const eg_grad_over_args *o = &g->o;
@@ -228,7 +232,8 @@ static bool gradient_between(gradient *g)
     return true;
 }
 
-/* Gathers the gradient and makes tensors of it: what eg_ranks_grad_over takes. */
+/* Gathers the gradient and makes tensors of it: the `take` of eg_ranks_grad_over. Returns 0, or −1
+ * after an error. */
 static int gradient_gather(void *user, const eg_ranks_gradient *all)
 {
     const eg_grad_over_args *o = user;
@@ -243,7 +248,8 @@ static int gradient_gather(void *user, const eg_ranks_gradient *all)
     return 0;
 }
 
-/* The call, whatever takes the own range: every rank meets the others, whatever has failed. */
+/* Runs the call; g->take gets this rank's range. After an error a rank still meets the others.
+ * Returns 0, or −1 after an error. */
 static int gradient_run(gradient *g)
 {
     if (!g->o.who) g->o.who = "grad_over";

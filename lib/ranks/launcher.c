@@ -1,7 +1,7 @@
-/* launcher.c: who started this process, and the module that speaks MPI.
+/* launcher.c: finds out which launcher started this process, and loads the module that calls MPI.
  *
  * Neither the library nor a program links MPI, which takes a tenth of a second to start: the module
- * is loaded, and MPI started, only where a launcher has left its variables in the environment. */
+ * is loaded, and MPI started, only if a launcher has left its variables in the environment. */
 #if HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -26,7 +26,8 @@ static const struct launcher {
     { "srun with PMIx", "PMIX_RANK", "SLURM_STEP_NUM_TASKS" },
 };
 
-/* Returns the launcher, and how many processes it started; NULL if none did, or one only. */
+/* Returns the launcher and sets this process's number and the number of processes; NULL if there is
+ * no launcher, or it started one process only. */
 static const struct launcher *launcher_of(int *rank, int *ranks)
 {
     for (size_t k = 0; k < sizeof launchers / sizeof *launchers; k++) {
@@ -46,19 +47,21 @@ int eg_ranks_launched(int *rank)
     return some ? all : 1;
 }
 
-/* Loads the module of one folder; NULL if it is not there or is not one, then *why may say more. */
+/* Loads the module from one folder. NULL if it is not there or is no such module; *why may then say
+ * more. */
 static void *load(const char *folder, char *why, size_t room)
 {
     char path[4096];
     if ((size_t)snprintf(path, sizeof path, "%s/" MODULE, folder) >= sizeof path) return NULL;
     if (access(path, R_OK)) return NULL;
-    /* MPI loads parts of its own, which look for its symbols: they have to be global */
+    /* MPI loads parts of its own, which look up MPI's symbols: these must be global */
     void *so = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     const char *error = so ? NULL : dlerror();
     if (!so) snprintf(why, room, "%s", error ? error : "it cannot be loaded");
     return so;
 }
-/* The folder of the running program, where a build has the module too; false if it is unknown. */
+/* Sets out to the folder of the running program, where a build has the module, too; false if it is
+ * unknown. */
 static bool program_folder(char *out, size_t room)
 {
     const ssize_t n = readlink("/proc/self/exe", out, room - 1);
@@ -98,8 +101,7 @@ bool eg__ranks_of_launcher(eg_ctx *cx, eg_ranks_table *table)
     memcpy(&open, &p, sizeof open); /* ISO C has no cast from void * to a function */
     const char *bad = p ? open(sizeof *table, table) : "the module is of another version";
     if (!bad && (table->ranks != ranks || table->rank != rank)) {
-        /* the launcher of one MPI with the library of another: each process is alone in its world
-         */
+        /* one MPI's launcher with another MPI's library: each process is alone in its world */
         snprintf(why, sizeof why,
                  "MPI says that this is rank %d of %d; is the launcher of another MPI than " MODULE
                  " was built with?",

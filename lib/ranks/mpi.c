@@ -1,9 +1,9 @@
-/* mpi.c: the row of MPI, a module of its own (libeingrad-mpi.so) that launcher.c loads: the only
- * file that knows MPI.
+/* mpi.c: the table of functions that talk by MPI. It is a module of its own (libeingrad-mpi.so),
+ * which launcher.c loads, and the only file that includes mpi.h.
  *
- * MPI is ended at the process's exit, and only if every group that was opened was closed. A process
- * that leaves without closing is a failure to mpirun, which ends the others; MPI_Finalize would
- * wait for them instead. */
+ * MPI is ended at the process's exit, but only if every group that was opened has been closed. To
+ * mpirun a process that exits without ending MPI has failed, and it ends the other processes;
+ * MPI_Finalize would wait for them instead. */
 #include "ranks/ranks.h"
 #include <mpi.h>
 #include <stdio.h>
@@ -12,21 +12,21 @@
 
 enum { PIECE = 1 << 30 }; /* bytes in a message at most: MPI counts in int */
 
-/* A message that was started: a request of MPI's, and of one that comes its length. */
+/* A message that was started: MPI's request and, for one that is received, its expected length. */
 typedef struct mpi_message {
     MPI_Request request;
-    int from, takes; /* from −1: it is sent */
+    int from, takes; /* from −1: a message that is sent */
 } mpi_message;
 typedef struct world {
-    MPI_Comm comm;     /* a copy: other users of MPI in this process have their own messages */
+    MPI_Comm comm;     /* a duplicate: messages of other users of MPI are not mixed up */
     mpi_message *list; /* grows */
     int count, room;
     char sentence[MPI_MAX_ERROR_STRING + 64];
 } world;
 
-static int groups;     /* open */
+static int groups;     /* open groups */
 static bool ours;      /* MPI was started here */
-static int exit_hooks; /* of finish: one is enough */
+static int exit_hooks; /* registrations of `finish` at exit: one is enough */
 
 static void finish(void)
 {
@@ -34,7 +34,7 @@ static void finish(void)
     if (ours && !groups && MPI_Finalized(&ended) == MPI_SUCCESS && !ended) MPI_Finalize();
 }
 
-/* NULL, or the sentence of an error code. */
+/* Returns NULL for success, else a sentence with MPI's error text. */
 static const char *mpi_said(world *w, const char *call, int code)
 {
     if (code == MPI_SUCCESS) return NULL;
@@ -45,7 +45,7 @@ static const char *mpi_said(world *w, const char *call, int code)
     return w->sentence;
 }
 
-/* Sends and receives at once, in pieces of a length that MPI can count. */
+/* Sends and receives at the same time, in pieces whose length fits MPI's int. */
 static const char *mpi_exchange(void *user, int to, const void *out, size_t out_bytes, int from,
                                 void *in, size_t in_bytes)
 {
@@ -71,7 +71,7 @@ static const char *mpi_exchange(void *user, int to, const void *out, size_t out_
     return NULL;
 }
 
-/* Room for two more messages; false without memory. */
+/* Makes room for two more messages; false without memory. */
 static bool started_room(world *w)
 {
     if (w->count + 2 <= w->room) return true;
@@ -82,7 +82,7 @@ static bool started_room(world *w)
     w->room = more;
     return true;
 }
-/* MPI moves bytes while it is called: asks for the first message that is not over. */
+/* MPI moves bytes only during calls: tests the first message that is not finished. */
 static const char *mpi_go_on(world *w)
 {
     int over = 1, code = MPI_SUCCESS;
@@ -90,7 +90,7 @@ static const char *mpi_go_on(world *w)
         code = MPI_Request_get_status(w->list[k].request, &over, MPI_STATUS_IGNORE);
     return mpi_said(w, "MPI_Request_get_status", code);
 }
-/* In the pieces of mpi_exchange, which the other rank may have called. */
+/* Starts messages in the pieces of mpi_exchange, which the other rank may be calling. */
 static const char *mpi_start(void *user, int to, const void *out, size_t out_bytes, int from,
                              void *in, size_t in_bytes)
 {
@@ -120,7 +120,7 @@ static const char *mpi_start(void *user, int to, const void *out, size_t out_byt
     }
     return mpi_go_on(w);
 }
-/* Waits for each message; says what failed first. */
+/* Waits for all messages; returns NULL, or a sentence for the first that failed. */
 static const char *mpi_finish(void *user)
 {
     world *w = user;
@@ -184,7 +184,8 @@ __attribute__((visibility("default"))) const char *eg__ranks_mpi_1(size_t size,
         free(w);
         return "MPI_Comm_dup failed";
     }
-    /* blocks may be computed by other threads than the one that started MPI, and start messages */
+    /* messages may be started in blocks, which other threads than the one that started MPI
+     * compute */
     if (!MPI_Query_thread(&have) && have >= MPI_THREAD_SERIALIZED)
         t.start = mpi_start, t.finish = mpi_finish;
     groups++;

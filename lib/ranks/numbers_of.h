@@ -3,7 +3,7 @@ EG_CLONES static void NAME(ranks_sum)(int64_t n, REAL *restrict x, const REAL *r
 {
     for (int64_t k = 0; k < n; k++) x[k] += y[k];
 }
-/* Σ x² in LANES sums, then pairwise: the order is one of n alone */
+/* Σ x² in LANES sums, then pairwise: the order depends on n alone */
 EG_CLONES static double NAME(squares)(int64_t n, const REAL *x)
 {
     double sum[LANES] = { 0 };

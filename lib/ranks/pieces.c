@@ -1,22 +1,23 @@
-/* pieces.c: the first step of halving, in which ranks of even and odd number exchange half of all
- * numbers (all that travels for two ranks), cut into pieces, so that it can begin while the other
- * numbers are still computed. A sweep from the loss back to the first layer finishes the gradients
- * of the last layers first, so pieces go from the last part to the first one.
+/* pieces.c: the first step of halving, cut into pieces, so that it can begin while later numbers
+ * are still computed. In this step ranks of even and odd number exchange half of all numbers;
+ * between two ranks that is all that travels. A sweep goes from the loss back to the first layer
+ * and finishes the gradients of the last layers first, so pieces go from the last part of the
+ * numbers to the first.
  *
- * The cut depends on the sizes of the parts alone, and the order is that of the pieces, so both
- * ranks of a pair agree on them, whenever each of them has its numbers; and each number still
- * travels once and is added once, to the same bits. A piece has at least 1/RANKS_PIECES of all
- * numbers, since a message costs a time of its own.
+ * The cut depends on the sizes of the parts alone, and pieces are sent in their order. Both ranks
+ * of a pair therefore agree on them, whenever each has its numbers, and each number travels once
+ * and is added once, with the same bits. A piece, except the last, has at least 1/RANKS_PIECES of
+ * all numbers, since each message has a fixed cost.
  *
- * A rank that fails exchanges what is left all the same: the messages of a step are always the
- * same, and whether all went well is asked when they are over. */
+ * A rank that fails still exchanges the pieces that are left: the messages of a step are always the
+ * same, and after them the ranks ask each other for errors. */
 #include "ranks/tree.h"
 #include <stdio.h>
 #include <string.h>
 
 bool eg__ranks_pieces_fit(const eg_ranks_tree *t) { return t->halving && t->steps > 0; }
 
-/* The first part of piece k; the last piece begins with part 0. */
+/* Returns the first part of piece k; the last piece is the one that begins with part 0. */
 static int piece_from(eg_ranks_tree *t, int k)
 {
     const int64_t least = t->start[t->chunks] / RANKS_PIECES + 1;
@@ -30,8 +31,8 @@ static eg_span piece_chunks(eg_span a, eg_span b)
     const eg_span both = { a.from > b.from ? a.from : b.from, a.to < b.to ? a.to : b.to };
     return both.from < both.to ? both : (eg_span){ 0, 0 };
 }
-/* Piece k of the exchange with the neighbour, which travels on (NULL from the table: an exchange
- * that is over). NULL or a sentence. */
+/* Sends piece k to the neighbour and receives its piece: waits for both if `waits`, else starts
+ * them. Returns NULL, or a sentence after an error. */
 static const char *piece_send(eg_ranks_tree *t, const char *x, int k, bool waits)
 {
     const eg_span all = t->kept[0], keep = t->kept[1],
@@ -52,7 +53,7 @@ void eg__ranks_pieces_begin(eg_ranks_tree *t, const char *x, int part)
     const int before = t->begun;
     while (!bad && (!t->begun || t->piece[t->begun - 1]) && piece_from(t, t->begun) >= part)
         bad = piece_send(t, x, t->begun++, false);
-    /* MPI moves bytes while it is called */
+    /* MPI moves bytes only during calls */
     if (t->begun == before && before) bad = eg__ranks_started(t->ranks, -1, NULL, 0, -1, NULL, 0);
     if (bad) snprintf(t->sentence, sizeof t->sentence, "%s", bad);
 }
@@ -63,7 +64,7 @@ int eg__ranks_pieces_end(eg_ranks_tree *t, const char *x)
     while (!bad && !*t->sentence && (!t->begun || t->piece[t->begun - 1]))
         bad = piece_send(t, x, t->begun++, !starts);
     if (bad) snprintf(t->sentence, sizeof t->sentence, "%s", bad);
-    /* what was started has to end, whatever failed: its memory is the caller's again afterwards */
+    /* wait also after an error: only then are the buffers the caller's again */
     bad = starts ? eg__ranks_finished(t->ranks) : NULL;
     t->begun = 0;
     t->received = true;

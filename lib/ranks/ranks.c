@@ -1,11 +1,11 @@
-/* ranks.c: a group of ranks: opening, talking, counting what is said, and agreeing. */
+/* ranks.c: a group of ranks: opening it, exchanging and counting messages, and agreeing. */
 #include "ranks/ranks.h"
 #include <eingrad/ops.h>
 #include <string.h>
 
-enum { ROW = 1024 }; /* bytes that a rank says of itself in meet and agree */
+enum { ROW = 1024 }; /* bytes of the message that a rank sends in meet and agree */
 
-/* -- talking ---------------------------------------------------------------------------------- */
+/* -- messages ---------------------------------------------------------------------------------- */
 int eg_ranks_rank(const eg_ranks *r) { return r ? r->table.rank : 0; }
 int eg_ranks_count(const eg_ranks *r) { return r ? r->table.ranks : 1; }
 eg_ctx *eg_ranks_context(const eg_ranks *r) { return r ? r->cx : NULL; }
@@ -18,7 +18,7 @@ int eg__ranks_said(eg_ranks *r, const char *sentence)
                sentence);
     return -1;
 }
-/* Counts a message; false if there is none. */
+/* Counts a message in the statistics; false if there is none to send or receive. */
 static bool counted(eg_ranks *r, int *to, size_t out_bytes, int *from, size_t in_bytes)
 {
     if (!out_bytes) *to = -1;
@@ -62,7 +62,8 @@ int eg_ranks_exchange(eg_ranks *r, int to, const void *out, size_t out_bytes, in
     return eg__ranks_said(r, eg__ranks_exchanged(r, to, out, out_bytes, from, in, in_bytes));
 }
 
-/* Without a gather of the table's own: in round k to the rank k above, from the one k below. */
+/* Gathers by exchanges, for a table without a gather: in round k sends to the rank k above and
+ * receives from the one k below. */
 static const char *counted_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
 {
     const int me = r->table.rank, ranks = r->table.ranks;
@@ -91,7 +92,7 @@ int eg_ranks_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
     return !r || eg_error(r->cx) ? -1 : eg__ranks_gather(r, mine, bytes, all);
 }
 
-/* -- agreeing --------------------------------------------------------------------------------- */
+/* -- agreement --------------------------------------------------------------------------------- */
 int eg_ranks_meet(eg_ranks *r)
 {
     typedef struct report {
@@ -104,7 +105,7 @@ int eg_ranks_meet(eg_ranks *r)
     int first = 0;
     while (!bad && first < r->table.ranks && !all[first].failed) first++;
     if (!bad && first < r->table.ranks) {
-        /* sentences travel only where there is one */
+        /* error texts are sent only if there is an error */
         char said[ROW] = "";
         const int32_t code = all[first].code;
         if (mine.failed) strncpy(said, eg_error(r->cx), sizeof said - 1);
@@ -148,8 +149,8 @@ static uint64_t hash_of(uint64_t h, const void *bytes, size_t n)
     for (size_t k = 0; k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 1099511628211u;
     return h; /* FNV-1a */
 }
-/* Hashes the bits of functions and of a product in one dtype: what processors, mathematical
- * libraries and kernels may disagree on. */
+/* Hashes the bits of functions and of a product in one dtype, on which processors, mathematical
+ * libraries and kernels may disagree. */
 static uint64_t bits_of(eg_ctx *cx, eg_dtype dtype, uint64_t h)
 {
     enum { N = 64 };
@@ -165,7 +166,8 @@ static uint64_t bits_of(eg_ctx *cx, eg_dtype dtype, uint64_t h)
     }
     return h;
 }
-/* Refuses ranks whose bits would differ. The kernel's name is a hint; the hash is what counts. */
+/* Refuses ranks whose results would have other bits. The error names the kernels as a hint; the
+ * hash decides. Returns 0; −1 after an error. */
 static int agree_on_bits(eg_ranks *r)
 {
     eg_ctx *cx = r->cx;
@@ -220,8 +222,9 @@ eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)
 void eg_ranks_close(eg_ranks *r)
 {
     if (!r) return;
-    /* An error that this rank alone knows: the others wait for it, and would wait in MPI's own end.
-     * A group that stays open makes the process's exit a failure of the run. */
+    /* After an error that only this rank knows the table stays open: the others wait for this rank,
+     * and closing would wait in MPI's own end. A group that stays open makes the process's exit a
+     * failure of the run. */
     if (r->table.close && (r->agreed || !eg_error(r->cx))) r->table.close(r->table.user);
     eg_owner_close(r->owner);
 }

@@ -1,6 +1,6 @@
 /* shared.c: tensors that are the same on all ranks, and sums over the ranks. Two rows, each the
- * other's transpose: with L = sum L_r, the cotangent of what all ranks read is the sum of theirs,
- * and the cotangent of a sum is read by all ranks. */
+ * other's transpose: with L = Σ L_r, the cotangent of a tensor that all ranks read is the sum of
+ * the ranks' cotangents, and the cotangent of a sum is the same on all ranks. */
 #include "ranks/ranks.h"
 #include "tensor/tensor.h"
 
@@ -52,7 +52,7 @@ static eg_tensor *sum_rule(eg_tensor *y, eg_tensor *g, int i)
     (void)i;
     return eg_ranks_shared(ranks_of(y), g);
 }
-/* Along the tree of the ranks, each of which has one leaf. */
+/* Adds along the tree of the ranks, of which each has one leaf. False after an error. */
 static bool sum_forward(eg_tensor *y)
 {
     eg_ranks *r = ranks_of(y);
@@ -78,7 +78,8 @@ static const eg_op ranks_sum_op = {
     .uses = EG_USES_NOTHING,
     .jvp = eg_jvp_linear,
 };
-/* The same verdict on all ranks: they have an error, or tensors of one size. */
+/* True on all ranks if none has an error and their tensors have one size; else false on all of
+ * them, after an error. */
 static bool sum_agrees(eg_ranks *r, eg_tensor *x)
 {
     const int ranks = r->table.ranks;

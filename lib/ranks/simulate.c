@@ -1,15 +1,16 @@
-/* simulate.c: ranks that are threads of this process. A message is not kept anywhere: who sends
- * shows where it lies and waits until it was copied, so that nothing is allocated. */
+/* simulate.c: ranks that are threads of this process. A message is not stored: its sender shows the
+ * address of its bytes and waits until the receiver has copied them, so that nothing is
+ * allocated. */
 #include "ranks/ranks.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* STACK: a rank computes; helpers of its context have stacks of their own */
+/* STACK: of a rank's thread; helpers of its context have stacks of their own */
 enum { RANKS = 256, STACK = 4 << 20 };
 
 typedef struct simulation simulation;
-typedef struct shown { /* by one rank to another one; NULL bytes: nothing */
+typedef struct shown { /* a message that one rank shows to another; bytes NULL: none */
     const void *bytes;
     size_t count;
 } shown;
@@ -17,7 +18,7 @@ typedef struct member {
     simulation *all;
     int rank;
     bool ended, well;
-    pthread_cond_t wake; /* when a message for it or from it has changed */
+    pthread_cond_t wake; /* signalled when a message to this rank or from it has changed */
     pthread_t thread;
     char sentence[128];
 } member;
@@ -30,7 +31,8 @@ struct simulation {
     void *user;
 };
 
-/* Copies what rank `from` shows to m, once it does. NULL or a sentence; the lock is held. */
+/* Waits until rank `from` shows a message to m, and copies it. Returns NULL, or a sentence after an
+ * error. The caller holds the lock. */
 static const char *take_message(member *m, int from, void *in, size_t bytes)
 {
     simulation *all = m->all;
@@ -49,7 +51,8 @@ static const char *take_message(member *m, int from, void *in, size_t bytes)
     }
     return m->sentence;
 }
-/* Waits until rank `to` has taken what m shows it; takes it back if that rank ended before. */
+/* Waits until rank `to` has copied the message that m shows; withdraws it if that rank has
+ * ended. */
 static const char *wait_taken(member *m, int to)
 {
     simulation *all = m->all;
@@ -73,7 +76,7 @@ static const char *simulated_exchange(void *user, int to, const void *out, size_
     }
     if (from >= 0) bad = take_message(m, from, in, in_bytes);
     if (to >= 0 && !bad) late = wait_taken(m, to);
-    /* after a failure the bytes are the caller's again */
+    /* after an error the bytes must not be read any more */
     if (to >= 0) all->shown[to * all->ranks + m->rank].bytes = NULL;
     pthread_mutex_unlock(&all->lock);
     return bad ? bad : late;
@@ -96,13 +99,14 @@ static void *run_member(void *arg)
     return NULL;
 }
 
-/* Starts the members' threads; returns how many. Those that could not be started have ended. */
+/* Starts the members' threads; returns how many. Members whose thread could not be started count as
+ * ended. */
 static int start_all(simulation *all)
 {
     pthread_attr_t a;
     if (pthread_attr_init(&a)) return 0;
     pthread_attr_setstacksize(&a, STACK);
-    pthread_mutex_lock(&all->lock); /* nobody talks before all are there */
+    pthread_mutex_lock(&all->lock); /* no message is exchanged before all threads exist */
     int n = 0;
     while (n < all->ranks &&
            !pthread_create(&all->member[n].thread, &a, run_member, &all->member[n]))

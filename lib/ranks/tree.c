@@ -1,12 +1,14 @@
-/* tree.c: sums along a tree of leaves that are divided among ranks, and what is made of them.
+/* tree.c: sums along a tree of leaves that are divided among ranks; gathering and statistics of
+ * their results.
  *
- * By halving: in step s a rank and its neighbour at distance 2^s have the sums of two subtrees that
- * are siblings. Each sends the half of its range that the other one keeps, and adds what it gets.
- * After log2(ranks) steps a rank has the whole sum in 1/ranks of the chunks; gathering goes the
- * same steps backward. Else each rank gets all whole subtrees of the others in the range that it
- * owns, and adds them along the tree. The ranges are those of halving wherever the number of ranks
- * is a power of two: they depend on it and on the chunks alone, so that what a rank keeps for its
- * range fits sums of any number of leaves. */
+ * By halving: in step s a rank and its neighbour at distance 2^s have the sums of two sibling
+ * subtrees. Each sends the half of its range that the other one keeps, and adds the half that it
+ * receives. After log2(ranks) steps a rank has the whole sum for 1/ranks of the chunks; gathering
+ * takes the same steps backward. If subtrees are not siblings in this way, each rank receives all
+ * subtrees of the others for the range that it owns, and adds them along the tree. If the number of
+ * ranks is a power of two, the ranges are those of halving in both cases: they depend on the ranks
+ * and the chunks alone, so that what a rank keeps for its range (such as moments) fits sums over
+ * any number of leaves. */
 #include "ranks/tree.h"
 #include <math.h>
 #include <string.h>
@@ -25,7 +27,7 @@ static eg_span leaves_of(int64_t leaves, int rank, int ranks)
 {
     return (eg_span){ leaves * rank / ranks, leaves * (rank + 1) / ranks };
 }
-/* Returns the largest node of the tree that begins at `from` and ends at `to` or before. */
+/* Returns the largest node of the tree that begins at `from` and does not go beyond `to`. */
 static eg_span largest_node(int64_t leaves, int64_t from, int64_t to)
 {
     eg_span node = { 0, leaves };
@@ -65,8 +67,9 @@ eg_span eg_ranks_tree_subtree(const eg_ranks_tree *t, int k)
 }
 
 /* -- chunks and ranges ------------------------------------------------------------------------ */
-/* The chunk that begins nearest to a number of the buffer: where ranges are cut, so that ranks own
- * equally many numbers, not chunks, of which those at the ends of parts are shorter. */
+/* Returns the chunk whose beginning is nearest to a number's index. Ranges are cut there, so that
+ * ranks own equally many numbers; equally many chunks would not do, since the last chunk of a part
+ * is shorter. */
 static int64_t border_at(const eg_ranks_tree *t, int64_t number)
 {
     int64_t low = 0, high = t->chunks; /* start[low] ≤ number ≤ start[high] */
@@ -79,7 +82,7 @@ static int64_t border_at(const eg_ranks_tree *t, int64_t number)
     }
     return number - t->start[low] <= t->start[high] - number ? low : high;
 }
-/* The half of a range that a rank keeps in a step; `other`: the one that it sends. */
+/* Returns the half of a range that a rank keeps in a step; with `other`, the half that it sends. */
 static eg_span half_of(const eg_ranks_tree *t, eg_span range, int rank, int step, bool other)
 {
     const int64_t middle =
@@ -114,7 +117,7 @@ eg_span eg_ranks_tree_chunk(const eg_ranks_tree *t, int64_t k)
 }
 
 /* -- opening ---------------------------------------------------------------------------------- */
-/* True after recording which option is wrong. */
+/* True if an option is wrong; then also records an error. */
 static bool tree_refused(eg_ctx *cx, const eg_ranks_tree_args *o)
 {
     int64_t all = 0;
@@ -139,7 +142,7 @@ static bool tree_refused(eg_ctx *cx, const eg_ranks_tree_args *o)
     return eg_error(cx) != NULL;
 }
 
-/* Cuts the parts into chunks, none of which lies in two parts. */
+/* Cuts the parts into chunks; no chunk lies in two parts. False after an error. */
 static bool cut_chunks(eg_ranks_tree *t, const eg_ranks_tree_args *o)
 {
     for (int k = 0; k < o->parts; k++) t->chunks += (o->counts[k] + o->chunk - 1) / o->chunk;
@@ -159,7 +162,7 @@ static bool cut_chunks(eg_ranks_tree *t, const eg_ranks_tree_args *o)
     return true;
 }
 
-/* Finds the whole subtrees and the range of every rank. */
+/* Finds the largest subtrees and the range of every rank. False after an error. */
 static bool deal(eg_ranks_tree *t)
 {
     const int ranks = t->ranks->table.ranks, me = t->ranks->table.rank;
@@ -219,7 +222,7 @@ void eg_ranks_tree_close(eg_ranks_tree *t)
 /* -- adding ----------------------------------------------------------------------------------- */
 static void tree_add(const eg_ranks_tree *t, int64_t n, void *x, const void *y)
 {
-    /* as within a rank, where an operation adds */
+    /* in the context's floating-point mode, like the additions of operations */
     const uint64_t begun = eg_flush_begin(t->ranks->cx);
     if (t->width == sizeof(double))
         eg__ranks_add_f64(n, x, y);
@@ -243,8 +246,8 @@ static int sum_by_halving(eg_ranks_tree *t, char *x)
     return 0;
 }
 
-/* Adds nodes [from, to), which make up the node of their leaves, in one chunk; returns where the
- * sum is: in the first of them, which is written over. */
+/* Adds nodes [from, to), which together are all leaves of one node, in one chunk. Writes the sum
+ * over the first of them and returns its address. */
 static char *sum_nodes(const eg_ranks_tree *t, int from, int to, size_t at, int64_t n)
 {
     char *x = t->at[from] + at;
@@ -257,7 +260,8 @@ static char *sum_nodes(const eg_ranks_tree *t, int from, int to, size_t at, int6
     tree_add(t, n, x, sum_nodes(t, cut, to, at, n));
     return x;
 }
-/* Sends each subtree to the owners of its parts, and adds all that are received. */
+/* Sends each subtree to the owners of its ranges, and adds all that are received. Returns 0; −1
+ * after an error. */
 static int sum_of_subtrees(eg_ranks_tree *t, void *const *subtree, char *sum)
 {
     const int me = t->ranks->table.rank, ranks = t->ranks->table.ranks;
@@ -305,13 +309,14 @@ int eg_ranks_tree_sum(eg_ranks_tree *t, void *const *subtree, void *sum)
 }
 
 /* -- gathering -------------------------------------------------------------------------------- */
-/* Makes x whole on every rank, of which a rank has its range: `at` gives the byte of a chunk. */
+/* Completes x, of which each rank has its range, on all ranks; `at` returns the offset of a chunk
+ * in bytes. Returns 0; −1 after an error. */
 static int gather_ranges(eg_ranks_tree *t, char *x, size_t (*at)(const eg_ranks_tree *, int64_t))
 {
     const int me = t->ranks->table.rank, ranks = t->ranks->table.ranks;
     const int rounds = t->halves ? t->steps : ranks - 1;
     for (int k = 0; k < rounds; k++) {
-        const int s = t->steps - 1 - k; /* by halves: the steps backward */
+        const int s = t->steps - 1 - k; /* by halves: takes the steps backward */
         const int to = t->halves ? me ^ 1 << s : (me + k + 1) % ranks,
                   from = t->halves ? to : (me - k - 1 + ranks) % ranks;
         const eg_span have = t->halves ? t->kept[s + 1] : t->range[me],
@@ -386,13 +391,13 @@ eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *t)
     const int me = t->ranks->table.rank, ranks = t->ranks->table.ranks;
     const eg_span own = t->range[me];
     const size_t all = byte_at(t, t->chunks), mine = bytes_in(t, own);
-    /* what is not kept was sent */
+    /* a rank sends the ranges that it does not keep */
     b.sum = (t->halving ? 1 : (uint64_t)eg_ranks_tree_subtrees(t)) * (all - mine);
     if (!t->halves) {
         b.gather = (uint64_t)(ranks - 1) * mine;
         b.statistics = (uint64_t)(ranks - 1) * (uint64_t)(own.to - own.from) * sizeof(double);
     }
-    for (int s = t->halves ? t->steps : 0; s > 0; s--) { /* sent on as often as it doubles */
+    for (int s = t->halves ? t->steps : 0; s > 0; s--) { /* ranges double, step by step */
         b.gather += bytes_in(t, t->kept[s]);
         b.statistics += (uint64_t)(t->kept[s].to - t->kept[s].from) * sizeof(double);
     }

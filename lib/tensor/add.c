@@ -1,4 +1,4 @@
-/* add.c: sums of two tensors of one shape: what accumulating cotangents and tangents needs. eg_add,
+/* add.c: the sum of two tensors of one shape, by which sweeps add cotangents and tangents. eg_add,
  * which broadcasts, is in ops/binary.c and applies the same row. */
 #include "tensor/tensor.h"
 

@@ -1,5 +1,5 @@
-/* add_of.h: the loops of add.c for one type T. NAME(x) is a name for this type, U the unsigned type
- * of an integer and else T; INTEGERS: of integers only the sum is needed. */
+/* add_of.h: the loops of add.c for one type T. NAME(x) is a name for this type; U is the unsigned
+ * type of an integer, else T. With INTEGERS only the loop of the sum is made. */
 EG_INLINE T NAME(add_value)(T a, T b) { return (T)((U)a + (U)b); }
 EG_CLONES static void NAME(add)(int64_t n, char *const *p, const double *c)
 {

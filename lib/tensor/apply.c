@@ -1,5 +1,5 @@
-/* apply.c: applying a row. Every result remembers its row and operands (unless eg_nograd): the tape
- * is the tensors themselves. */
+/* apply.c: applies a row to operands. Every result remembers its row and its operands (unless
+ * eg_nograd): the tape is the tensors themselves. */
 #include "tensor/tensor.h"
 #include <string.h>
 
@@ -28,8 +28,8 @@ static bool refuse_held(eg_ctx *cx, const char *who, int k, int dtype)
                eg_type_name((eg_dtype)dtype), eg__is_half(dtype) ? "f32" : "i32");
     return false;
 }
-/* True if operand k, counted from 0, can be used in cx; else records why not. A failed context
- * refuses everything and records nothing more. */
+/* True if operand k, counted from 0, can be used in cx; else records an error. A context that has
+ * failed refuses every operand and records no further error. */
 static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
 {
     if (cx->failed) return false;
@@ -84,7 +84,7 @@ bool eg__check(const char *who, eg_tensor *x)
 bool eg__check_taken(eg_ctx *cx, const char *who, eg_takes takes, int count, eg_tensor *const *xs)
 {
     int k = cx->failed || cx->hooks.operand ? count : 0;
-    while (k < count && fine(cx, xs[k])) k++; /* the usual case, without a call */
+    while (k < count && fine(cx, xs[k])) k++; /* the usual case first, without a call */
     if (k == count && !cx->failed && !cx->hooks.operand) return true;
     for (k = 0; k < count; k++)
         if (!read_by(cx, who, k, xs[k], takes)) return false;
@@ -95,17 +95,17 @@ bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
     return eg__check_taken(cx, who, EG_TAKES_NUMBERS, count, xs);
 }
 
-/* True if each element of y is made of the operands' elements in the same place. */
+/* True if each element of y is computed from the operands' elements in the same place. */
 static bool apply_by_elements(const eg_tensor *y)
 {
     return y->op->forward == eg__lanes_forward || y->op == &eg__add_op || eg__only_moves(y->op);
 }
-/* A row's shape() says what the result is, and forward() what is in it, unless it is a view; of
- * c128 operands forward_c128() does. */
+/* Computes y: the row's shape() sets its sizes, and forward() its numbers unless y is a view;
+ * forward_c128() if the operands are c128. False after an error. */
 static bool apply_made(eg_tensor *y, bool is_complex)
 {
     bool (*const forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
-    /* a view has the copies of its operand, in the same places */
+    /* a view has the copies of its operand, the same distance apart */
     if (y->copies && y->count) y->each = y->in[0]->each;
     if (!y->op->shape) {
         eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: its row has no shape()", y->op->name);
@@ -143,9 +143,9 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
                           op->arity, count);
     return eg__apply(cx, op, attr, attr_size, NULL, count, xs);
 }
-/* Makes the node: one block for operands, their versions, sizes and the attribute, then shape()
- * and forward() of the row. Without recording the result forgets its row and operands afterwards.
- * */
+/* Makes the node: one block for operands, their versions, sizes and the attribute; then calls
+ * shape() and forward() of the row. If the context does not record, the result drops its row and
+ * operands afterwards. Poison after an error. */
 eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, void *saved,
                      int count, eg_tensor *const *xs)
 {
@@ -156,7 +156,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     if (cx->parent && !(xs = eg__own_all(cx, count, xs))) return &cx->poison;
     eg_tensor *y = eg__tensor_in(a);
     if (!y) return &cx->poison;
-    /* room for sizes and strides of the operands' rank: give_sizes takes it, if it is enough */
+    /* room for as many sizes and strides as an operand has; give_sizes uses it if that is enough */
     int rank = 0;
     for (int k = 0; k < count; k++)
         if (xs[k]->rank > rank) rank = xs[k]->rank;
@@ -198,14 +198,14 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         y->unrecorded = true;
     }
     if (!cx->recording || !cx->hooks.recorded) return y;
-    cx->aside++; /* what a check of the row computes is no part of a captured step */
+    cx->aside++; /* operations of the check itself are no part of a captured step */
     const bool good = cx->hooks.recorded(y);
     cx->aside--;
     return good ? y : &cx->poison;
 }
 
-/* Asks t's shape() about x in place of t's operand. A row that is a view sets data, sizes and
- * strides; one that copies sets no data. */
+/* Calls t's shape() with x in place of t's operand. For a view it sets data, sizes and strides; for
+ * an operation that copies it sets no data. False if t is no view of x. */
 bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride)
 {
     int64_t sizes[2 * EG_RANK_MAX];
@@ -221,7 +221,7 @@ bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride
                     .dim = sizes,
                     .rank = EG_RANK_MAX,
                     .home = eg__top(t->cx) };
-    if (!t->op->shape(&y) || !y.data) return false; /* without data: it would be a copy */
+    if (!t->op->shape(&y) || !y.data) return false; /* no data: the operation would copy */
     for (int r = 0; r < y.rank; r++) {
         dim[r] = y.dim[r];
         stride[r] = y.stride[r];

@@ -23,7 +23,7 @@ typedef struct walk {
     axis axis[EG_RANK_MAX];
 } walk;
 
-/* Returns the number of elements. */
+/* Plans the walk. Returns the number of elements. */
 static int64_t axes_plan(walk *w, int operands, const eg_tensor *const *x)
 {
     int n = 0, last = 0, width[OPERANDS];
@@ -57,7 +57,7 @@ static int64_t axes_plan(walk *w, int operands, const eg_tensor *const *x)
         w->axis[0].size = 1;
         for (int k = 0; k < operands; k++) w->axis[0].step[k] = width[k];
     }
-    /* merge axis r into `last` if the two are one run everywhere */
+    /* merge axis r into `last` if the two are one run in every operand */
     for (int r = 1; r < n; r++) {
         axis *in = &w->axis[r], *out = &w->axis[last];
         int k = 0;
@@ -110,7 +110,8 @@ static void axes_share(eg_ctx *cx, walk *w, int team, int64_t work)
     eg__parallel(cx, team, s.pieces, piece_of_walk, &s);
 }
 
-/* Row-major throughout: nothing to plan. Returns the number of elements, −1 if not. */
+/* For operands that are row-major throughout, so that no plan is needed. Returns the number of
+ * elements; −1 if an operand is not row-major. */
 static int64_t one_run(int operands, const eg_tensor *const *x, char **base, int64_t *step)
 {
     int64_t n = 1;
@@ -128,14 +129,14 @@ static int64_t one_run(int operands, const eg_tensor *const *x, char **base, int
     return n;
 }
 
-/* The cases in order of cost: operands that are row-major throughout, those that merge into one
- * run, few elements on one thread, and all others. */
+/* Tries the cases in order of their cost: operands that are row-major throughout, operands that
+ * merge into one run, few elements on one thread, all others. */
 void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
                    const void *user, int64_t work)
 {
     char *base[OPERANDS];
     int64_t step[OPERANDS], total = one_run(operands, x, base, step);
-    /* asked once: each time counts as work that could have been divided */
+    /* asked once only, since each call counts as work that could have been divided */
     int team = total < 0 ? 0 : eg__team(cx, total * work, GRAIN);
     if (team == 1) {
         if (total) inner(total, base, step, user);

@@ -1,16 +1,16 @@
-/* axes.h: where the elements of several operands lie that share their axes.
+/* axes.h: finds where the elements of several operands lie that have their axes in common.
  *
  * An axis is an array of numbers: its size, then a step for each operand, in elements or in bytes.
- * Structs that begin so are walked as they are: `axis` is the first number of the outermost one,
- * and each begins `pitch` numbers after the one around it. Callers give pitch and operands as
- * constants, so that nothing of this is left to run time. */
+ * A struct that begins with these numbers can be walked as it is: `axis` points to the first number
+ * of the outermost axis, and each axis begins `pitch` numbers after the one outside it. Callers
+ * give pitch and operands as constants, so that both are known when a function is compiled. */
 #ifndef EG_AXES_H
 #define EG_AXES_H
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Sets at[k] to the place of element number i, row-major, in operand k, and index, unless it is
- * NULL, to its index along each axis. */
+/* Sets at[k] to the offset of element number i, row-major, in operand k, and index[] (unless NULL)
+ * to its index along each axis. */
 static inline void eg__axes_to(int axes, const int64_t *axis, int pitch, int operands, int64_t i,
                                int64_t *index, int64_t *at)
 {
@@ -22,7 +22,8 @@ static inline void eg__axes_to(int axes, const int64_t *axis, int pitch, int ope
         if (index) index[r] = here;
     }
 }
-/* Goes on to the next element; after the last one, which returns false, to the first. */
+/* Goes to the next element and returns true; after the last one goes back to the first and returns
+ * false. */
 static inline bool eg__axes_next(int axes, const int64_t *axis, int pitch, int operands,
                                  int64_t *index, int64_t *at)
 {

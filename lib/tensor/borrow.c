@@ -1,7 +1,8 @@
-/* borrow.c: how a child context reads tensors of its parent. Each gets a header of the child's own,
- * with its sizes, strides and numbers, which stands for it on the child's tape: sweeps number and
- * mark the headers that they visit, and several children read one tensor at a time. The child finds
- * the header again by the address of the parent's, and writes to neither. */
+/* borrow.c: how a child context reads tensors of its parent. Each gets a header of the child's own
+ * with the same sizes, strides and numbers, which stands for it on the child's tape: sweeps write
+ * numbers and marks to the headers that they visit, and several children may read one tensor at the
+ * same time. A hash table finds the header by the address of the parent's one. The child writes
+ * neither to that header nor to the numbers. */
 #include "tensor/tensor.h"
 #include <string.h>
 
@@ -17,7 +18,7 @@ static eg__loan *borrow_slot(eg__loan *table, size_t slots, const eg_tensor *x)
     while (table[at].of && table[at].of != x) at = (at + 1) & (slots - 1);
     return &table[at];
 }
-/* A table of twice the slots, with what the old one has. */
+/* Doubles the table's slots and keeps its content. False after an error. */
 static bool borrow_grow(eg_ctx *cx)
 {
     const size_t slots = cx->loans.slots ? 2 * cx->loans.slots : SLOTS;
@@ -63,7 +64,7 @@ eg__loans eg__borrow_suspend(eg_ctx *cx)
     return kept;
 }
 
-/* A header on x's numbers, whose storage says that they are lent. */
+/* Makes a header on x's numbers, with a storage that is marked as lent. NULL after an error. */
 static eg_tensor *borrow_header(eg__arena *a, const eg_tensor *x)
 {
     eg_tensor *t = eg__tensor_in(a);

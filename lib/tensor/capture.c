@@ -1,10 +1,10 @@
-/* capture.c: eg_capture records what a step does, to be done again without the calls that led to
- * it.
+/* capture.c: eg_capture records what a step does, so that it can be done again without the calls
+ * that led to it.
  *
- * The step runs once as it always does. For each row that is applied, an item is appended to a
- * list: the row's forward() and the header of its result. A function that writes to tensors and is
- * no row (eg_assign, a draw, an optimiser's update) is called an act, and is an item too. Headers,
- * attributes and what rows save lie in an owner's arena and stay there. Results lie in a scope that
+ * The step runs once as usual. For each row that is applied, an item is appended to a list: the
+ * row's forward() and the header of its result. A function that writes to tensors and is not a row
+ * (eg_assign, a draw, an optimiser's update) is called an act, and is an item too. Headers,
+ * attributes and what rows save are in an owner's arena and stay there. Results are in a scope that
  * is closed after the step, and then get places in one block (captured.c). Whatever else could make
  * a run differ from the step is refused here: numbers that the program reads, and leaves whose
  * numbers come from the program. */
@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* -- lists ------------------------------------------------------------------------------------ */
-/* Room for one more element; NULL after an error. */
+/* Returns the list with room for one more element; NULL after an error. */
 static void *capture_room(eg__capture *p, void *list, int64_t n, int64_t *room, size_t each)
 {
     if (n < *room) return list;
@@ -33,7 +33,7 @@ static eg_captured_item *capture_item(eg__capture *p)
     return &c->item[c->items];
 }
 
-/* -- what is read and written ----------------------------------------------------------------- */
+/* -- the tensors that items read and write ----------------------------------------------------- */
 /* Notes that the next item uses x. False after an error. */
 static bool capture_uses(eg__capture *p, eg_tensor *x)
 {
@@ -49,7 +49,8 @@ static bool capture_uses(eg__capture *p, eg_tensor *x)
     c->outside[c->outsides++] = (eg_captured_outside){ x, x->seq };
     return true;
 }
-/* The same for an operand; refused if a run could not give it the numbers that it should have. */
+/* The same for an operand. Also false, after an error, if it is a leaf whose numbers a run could
+ * not make again. */
 static bool capture_reads(eg__capture *p, const char *who, eg_tensor *x)
 {
     if (x->st->made == EG_MADE_SOMEHOW)
@@ -69,8 +70,8 @@ void eg__made_once(eg_tensor *x)
 {
     if (x && x->st->made == EG_MADE_SOMEHOW) x->st->made = EG_MADE_ONCE;
 }
-/* Notes that `to` is about to be written to. If it is a leaf of constant numbers, each run begins
- * by writing these to it. */
+/* Notes that the next item writes to `to`. If `to` is a leaf with the same numbers in each run,
+ * these are kept, and each run begins by writing them to it. False after an error. */
 static bool capture_writes(eg__capture *p, eg_tensor *to)
 {
     eg_storage *st = to->st;
@@ -104,7 +105,7 @@ char *eg__capture_storage(eg_tensor *y)
     y->own.made = EG_MADE_EACH_RUN;
     return eg__alloc_in(p->numbers, y->own.bytes);
 }
-/* A chunk of the arena's memory; NULL after an error. */
+/* Returns a chunk that lies in the arena; NULL after an error. */
 static eg__chunk *capture_chunk(eg__capture *p, size_t bytes)
 {
     char *room = eg__alloc_in(p->arena, EG_CHUNK_HEADER + bytes + EG_ALIGN);
@@ -113,8 +114,9 @@ static eg__chunk *capture_chunk(eg__capture *p, size_t bytes)
     *c = (eg__chunk){ .cap = bytes };
     return c;
 }
-/* Runs forward() once more, in an arena of its own that has exactly the memory that it takes, so
- * that in each run saved values lie at the same addresses. */
+/* Runs forward() again in an arena of its own, which has exactly the memory that it takes. In each
+ * run this arena is filled from its start again, so that saved values have the same addresses.
+ * False after an error. */
 static bool capture_again(eg__capture *p, eg_captured_item *i, size_t bytes, uint64_t headers)
 {
     eg_tensor *y = i->y;
@@ -140,15 +142,15 @@ static bool capture_again(eg__capture *p, eg_captured_item *i, size_t bytes, uin
                    "%s: in a step that is captured it takes more memory each time", y->op->name);
     return good && !cx->failed;
 }
-/* True if the seed and the number at key are those of a draw that this step made from the
- * context. */
+/* True if key points to the seed and number of a draw that this step has made. */
 static bool capture_draws(const eg__capture *p, const void *key)
 {
     uint64_t draw[2];
     memcpy(draw, key, sizeof draw);
     return draw[0] == p->c->cx->seed && draw[1] >= p->draw;
 }
-/* Computes y, whose shape and storage are known, and appends its row to the list. */
+/* Computes y, whose shape and storage are known, and appends its row to the list. False after an
+ * error. */
 bool eg__capture_row(eg_tensor *y, bool (*forward)(eg_tensor *))
 {
     eg_ctx *cx = y->cx;
@@ -188,7 +190,7 @@ bool eg__capture_row(eg_tensor *y, bool (*forward)(eg_tensor *))
 }
 
 /* -- acts ------------------------------------------------------------------------------------- */
-/* Returns a header of the step's own for x, without history. */
+/* Returns a header of x that belongs to the step, without history; NULL after an error. */
 static eg_tensor *capture_header(eg_tensor *x)
 {
     return x ? eg__alias(x, x->rank, x->dim, x->stride, 0) : NULL;
@@ -271,7 +273,8 @@ int eg_no_capture(eg_ctx *cx, const char *who)
     return cx && eg__capture_refuses(cx, who, "it does something that no run could do again") ? -1
                                                                                               : 0;
 }
-/* Notes the outputs that the step has set; no other result may use the places of their numbers. */
+/* Notes the outputs of the step: no other result may use the places of their numbers. False after
+ * an error. */
 static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)
 {
     eg_captured *c = p->c;
@@ -286,7 +289,7 @@ static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)
     }
     return true;
 }
-/* Runs the step with the context recording it, and lays out what it made. */
+/* Runs the step while the context records it, then lays out its results. False after an error. */
 static bool capture_step(eg__capture *p, eg_step_function *f, void *user, int outputs)
 {
     eg_ctx *cx = p->c->cx;
@@ -303,11 +306,11 @@ static bool capture_step(eg__capture *p, eg_step_function *f, void *user, int ou
     if (good && cx->top != arena)
         good = !eg_fail_as(cx, EG_ERROR_MISUSE, "capture: the step left a scope open");
     good = good && capture_outputs(p, outputs, out);
-    cx->aside++; /* what follows is no part of the step */
+    cx->aside++; /* what follows is not part of the step */
     c->draws = cx->draw - p->draw;
     good = good && eg__captured_lay_out(p);
     cx->aside--;
-    eg__arena *left = cx->top; /* the outermost scope that the step left open, after an error */
+    eg__arena *left = cx->top; /* scopes that the step left open, after an error */
     while (left != arena && left->outer != arena) left = left->outer;
     if (left != arena) eg_pop(cx, (eg_mark){ left, left->serial });
     cx->capture = NULL;

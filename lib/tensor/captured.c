@@ -1,17 +1,16 @@
-/* captured.c: a captured step: where its numbers lie, and its runs. A run calls forward() of each
- * row on the headers that the step left, in the order of the step. It looks up no plan, makes no
- * header and records no tape. */
+/* captured.c: lays out the numbers of a captured step in memory, and runs the step. A run calls
+ * forward() of each row on the headers that the step left, in the order of the step. It looks up no
+ * plan, makes no header and records no tape. */
 #include "tensor/capture.h"
 #include <string.h>
 
 /* -- memory ----------------------------------------------------------------------------------- */
-/* True if a place is found for a before one is found for b: larger ones come first, then earlier
- * ones. */
+/* True if a gets its place before b: larger ones come first, of equal ones the earlier. */
 static bool captured_before(const eg_captured_numbers *a, const eg_captured_numbers *b)
 {
     return a->bytes != b->bytes ? a->bytes > b->bytes : a->first < b->first;
 }
-/* Sorts the order in which places are found: Shell's sort, which allocates nothing. */
+/* Sorts the order in which places are given: Shell's sort, which allocates nothing. */
 static void captured_sort(int64_t n, int64_t *order, const eg_captured_numbers *each)
 {
     for (int64_t gap = n / 2; gap > 0; gap /= 2)
@@ -23,8 +22,8 @@ static void captured_sort(int64_t n, int64_t *order, const eg_captured_numbers *
             order[at] = moved;
         }
 }
-/* Finds a place for all numbers, so that those used at the same time share none: the largest first,
- * each as low as it can lie. Returns the bytes of the block; −1 after an error. */
+/* Finds a place for all numbers, so that numbers that are used at the same time do not overlap: the
+ * largest first, each as low as possible. Returns the bytes of the block; −1 after an error. */
 static int64_t captured_places(eg__capture *p)
 {
     const size_t n = (size_t)p->count;
@@ -46,7 +45,7 @@ static int64_t captured_places(eg__capture *p)
     }
     return room;
 }
-/* Makes every header of the arena point to its numbers in the block. */
+/* Sets the address of every header of the arena to the place of its numbers in the block. */
 static void captured_move(eg__capture *p, char *block)
 {
     for (eg__chunk *h = p->arena->nodes; h; h = h->next)
@@ -65,7 +64,8 @@ static void captured_move(eg__capture *p, char *block)
         n->of->data = to;
     }
 }
-/* From now on the numbers are as any others: another step that is captured may use the outputs. */
+/* Makes the numbers ordinary ones again, so that another step that is captured may use the
+ * outputs. */
 static void captured_forget(const eg__capture *p)
 {
     for (eg__chunk *h = p->arena->nodes; h; h = h->next)
@@ -75,7 +75,7 @@ static void captured_forget(const eg__capture *p)
             t->own.made = EG_MADE_BEFORE;
         }
 }
-/* Copies a list into the arena. */
+/* Copies a list into the arena. False after an error. */
 static bool captured_keep(eg__capture *p, void *list, int64_t n, size_t each)
 {
     void *from = *(void **)list;
@@ -100,7 +100,7 @@ bool eg__captured_lay_out(eg__capture *p)
         i->lane = NULL; /* its memory ends with the capture */
         if (i->pass) eg__captured_pass_bind(p, i->pass);
         if (!i->forward) continue;
-        i->y->op = i->op; /* not recorded: the header forgot them */
+        i->y->op = i->op; /* a header that was made without recording has dropped its row */
         i->y->count = i->count;
     }
     for (int k = 0; k < c->outputs; k++)
@@ -110,7 +110,7 @@ bool eg__captured_lay_out(eg__capture *p)
 }
 
 /* -- runs ------------------------------------------------------------------------------------- */
-/* True if the step can run now; else recorded. */
+/* True if the step can run now; else records an error. */
 static bool captured_ready(const eg_captured *c)
 {
     eg_ctx *cx = c->cx;
@@ -144,7 +144,7 @@ static bool captured_row(eg_ctx *cx, const eg_captured_item *i)
     cx->use.used = used;
     return good;
 }
-/* Tells the watch, if there is one, that item k is done. False after an error. */
+/* Calls the watch, if it waits for items up to k. False after an error. */
 static bool captured_tell(eg_captured *c, int64_t k)
 {
     eg_captured_watch *w = c->watch;
@@ -247,7 +247,8 @@ int64_t eg__captured_last(const eg_captured *c, const eg_tensor *x)
         if (!c->item[k].forward && c->item[k].y && c->item[k].y->st == x->st) break;
     return k;
 }
-/* Lists the acts' headers that lie in x's storage; to NULL: counts them. */
+/* Lists the headers of acts that lie in x's storage, and returns their number; with `to` NULL only
+ * counts. */
 static int64_t captured_find(const eg_captured *c, const eg_tensor *x, eg_tensor **to)
 {
     int64_t n = 0;

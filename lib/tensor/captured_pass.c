@@ -1,9 +1,9 @@
-/* captured_pass.c: rows of a captured step that are computed element by element, in one pass. Rows
- * of one size that follow each other in the list, and whose operands lie in memory in the same
- * order, are computed strip by strip: each row's own kernel on a strip, then the next row's, so
- * that the bits are those of the step. A value that no other item uses has no place in the step's
- * block: it is kept for one strip, in a slot. Kernels, sizes and addresses are known before the
- * first run. */
+/* captured_pass.c: several rows of a captured step that are computed element by element, in one
+ * pass. Rows of one size that follow each other in the list, and whose operands lie in memory in
+ * the same order, are computed strip by strip: the kernel of each row on one strip, then all of
+ * them on the next strip. The kernels are the rows' own, so the bits are those of the step. A value
+ * that no item outside the pass uses gets no place in the step's block: it is kept for one strip,
+ * in a slot. Kernels, sizes and addresses are set before the first run. */
 #include "tensor/capture.h"
 #include <string.h>
 
@@ -13,7 +13,7 @@ enum { PASS_ROWS = 64, PASS_STRIP = 1024, PASS_GRAIN = 1 << 18 };
 void eg__capture_lanes(const eg_tensor *y, const eg_lanes *l)
 {
     eg__capture *p = y->cx->capture;
-    p->lanes_of = p->lanes_of ? &y->cx->poison : y; /* a second call: not known what it does */
+    p->lanes_of = p->lanes_of ? &y->cx->poison : y; /* a second call: forward() does more */
     p->lanes = *l;
 }
 eg_captured_lane *eg__capture_lane(eg__capture *p, const eg_tensor *y)
@@ -33,8 +33,8 @@ static eg_captured_numbers *pass_numbers(const eg__capture *p, const eg_tensor *
 {
     return x->st->place ? &p->each[x->st->place - 1] : NULL;
 }
-/* True if a row can be computed in the same pass as items `first` … k − 1: what it reads of their
- * results are the elements in the same places. */
+/* True if row k can be computed in the same pass as items `first` … k − 1: of their results it
+ * reads only the elements in the same places. */
 static bool pass_takes(const eg__capture *p, int64_t first, int64_t k)
 {
     const eg_captured_lane *one = p->c->item[first].lane, *row = p->c->item[k].lane;
@@ -48,10 +48,10 @@ static bool pass_takes(const eg__capture *p, int64_t first, int64_t k)
     }
     return true;
 }
-/* Gives the results that no item after the pass uses slots in place of memory of the step's. The
- * others are there from the pass's first row on: the first strip of the last row is computed before
- * the second one of the first, and must not write over what that reads. Returns the number of
- * slots. */
+/* Gives a slot, in place of memory in the block, to each result that no item after the pass uses.
+ * The other results need their memory from the pass's first row on: the first strip of the last row
+ * is written before the second strip of the first row is computed, and must not overwrite what that
+ * row reads. Returns the number of slots. */
 static int pass_slots(eg__capture *p, int64_t first, int64_t rows)
 {
     const int64_t last = first + rows - 1;
@@ -104,7 +104,7 @@ bool eg__captured_passes(eg__capture *p)
         end = k + 1;
         if (!c->item[k].lane) continue;
         while (end < c->items && pass_takes(p, k, end)) end++;
-        /* one long row gains nothing: its forward() divides it among threads */
+        /* a single long row gains nothing: its forward() divides it among threads */
         if ((end - k > 1 || c->item[k].lane->n <= PASS_STRIP) && !pass_make(p, k, end - k))
             return false;
     }

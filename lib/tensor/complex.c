@@ -28,7 +28,7 @@ static double complex erf_rest(double complex z)
     double re = exp(-x * x) * y * sin(t) * sinc(t) * M_1_PI,
            im = exp(-x * x) * y * sinc(2 * t) * M_1_PI;
     if (y == 0) return CMPLX(0, y);
-    /* where it does not overflow it is all cancellation */
+    /* where the value does not overflow, it would be lost by cancellation */
     if (!isfinite(x) || !(fabs(y) < 1000)) return CMPLX(NAN, NAN);
     for (double n = 1, last = ceil(2 * fabs(y)) + 13; n <= last; n++) {
         const double d = -n * n / 4 - x * x, up = exp(d + n * y), down = exp(d - n * y),
@@ -50,7 +50,8 @@ double complex eg__c_erfc(double complex z)
     return CMPLX(erfc(creal(z)) - creal(rest), -cimag(rest));
 }
 
-/* arctan of the quotient that is at most 1 in its real part, turned by quarters */
+/* atan2 from the arctangent of y/x or of x/y, whichever is at most 1 in its real part, plus a
+ * multiple of π/2 */
 double complex eg__c_atan2(double complex y, double complex x)
 {
     const double re = creal(x), im = creal(y);

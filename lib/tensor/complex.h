@@ -1,10 +1,10 @@
-/* complex.h: c128, which evaluates only: the complex-step oracle of the gradient check
- * (autograd/replay.c) runs on it.
+/* complex.h: c128. This dtype is evaluated and has no rules: the gradient check computes complex
+ * steps with it (autograd/replay.c).
  *
  * A row computes the analytic continuation of its real function: the same expression with EG_RE in
- * every comparison, so that what branches (abs, max, clip, relu, a comparison) branches on the real
- * part, and the functions below in place of libm's. That makes f(x + i h) = f(x) + i h f′(x) up to
- * h² wherever f has a derivative. */
+ * every comparison, so that functions with branches (abs, max, clip, relu, comparisons) branch on
+ * the real part, and with the functions below in place of libm's. That makes f(x + i h) = f(x) + i
+ * h f′(x) up to h² wherever f has a derivative. */
 #ifndef EG_COMPLEX_H
 #define EG_COMPLEX_H
 #include <complex.h>
@@ -18,8 +18,8 @@ typedef double complex eg_complex128;
 /* The real part of a number of any type. */
 #define EG_RE(v) _Generic((v), double complex : creal(v), default : (v))
 
-/* Functions that <complex.h> lacks, or that must not cut where the real function does not; named
- * for F(name) in tables of rows. */
+/* Functions that <complex.h> lacks, or whose branch cut must not lie where the real function has
+ * none. They are named for F(name) in tables of rows. */
 static inline double complex eg__c_fabs(double complex z) { return creal(z) < 0 ? -z : z; }
 static inline double complex eg__c_floor(double complex z) { return floor(creal(z)); }
 static inline double complex eg__c_ceil(double complex z) { return ceil(creal(z)); }
@@ -37,7 +37,7 @@ double complex eg__c_erf(double complex);
 double complex eg__c_erfc(double complex); /* 1 − erf z, right where it vanishes */
 double complex eg__c_atan2(double complex y, double complex x); /* the angle of (x, y) */
 double complex eg__c_hypot(double complex a, double complex b);
-/* whole real b: by products, so that a may be negative */
+/* for integers b a product, so that a may be negative */
 double complex eg__c_pow(double complex a, double complex b);
 #define eg__c_exp   cexp
 #define eg__c_log   clog

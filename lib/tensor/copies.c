@@ -1,11 +1,11 @@
-/* copies.c: tensors with copies: S tensors of one shape behind one header, whose data is that of
- * the first; the others lie `each` bytes apart. Sizes, strides and strings know nothing of them.
+/* copies.c: tensors with copies: S tensors of one shape behind one header. Its data is that of the
+ * first copy; the others lie `each` bytes apart. Sizes, strides and strings do not mention copies.
  *
- * A row is asked once for its result's shape and once for each copy for its numbers, on headers of
- * the operands that are moved to that copy: whatever a row does for a tensor alone, to the bit, it
- * does for each copy, and rules, which are made of operations, need no change. Rows that work
- * element by element are asked once for all, with the copies as one more axis, and a row may
- * compute all copies when it is asked for the first (eg__copies_all), as products do. */
+ * shape() of a row is called once, and forward() once for each copy, on headers of the operands
+ * that point to this copy. So a row computes for each copy, to the bit, what it computes for a
+ * tensor alone, and rules, which are made of operations, need no change. For rows that work element
+ * by element forward() is called once, with the copies as one more axis. A row may also compute all
+ * copies when it is called for the first one (eg__copies_all), as products do. */
 #include "tensor/tensor.h"
 #include <string.h>
 
@@ -86,7 +86,8 @@ void eg__copies_shown(eg_tensor *t, const eg_tensor *x, int64_t count, int64_t *
     if (x->rank) memcpy(dim + 1, x->dim, x->rank * sizeof *dim);
     if (x->rank) memcpy(t->stride + 1, x->stride, x->rank * sizeof *dim);
 }
-/* One call for all copies of a row that works element by element. */
+/* Calls forward once for all copies, of a row that works element by element. False after an
+ * error. */
 static bool copies_flat(eg_tensor *y, bool (*forward)(eg_tensor *))
 {
     enum { MOST = 3 };

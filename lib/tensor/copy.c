@@ -23,8 +23,9 @@ static inline uint8_t clamp_byte(double v) { return !(v > 0) ? 0 : v >= 255 ? 25
 static inline int8_t wrap8(int64_t v) { return (int8_t)v; }
 static inline uint8_t wrap_byte(int64_t v) { return (uint8_t)v; }
 
-/* The bits of the number of 1 + `digits` significant bits and exponents from `least` on that is
- * nearest to v, of two the even one: v is rounded once. NaN stays NaN, and keeps its sign. */
+/* Returns the bits of the number nearest to v that has 1 + `digits` significant bits and an
+ * exponent from `least` on; of two equally near ones, the even one. v is rounded once. A NaN stays
+ * NaN and keeps its sign. */
 static inline uint16_t to_narrow(double v, int digits, int least, int bias)
 {
     uint64_t bits;
@@ -41,7 +42,7 @@ static inline uint16_t to_narrow(double v, int digits, int least, int bias)
     uint64_t kept = all >> drop;
     const uint64_t rest = all & (((uint64_t)1 << drop) - 1), half = (uint64_t)1 << (drop - 1);
     kept += rest > half || (rest == half && (kept & 1));
-    /* a carry goes on into the exponent, as it should */
+    /* a carry must run on into the exponent */
     if (exponent >= least) kept += (uint64_t)(exponent + bias - 1) << digits;
     return sign | (uint16_t)kept;
 }
@@ -52,8 +53,8 @@ static inline eg_bf16bits to_bfloat(double v)
 }
 double eg__nearest_f16(double v) { return (double)eg__from_half(to_half(v)); }
 double eg__nearest_bf16(double v) { return (double)eg__from_bfloat(to_bfloat(v)); }
-/* A whole number as a double that rounds to fewer bits as the number does: bits beyond the 53 of a
- * double become one that says whether there were any. */
+/* Returns an integer as a double that rounds to fewer bits as the integer itself does: bits beyond
+ * the 53 of a double are replaced by one bit that is set if any of them was. */
 static inline double sticky(int64_t v)
 {
     const uint64_t u = v < 0 ? -(uint64_t)v : (uint64_t)v;
@@ -66,7 +67,7 @@ static inline double as_it_is(double v) { return v; }
 #define AS_BF16(v) to_bfloat(NUMBER(v))
 #define AS_I8(v)   (_Generic((v), float : clamp8, double : clamp8, default : wrap8)(v))
 #define AS_U8(v)   (_Generic((v), float : clamp_byte, double : clamp_byte, default : wrap_byte)(v))
-/* what is converted, by the name of its type: of a complex number the real part */
+/* the part that is converted, by dtype: of a complex number the real part */
 #define REAL_F32(v)  (v)
 #define REAL_F64(v)  (v)
 #define REAL_I32(v)  (v)
@@ -140,7 +141,7 @@ static const uint8_t middle[EG_DTYPES] = {
     [EG_F16] = EG_F32, [EG_BF16] = EG_F32, [EG_I8] = EG_I32,
     [EG_U8] = EG_I32,  [EG_BOOL] = EG_I32, [EG_C128] = EG_F64
 };
-/* Two conversions, block by block; user: the tensors that are copied. */
+/* Converts twice, block by block; user: the two tensors. */
 static void in_two_steps(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const eg_tensor *const *both = user;
@@ -167,7 +168,8 @@ typedef struct tile {
 
 #define TEMPLATE "tensor/copy_of.h"
 #include "tensor/each_width_of.h"
-/* tiles that are contiguous along a in y and along b in x, of 4 or 8 bytes an element */
+/* transposes tiles that are contiguous along a in y and along b in x, with elements of 4 or 8
+ * bytes */
 static void transposes(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const tile *t = user;
@@ -176,7 +178,7 @@ static void transposes(int64_t n, char *const *p, const int64_t *step, const voi
         eg__transpose((size_t)w, t->a, t->b, p[1] + k * step[1], t->xa / w, p[0] + k * step[0],
                       t->yb / w, t->far);
 }
-/* rows contiguous on both sides: of a few elements, or past the caches */
+/* copies rows that are contiguous on both sides: of a few elements, or past the caches */
 #define FIXED(bytes)                                                                    \
     case bytes:                                                                         \
         for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, bytes); \
@@ -221,8 +223,8 @@ void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from,
                      (int64_t[]){ to_step, from_step }, NULL);
 }
 
-/* The axis along which x moves least, other than `but`; −1 if it has none of more than one
- * element. */
+/* Returns the axis, other than `but`, along which x has the smallest stride; −1 if no other axis
+ * has more than one element. */
 static int finest(const eg_tensor *x, int but)
 {
     int axis = -1;
@@ -262,7 +264,7 @@ static void tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, i
     x.stride = xs;
     eg__loop_work(y.cx, 2, (const eg_tensor *[]){ &y, &x }, inner, &t, by[0] * by[1]);
 }
-/* … in whole tiles, two edges and a corner */
+/* Copies in whole tiles, then the two edges and the corner. */
 static void in_tiles(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b,
                      int64_t ta, int64_t tb)
 {

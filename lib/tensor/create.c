@@ -1,10 +1,11 @@
-/* create.c: leaves: from C arrays, constants, ramps and random draws. They are the only calls that
- * name a context. */
+/* create.c: makes leaves: from C arrays, constants, ramps and random draws. Only these calls name a
+ * context. */
 #include "tensor/tensor.h"
 #include <math.h>
 #include <string.h>
 
-/* A leaf to be filled, or the poison tensor after one sentence that names the call. */
+/* Makes a leaf that is not filled. Returns false, with *y the poison tensor, after an error that
+ * names the call. */
 static bool create_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int rank,
                         const int64_t *dims)
 {
@@ -141,7 +142,7 @@ static void (*const ramp[EG_DTYPES])(char *, int64_t, double, double) = {
     [EG_I32] = ramp_I32,
     [EG_I64] = ramp_I64,
 };
-/* Refuses ramps that do not end, do not fit, or that an integer dtype cannot hold. */
+/* Refuses a step of 0, a ramp that is too long, and values that an integer dtype cannot hold. */
 eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, double step)
 {
     eg_tensor *y = eg__poison(cx);
@@ -234,7 +235,7 @@ static bool float_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtyp
     return false;
 }
 
-/* uniform: low + (high − low) u; rounding must not reach high, which is outside */
+/* uniform: low + (high − low) u; if rounding gives high, which is excluded, the number below it */
 static void uniform_pair(const draws *d, int64_t i, int64_t n)
 {
     for (int64_t k = i; k < i + n; k++) {
@@ -280,8 +281,8 @@ eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation
                : y;
 }
 
-/* randint: a 64-bit word modulo the range, after refusing the few words that would favour small
- * remainders */
+/* randint: a 64-bit word modulo the range. The few words that would make small remainders more
+ * likely are drawn again. */
 static void randint_pair(const draws *d, int64_t i, int64_t n)
 {
     uint64_t refused = (uint64_t)-d->range % d->range; /* 2^64 mod range */

@@ -1,6 +1,7 @@
-/* dlpack.c: DLPack 1.1, both ways, and its unversioned form. In: foreign memory (foreign.c) whose
- * release() is the producer's deleter. Out: a block with the struct, its sizes and strides, which
- * is one of the holders of the memory (core/hold.c) until the consumer calls the deleter. */
+/* dlpack.c: DLPack 1.1 in both directions, and its unversioned form. An imported tensor is foreign
+ * memory (foreign.c) whose release() is the producer's deleter. An exported one is a block with the
+ * struct, its sizes and strides; the block is a holder of the memory (core/hold.c) until the
+ * consumer calls the deleter. */
 #include <eingrad/dlpack.h>
 #include "tensor/tensor.h"
 
@@ -65,8 +66,8 @@ static const char *device_text(int type)
     return type >= 0 && type < count && names[type] ? names[type] : "unknown";
 }
 
-/* -- in --------------------------------------------------------------------------------------- */
-/* Fills *o from t; false after recording what cannot be taken. */
+/* -- import ------------------------------------------------------------------------------------ */
+/* Fills *o from t. False after an error, if t is of a kind that cannot be imported. */
 static bool dlpack_read(eg_ctx *cx, const DLTensor *t, eg_from_memory_args *o)
 {
     char text[64];
@@ -102,7 +103,8 @@ static bool dlpack_read(eg_ctx *cx, const DLTensor *t, eg_from_memory_args *o)
     o->strides = t->strides;
     return true;
 }
-/* The tensor of t, whose `release` frees what it is part of, in any case. */
+/* Returns the tensor of t; poison after an error. `release` frees the struct that t is part of, and
+ * is called in either case. */
 static eg_tensor *dlpack_take(eg_ctx *cx, const DLTensor *t, bool writable, eg_owner *owner,
                               void (*release)(void *), void *managed)
 {
@@ -129,7 +131,7 @@ eg_tensor *eg_from_dlpack(eg_ctx *cx, DLManagedTensorVersioned *m, eg_owner *own
     if (m->version.major == DLPACK_MAJOR_VERSION)
         return dlpack_take(cx, &m->dl_tensor, !(m->flags & DLPACK_FLAG_BITMASK_READ_ONLY), owner,
                            end_versioned, m);
-    /* of another version, only the members up to the deleter are where they are looked for */
+    /* a struct of another version has only the members up to the deleter where this header says */
     eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "from_dlpack: version %u.%u of DLPack; 1.x can be read",
                (unsigned)m->version.major, (unsigned)m->version.minor);
     end_versioned(m);
@@ -141,12 +143,12 @@ eg_tensor *eg_from_dlpack_unversioned(eg_ctx *cx, DLManagedTensor *m, eg_owner *
     return dlpack_take(cx, &m->dl_tensor, false, owner, end_unversioned, m);
 }
 
-/* -- out -------------------------------------------------------------------------------------- */
+/* -- export ------------------------------------------------------------------------------------ */
 typedef struct dlpack_export {
     union {
         DLManagedTensorVersioned versioned;
         DLManagedTensor unversioned;
-    } m;         /* the first member: the deleter is handed its address */
+    } m;         /* the first member, whose address the deleter gets */
     eg__hold *h; /* NULL: no element, no memory */
     void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
     void *allocator;
@@ -168,11 +170,11 @@ static void delete_unversioned(DLManagedTensor *m)
     if (m) export_end(m->manager_ctx);
 }
 
-/* The hold of x's memory, of which the caller is one more holder; NULL after an error. */
+/* Returns the hold of x's memory, with the caller as one more holder; NULL after an error. */
 static eg__hold *export_hold(eg_tensor *x)
 {
     eg__hold *h = x->st->hold;
-    /* st is the member `own` of the tensor that the memory was made for */
+    /* st is the member `own` of the tensor for which the memory was allocated */
     const eg_tensor *whose =
         (const eg_tensor *)(const void *)((const char *)x->st - offsetof(eg_tensor, own));
     if (whose->live != EG_LIVE)
@@ -184,7 +186,7 @@ static eg__hold *export_hold(eg_tensor *x)
     return h;
 }
 
-/* A block with x's sizes and strides that is a holder of x's memory; NULL after an error. */
+/* Returns a block with x's sizes and strides that holds x's memory; NULL after an error. */
 static dlpack_export *export_new(eg_tensor *x)
 {
     eg_ctx *cx = eg__here(x->cx);

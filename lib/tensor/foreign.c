@@ -3,13 +3,13 @@
  * owner of the tensor is a holder. */
 #include "tensor/tensor.h"
 
-/* Elements of these begin at multiples of their C type's alignment. */
+/* Returns the alignment of a dtype's elements: that of its C type. */
 static size_t alignment(eg_dtype dtype)
 {
     return dtype == EG_C128 ? _Alignof(double) : eg__width[dtype];
 }
 
-/* Adds what one axis reaches, in bytes, to *low or *high. False if that cannot be counted. */
+/* Adds the bytes that one axis reaches to *low or *high. False if they overflow. */
 static bool reach_axis(int64_t size, int64_t stride, int64_t width, int64_t *low, int64_t *high)
 {
     int64_t far;
@@ -19,9 +19,9 @@ static bool reach_axis(int64_t size, int64_t stride, int64_t width, int64_t *low
            !__builtin_add_overflow(far < 0 ? *low : *high, far, far < 0 ? low : high);
 }
 
-/* True if the elements lie in the address space, from the lowest to the highest, and no more than
- * 2^60 bytes from `data`: then a stride times its size, which is more than an element's distance,
- * and the step of a slice past the end can be counted too. */
+/* True if the elements lie in the address space and no more than 2^60 bytes from `data`. A stride
+ * times its size, which is more than the distance of two elements, and the step of a slice past the
+ * end then cannot overflow. */
 static bool reach_fits(const eg_from_memory_args *o, const int64_t *strides)
 {
     const int64_t width = eg__width[o->dtype], far = INT64_C(1) << 60;
@@ -35,8 +35,8 @@ static bool reach_fits(const eg_from_memory_args *o, const int64_t *strides)
            (high <= 0 || (uintptr_t)high <= UINTPTR_MAX - at);
 }
 
-/* Checks the options; strides[0 … rank) become those of the tensor: of an axis without a second
- * element nobody takes a step, and its stride is the row-major one. */
+/* Checks the options and sets strides[0 … rank) to those of the tensor. An axis with fewer than two
+ * elements gets its row-major stride, since no step is taken along it. False after an error. */
 static bool foreign_fits(eg_from_memory_args *o, int64_t *strides)
 {
     eg_ctx *cx = o->cx;
@@ -71,7 +71,7 @@ static bool foreign_fits(eg_from_memory_args *o, int64_t *strides)
     return true;
 }
 
-/* The tensor, whose hold ends with the arena; NULL after an error, with nothing held. */
+/* Makes the tensor, whose hold ends with the arena. NULL after an error; nothing is held then. */
 static eg_tensor *foreign_leaf(const eg_from_memory_args *o, const int64_t *strides)
 {
     eg__arena *a = o->owner ? eg__owner_arena(o->owner) : eg__top(o->cx);
@@ -87,7 +87,7 @@ static eg_tensor *foreign_leaf(const eg_from_memory_args *o, const int64_t *stri
     for (int k = 0; k < o->rank; k++) t->dim[k] = o->dims[k], t->stride[k] = strides[k];
     t->own.bytes = (size_t)eg__count(o->rank, o->dims) * eg__width[o->dtype];
     t->own.hold = h;
-    /* no element is read, but a view without data would be no view */
+    /* no element is read, but data must not be NULL */
     t->data = empty ? (char *)o->cx->no_dims
                     : (char *)(uintptr_t)o->data + o->offset * eg__width[o->dtype];
     return t;

@@ -1,11 +1,11 @@
 /* lanes.h: arithmetic on lanes.
  *
- * A kernel computes n contiguous elements of each operand. eg__lanes_run brings operands of any
- * strides to it, block by block. Vector functions (libmvec, at most 4 ulp) and scalar ones (libm)
- * differ in their last bits, and a value must not depend on where it lies: a kernel that calls
- * functions gets whole groups of EG_LANES elements only, the last group padded, so that every
- * element is computed by the same vector function. An exact kernel (IEEE arithmetic alone) takes
- * any n.
+ * A kernel computes n contiguous elements from contiguous operands. eg__lanes_run calls it block by
+ * block for operands of any strides. Vector functions (libmvec, at most 4 ulp) and scalar ones
+ * (libm) differ in their last bits, and a value must not depend on where it lies. A kernel that
+ * calls functions therefore gets only whole groups of EG_LANES elements, the last group padded, so
+ * that every element is computed by the same vector function. An exact kernel (IEEE arithmetic
+ * alone) takes any n.
  *
  * Files that define kernels belong in KERNELS of Makefile.am: -O3 -fno-math-errno
  * -fno-trapping-math, never -ffast-math. */
@@ -16,8 +16,8 @@
 
 enum { EG_LANES = 16, EG_BLOCK = 256 }; /* EG_LANES: a multiple of every vector's length */
 
-/* glibc 2.35 has vector variants of all of these; without them the loops call libm, slower and just
- * as right. */
+/* glibc 2.35 has vector variants of all of these. Without them the loops call libm, which is slower
+ * and as accurate. */
 #if HAVE_SIMD_ATTRIBUTE && defined(__x86_64__) && defined(__GLIBC__)
 #if __GLIBC_PREREQ(2, 35)
 #define EG_SIMD __attribute__((simd("notinbranch")))
@@ -57,7 +57,7 @@ EG_SIMD_2(hypot)
 #endif
 #endif
 
-/* gcc: vectorise whatever the count (its cost model would send short rows to libm). clang has no
+/* gcc: vectorise whatever the count (its cost model would compute short rows by libm). clang has no
  * vector functions and would warn. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define EG_EVERY_LANE _Pragma("omp simd")
@@ -65,8 +65,8 @@ EG_SIMD_2(hypot)
 #define EG_EVERY_LANE
 #endif
 
-/* A product and a sum may be rounded once: only where every element is a lane of a whole vector, so
- * that no bit depends on its place. */
+/* Products and sums in this function may be fused, that is, rounded once. Only for loops in which
+ * every element is a lane of a whole vector, so that no bit depends on its place. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define EG_FUSING __attribute__((optimize("fp-contract=fast")))
 #else
@@ -82,21 +82,22 @@ typedef struct eg_lanes {
     uint8_t width[4]; /* bytes of an element of p[k] */
     const double *c;
 } eg_lanes;
-/* y = kernel(y's operands, y's attribute); true. A row's forward() that calls it with the row's own
- * header does nothing else: runs of a captured step call the kernel in its place. */
+/* Computes y by the kernel from y's operands and attribute; returns true. If a row's forward()
+ * calls it with the row's own header, it must do nothing else: runs of a captured step call the
+ * kernel instead. */
 bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *, bool exact);
-/* One run of it (an eg_inner); user: an eg_lanes. */
+/* Computes one run of elements (an eg_inner); user: an eg_lanes. */
 void eg__lanes_inner(int64_t n, char *const *p, const int64_t *step, const void *user);
 
-/* The loops of kernels, for each type of numbers. What does not make kernels knows no `omp
- * simd`. */
+/* The loops of kernels, for each type of numbers. Files that make no kernels may be compiled
+ * without OpenMP and do not know the pragma. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunknown-pragmas"
 #define TEMPLATE "tensor/lanes_of.h"
 #include "tensor/each_type_of.h"
 #pragma GCC diagnostic pop
 
-/* A row whose forward function is a kernel for each dtype of operand 1. */
+/* A row whose forward function is a kernel, one for each dtype of operand 1. */
 typedef struct eg_lanes_op {
     eg_op op;
     eg_lanes_fn *of[EG_DTYPES]; /* NULL: the operation does not take that dtype */

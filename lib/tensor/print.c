@@ -101,7 +101,7 @@ static digits shortest(double v, int narrow, bool plus)
     while (t.n > 1 && t.d[t.n - 1] == '0') t.n--;
     return t;
 }
-/* v rounded to `after` digits after the point of its scientific form. */
+/* Returns v rounded to `after` digits after the point in scientific notation. */
 static digits rounded(double v, bool plus, int after)
 {
     digits t = { .sign = sign_of(v, plus) };
@@ -119,7 +119,7 @@ static digits to_digits(double v, int narrow, bool plus, int after, bool scienti
     return rounded(v, plus, scientific ? after : after + t.exponent);
 }
 
-/* characters before the point, digits after it */
+/* Returns the number of characters before the point. */
 static int print_whole(const digits *t)
 {
     return !!t->sign + (t->exponent > 0 ? t->exponent + 1 : 1);
@@ -148,15 +148,15 @@ static char *scientific(char *out, const digits *t, int places, int exponent)
  * parts */
 typedef struct format {
     bool cut;                   /* edges only */
-    int narrow;                 /* the dtype if it is narrower than f64; else 0 */
+    int narrow;                 /* the dtype if it has fewer bits than f64; else 0 */
     bool scientific, imaginary; /* imaginary parts have a + where there is no − */
     /* characters before the point, digits after it, digits of the exponent */
     int left, right, exponent;
-    bool odd, signed_inf; /* not everything is finite */
+    bool odd, signed_inf; /* some elements are not finite */
     double most, least;   /* largest and smallest |v| ≠ 0 */
 } format;
 
-/* Notes the largest and the smallest magnitude, which decide whether there is an exponent. */
+/* Updates the largest and the smallest magnitude, which decide whether exponents are printed. */
 static void survey(format *f, const eg_tensor *x, value v)
 {
     (void)x;
@@ -169,7 +169,7 @@ static void survey(format *f, const eg_tensor *x, value v)
     if (a > f->most) f->most = a;
     if (a > 0 && (f->least == 0 || a < f->least)) f->least = a;
 }
-/* Notes how wide the parts of a number are. */
+/* Updates the widths of the parts of a number. */
 static void print_measure(format *f, const eg_tensor *x, value v)
 {
     char text[WORD];
@@ -201,8 +201,8 @@ static void print_each(format *f, const eg_tensor *x, int axis, char *p,
         print_each(f, x, axis + 1, p + i * step, see);
     }
 }
-/* Surveys the elements that are printed, decides about the exponent, and measures how wide their
- * parts are. */
+/* Returns the format: surveys the elements that are printed, decides about exponents, then measures
+ * the widths. */
 static format fit(const eg_tensor *x, bool imaginary)
 {
     format f = { .cut = eg_size(x) > MANY, .narrow = narrow_of(x), .imaginary = imaginary };
@@ -248,7 +248,7 @@ static int print_word(const format *f, const eg_tensor *x, value v, char *out)
     int n = print_number(f, v.f, out), blanks = 0;
     if (x->dtype != EG_C128) return n;
     n += print_number(f + 1, v.im, out + n);
-    while (out[n - 1 - blanks] == ' ') blanks++; /* the j stands before them */
+    while (out[n - 1 - blanks] == ' ') blanks++; /* the blanks stand behind the j */
     memmove(out + n - blanks + 1, out + n - blanks, (size_t)blanks);
     out[n - blanks] = 'j';
     return n + 1;
@@ -263,7 +263,7 @@ static char *digits_of(double v, int narrow, bool plus, char *out)
                                              : scientific(out, &t, t.n > 1 ? t.n - 1 : -1, 2);
 }
 static char *dotless(char *end) { return end[-1] == '.' ? end - 1 : end; }
-/* Writes the one element of a tensor of rank 0, as Python prints a number. Returns its length. */
+/* Writes the element of a tensor of rank 0 as Python prints a number. Returns its length. */
 static int lone(const eg_tensor *x, value v, char *out)
 {
     if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? "True" : "False");

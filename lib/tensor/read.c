@@ -1,11 +1,10 @@
-/* read.c: asking a tensor what it is, taking values out, putting values in; copy, cast, detach. */
+/* read.c: properties of a tensor; reading and writing values; copy, cast, detach. */
 #include "tensor/tensor.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* -- questions: of NULL, poison and dead tensors the answers are those of nothing: 0, no axes ---
- */
+/* -- properties: for NULL, poison and dead tensors they are 0, with no axes -------------------- */
 bool eg_ok(const eg_tensor *x) { return x && x->live == EG_LIVE && !x->poison; }
 eg_ctx *eg_context(const eg_tensor *x) { return x ? eg__here(x->cx) : NULL; }
 eg_dtype eg_type(const eg_tensor *x) { return eg_ok(x) ? (eg_dtype)x->dtype : EG_DEFAULT; }
@@ -23,7 +22,7 @@ int64_t eg_dim(const eg_tensor *x, int axis)
     return k < 0 ? 0 : x->dim[k];
 }
 
-/* -- out -------------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------- */
 bool eg_is_row_major(const eg_tensor *x)
 {
     if (!eg_ok(x)) return false;
@@ -39,7 +38,7 @@ bool eg_is_row_major(const eg_tensor *x)
     return true;
 }
 
-/* A row-major copy without history in the open scope; NULL after an error. */
+/* Returns a row-major copy without history in the open scope; NULL after an error. */
 static eg_tensor *copied(eg_tensor *x)
 {
     if (x->copies) {
@@ -58,8 +57,8 @@ bool eg__check_read(const char *who, eg_tensor *x)
                               "depends on it again. Read outputs after a run, or use eg_host_call";
     return eg__check_single(who, x) && !eg__capture_refuses(eg__here(x->cx), who, why);
 }
-/* True if the row-major numbers of x are there to be read by the program, of which nothing has to
- * be told or recorded: the usual case, in a few instructions. */
+/* True if the program may read x's numbers directly: they are row-major, and no capture, hook or
+ * error has to be told. This test makes the usual case fast. */
 static bool read_at_once(const eg_tensor *x, eg_dtype dtype)
 {
     if (!x || x->live != EG_LIVE || x->dtype != dtype || x->poison || x->copies || x->captured)
@@ -158,7 +157,7 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
     return element("get", x, p);
 }
 
-/* -- in --------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------- */
 bool eg__writable(const char *who, const eg_tensor *x)
 {
     const bool ours = x->cx == eg__here(x->cx) && !x->st->lent;
@@ -174,7 +173,7 @@ bool eg__writable(const char *who, const eg_tensor *x)
                who);
     return false;
 }
-/* The row-major values of x, to be written; NULL after recording why not. */
+/* Returns the row-major values of x for writing; NULL after an error. */
 static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
@@ -206,7 +205,8 @@ uint16_t *eg_mut_bf16(eg_tensor *x) { return read_writable("mut_bf16", x, EG_BF1
 int8_t *eg_mut_i8(eg_tensor *x) { return read_writable("mut_i8", x, EG_I8); }
 uint8_t *eg_mut_u8(eg_tensor *x) { return read_writable("mut_u8", x, EG_U8); }
 
-/* Elements share no place if each stride is larger than what the axes with smaller ones reach. */
+/* Elements do not overlap if each stride is larger than the distance that the axes with smaller
+ * strides reach. */
 bool eg__target(const char *who, eg_tensor *x)
 {
     char dims[256];
@@ -248,7 +248,7 @@ bool eg__target(const char *who, eg_tensor *x)
     return true;
 }
 
-/* Bytes from the first to the last element that x reaches. */
+/* Sets *low and *high to the addresses of the first and the last element of x. */
 static void reach(const eg_tensor *x, const char **low, const char **high)
 {
     *low = *high = x->data;
@@ -265,7 +265,7 @@ static void reach(const eg_tensor *x, const char **low, const char **high)
 bool eg__overlap(const eg_tensor *a, const eg_tensor *b)
 {
     const char *al, *ah, *bl, *bh;
-    /* foreign memory may be that of another tensor */
+    /* two foreign storages may be the same memory */
     const bool apart = a->st != b->st && !a->st->hold && !b->st->hold;
     if (apart || eg_size(a) == 0 || eg_size(b) == 0) return false;
     reach(a, &al, &ah);
@@ -291,7 +291,8 @@ static bool act_fill(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, 
     eg__fill(to, *(const double *)arg);
     return true;
 }
-/* Copies value over target. Where the two share memory, value is copied aside first. */
+/* Copies value to target. If the two share memory, value is copied to other memory first. Returns
+ * 0; −1 after an error. */
 int eg_assign(eg_tensor *target, eg_tensor *value)
 {
     char a[256], b[256];

@@ -15,13 +15,13 @@ static size_t shape_size(int numbers)
 
 /* -- view: the same elements in the same order under other sizes,  dx = g reshaped back ------- */
 
-/* Strides under which x's storage shows the sizes of s. Axes of x that are one run make a chunk,
- * and whole axes of the result must share it out; where they would straddle two chunks, *left and
- * *right name the axes of x between which it breaks. */
+/* Finds strides under which x's storage has the sizes of s. Axes of x that are one run form a
+ * chunk, and each axis of the result must lie within one chunk. False if an axis would straddle two
+ * chunks; *left and *right are then the axes of x between which they meet. */
 static bool refit(const eg_tensor *x, shape *s, int *left, int *right)
 {
     int64_t *dim = s->v, *stride = s->v + s->rank, chunk = 1, base = 0;
-    /* last: the first axis of the chunk that has more than one element */
+    /* last: the first axis of the chunk with more than one element */
     int k = s->rank - 1, last = -1;
     if (eg_size(x) == 0) {
         eg__row_major(s->rank, dim, stride);
@@ -46,7 +46,7 @@ static bool refit(const eg_tensor *x, shape *s, int *left, int *right)
         last = -1;
         chunk = 1;
     }
-    for (; k >= 0; k--) stride[k] = 1; /* ones are left */
+    for (; k >= 0; k--) stride[k] = 1; /* the axes that are left have size 1 */
     return true;
 }
 
@@ -58,7 +58,7 @@ bool eg__view_exists(const eg_tensor *x, int rank, const int64_t *dims)
     return refit(x, &s, &left, &right);
 }
 
-/* Checks the sizes and infers the −1. */
+/* Checks the sizes and computes the one that is −1. False after an error. */
 static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, shape *s)
 {
     char from[256], to[256];
@@ -107,8 +107,8 @@ static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, 
     return fits;
 }
 
-/* A view if there is one, else room for a copy: for reshape, and where a view is evaluated again in
- * another layout (c128). */
+/* Makes a view if strides allow one, else room for a copy: for reshape, and for a view that is
+ * evaluated again in another layout (c128). */
 static bool refit_shape(eg_tensor *y)
 {
     const shape *sizes = y->attr;

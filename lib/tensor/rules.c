@@ -7,7 +7,7 @@ eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_zeros_like(eg_operand(y, i));
 }
 
-/* Zeros of x's shape, all in one element. */
+/* Returns zeros of x's shape that all share one element. */
 static eg_tensor *zeros_of(const eg_tensor *x)
 {
     static const int64_t still[EG_RANK_MAX];

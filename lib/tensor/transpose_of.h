@@ -29,7 +29,7 @@ static void NAME(every_second)(int64_t n, int64_t rows, const void *from, int64_
 }
 
 #if defined(SQUARES_512)
-/* A square of WIDE × WIDE, or nx × ny elements of it: rows that are not there repeat the last one,
+/* Transposes a square of WIDE × WIDE, or nx × ny elements of it: missing rows repeat the last one
  * and are not stored. far: past the caches. */
 AVX512 EG_INLINE void NAME(wide_square)(int nx, int ny, const WORD *src, int64_t ss, WORD *dst,
                                         int64_t ds, bool far)
@@ -54,9 +54,10 @@ AVX512 EG_INLINE void NAME(wide_square)(int nx, int ny, const WORD *src, int64_t
             EPI(_mm512_mask_storeu)(dst + r * ds, (MASK)mx, y[r]);
     }
 }
-/* Squares go along dst where its rows lie far apart: a line is fetched before it is written, sooner
- * if it follows its neighbour, and lines that are a power of two apart meet in few sets of a cache.
- * They go along src into a denser block, and past the caches, where nothing is fetched. */
+/* Squares go along dst if its rows lie far apart: a line is fetched before it is written, and
+ * sooner if it follows its neighbour; lines that are a power of two apart share few sets of a
+ * cache. Squares go along src if the block of dst is denser, or is written past the caches, where
+ * nothing is fetched. */
 AVX512 static void NAME(wide_transpose)(int64_t nx, int64_t ny, const void *from, int64_t ss,
                                         void *to, int64_t ds, bool far)
 {
@@ -86,7 +87,8 @@ AVX512 static void NAME(wide_transpose)(int64_t nx, int64_t ny, const void *from
     if (px && py) NAME(wide_square)(px, py, src + wx * ss + wy, ss, dst + wy * ds + wx, ds, false);
     if (far) _mm_sfence();
 }
-/* Two vectors at a time, the last without what lies behind the last number */
+/* Two vectors at a time; the last ones with a mask, so that nothing behind the last number is
+ * read */
 AVX512 static void NAME(wide_every_second)(int64_t n, int64_t rows, const void *from, int64_t ss,
                                            void *to, int64_t ds)
 {

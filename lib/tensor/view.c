@@ -29,7 +29,7 @@ static size_t map_size(const map *m)
 static const eg_op permute_op, slice_op, select_op, squeeze_op, unsqueeze_op, diagonal_op,
     unfold_op, embed_op;
 
-/* -- an axis, by number or by letter ---------------------------------------------------------- */
+/* -- an axis given by number or by letter ------------------------------------------------------ */
 int eg__axis(const char *who, eg_tensor *x, int k)
 {
     char text[256];
@@ -66,8 +66,9 @@ eg_tensor *eg__refuse_axis(const eg_named_axis *a, eg_code code, const char *for
                      : eg_fail_as(a->x->cx, code, "%s: %s", a->who, sentence);
 }
 
-/* -- what the views share --------------------------------------------------------------------- */
-/* The identity of x, for a view to change; false if x cannot be used. */
+/* -- functions that the views share ------------------------------------------------------------ */
+/* Sets *m to the identity map of x, for a view to change. False after an error: x cannot be
+ * used. */
 static bool view_begin(map *m, const eg_op *row, eg_tensor *x)
 {
     if (!eg__check_held(row->name, x)) return false;
@@ -102,7 +103,7 @@ static bool insert(map *m, eg_tensor *x, int k, axis a)
     return true;
 }
 
-/* Writes sizes and strides of x seen through m; returns the offset of y's first element. */
+/* Sets the sizes and strides of x seen through m; returns the offset of y's first element. */
 static int64_t through(const map *m, const eg_tensor *x, int64_t *dim, int64_t *stride)
 {
     const axis *y = m->axis + m->nx;
@@ -126,8 +127,8 @@ static bool view_shape(eg_tensor *y)
     return eg__shape_view(y, y->in[0], m->ny, dim, stride, offset);
 }
 
-/* True if m is one to one, that is if every axis of x longer than 1 is walked whole by one axis of
- * y; `back` is then its inverse. */
+/* True if m is one to one, that is, if every axis of x longer than 1 is walked completely by one
+ * axis of y; sets *back to its inverse. */
 static bool inverse(const map *m, map *back)
 {
     const axis *x = m->axis, *y = m->axis + m->nx;
@@ -159,9 +160,9 @@ bool eg__view_selects(const eg_tensor *t)
     return t->op && t->op->shape == view_shape && !inverse(t->attr, &back);
 }
 
-/* -- target += g where target shows an element more than once (windows) ----------------------- */
-/* True unless it is certain that x, without its axis `but`, shows each element once: each stride is
- * longer than the reach of the smaller ones. */
+/* -- target += g where several elements of target are the same memory (windows) ---------------- */
+/* False if it is certain that the elements of x, without its axis `but`, are all different memory:
+ * each stride is longer than the reach of the smaller ones. */
 static bool repeats(const eg_tensor *x, int but)
 {
     int order[EG_RANK_MAX], n = 0;
@@ -188,7 +189,8 @@ void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
         eg__add_to(target, g);
         return;
     }
-    /* Add along one axis place by place, so that what is added at once shows each element once. */
+    /* Add one place of an axis after the other, so that elements that are added at once are
+     * different memory. */
     int along = target->rank - 1;
     while (along >= 0 && repeats(target, along)) along--;
     for (int r = target->rank; along < 0;)
@@ -372,7 +374,7 @@ eg_tensor *eg_flip_axis(eg_tensor *x, int axis_k)
     return eg_slice_axis(x, axis_k, EG_END, EG_END, -1);
 }
 
-/* True if the axis splits into `count` parts of these sizes; else records why it does not. */
+/* True if the axis can be split into `count` parts of these sizes; else records an error. */
 static bool split_fits(const eg_named_axis *a, int count, const int64_t *sizes)
 {
     char text[256];

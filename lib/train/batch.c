@@ -4,8 +4,9 @@
 
 enum { TESTS = 1000, SCAN = 200000, ROUND = 8, CORPUS_TESTS = 65536 };
 
-/* -- what is tested on ------------------------------------------------------------------------ */
-/* Adds h to a hash table of hashes, in which 0 is an empty slot. True if it was there before. */
+/* -- the test set ------------------------------------------------------------------------------ */
+/* Adds h to a hash table of hashes, in which 0 is an empty slot. True if h was in the table
+ * before. */
 static bool batch_seen_before(uint64_t *seen, uint64_t slots, uint64_t h)
 {
     uint64_t at = h % slots;
@@ -15,7 +16,8 @@ static bool batch_seen_before(uint64_t *seen, uint64_t slots, uint64_t h)
     return known;
 }
 
-/* The windows of a text's held-out part: end to end; of a long part, evenly spread ones. */
+/* Chooses windows of a text's held-out part: end to end, or evenly spread ones if the part is long.
+ * False after an error. */
 static bool batch_test_windows(eg_batches *t)
 {
     int64_t span = t->data->count - 1 - t->data->held, all = (span + t->longest - 1) / t->longest;
@@ -58,7 +60,8 @@ typedef struct row {
     int64_t sources;                   /* of source */
 } row;
 
-/* The tokens of an example and the target at each place, as the model wants them (network.c). */
+/* Sets a row to the tokens of an example and the target at each place, in the form of the model
+ * (network.c). */
 static void example_row(const eg_batches *t, const eg_example *e, row *r)
 {
     int32_t *tokens = r->tokens, *target = r->target;
@@ -74,7 +77,7 @@ static void example_row(const eg_batches *t, const eg_example *e, row *r)
     r->length = n;
 }
 
-/* The next example of the stream that is not held out; false after an error. */
+/* Sets *e to the next example of the stream that is not held out; false after an error. */
 static bool training_example(eg_batches *t, eg_example *e)
 {
     for (int tries = 0; tries < SCAN; tries++) {
@@ -94,7 +97,7 @@ static bool examples_left(eg_batches *t)
            false;
 }
 
-/* The next sequence of the stream; the cursor counts examples. */
+/* Fills row r with the next sequence of the stream; the cursor counts examples. */
 static void training_row(eg_batches *t, int64_t k, row *r)
 {
     eg_example e;
@@ -118,15 +121,15 @@ static void test_row(eg_batches *t, int64_t k, row *r)
         example_row(t, &e, r);
 }
 
-/* The common length of rows, and whether some are shorter. */
+/* The length that all rows get, and whether some were shorter. */
 typedef struct row_length {
     int64_t length;
     bool padded;
 } row_length;
 
-/* Moves rows that are `wide` apart together, to the length of the longest one, rounded up so that
- * there are few lengths and plans and memory are reused. Fills up with EG_PAD; keep[k] is true
- * where x[k] is no padding. y may be NULL. */
+/* Moves rows that are `wide` apart together, to the length of the longest one. This is rounded up,
+ * so that few different lengths occur and plans and memory are reused. Shorter rows are filled up
+ * with EG_PAD; keep[k] is true where x[k] is not padding. y may be NULL. */
 static row_length rows_close_up(int64_t rows, int64_t wide, int64_t most, const int64_t *length,
                                 int32_t *x, int32_t *y, bool *keep)
 {
@@ -136,7 +139,7 @@ static row_length rows_close_up(int64_t rows, int64_t wide, int64_t most, const 
         shortest = length[r] < shortest ? length[r] : shortest;
     }
     int64_t round = (longest + ROUND - 1) / ROUND * ROUND, l = round < most ? round : most;
-    for (int64_t r = 0; r < rows; r++) { /* l ≤ wide, so nothing is overwritten unread */
+    for (int64_t r = 0; r < rows; r++) { /* l ≤ wide: no number is overwritten before it was read */
         int64_t n = length[r];
         memmove(x + r * l, x + r * wide, (size_t)n * sizeof *x);
         memset(x + r * l + n, EG_PAD, (size_t)(l - n) * sizeof *x);
@@ -150,8 +153,8 @@ static row_length rows_close_up(int64_t rows, int64_t wide, int64_t most, const 
     return (row_length){ l, shortest < l };
 }
 
-/* Memory for a batch of so many rows, allocated when the first one is filled: a model that only
- * predicts needs none. */
+/* Allocates a batch of so many rows when the first one is filled: a model that only predicts needs
+ * none. False without memory. */
 static bool batch_room(eg_batches *t, int64_t rows)
 {
     size_t n = (size_t)rows, places = n * (size_t)(t->longest + 1),
@@ -174,7 +177,8 @@ static bool batch_room(eg_batches *t, int64_t rows)
     return true;
 }
 
-/* A batch of the rows that `next` gives for first, first + 1, …; rows 0 after an error. */
+/* Returns a batch of the rows that `next` gives for first, first + 1, …; its rows are 0 after an
+ * error. */
 static eg_batch batch_fill(eg_batches *t, int64_t first, int64_t rows,
                            void (*next)(eg_batches *, int64_t, row *))
 {
@@ -220,7 +224,8 @@ eg_batch eg__batches_tested(eg_batches *t, int64_t first, int64_t rows)
 }
 
 /* -- batches in public ------------------------------------------------------------------------ */
-/* Moves the cursor on by the examples of one batch, which are not made into rows. */
+/* Moves the cursor past the examples of one batch without making rows of them. False after an
+ * error. */
 static bool batch_skip(eg_batches *t)
 {
     eg_example e;
@@ -242,7 +247,7 @@ const eg_batch *eg_batches_at(eg_batches *t, int64_t number)
     for (; t->next < number; t->next++)
         if (!batch_skip(t)) return NULL;
     t->shown = eg__batches_next(t);
-    if (!t->shown.rows) return t->next = INT64_MAX, NULL; /* the cursor stands anywhere */
+    if (!t->shown.rows) return t->next = INT64_MAX, NULL; /* the cursor can be anywhere */
     t->next++;
     return &t->shown;
 }
@@ -278,8 +283,8 @@ eg_batch eg_batch_part(const eg_batch *all, int64_t from, int64_t to)
 }
 
 /* -- making ----------------------------------------------------------------------------------- */
-/* True if a text is for a decoder, and for an encoder inputs and outputs have one length; else
- * records what does not fit. */
+/* True if the data fit the model: a text needs a decoder, and an encoder needs inputs and outputs
+ * of one length. Else records an error. */
 bool eg__batches_fit(const eg_data *d, const char *who, const char *name, bool encoder, bool source,
                      uint64_t seed)
 {
@@ -314,7 +319,8 @@ int64_t eg__batches_context(const eg_data *d, int64_t given)
     return given || !d->free_text ? given : span < 64 ? span : 64;
 }
 
-/* All that has no memory of its own: lengths, and what an answer is. */
+/* Makes the batches without their memory: lengths, and which tokens are answers. NULL without
+ * memory. */
 eg_batches *eg__batches_make(eg_owner *owner, const eg_batches_args *o)
 {
     eg_data *d = o->data;

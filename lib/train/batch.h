@@ -6,7 +6,7 @@
 
 /* The largest layers, widths and batch: products of two fit, and what is saved can be loaded. */
 enum { SIZE_MOST = 1 << 20 };
-static const uint64_t EXAMPLE_MOST = (uint64_t)1 << 62; /* examples that are numbered */
+static const uint64_t EXAMPLE_MOST = (uint64_t)1 << 62; /* the largest number of an example */
 
 struct eg_batches {
     eg_ctx *cx;
@@ -16,22 +16,22 @@ struct eg_batches {
     uint64_t seed;
     bool encoder, beside;            /* eg_batches_args.encoder, .source */
     bool separator;                  /* SEP between input and answer */
-    int32_t least;                   /* the smallest token that is an answer */
+    int32_t least;                   /* tokens from this one on can be answers */
     int64_t longest, source_longest; /* places */
     int64_t vocabulary;              /* tokens */
     uint64_t cursor;                 /* number of the next training example */
     int64_t next;                    /* eg_batches_at: number of the batch at the cursor */
-    eg_batch shown;                  /* by eg_batches_at and eg_batches_test */
+    eg_batch shown;                  /* the result of eg_batches_at and eg_batches_test */
     /* the test set */
     int64_t tests;
-    uint64_t *test; /* numbers of the test examples; of a text, places */
+    uint64_t *test; /* numbers of the test examples; for a text, places */
     /* one batch */
-    int64_t rows; /* that there is memory for */
+    int64_t rows; /* for which memory is allocated */
     int32_t *tokens, *target, *source;
     bool *keep, *source_keep;
     int64_t *lengths, *source_lengths; /* of each row */
 };
-/* Every option is given, and fits the data. NULL: no memory. */
+/* All options are given and fit the data. Returns NULL without memory. */
 eg_batches *eg__batches_make(eg_owner *, const eg_batches_args *);
 bool eg__batches_fit(const eg_data *, const char *who, const char *name, bool encoder, bool source,
                      uint64_t seed);
@@ -44,8 +44,8 @@ bool eg__batch_logits_fit(eg_ctx *, const eg_batches *, const char *who, const e
                           eg_tensor *logits);
 void eg__score_add(eg_score *to, const eg_score *one);
 
-/* -- evaluation. Between begin and end history and dropout are off; end also puts the random
- * numbers back to where they were. */
+/* -- evaluation: between begin and end neither a history is recorded nor dropout applied; end also
+ * resets the context's random draws */
 typedef struct eg__evaluation {
     bool training, nograd; /* as they were */
     uint64_t draws;

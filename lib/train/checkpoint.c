@@ -12,7 +12,8 @@
 #include <sys/stat.h>
 
 /* -- the numbers in __metadata__ -------------------------------------------------------------- */
-/* What a checkpoint says of a run: its options, its progress, and what neither of them has. */
+/* The numbers of a run in a checkpoint: its options, its progress, and those that belong to
+ * neither. */
 typedef struct saved {
     eg_trainer_args o;
     eg_progress now;
@@ -26,18 +27,18 @@ typedef struct saved {
     uint64_t sum;       /* hash of a text's bytes */
 } saved;
 
-/* One number: where it is in `saved`, and what values a file may give. */
+/* One number: its place in `saved`, and the values that are valid in a file. */
 typedef enum field_kind { WHOLE, REAL, LISTED } field_kind; /* int64_t, double, an enum */
 typedef struct field {
     const char *key;
     size_t at;
     field_kind kind;
     int64_t low, high; /* bounds of WHOLE and LISTED, both included */
-    bool moves;        /* changes while the run goes on; the others are the run's own */
-    bool late;         /* absent from older files, where it is 0 */
+    bool moves;        /* it changes during the run; the others belong to the run */
+    bool late;         /* older files do not have it; it is 0 then */
 } field;
 
-/* A step and an example are counted on by less than 2^20 at a time; numbers of a text's symbols are
+/* Steps and examples are counted on by less than 2^20 at a time; the number of a text's symbols is
  * multiplied by 2^16. */
 #define ANY        INT64_MIN, INT64_MAX
 #define SIZE       1, SIZE_MOST
@@ -54,7 +55,7 @@ static const field fields[] = {
     { "heads",         AT(o.heads),                WHOLE,  SIZE,         false, false },
     { "width",         AT(o.width),                WHOLE,  SIZE,         false, false },
     { "batch",         AT(o.batch),                WHOLE,  SIZE,         false, false },
-    /* a longer plan goes on with the same run: what a rate falls by is decay_steps */
+    /* a run may be continued with more steps: decay_steps decides how the rate falls */
     { "steps",         AT(o.steps),                WHOLE,  1, (int64_t)1 << 53, true, false },
     { "seed",          AT(o.seed),                 WHOLE,  ANY,          false, false },
     { "decay",         AT(o.schedule.decay),       LISTED, 0, INT32_MAX, false, false },
@@ -103,7 +104,8 @@ static const field fields[] = {
 #undef MARK
 enum { FIELDS = sizeof fields / sizeof *fields, TEXT = 40 };
 
-/* What the user calls a field whose key in the file is another, since a schedule has both. */
+/* Returns the option's name for the user if the key in the file is another one, since a schedule
+ * has an option of that name, too. */
 static const char *checkpoint_option(const char *key)
 {
     static const char *const other[][2] = { { "decay_steps", "steps" },
@@ -114,7 +116,7 @@ static const char *checkpoint_option(const char *key)
     return key;
 }
 
-/* The number as text; "%.17g" reads back as the same double. */
+/* Prints the number; "%.17g" is read back as the same double. */
 static void field_print(const field *f, const saved *s, char out[TEXT])
 {
     const void *at = (const char *)s + f->at;
@@ -125,7 +127,8 @@ static void field_print(const field *f, const saved *s, char out[TEXT])
                  f->kind == LISTED ? (long long)*(const int *)at : (long long)*(const int64_t *)at);
 }
 
-/* True if the text is a number within the field's bounds, which *s then has; else records why. */
+/* Sets the field of *s from its text. True if the text is a number within the field's bounds; else
+ * records an error. */
 static bool field_read(const field *f, saved *s, const char *text, eg_ctx *cx, const char *path)
 {
     void *at = (char *)s + f->at;
@@ -167,8 +170,9 @@ static saved checkpoint_of(const eg_trainer *t)
 }
 
 /* -- save ------------------------------------------------------------------------------------- */
-/* Writes parameters, optimiser state and metadata; owner: what is made for that. The state of a
- * divided optimiser comes from all ranks, and rank 0 holds it whole until it is written. */
+/* Writes parameters, optimiser state and metadata. `owner` holds what is made for that. The state
+ * of a divided optimiser is gathered from all ranks; rank 0 holds it whole until it is written.
+ * Returns 0; −1 after an error. */
 static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
 {
     int n = 0;
@@ -217,13 +221,13 @@ int eg_trainer_save(eg_trainer *t, const char *path)
 {
     if (!eg__trainer_there("trainer_save", t) || (eg_error(t->cx) && !t->ranks)) return -1;
     if (t->watching && t->ranks) {
-        if (eg_ranks_rank(t->ranks)) return 0; /* it waits in run_ends for rank 0 to ask */
+        if (eg_ranks_rank(t->ranks)) return 0; /* waits in run_ends for rank 0's request */
         if (eg_error(t->cx) || eg__trainer_tell(t, EG__TOLD_SAVE) < 0) return -1;
     }
     return eg__trainer_collect(t, path);
 }
 
-/* -- what lies where a run is to be saved ----------------------------------------------------- */
+/* -- a file that lies where a run is to be saved ----------------------------------------------- */
 static void saved_compare_number(const field *f, const saved *own, const eg_safetensors *file,
                                  eg_saved *out)
 {
@@ -236,8 +240,8 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
                  has ? has : "unknown", text);
 }
 
-/* Fills in out->differs, if anything does. Of pairs and of a text the metadata's name is the path
- * they had, which may change: they are compared themselves. */
+/* Sets out->differs if the run in the file is another one. For pairs and texts the name in the
+ * metadata is the path that they had, which may change: their contents are compared. */
 static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *owner, eg_saved *out)
 {
     saved own = checkpoint_of(t);
@@ -262,7 +266,7 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
         else
             snprintf(out->differs, sizeof out->differs, "%s %s", is ? "other" : "with", key);
     }
-    /* first the end of the schedule, from which defaults of other fields follow */
+    /* the schedule's end comes first, since defaults of other fields follow from it */
     for (int k = 0; k < FIELDS; k++)
         if (fields[k].at == offsetof(saved, o.schedule.steps))
             saved_compare_number(&fields[k], &own, file, out);
@@ -271,7 +275,7 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
     out->step = step ? strtoll(step, NULL, 10) : 0;
 }
 
-/* A file that is there but cannot be read as a checkpoint is reported as such, not as an error. */
+/* A file that exists but is no readable checkpoint is reported in the result, not as an error. */
 eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
 {
     eg_saved out = { .step = 0 };
@@ -294,8 +298,8 @@ eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
 }
 
 /* -- load ------------------------------------------------------------------------------------- */
-/* True if d is what the checkpoint was trained on: for pairs and tasks by name, for a text by its
- * length and hash; else recorded. */
+/* True if d is the data that the checkpoint was trained on, judged by name for pairs and tasks, by
+ * length and hash for a text; else records an error. */
 static bool same_data(const eg_data *d, const char *name, bool text, const saved *s,
                       const char *path)
 {
@@ -309,8 +313,8 @@ static bool same_data(const eg_data *d, const char *name, bool text, const saved
     return !eg_error(d->cx);
 }
 
-/* True if the path that a checkpoint names is a file that can have so many characters, of one to
- * four bytes; else recorded. */
+/* True if the path in a checkpoint is that of a file that can contain so many characters of one to
+ * four bytes; else records an error. */
 static bool is_text_of(eg_ctx *cx, const char *corpus, const saved *s, const char *path)
 {
     struct stat about;
@@ -323,8 +327,8 @@ static bool is_text_of(eg_ctx *cx, const char *corpus, const saved *s, const cha
     return !eg_error(cx);
 }
 
-/* The data of the checkpoint: the caller's if given, else pairs from the metadata, a text from its
- * path, or a task of the table. */
+/* Returns the data of the checkpoint: the caller's if given; else pairs from the metadata, a text
+ * from its path, or a task of the table. NULL after an error. */
 static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *file, const saved *s)
 {
     const char *task = eg_safetensors_metadata(file, "task"),
@@ -359,7 +363,8 @@ static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *fil
     return eg_data_task(o->cx, eg_task_find(task));
 }
 
-/* True if the context has the parameters' dtype and the counts fit each other; else recorded. */
+/* True if the context has the parameters' dtype and the counts are consistent; else records an
+ * error. */
 static bool dtype_and_counts(eg_ctx *cx, const saved *s, const char *path)
 {
     if (s->dtype != (int64_t)eg_default_type(cx))
@@ -372,7 +377,7 @@ static bool dtype_and_counts(eg_ctx *cx, const saved *s, const char *path)
     return !eg_error(cx);
 }
 
-/* True if a network of one's own says of itself what the file says; else recorded. */
+/* True if a user's own network has the configuration that the file has; else records an error. */
 static bool same_config(eg_trainer *t, const char *has, const char *path)
 {
     const char *own = eg__network_config(t, t->owner);
@@ -392,11 +397,11 @@ static bool same_vocabulary(eg_trainer *t, const char *text, const char *path)
     return !eg_error(t->cx);
 }
 
-/* 0 in a file is 0; in the options it would be the default. */
+/* A 0 in a file means 0, but in the options it would mean the default: returns EG_OFF for it. */
 static double given_or_off(double x) { return x == 0 ? EG_OFF : x; }
 
-/* The trainer of the options that the file gives, then its parameters, its optimiser's state and
- * its progress. */
+/* Makes a trainer with the options of the file, then loads its parameters, its optimiser's state
+ * and its progress. NULL after an error. */
 static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *file, eg_data *data,
                            const saved *s)
 {
@@ -437,7 +442,7 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
     return t;
 }
 
-/* Reads and bounds all numbers first, then makes data, model and optimiser of them. */
+/* Reads and checks all numbers before it makes data, model and optimiser. */
 eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
 {
     eg_trainer_load_args o = { .size = sizeof o };

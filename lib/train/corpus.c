@@ -1,4 +1,5 @@
-/* corpus.c: one text to continue: windows of it are the examples, its last tenth is held out. */
+/* corpus.c: one long text that a model learns to continue: its windows are the examples, and its
+ * last tenth is held out. */
 #include "data.h"
 #include <eingrad/io.h>
 #include <stdio.h>
@@ -7,7 +8,7 @@
 enum { HELD_OUT = 10 }; /* one part in ten, at the end */
 enum { TOKENS_MOST = 1 << 20 };
 
-/* Holds out the last tenth; NULL after refusing a text that is too short for that. */
+/* Holds out the last tenth. Returns d; NULL after an error: the text is too short for that. */
 static eg_data *corpus_cut(eg_data *d)
 {
     d->held = d->count - d->count / HELD_OUT;
@@ -19,8 +20,8 @@ static eg_data *corpus_cut(eg_data *d)
     return NULL;
 }
 
-/* Makes tokens of the bytes; symbols are added to the vocabulary as they come. NULL after an error:
- * the text is too short, or there is no memory. */
+/* Makes tokens of the bytes; each new symbol is added to the vocabulary. NULL after an error: the
+ * text is too short, or there is no memory. */
 static eg_data *corpus_tokens(eg_data *d, const char *bytes, size_t size)
 {
     const char *s = bytes, *end = bytes + size, *symbol;
@@ -32,7 +33,8 @@ static eg_data *corpus_tokens(eg_data *d, const char *bytes, size_t size)
     return d->tokens ? corpus_cut(d) : NULL;
 }
 
-/* The numbers of a file as i64, in the open scope; NULL after refusing it. *most is the largest. */
+/* Returns the numbers of a file as i64, in the open scope, and sets *most to the largest; NULL
+ * after an error. */
 static const int64_t *corpus_numbers(eg_ctx *cx, const char *path, int64_t *count, int64_t *most)
 {
     eg_tensor *x = eg_npy_load(cx, path);
@@ -55,7 +57,7 @@ static const int64_t *corpus_numbers(eg_ctx *cx, const char *path, int64_t *coun
     return number;
 }
 
-/* The vocabulary is "0" … up to the largest token, as words. */
+/* Makes the vocabulary of numbers: the words "0" … up to the largest token. NULL after an error. */
 static eg_data *corpus_of_numbers(eg_data *d, const int64_t *number, int64_t count, int64_t most)
 {
     char word[16];
@@ -118,7 +120,7 @@ eg_data *eg__corpus_closed(eg_ctx *cx, const char *name, const char *symbols, bo
     return d;
 }
 
-/* Any place of the training part at which a window and its last target fit. */
+/* Returns a random place of the training part at which a window and its last target fit. */
 int64_t eg__corpus_place(const eg_data *d, uint64_t seed, uint64_t number, int64_t length)
 {
     uint64_t places = (uint64_t)(d->held - length);

@@ -1,11 +1,12 @@
-/* data.c: examples by number, from a task or from a file of pairs; what is held out. */
+/* data.c: examples by number, from a task or from a file of pairs, and which of them are held
+ * out. */
 #include "data.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The vocabulary is the task's symbols, in their order. */
+/* The vocabulary consists of the task's symbols, in their order. */
 eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
 {
     if (!task || !task->name || !task->symbols || !task->make) {
@@ -58,7 +59,8 @@ static int pair_side(eg_data *d, long long line, const char *s, const char *end,
     return count;
 }
 
-/* Adds a line, without its end, as the next pair; its tokens go to d->tokens[at …]. */
+/* Adds a line, without its end, as the next pair; its tokens go to d->tokens[at …]. False after an
+ * error. */
 static bool add_line(eg_data *d, const char *s, const char *end, int64_t at)
 {
     long long line = d->count + 1;
@@ -84,8 +86,9 @@ static bool add_line(eg_data *d, const char *s, const char *end, int64_t at)
     return true;
 }
 
-/* Makes sure that some pairs are held out and some not. Of a few pairs the hash may hold out none
- * or all: then the inputs of the smallest hash are. Refused: pairs that all have the same input. */
+/* Makes sure that some pairs are held out and some are not. With few pairs the hash may hold out
+ * none or all: then the inputs with the smallest hash are held out. False after an error: all pairs
+ * have the same input. */
 static bool both_halves(eg_data *d)
 {
     int64_t out = 0, least = 0;
@@ -119,8 +122,8 @@ static int by_text(const void *p, const void *q)
     return c ? c : a->n < b->n ? -1 : a->n > b->n;
 }
 
-/* Sets d->words where a blank occurs and most words of the outputs occur more than once: a word
- * that is seen once could not be learnt. False: no memory. */
+/* Sets d->words if a blank occurs and most words of the outputs occur more than once: a word that
+ * occurs once cannot be learnt. False without memory. */
 static bool choose_words(eg_data *d, const char *text, size_t size)
 {
     if (!strchr(text, ' ')) return true;
@@ -145,7 +148,7 @@ static bool choose_words(eg_data *d, const char *text, size_t size)
     return true;
 }
 
-/* Reads the pairs of a text that d owns; NULL after an error. */
+/* Reads the pairs of a text that d owns. Returns d; NULL after an error. */
 static eg_data *data_parse(eg_data *d, const char *text)
 {
     size_t size = strlen(text);
@@ -190,8 +193,8 @@ eg_data *eg_data_pairs(eg_ctx *cx, const char *path)
 }
 
 /* -- examples --------------------------------------------------------------------------------- */
-/* Element x of a permutation of [0, n) that `key` chooses, without a table: four rounds of a
- * Feistel network on the smallest even number of bits that hold n, repeated until the result is
+/* Returns element x of a permutation of [0, n) that `key` chooses, without a table: four rounds of
+ * a Feistel network on the smallest even number of bits that hold n, repeated until the result is
  * below n (cycle walking: Black, Rogaway 2002). */
 static uint64_t permuted(uint64_t key, uint64_t n, uint64_t x)
 {
@@ -232,8 +235,8 @@ static bool example_side(const eg_data *d, uint64_t number, const char *side, in
     }
     return true;
 }
-/* Pairs by a permutation that changes from round to round; a task by its own function, whose
- * lengths and symbols are checked. */
+/* Pairs come in a permutation that changes from round to round, examples of a task from its
+ * function, whose lengths and symbols are checked. */
 int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example *e)
 {
     if (!d || !e || d->free_text) return -1;
@@ -255,7 +258,7 @@ int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example
 uint64_t eg__data_hash(const eg_data *d, const eg_example *e)
 {
     uint64_t h = eg__hash_start;
-    for (int k = 0; k < e->inputs; k++) /* the zero byte behind a word separates it from the next */
+    for (int k = 0; k < e->inputs; k++) /* a zero byte separates each word from the next */
         h = eg__hash(h, d->symbol[e->input[k]].s, d->symbol[e->input[k]].n + d->words);
     return eg__train_mix(h);
 }

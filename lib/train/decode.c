@@ -1,4 +1,5 @@
-/* decode.c: sequences from a step function: greedy, by draws, beam search. */
+/* decode.c: generates sequences by a step function: greedily, by random draws, or by beam
+ * search. */
 #include <eingrad/decode.h>
 #include <eingrad/train.h>
 #include <math.h>
@@ -7,7 +8,7 @@
 
 enum { NO_END = -1 };
 
-/* A prefix, `row` of those that live, and the token that may follow it. */
+/* A live prefix, number `row`, and a token that may follow it. */
 typedef struct candidate {
     int64_t row;
     int32_t token;
@@ -22,8 +23,8 @@ typedef struct weighed {
 typedef struct decoder {
     eg_decode_args o;
     eg_owner *owner;
-    int64_t room, length; /* tokens of a prefix: at most, and now */
-    int64_t classes;      /* logits of a row; 0: none were seen yet */
+    int64_t room, length; /* tokens of a prefix: the most, and now */
+    int64_t classes;      /* logits of a row; 0: not known yet */
     int32_t *tokens;      /* of the prefixes: eg_prefixes.tokens */
     int64_t *from;        /* eg_prefixes.from */
     double *log_p;        /* ln p of one row */
@@ -35,7 +36,7 @@ typedef struct decoder {
 /* -- arguments -------------------------------------------------------------------------------- */
 static bool draws(const eg_decode_args *o) { return o->temperature > 0; }
 
-/* Fills in the defaults. False after refusing an option. */
+/* Fills in the defaults. False after an error: an option is out of range. */
 static bool decode_settle(eg_decode_args *o)
 {
     eg_ctx *cx = o->cx;
@@ -84,7 +85,8 @@ static double decode_number(eg_tensor *x, const void *at, int64_t k)
     return eg_type(x) == EG_F64 ? ((const double *)at)[k] : (double)((const float *)at)[k];
 }
 
-/* True if the logits are floats of (rows, v), v as before; else records what they are. */
+/* True if the logits are floats of shape (rows, v), with the v of the last step; else records an
+ * error. */
 static bool decode_sizes(decoder *d, eg_tensor *logits, int64_t rows)
 {
     eg_ctx *cx = d->o.cx;
@@ -122,8 +124,8 @@ static bool decode_allowed(const decoder *d, int64_t token)
     return token >= d->o.least || token == d->o.end;
 }
 
-/* log_p[v] = ln softmax(logits[row])[v] over the tokens that are allowed, −inf elsewhere. False
- * after refusing a logit that is NaN or +inf, or a row without any. */
+/* Sets log_p[v] = ln softmax(logits[row])[v] for tokens that are allowed, −inf for others. False
+ * after an error: a logit is NaN or +inf, or all of a row are −inf. */
 static bool log_softmax(decoder *d, eg_tensor *logits, const void *x, int64_t row)
 {
     double most = -INFINITY, sum = 0;
@@ -173,7 +175,7 @@ static int decode_falling(const void *p, const void *q)
     return a->x < b->x ? 1 : a->x > b->x ? -1 : a->token < b->token ? -1 : a->token > b->token;
 }
 
-/* 53 random bits in [0, 1) */
+/* Returns a number in [0, 1) with 53 random bits. */
 static double uniform(uint64_t seed, int64_t place)
 {
     eg_dice dice = { seed, (uint64_t)place, 0 };
@@ -181,8 +183,8 @@ static double uniform(uint64_t seed, int64_t place)
     return (high * (1u << 27) + eg_roll(&dice, 1u << 27)) / ((double)(1u << 26) * (1u << 27));
 }
 
-/* Draws a token: of weights p^(1/temperature) the top_k largest, of those the fewest that sum up to
- * top_p of all. */
+/* Draws a token with weights p^(1/temperature), from the top_k likeliest tokens, and of these from
+ * the fewest whose weights sum up to top_p of all. */
 static int64_t decode_drawn(const decoder *d)
 {
     const eg_decode_args *o = &d->o;
@@ -200,7 +202,7 @@ static int64_t decode_drawn(const decoder *d)
         }
     double left = uniform(o->seed, d->length) * sum;
     int64_t k = 0, last = 0;
-    for (; k < end && left >= 0; k++) /* rounding at the end: the last that has any weight */
+    for (; k < end && left >= 0; k++) /* if rounding leaves a rest: the last with a weight */
         if (d->order[k].x > 0) {
             left -= d->order[k].x;
             last = k;
@@ -208,13 +210,13 @@ static int64_t decode_drawn(const decoder *d)
     return d->order[last].token;
 }
 
-/* Puts a finished sequence among the best `beam`, in order of its score. */
+/* Inserts a finished sequence into the best `beam`, in order of score. */
 static void found(decoder *d, const int32_t *tokens, int64_t count, bool ended, double log_p)
 {
     double score = log_p / pow((double)(count + ended > 0 ? count + ended : 1), d->o.length_power);
     int64_t at = d->out.count < d->o.beam ? d->out.count++ : d->o.beam - 1;
     if (at == d->o.beam - 1 && d->found[at].tokens && d->found[at].score >= score) return;
-    int32_t *own = (int32_t *)(uintptr_t)d->found[at].tokens; /* memory of the one that drops out */
+    int32_t *own = (int32_t *)(uintptr_t)d->found[at].tokens; /* of the one that drops out */
     own = own ? own : eg_owner_alloc(d->owner, (size_t)(d->o.longest + 1) * sizeof *own);
     if (!own) return;
     memcpy(own, tokens, (size_t)count * sizeof *own);
@@ -222,7 +224,7 @@ static void found(decoder *d, const int32_t *tokens, int64_t count, bool ended, 
     d->found[at] = (eg_sequence){ count, own, ended, log_p, score };
 }
 
-/* One sequence, token by token: greedy or by draws. */
+/* Generates one sequence token by token, greedily or by draws. */
 static void decode_one_by_one(decoder *d)
 {
     double total = 0;
@@ -246,8 +248,8 @@ static void decode_one_by_one(decoder *d)
 }
 
 /* -- beam search ------------------------------------------------------------------------------ */
-/* Puts c among the `most` likeliest candidates so far, which are in order; of equals the one that
- * came first stays in front. Returns how many there are. */
+/* Inserts c into the `most` likeliest candidates so far, which are in order; of equal ones the
+ * earlier stays in front. Returns how many there are. */
 static int64_t candidate_enter(candidate *best, int64_t count, int64_t most, candidate c)
 {
     if (count == most && best[count - 1].log_p >= c.log_p) return count;
@@ -257,8 +259,8 @@ static int64_t candidate_enter(candidate *best, int64_t count, int64_t most, can
     return count;
 }
 
-/* True if no live prefix can enter the `beam` sequences that were found: at best it ends with Σ ln
- * p as it is now, divided by the longest length to its power. */
+/* True if no live prefix can get among the best `beam` sequences: its score is at best its present
+ * Σ ln p divided by the longest length to its power. */
 static bool search_is_over(const decoder *d, double log_p)
 {
     return d->out.count == d->o.beam &&
@@ -266,11 +268,11 @@ static bool search_is_over(const decoder *d, double log_p)
 }
 
 /* Beam search. In each step the likeliest continuations of all live prefixes either end, and are
- * found, or are the next live prefixes. */
+ * candidates for the result, or become the next live prefixes. */
 static void decode_search(decoder *d)
 {
     const eg_decode_args *o = &d->o;
-    /* each row has one continuation that ends, so of 2 · beam at least half do not */
+    /* each row has one continuation that ends, so at least half of 2 · beam do not */
     int64_t live = 1, count, most = 2 * o->beam;
     candidate *best = eg_owner_alloc(d->owner, (size_t)most * sizeof *best);
     int32_t *next = eg_owner_alloc(d->owner, (size_t)(o->beam * d->room) * sizeof *next);

@@ -1,13 +1,13 @@
-/* gradients.c: a check of the gradients of a trained model, against differences. */
+/* gradients.c: compares the gradients of a trained model with differences. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
 
 enum { ROWS = 8, DIRECTIONS = 3 };
-/* The model in f64 and a batch of test examples. */
+/* The model copied to f64, and a batch of test examples. */
 typedef struct probe {
     eg_trainer *t;
-    eg_trainer copy; /* t with the copies in its place */
+    eg_trainer copy; /* t with the copies in place of its parameters */
     eg_params *params;
     eg_batch batch;
 } probe;
@@ -43,7 +43,8 @@ static double gradients_slope(const probe *p, eg_tensor *x, const double *from, 
     return (4 * near / (2 * d) - far / (4 * d)) / 3;
 }
 
-/* For each tensor and direction the analytic and the numeric slope. False after an error. */
+/* Computes the analytic and the numeric slope for each tensor and direction. False after an
+ * error. */
 static bool compare_slopes(const probe *p, eg_tensor **g, double (*pair)[2])
 {
     int count = eg_params_count(p->params);
@@ -63,14 +64,15 @@ static bool compare_slopes(const probe *p, eg_tensor **g, double (*pair)[2])
             pair[k * DIRECTIONS + r][0] = sum;
             pair[k * DIRECTIONS + r][1] = gradients_slope(p, x, from, sign);
         }
-        if (from && sign) loss_at(p, x, from, sign, 0); /* puts θ₀ back */
+        if (from && sign) loss_at(p, x, from, sign, 0); /* restores θ₀ */
         eg_pop(p->t->cx, m);
         if (eg_error(p->t->cx)) return false;
     }
     return true;
 }
 
-/* Makes the model again in f64, with the same numbers and without dropout. */
+/* Makes the model again in f64, with the same parameters and without dropout. False after an
+ * error. */
 static bool probe_open(probe *p)
 {
     eg_trainer *t = p->t;
@@ -85,8 +87,8 @@ static bool probe_open(probe *p)
     return p->batch.rows && !eg_params_copy(p->params, t->params);
 }
 
-/* A tensor is right if in each direction both slopes agree to 1e-6 of the largest numeric slope of
- * all tensors. */
+/* A tensor passes if in each direction the two slopes differ by at most 1e-6 of the largest numeric
+ * slope of all tensors. */
 int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
 {
     if (!eg__trainer_ready("trainer_check", t)) return -1;

@@ -5,16 +5,16 @@
 #include <math.h>
 #include <string.h>
 
-/* -- asking ----------------------------------------------------------------------------------- */
-/* An input in tokens. */
+/* -- inputs ------------------------------------------------------------------------------------ */
+/* An input as tokens. */
 typedef struct question {
-    int32_t *source; /* of an encoder beside a decoder */
-    int32_t *tokens; /* what the model reads, and where an answer is added */
+    int32_t *source; /* the source, if an encoder stands beside a decoder */
+    int32_t *tokens; /* the tokens that the model reads; answers are appended */
     int64_t sources; /* tokens of source */
     int64_t count;   /* tokens; −1 after an error */
 } question;
 
-/* Tokens that an input may have. */
+/* Returns how many tokens an input may have. */
 static int64_t input_room(const eg_trainer *t)
 {
     int64_t room = t->network->source ? t->batches->source_longest
@@ -22,8 +22,9 @@ static int64_t input_room(const eg_trainer *t)
     return t->data->free_text || room < EG_LONGEST ? room : EG_LONGEST;
 }
 
-/* The question of an input: input SEP, or SEP beside the input as source, or the prompt of a text
- * as it is, of which an empty one stands for the end of a line. `tokens` has room for all of it. */
+/* Returns the question for an input: input SEP; or SEP, with the input as source; or the prompt of
+ * a text as it is, where the end of a line stands for an empty prompt. `tokens` has room for all of
+ * it. */
 static question look_ask(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
 {
     bool text = t->data->free_text;
@@ -49,9 +50,9 @@ static eg_batch batch_of(const question *q, int64_t count)
 }
 
 /* -- decoding --------------------------------------------------------------------------------- */
-/* How many of n tokens of a text the model sees: all of them up to its context; beyond it the
- * window starts at half the context and grows to all of it, again and again, so that most steps add
- * one place behind those that the cache holds. */
+/* Returns how many of the last n tokens of a text the model reads: all n up to its context. Beyond
+ * it the window starts again at half the context and grows to all of it, again and again, so that
+ * most steps add one place to those in the cache. */
 static int64_t look_seen(int64_t n, int64_t context)
 {
     int64_t half = context / 2;
@@ -61,16 +62,16 @@ static int64_t look_seen(int64_t n, int64_t context)
 /* What the step function of decoding needs. */
 typedef struct asking {
     eg_trainer *t;
-    eg_cache *cache;   /* NULL: the network takes none */
-    eg_tensor *memory; /* of the source; NULL: none */
-    int64_t rows;      /* prefixes at most */
+    eg_cache *cache;   /* NULL: the network uses none */
+    eg_tensor *memory; /* what the encoder made of the source; NULL: none */
+    int64_t rows;      /* the most prefixes */
     int64_t sources;   /* tokens of the source */
     int32_t *source;   /* for each prefix, where there is no memory; else NULL */
-    int32_t *window;   /* the tokens that the model has not seen */
+    int32_t *window;   /* the tokens that the model has not read yet */
 } asking;
 
-/* Of the n tokens that the model sees: those that the cache, which is brought into the order of the
- * prefixes, does not hold. −1 after an error. */
+/* Brings the cache into the order of the prefixes. Returns how many of the n tokens that the model
+ * reads are not in it; −1 after an error. */
 static int64_t look_fresh(const asking *a, const eg_prefixes *p, int64_t n)
 {
     const int64_t held = a->cache ? eg_cache_length(a->cache) : 0;
@@ -81,7 +82,7 @@ static int64_t look_fresh(const asking *a, const eg_prefixes *p, int64_t n)
     return n - held;
 }
 
-/* The memory of the one source, for each prefix. */
+/* Returns the memory of the one source, repeated for each prefix. */
 static eg_tensor *look_memory(const asking *a, int64_t rows)
 {
     int64_t dims[EG_RANK_MAX] = { rows };
@@ -90,8 +91,8 @@ static eg_tensor *look_memory(const asking *a, int64_t rows)
     return eg_expand_n(a->memory, eg_rank(a->memory), dims);
 }
 
-/* The step function: runs the model on the tokens that the cache lacks, which is one of each prefix
- * in most steps, and all in view after the window has moved. */
+/* The step function of decoding: runs the model on the tokens that are not in the cache. In most
+ * steps that is one token of each prefix; after the window has moved it is all of them. */
 static eg_tensor *look_next(void *user, const eg_prefixes *p)
 {
     const asking *a = user;
@@ -114,7 +115,8 @@ static eg_tensor *look_next(void *user, const eg_prefixes *p)
                : NULL;
 }
 
-/* Memory for a search of a->rows prefixes, the cache, and what is known of the source. */
+/* Allocates what a search with a->rows prefixes needs, opens the cache, and runs the encoder on the
+ * source. False after an error. */
 static bool look_prepare(asking *a, const question *q)
 {
     eg_trainer *t = a->t;
@@ -141,7 +143,8 @@ static bool look_prepare(asking *a, const question *q)
     return a->source != NULL;
 }
 
-/* The sequences that follow a question, in the open scope; NULL after an error. */
+/* Returns the sequences that decoding finds after a question, in the open scope; NULL after an
+ * error. */
 static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_generate_args *o)
 {
     bool text = t->data->free_text,
@@ -166,7 +169,8 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
                      .length_power = o->length_power);
 }
 
-/* The tokens as text in t->answer, which grows; *bytes receives its length. NULL: no memory. */
+/* Returns the tokens as text in t->answer, which grows; sets *bytes to its length. NULL without
+ * memory. */
 static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
 {
     size_t n = eg_data_decode(t->data, (int)count, tokens, NULL, 0);
@@ -179,7 +183,7 @@ static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, 
     return t->answer;
 }
 
-/* The prompt as a question, decoded under evaluation, as text. */
+/* Decodes the prompt's question in evaluation mode and returns the text. */
 const char *eg_trainer_generate_with(const eg_generate_args *given)
 {
     eg_generate_args o = { .size = sizeof o };
@@ -215,10 +219,10 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
 typedef struct answer {
     question q;
     int64_t first, count; /* the answer is q.tokens[first … first + count); count −1: an error */
-    bool ended;           /* by EG_STOP */
+    bool ended;           /* the answer ended with EG_STOP */
 } answer;
 
-/* The greedy answer: token by token, or of an encoder all places at once. */
+/* Returns the greedy answer: token by token, or for an encoder all places at once. */
 static answer answer_to(eg_trainer *t, const char *input)
 {
     answer a = { .q = look_ask(t, input, t->asked, input_room(t)), .count = -1 };
@@ -236,7 +240,7 @@ static answer answer_to(eg_trainer *t, const char *input)
     } else {
         eg_batch b = batch_of(&a.q, a.first);
         eg_tensor *logits = eg__network_logits(t, t->cx, &b, NULL);
-        if (isnan(eg_item(eg_sum(NULL, eg_scale(logits, 0))))) /* 0 · x is NaN or x finite */
+        if (isnan(eg_item(eg_sum(NULL, eg_scale(logits, 0))))) /* 0 · x is NaN unless x is finite */
             eg_fail_as(t->cx, EG_ERROR_MISUSE, "predict: a logit of the model is not finite");
         const int64_t *best =
             eg_i64(eg_argmax("b l [v]", eg_slice_axis(logits, 2, t->batches->least, EG_END, 1)));
@@ -262,7 +266,7 @@ const char *eg_trainer_predict(eg_trainer *t, const char *input)
 }
 
 /* -- attention weights ------------------------------------------------------------------------ */
-/* The number of the part of that name, NULL: of the last part; −1 after an error. */
+/* Returns the number of the part of that name, with NULL of the last part; −1 after an error. */
 static int look_part_of(eg_trainer *t, const char *name)
 {
     int parts = eg__network_parts(t->network);
@@ -279,15 +283,14 @@ static int look_part_of(eg_trainer *t, const char *name)
     return name ? -1 : parts - 1;
 }
 
-/* The symbols of tokens, as labels of an axis. */
+/* Sets the labels of an axis to the symbols of tokens. */
 static void label(const eg_trainer *t, const char **to, int64_t count, const int32_t *tokens)
 {
     for (int64_t k = 0; k < count; k++) to[k] = eg_data_symbol(t->data, tokens[k]);
 }
 
-/* True if the model shows attention weights, which t->weights then has of this batch; else
- * recorded.
- */
+/* Runs the model on this batch. True if it then has attention weights, in t->weights; else records
+ * an error. */
 static bool look_weights(eg_trainer *t, const char *who, const eg_batch *b)
 {
     const int count = eg_trainer_attentions(t);
@@ -307,7 +310,7 @@ static bool look_weights(eg_trainer *t, const char *who, const eg_batch *b)
     return !eg_error(t->cx);
 }
 
-/* Runs the model on the input, of a decoder with its own answer, and stacks the weights of the
+/* Runs the model on the input, a decoder also on its own answer, and stacks the weights of the
  * part. */
 eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
                            const char *const **rows, const char *const **columns)
@@ -320,17 +323,17 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
     int64_t n = a.q.count + a.count, layers = t->o.layers;
     n = n < t->batches->longest
             ? n
-            : t->batches->longest; /* an answer without EG_STOP fills all places */
+            : t->batches->longest; /* an answer without EG_STOP uses all places */
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_batch b = batch_of(&a.q, n);
-    eg_tensor *all = NULL; /* l b h i j, b = 1 */
+    eg_tensor *all = NULL; /* axes l b h i j, with b = 1 */
     if (look_weights(t, "attend", &b))
         all = eg_contiguous(
             eg_squeeze(eg_stack_axis_n(0, (int)layers, t->weights + part * layers), 1));
     eg__evaluation_end(t->cx, e);
     if (!all) return NULL;
     char letter = t->network->source ? *t->network->part[part] : 'd';
-    if (n == a.q.count + a.count) /* what the last place writes */
+    if (n == a.q.count + a.count) /* the token that the last place predicts */
         a.q.tokens[n] = a.ended ? EG_STOP : EG_PAD;
     label(t, t->label[0], letter == 'e' ? a.q.sources : n,
           letter == 'e' ? a.q.source : a.q.tokens + (letter == 'c'));
@@ -351,8 +354,8 @@ eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const
 }
 
 /* -- saturation ------------------------------------------------------------------------------- */
-/* The weights of attention k with rows of zeros where a place is padding, which eg_heads leaves
- * out. */
+/* Returns the weights of attention k, with rows of zeros where a place is padding: eg_heads leaves
+ * these out. */
 static eg_tensor *look_at_places(const eg_trainer *t, const eg_batch *b, int k)
 {
     bool source = t->network->source && *t->network->part[k / (int)t->o.layers] == 'e';
@@ -361,7 +364,7 @@ static eg_tensor *look_at_places(const eg_trainer *t, const eg_batch *b, int k)
     return eg_mul(t->weights[k], eg_cast(keep, eg_params_type(t->params)));
 }
 
-/* What eg_heads says of each attention. */
+/* Computes eg_heads for each attention. Returns 0; −1 after an error. */
 static int look_heads(eg_trainer *t, const char *who, eg_head *out)
 {
     const int64_t tests = t->batches->tests;

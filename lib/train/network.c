@@ -1,8 +1,8 @@
-/* network.c: the networks that a trainer trains: rows, of which the built-in ones are three, and
- * what a trainer asks of any row.
+/* network.c: the networks that a trainer can train: rows, three of them built in, and the functions
+ * that a trainer calls on any row.
  *
- * Options of the trainer say how the built-in ones are made; a decoder is causal, so that padding
- * at the end is never attended to. */
+ * The trainer's options describe the built-in networks. A decoder is causal, so that padding at the
+ * end is never attended to. */
 #include "trainer.h"
 #include <stdio.h>
 #include <string.h>
@@ -48,8 +48,8 @@ static void *network_seq2seq(eg_params *p, const eg_trainer_args *o, const eg_ne
                           .rms = a.rms, .activation = a.activation, .gated = a.gated, .mha = a.mha);
 }
 
-/* The module's gain has self and cross attention of each decoder layer side by side; that of a
- * batch has part after part. */
+/* The gain of an eg_seq2seq has self and cross attention of each decoder layer side by side; that
+ * of a batch has part after part. */
 static eg_tensor *network_gain(const eg_seq2seq *net, const eg_batch *b)
 {
     if (!b->gain) return NULL;
@@ -151,7 +151,7 @@ bool eg__network_sound(eg_ctx *cx, const eg_network *n)
     return !eg_error(cx);
 }
 
-/* -- what a trainer asks ---------------------------------------------------------------------- */
+/* -- the functions that a trainer calls -------------------------------------------------------- */
 void *eg__network_make(const eg_trainer *t, eg_params *p, double dropout)
 {
     eg_trainer_args o = t->o;
@@ -195,7 +195,8 @@ const char *eg_trainer_attention(const eg_trainer *t, int k)
     return k >= 0 && k < eg_trainer_attentions(t) ? t->attention[k] : NULL;
 }
 
-/* "0", "1" … of a model of one part; else with the part's letter in front. */
+/* Names the attentions "0", "1" … in a model of one part; else with the part's letter in front.
+ * False without memory. */
 bool eg__attention_names(eg_trainer *t)
 {
     int count = eg_trainer_attentions(t), layers = (int)t->o.layers;
@@ -207,7 +208,7 @@ bool eg__attention_names(eg_trainer *t)
     return t->attention != NULL;
 }
 
-/* The heads' factors: 1, and 0 for those that are off. */
+/* The factors of the heads: 1, or 0 for those that are switched off. */
 int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
 {
     if (!eg__trainer_ready("trainer_heads_off", t)) return -1;

@@ -1,5 +1,6 @@
-/* opt.c: optimisers: a row for each kind, their options, and what is asked of one. Moments are made
- * with the optimiser and live as long as the parameters. Steps are in opt_step.c. */
+/* opt.c: optimisers: a row for each kind, their options, and the functions that read their state.
+ * Moments are allocated with the optimiser and live as long as the parameters. Steps are in
+ * opt_step.c. */
 #include <eingrad/train.h>
 #include "opt.h"
 #include "update.h"
@@ -62,7 +63,7 @@ eg__coefficients eg__opt_coefficients(const eg_opt *op, double lr, double limit,
 }
 
 /* -- opening ---------------------------------------------------------------------------------- */
-/* True after recording which option is wrong. */
+/* True if an option is wrong; then also records an error. */
 static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 {
 #define AT(name) offsetof(eg_opt_args, name)
@@ -106,7 +107,8 @@ static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 }
 
 /* Makes the moment of a parameter, zeros of its shape, and adds it to the state that is saved.
- * Moments have an owner of their own, since ranks that divide them keep others. */
+ * Moments have an owner of their own, since an optimiser that is divided among ranks replaces them.
+ * False after an error. */
 static bool opt_remember(eg_opt *op, eg_params *p, const char *moment, const eg_named *of,
                          eg_tensor **x)
 {
@@ -133,7 +135,8 @@ static void fill_defaults(const kind *row, eg_opt_args *o)
     o->initial_accumulator_value = eg_option(o->initial_accumulator_value, 0);
 }
 
-/* "opt.counts", "opt.lr", "opt.skipped", then each parameter's moments */
+/* Makes the state: "opt.counts", "opt.lr", "opt.skipped", then each parameter's moments. False
+ * after an error. */
 static bool make_state(eg_opt *op)
 {
     eg_params *p = op->o.params;
@@ -166,7 +169,7 @@ static bool make_state(eg_opt *op)
     return op->norms && (op->squares || !op->first[op->count]);
 }
 
-/* Makes an optimiser of the row's kind with all that its steps need. */
+/* Makes an optimiser of the row's kind with all that its steps need. NULL after an error. */
 static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
 {
     enum { ARRAYS = 2 + EG__MOMENTS };
@@ -205,7 +208,8 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     return make_state(op) ? op : NULL;
 }
 
-/* True if .lr_each and .clip_each have a number for each copy of the parameters. */
+/* True if .lr_each and .clip_each have one number for each copy of the parameters; else records an
+ * error. */
 static bool lists_fit(const kind *row, const eg_opt_args *o, int64_t copies)
 {
     eg_ctx *cx = eg_params_context(o->params);
@@ -225,7 +229,8 @@ static bool lists_fit(const kind *row, const eg_opt_args *o, int64_t copies)
     return false;
 }
 
-/* Of parameters with copies: an optimiser for each, of that copy's list, which has its memory. */
+/* For parameters with copies: makes an optimiser for each copy, on a list of that copy's tensors,
+ * which share its memory. NULL after an error. */
 static eg_opt *open_each(const kind *row, const eg_opt_args *given)
 {
     eg_opt_args o = { .size = sizeof o };
@@ -264,7 +269,7 @@ eg_opt *eg_adamw_with(const eg_opt_args *a) { return open_each(&adamw, a); }
 eg_opt *eg_rmsprop_with(const eg_opt_args *a) { return open_each(&rmsprop, a); }
 eg_opt *eg_adagrad_with(const eg_opt_args *a) { return open_each(&adagrad, a); }
 
-/* -- asking ----------------------------------------------------------------------------------- */
+/* -- reading the state ------------------------------------------------------------------------- */
 eg_opt *eg_opt_of_copy(const eg_opt *op, int64_t k)
 {
     const int64_t copies = op && op->each ? eg_copies_count(eg_copies_of(op->x[0])) : 0;

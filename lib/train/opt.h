@@ -1,23 +1,25 @@
-/* opt.h: an optimiser, as its steps see it */
+/* opt.h: the inside of an optimiser, for the files that compute steps and read and write its
+ * state. */
 #ifndef EG_TRAIN_OPT_H
 #define EG_TRAIN_OPT_H
 #include <eingrad/grad.h>
 #include <eingrad/train.h>
 #include "update.h"
 
-/* The largest step: a double holds each of them, and sums of two fit. */
+/* The largest number of a step: a double represents each of them, and sums of two fit. */
 static const int64_t STEP_MOST = (int64_t)1 << 53;
-/* Numbers whose squares are added in a row, of one parameter; ranges are cut between chunks. */
+/* Numbers in a chunk: the squares of a chunk of one parameter are added in a row, and ranges are
+ * cut between chunks. */
 enum { EG__CHUNK = EG_RANKS_CHUNK };
 
 typedef struct eg__opt_kind { /* a row for each: adam, sgd … */
     const char *name;
-    const char *moment[EG__MOMENTS];          /* names of what a step keeps of each parameter */
-    bool (*kept)(const eg_opt_args *, int m); /* true if moment m is needed; NULL: each is */
+    const char *moment[EG__MOMENTS];          /* names of a parameter's moments */
+    bool (*kept)(const eg_opt_args *, int m); /* true if moment m is needed; NULL: all are */
     eg__update_f32 *f32;
     eg__update_f64 *f64;
     double lr, eps, weight_decay; /* defaults */
-    bool squares;                 /* a moment holds g² */
+    bool squares;                 /* a moment holds squares of gradients */
 } eg__opt_kind;
 
 enum { COUNT_STEPS, COUNT_NORM_CLIPPED, COUNT_VALUE_CLIPPED, COUNTS }; /* in eg_opt.counts */
@@ -31,15 +33,15 @@ struct eg_opt {
     eg_named *state;                 /* "opt.counts", "opt.lr", "opt.skipped", the moments */
     const char **name;               /* of each parameter */
     eg_tensor **x, **g;              /* each parameter, and its gradient during a step */
-    const void **at;                 /* its numbers, of which the own are read; NULL: not reached */
+    const void **at;                 /* its gradient's numbers; NULL: the loss does not reach it */
     eg_tensor **moment[EG__MOMENTS]; /* of each parameter; NULL entries are not kept */
     eg_owner *held;                  /* the moments' memory */
-    int64_t *first;                  /* chunk of each parameter, and the end */
+    int64_t *first;                  /* first chunk of each parameter, and the end */
     int64_t *size;                   /* numbers of each parameter */
-    double *squares, *largest;       /* of each chunk, during a step */
-    eg_ranks *ranks;                 /* that each keep the moments of a range; NULL: alone */
-    eg_span *range;                  /* of each of them, in chunks */
-    eg_ranks_tree *tree;             /* during a step: gathers what is in the ranges */
+    double *squares, *largest;       /* of each chunk, during a step: Σ g² and the largest |g| */
+    eg_ranks *ranks;                 /* each has the moments of one range; NULL: not divided */
+    eg_span *range;                  /* of each rank, in chunks */
+    eg_ranks_tree *tree;             /* during a step: gathers the ranges of all ranks */
     eg_tensor *counts;               /* COUNT_STEPS, COUNT_NORM_CLIPPED, COUNT_VALUE_CLIPPED */
     eg_tensor *lr;
     eg_tensor *skipped; /* for each parameter the steps that did not reach it */
@@ -48,46 +50,47 @@ struct eg_opt {
     /* during a step, for messages; else NULL */
     eg_tensor *loss;               /* of eg_step */
     const eg_grad_over_args *over; /* of eg_step_over */
-    uint64_t draws;                /* before it */
-    eg_block_loss *sum;            /* the last loss of eg_step_over that was seen to be a sum */
+    uint64_t draws;                /* the context's draws before the step */
+    eg_block_loss *sum;            /* the last loss of eg_step_over that was tested to be a sum */
 };
-/* The numbers of update.h for the t-th step that reaches a parameter. */
+/* Returns the numbers of update.h for the t-th step that reaches a parameter. */
 eg__coefficients eg__opt_coefficients(const eg_opt *, double lr, double limit, double coef,
                                       int64_t t);
 
 /* -- schedule.c ------------------------------------------------------------------------------- */
-/* True after recording what is wrong with the schedule of the optimiser `who`. */
+/* True if the schedule is wrong; then also records an error in the name of the optimiser `who`. */
 bool eg__schedule_refused(eg_ctx *, const char *who, const eg_schedule *);
 
 /* -- opt_step.c ------------------------------------------------------------------------------- */
-/* Measures the gradients that op->at points to, then updates the own range of each parameter and
- * makes it whole; `room` is that of all parameters' numbers, if the optimiser is divided. Good
- * false: this rank has an error. */
+/* Measures the gradients that op->at points to, updates this rank's range of each parameter, and
+ * gathers the parameters on all ranks. `room`: a buffer for all parameters' numbers if the
+ * optimiser is divided. good: this rank has no error so far. Returns 0; −1 after an error on any
+ * rank. */
 int eg__opt_update(eg_opt *, bool good, void *room);
 
 /* -- step_over.c ------------------------------------------------------------------------------ */
-/* Computes the gradients of the step that is at work once more, with the same draws. */
+/* Computes the gradients of the current step again, with the same draws. */
 void eg__step_over_again(eg_opt *);
 
 /* -- opt_file.c ------------------------------------------------------------------------------- */
-/* Parameters and state as one file, of a divided optimiser by all ranks, of which rank 0 writes.
- * Good false: this rank has an error. */
+/* Writes parameters and state to one file; of a divided optimiser all ranks call it and rank 0
+ * writes. good: this rank has no error so far. Returns 0; −1 after an error. */
 int eg__opt_write(eg_opt *, const char *path, const char *const *metadata, bool good);
-/* True if the file has a sound state of this optimiser's sizes; else recorded. */
+/* True if the file has a valid state of this optimiser's sizes; else records an error. */
 bool eg__opt_fits(const eg_opt *, const eg_safetensors *, const char *path);
-/* Reads it, after that check. */
+/* Reads the state, after eg__opt_fits. False after an error. */
 bool eg__opt_read(eg_opt *, const eg_safetensors *, const char *path);
 
 /* True if there is an optimiser; else records that `who` was given NULL. */
 bool eg__opt_there(const char *who, const eg_opt *);
 
 /* -- opt_divide.c ------------------------------------------------------------------------------ */
-eg_span eg__opt_chunks(const eg_opt *);       /* whose numbers are updated here */
+eg_span eg__opt_chunks(const eg_opt *);       /* chunks whose numbers are updated by this rank */
 eg_span eg__opt_own(const eg_opt *, int k);   /* their numbers of parameter k */
 bool eg__opt_meet(const eg_opt *, bool good); /* true if all ranks are good */
-/* value[chunk]: those of other ranks too. False after an error. */
+/* Completes value[chunk] with those of other ranks. False after an error. */
 bool eg__opt_statistic(eg_opt *, double *value);
 bool eg__opt_gather(eg_opt *, void *room); /* makes the parameters whole; false after an error */
-/* A tree for gathering, and its room, in memory of the owner; NULL after an error. */
+/* Returns a tree for gathering, and its buffer, in memory of the owner; NULL after an error. */
 eg_ranks_tree *eg__opt_tree(eg_opt *, eg_ranks *, eg_owner *, char **room);
 #endif

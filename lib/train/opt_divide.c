@@ -1,5 +1,6 @@
-/* opt_divide.c: an optimiser whose moments are divided among ranks (ZeRO stage 1). A rank keeps
- * those of its range of chunks, updates the parameters there, and all gather the values. */
+/* opt_divide.c: an optimiser whose moments are divided among ranks (ZeRO stage 1). A rank keeps the
+ * moments of its range of chunks and updates the parameters there; then all ranks gather the
+ * parameters. */
 #include "opt.h"
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +10,7 @@ eg_span eg__opt_chunks(const eg_opt *op)
 {
     return op->ranks ? op->range[eg_ranks_rank(op->ranks)] : (eg_span){ 0, op->first[op->count] };
 }
-/* The numbers of parameter k in a range of chunks. */
+/* Returns the range of parameter k's numbers that lie in a range of chunks. */
 static eg_span divided_own(const eg_opt *op, int k, eg_span chunks)
 {
     const int64_t n = op->size[k], end = op->first[k + 1],
@@ -29,7 +30,7 @@ bool eg__opt_statistic(eg_opt *op, double *value)
     return !op->ranks || !eg_ranks_tree_statistics(op->tree, value);
 }
 
-/* -- values and moments whole ----------------------------------------------------------------- */
+/* -- gathering values and moments -------------------------------------------------------------- */
 static size_t divided_width(const eg_opt *op)
 {
     return eg_type(op->x[0]) == EG_F64 ? sizeof(double) : sizeof(float);
@@ -38,8 +39,8 @@ static char *divided_bytes(eg_tensor *x)
 {
     return eg_type(x) == EG_F64 ? (char *)eg_mut_f64(x) : (char *)eg_mut_f32(x);
 }
-/* Copies this rank's numbers of each parameter to their places in room, gathers, and copies
- * everything to `whole`. They are read from `part`, which has these numbers alone, or is `whole`.
+/* Copies this rank's numbers of each parameter to their places in room, gathers there, and copies
+ * everything to `whole`. They are read from `part`, which has only these numbers, or is `whole`.
  * False after an error. */
 static bool divided_gather(eg_opt *op, eg_tensor *const *part, eg_tensor *const *whole, char *room)
 {
@@ -65,7 +66,7 @@ bool eg__opt_gather(eg_opt *op, void *room)
     return !op->ranks || divided_gather(op, op->x, op->x, room);
 }
 
-/* Sends this rank's numbers of a moment of parameter k to rank 0, which puts them into `whole`.
+/* Sends this rank's numbers of a moment of parameter k to rank 0, which writes them to `whole`.
  * False after an error. */
 static bool divided_send(eg_opt *op, int k, eg_tensor *part, eg_tensor *whole)
 {
@@ -95,7 +96,7 @@ eg_tensor *eg_opt_whole(eg_opt *op, int k)
             if (!eg_ranks_rank(op->ranks)) whole = eg_zeros_like(op->x[i]);
             return !eg_ranks_meet(op->ranks) && divided_send(op, i, x, whole) ? whole : NULL;
         }
-    return x; /* counts, which every rank has */
+    return x; /* counts, which are the same on every rank */
 }
 
 /* -- dividing --------------------------------------------------------------------------------- */
@@ -141,7 +142,7 @@ static void divided_replace(eg_opt *op, eg_owner *owner, eg_tensor **const with[
     eg_owner_close(op->held);
     op->held = owner;
 }
-/* Makes every rank have all moments again. False after an error. */
+/* Gives every rank all moments again. False after an error. */
 static bool divided_undo(eg_opt *op)
 {
     char *room = NULL;
@@ -170,7 +171,7 @@ static uint64_t divided_hash(uint64_t h, eg_tensor *x)
         h = (h ^ bytes[k]) * 1099511628211u;
     return h; /* FNV-1a */
 }
-/* True if parameters, moments and options are the same on all ranks; else recorded. */
+/* True if parameters, moments and options are the same on all ranks; else records an error. */
 static bool divided_agree(eg_opt *op, eg_ranks *r)
 {
     char text[64];

@@ -1,4 +1,4 @@
-/* opt_file.c: parameters and an optimiser's state in a file. */
+/* opt_file.c: reads and writes parameters and an optimiser's state. */
 #include "opt.h"
 #include <eingrad/io.h>
 #include <eingrad/network.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The state of a divided optimiser comes from all ranks, and rank 0 holds it whole until it is
+/* The state of a divided optimiser is gathered from all ranks; rank 0 holds it whole until it is
  * written. */
 int eg__opt_write(eg_opt *op, const char *path, const char *const *metadata, bool good)
 {
@@ -80,17 +80,18 @@ static bool state_sound(const eg_opt *op, const eg_named *one, eg_tensor *x, con
     return !eg_error(cx);
 }
 
-/* The tensor of a file for the k-th of the state; NULL if older files have none. */
+/* Returns the tensor of the file for an entry of the state; NULL if an older file has none. */
 static eg_tensor *state_at(const eg_safetensors *file, const eg_named *one)
 {
     const int at = eg_safetensors_find(file, one->name);
     return at < 0 ? NULL : eg_safetensors_at(file, at);
 }
-/* Older files have none: no step skipped a parameter. */
+/* Older files do not have it, since no step skipped a parameter then. */
 static bool state_may_lack(const eg_named *one) { return !strcmp(one->name, "opt.skipped"); }
 
-/* True if each tensor of the file that is named as state is of this optimiser; else records which
- * is not, since a run of another one would go on without what it remembered. */
+/* True if each tensor of the file that is named as state belongs to this optimiser. Else records an
+ * error that names the first that does not: the run of another optimiser would continue without its
+ * state. */
 static bool state_is_own(const eg_opt *op, const eg_safetensors *file, const char *path)
 {
     for (int k = 0; k < eg_safetensors_count(file); k++) {
@@ -142,8 +143,8 @@ bool eg__opt_read(eg_opt *op, const eg_safetensors *file, const char *path)
     return true;
 }
 
-/* True, after recording an error, if the parameters have copies: each copy is saved in a file of
- * its own. */
+/* True if the parameters have copies: each copy is saved in a file of its own. Then also records an
+ * error. */
 static bool opt_has_copies(eg_opt *op, const char *who)
 {
     if (op->each)
@@ -163,7 +164,7 @@ int eg_opt_save(eg_opt *op, const char *path)
         op, path, (const char *const[]){ "format", "eingrad run 1", "draws", draws, NULL }, true);
 }
 
-/* Parameters are compared with the file as a whole before a value changes, and so is the state. */
+/* All parameters and the whole state are compared with the file before any value changes. */
 int64_t eg_opt_resume(eg_opt *op, const char *path)
 {
     if (!eg__opt_there("opt_resume", op) || eg_error(op->cx) || opt_has_copies(op, "opt_resume"))

@@ -1,4 +1,5 @@
-/* opt_step.c: a step of an optimiser: first all that may refuse it, then all that changes. */
+/* opt_step.c: a step of an optimiser: first all checks that may refuse it, then all that changes
+ * values. */
 #include <eingrad/grad.h>
 #include <eingrad/train.h>
 #include "opt.h"
@@ -8,8 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* -- gradients: what they must be, and their norm --------------------------------------------- */
-/* Measures the own chunks of all gradients, scaled; those of others are 0. */
+/* -- gradients: their checks and their norm ---------------------------------------------------- */
+/* Measures this rank's chunks of all gradients, scaled; the entries of other ranks' chunks are
+ * 0. */
 static void opt_norms(eg_opt *op, double limit, double scale)
 {
     const eg_span own = eg__opt_chunks(op);
@@ -27,7 +29,7 @@ static void opt_norms(eg_opt *op, double limit, double scale)
         }
 }
 
-/* True if g is a gradient for parameter k: its shape and dtype; else records how it differs. */
+/* True if g has the shape and dtype of parameter k; else records an error. */
 static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
 {
     if (!eg_ok(g) || eg_context(g) != op->cx) {
@@ -53,8 +55,8 @@ static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
     return false;
 }
 
-/* Records that the gradient of parameter k is not finite, and the operation that made it so: the
- * reverse sweep runs once more, traced. */
+/* Records an error: the gradient of parameter k is not finite. To name the operation that made it
+ * so, runs the reverse sweep once more with tracing. */
 static void not_finite(eg_opt *op, int k, double value)
 {
     char origin[700] = "";
@@ -73,8 +75,8 @@ static void not_finite(eg_opt *op, int k, double value)
                op->name[k], isnan(value) ? (double)NAN : value, origin);
 }
 
-/* True if each gradient fits its parameter; op->at points to them. A gradient
- * that is not row-major is copied into the open scope. */
+/* True if each gradient fits its parameter; sets op->at. A gradient that is not row-major is copied
+ * into the open scope. */
 static bool opt_point(eg_opt *op, eg_tensor *const *g)
 {
     for (int k = 0; k < op->count; k++) {
@@ -88,9 +90,9 @@ static bool opt_point(eg_opt *op, eg_tensor *const *g)
     return true;
 }
 
-/* ‖g‖ after clipping by value, and the largest |g| before it: sums of squares over chunks, then
- * along the tree of all chunks, so that ranks may divide them. False after an error: a gradient
- * that is not finite, on whatever rank. */
+/* Computes ‖g‖ after clipping by value, and the largest |g| before it: sums of squares over chunks,
+ * then along the tree of all chunks, so that ranks can share the work. False after an error, also
+ * if a gradient on another rank is not finite. */
 static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
 {
     const eg_span all = { 0, op->first[op->count] };
@@ -105,7 +107,7 @@ static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
     opt_norms(op, limit, 1);
     if (!eg__opt_statistic(op, op->squares) || !eg__opt_statistic(op, op->largest)) return false;
     for (int k = 0; k < op->count; k++) {
-        double of = 0; /* a NaN goes before an infinity */
+        double of = 0; /* a NaN is reported before an infinity */
         for (int64_t c = op->first[k]; c < op->first[k + 1]; c++)
             of = isnan(of) || op->largest[c] < of ? of : op->largest[c];
         if (!isfinite(of)) {
@@ -120,7 +122,7 @@ static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
     double clipped = fmin(most, limit);
     *largest = most;
     *norm = isinf(op->o.norm_type) ? clipped : sqrt(eg_ranks_tree_total(op->squares, all));
-    if (isinf(*norm)) { /* the squares of finite numbers overflow */
+    if (isinf(*norm)) { /* squares of finite numbers can overflow */
         opt_norms(op, limit, 1 / clipped);
         if (!eg__opt_statistic(op, op->squares)) return false;
         *norm = clipped * sqrt(eg_ranks_tree_total(op->squares, all));
@@ -128,8 +130,8 @@ static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
     return !eg_error(op->cx);
 }
 
-/* True if the square of the largest |g| fits the moments' dtype; a moment that overflowed would
- * keep its parameter from ever moving again. */
+/* True if the square of the largest |g| can be represented in the moments' dtype; else records an
+ * error: a moment that overflowed would never let its parameter move again. */
 static bool squares_fit(eg_opt *op, double largest)
 {
     bool narrow = eg_type(op->x[0]) == EG_F32;
@@ -142,7 +144,8 @@ static bool squares_fit(eg_opt *op, double largest)
 }
 
 /* -- the update ------------------------------------------------------------------------------- */
-/* Runs the kind's loop over the own numbers of parameter k and their moments. */
+/* Runs the kind's loop over this rank's numbers of parameter k and their moments. False after an
+ * error. */
 static bool opt_apply(eg_opt *op, const eg__coefficients *c, int k)
 {
     const eg_span own = eg__opt_own(op, k);
@@ -162,7 +165,8 @@ static bool opt_apply(eg_opt *op, const eg__coefficients *c, int k)
     return x != NULL;
 }
 
-/* Checks all gradients, then counts the step and updates every parameter that has a gradient. */
+/* Checks all gradients, then counts the step and updates every parameter that has a gradient. False
+ * after an error. */
 static bool update_parameters(eg_opt *op)
 {
     const eg_opt_args *o = &op->o;
@@ -192,8 +196,8 @@ static bool update_parameters(eg_opt *op)
     return true;
 }
 
-/* In the context's floating-point mode (eg_flush), as operations run. Ranks meet before they
- * compare what they measured, and each has gathered all parameters when it returns. */
+/* Runs in the context's floating-point mode (eg_flush), like operations. Ranks meet before they
+ * compare what they measured, and each has all parameters when it returns. */
 int eg__opt_update(eg_opt *op, bool good, void *room)
 {
     if (!eg__opt_meet(op, good)) return -1;
@@ -209,7 +213,8 @@ static int opt_host(void *args, int count, eg_tensor *const *g)
     (void)count;
     return opt_point(op, g) ? eg__opt_update(op, true, NULL) : -1;
 }
-/* With gradients that every rank has whole; good false: this rank has an error. */
+/* Updates with gradients that every rank has whole. good: this rank has no error so far. Returns 0;
+ * −1 after an error. */
 static int update(eg_opt *op, bool good, eg_tensor *const *g)
 {
     if (!op->ranks) return good ? eg_host_call(op->cx, opt_host, &op, sizeof op, op->count, g) : -1;
@@ -224,8 +229,8 @@ static int update(eg_opt *op, bool good, eg_tensor *const *g)
 }
 
 /* -- parameters with copies ------------------------------------------------------------------- */
-/* True if g[k] is a gradient of parameter k with its copies; then each copy's optimiser points to
- * its part. */
+/* True if g[k] is a gradient of parameter k with the same copies; then sets each copy's optimiser
+ * to its part. Else records an error. */
 static bool opt_point_each(eg_opt *op, int k, eg_tensor *g, int64_t copies)
 {
     if (g && !opt_fits(op, k, g)) return false;
@@ -244,8 +249,8 @@ static bool opt_point_each(eg_opt *op, int k, eg_tensor *g, int64_t copies)
     for (int64_t c = 0; c < copies; c++) op->each[c]->at[k] = g ? at + c * bytes : NULL;
     return true;
 }
-/* Each copy's step, with its part of the gradients. Afterwards the parameters count as written to.
- */
+/* Does each copy's step with its part of the gradients. Afterwards the parameters count as written
+ * to. Returns 0; −1 after an error. */
 static int update_each(eg_opt *op, bool good, eg_tensor *const *g)
 {
     const int64_t copies = eg_copies_count(eg_copies_of(op->x[0]));
@@ -256,7 +261,7 @@ static int update_each(eg_opt *op, bool good, eg_tensor *const *g)
             eg_fail_in(op->cx, "copy %lld", (long long)c);
             good = false;
         }
-    for (int k = 0; k < op->count && !eg_error(op->cx); k++) { /* the copies' numbers are new */
+    for (int k = 0; k < op->count && !eg_error(op->cx); k++) { /* the copies' numbers changed */
         eg_tensor *all = eg_copies_out(op->x[k]);
         if (eg_type(all) == EG_F64)
             (void)eg_mut_f64(all);
@@ -285,9 +290,8 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
     return bad;
 }
 
-/* Refuses a loss that is not finite; in the run of a captured step nobody knows where it comes
- * from.
- */
+/* Refuses a loss that is not finite. In the run of a captured step the error cannot name the
+ * operation that made it. */
 static int loss_host(void *args, int count, eg_tensor *const *x)
 {
     eg_opt *op = *(eg_opt **)args;
@@ -303,7 +307,8 @@ static int loss_host(void *args, int count, eg_tensor *const *x)
                    op->kind->name, shown);
     return -1;
 }
-/* True if the loss is finite, or is no number at all, which eg_grad refuses; else recorded. */
+/* True if the loss is finite; else records an error. True also if it is not a single float, which
+ * eg_grad refuses. */
 static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
 {
     if (eg_size(loss) != 1 || (eg_type(loss) != EG_F32 && eg_type(loss) != EG_F64)) return true;
@@ -326,7 +331,7 @@ static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
     return !bad;
 }
 
-/* True if the loss can be differentiated by the parameters; else recorded. */
+/* True if the loss can be differentiated by the parameters; else records an error. */
 static bool loss_fits(eg_opt *op, eg_tensor *loss)
 {
     if (eg_error(op->cx)) return false;

@@ -1,6 +1,6 @@
-/* probe.c: tests that a trainer makes of a network of one's own before the first step, on a few
- * test examples: the logits' shape, whether the loss reaches every parameter, state outside of the
- * parameters, examples that depend on each other, places that depend on later ones. */
+/* probe.c: tests of a user's own network that a trainer makes before the first step, on a few test
+ * examples: whether the logits have the right shape, the loss reaches every parameter, the network
+ * has state besides its parameters, examples depend on each other, or places on later ones. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 enum { PROBED = 4 }; /* examples */
 typedef struct probing {
     eg_trainer *t;
-    char who[96]; /* trainer: network "…" */
+    char who[96]; /* "trainer: network …" */
     eg_batch batch;
     eg_tensor *logits; /* of the batch */
 } probing;
@@ -51,7 +51,7 @@ static eg_tensor *probing_run(const probing *p, const eg_batch *b)
     return x;
 }
 
-/* True if the loss reaches every parameter. */
+/* True if the loss reaches every parameter; else records an error. */
 static bool probing_paths(const probing *p)
 {
     eg_ctx *cx = p->t->cx;
@@ -72,7 +72,7 @@ static bool probing_paths(const probing *p)
     return !eg_error(cx);
 }
 
-/* True if the same batch gives logits with the same bits again. */
+/* True if the same batch gives the same bits twice; else records an error. */
 static bool probing_state(const probing *p)
 {
     double pair[2];
@@ -87,7 +87,8 @@ static bool probing_state(const probing *p)
     return !eg_error(p->t->cx);
 }
 
-/* True if the last example alone has the logits that it has in the batch. */
+/* True if the last example alone gives the logits that it has in the batch; else records an
+ * error. */
 static bool probing_examples(const probing *p)
 {
     double pair[2];
@@ -108,8 +109,8 @@ static bool probing_examples(const probing *p)
     return !eg_error(p->t->cx);
 }
 
-/* For a network that writes one token after the other: true if the last token of a row does not
- * change the logits at the places before it. */
+/* For a network that generates token by token: true if changing the last token of a row does not
+ * change the logits before it; else records an error. */
 static bool probing_order(const probing *p)
 {
     double pair[2];
@@ -140,7 +141,7 @@ bool eg__network_probe(eg_trainer *t)
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_nograd(t->cx, false); /* paths need a history */
     eg_mark m = eg_push(t->cx);
-    if (!t->data->free_text || t->data->tokens) { /* else the text was left out */
+    if (!t->data->free_text || t->data->tokens) { /* false: the text was left out of the data */
         p.batch = eg__batches_tested(t->batches, 0, tests < PROBED ? tests : PROBED);
         p.logits = p.batch.rows ? probing_run(&p, &p.batch) : NULL;
     }

@@ -1,7 +1,7 @@
-/* recipe.c: the options of a built-in model beside its sizes (attention, norm, feed-forward), and
- * the names of the optimisers. It has their names and defaults, refuses wrong ones, and writes and
- * reads the text that a checkpoint stores: a line "name value" for each option that differs from
- * its default. */
+/* recipe.c: options of a built-in model besides its sizes (attention, norm, feed-forward), and the
+ * names of the optimisers. This file has their names and defaults, refuses invalid ones, and writes
+ * and reads the text that a checkpoint stores: a line "name value" for each option that differs
+ * from its default. */
 #include "trainer.h"
 #include <math.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ static const char *norm_name(int k) { return k < NORMS ? norms[k].name : NULL; }
 static const char *ffn_name(int k) { return k < FFNS ? ffns[k].name : NULL; }
 static const char *optimiser_name(int k) { return k < OPTIMISERS ? optimisers[k].name : NULL; }
 
-/* The number of a name, 0 of NULL; −1 after refusing it. */
+/* Returns the number of a name, 0 for NULL; −1 after an error. */
 static int recipe_named(eg_ctx *cx, const char *what, const char *(*name)(int), const char *given)
 {
     char all[96] = "";
@@ -53,7 +53,7 @@ static int recipe_named(eg_ctx *cx, const char *what, const char *(*name)(int), 
 /* -- the options of an attention -------------------------------------------------------------- */
 typedef struct recipe {
     eg_mha_args mha;
-    bool linear; /* mha.linear is this: */
+    bool linear; /* mha.linear points to this: */
     eg_linear_attention_args line;
 } recipe;
 typedef enum recipe_kind { COUNT, NUMBER, TRUTH, STRING, KIND, NO_COUNT, NO_POINTER } recipe_kind;
@@ -63,7 +63,7 @@ typedef enum recipe_kind { COUNT, NUMBER, TRUTH, STRING, KIND, NO_COUNT, NO_POIN
 static const struct recipe_row {
     const char *name;
     size_t at;
-    recipe_kind kind; /* NO_…: it cannot be in a checkpoint, or the trainer has it */
+    recipe_kind kind; /* NO_…: a checkpoint cannot store it, or the trainer stores it */
 } rows[] = {
     { "kv_heads",       OF(kv_heads),       COUNT },  { "d_k",          OF(d_k),          COUNT },
     { "d_v",            OF(d_v),            COUNT },  { "where",        OF(where),        STRING },
@@ -105,7 +105,7 @@ static recipe recipe_of(const eg_mha_args *given)
     recipe r = { .mha = { .size = sizeof r.mha } };
     if (!given) return r;
     eg_options(&r.mha, sizeof r.mha, given);
-    if (!given->size) r.mha = *given; /* a template need not say its size */
+    if (!given->size) r.mha = *given; /* a struct without .size uses all of its members */
     r.mha.size = sizeof r.mha;
     const eg_linear_attention_args *l = r.mha.linear;
     if ((r.linear = l != NULL)) {
@@ -117,7 +117,7 @@ static recipe recipe_of(const eg_mha_args *given)
     return r;
 }
 
-/* The value of an option as text, "" if it is its default; texts on one line. Returns its length,
+/* Writes the value of an option as text on one line, "" if it is the default. Returns its length,
  * as snprintf does. */
 static int recipe_value(const struct recipe_row *row, const recipe *r, char *out, size_t room)
 {
@@ -171,7 +171,7 @@ static const char *recipe_text(eg_owner *owner, const char *s)
     return copy ? strcpy(copy, s) : NULL;
 }
 
-/* The options in memory of the owner; NULL: no memory. */
+/* Returns a copy of the options in memory of the owner; NULL without memory. */
 static const eg_mha_args *recipe_keep(eg_owner *owner, const recipe *r)
 {
     recipe *own = eg_owner_alloc(owner, sizeof *own);
@@ -243,7 +243,7 @@ int eg__recipe_print(const eg_trainer_args *o, char *out, size_t room)
     return (int)n;
 }
 
-/* Sets one option from its line; false after refusing it. */
+/* Sets one option from its line; false after an error. */
 static bool recipe_line(eg_ctx *cx, eg_owner *owner, recipe *r, eg_trainer_args *o,
                         const char *name, const char *value, const char *path)
 {

@@ -1,17 +1,17 @@
-/* schedule.c: learning-rate schedules: a row for each decay, which gives the factor of a step, and
- * what a schedule must be. */
+/* schedule.c: learning-rate schedules: a row for each decay, whose function gives the factor of a
+ * step; and the checks of a schedule. */
 #include <eingrad/train.h>
 #include "opt.h"
 #include <math.h>
 
 static double opt_clamp(double t) { return t < 0 ? 0 : t < 1 ? t : 1; }
-/* How much of the way from the warm-up to the end is done, in [0, 1]. */
+/* Returns how much of the way from the warm-up to the end is done, in [0, 1]. */
 static double opt_share(const eg_schedule *s, double k)
 {
     double way = (double)s->steps - (double)s->warmup;
     return way > 0 ? opt_clamp(k / way) : 0;
 }
-/* The factor after a share t of the way from 1 to `last`. */
+/* Returns the factor after a share t of the way from 1 to `last`. */
 static double towards(const eg_schedule *s, double t)
 {
     return s->last == EG_OFF ? 1 - t : s->last + (1 - s->last) * (1 - t);
@@ -48,7 +48,7 @@ static double steps(const eg_schedule *s, double k)
     return pow(s->gamma > 0 ? s->gamma : 0.1, times);
 }
 
-/* How much of the decay of wsd is over, in [0, 1]. */
+/* Returns how much of the decay of wsd is over, in [0, 1]. */
 static double wsd_decayed(const eg_schedule *s, double k)
 {
     double all = (double)s->steps, length = (double)s->decay_steps;
@@ -63,8 +63,8 @@ static double wsd_sqrt(const eg_schedule *s, double k)
 
 static const struct decay {
     double (*factor)(const eg_schedule *, double k); /* k: steps since the warm-up */
-    bool own_warmup;                                 /* else the warm-up is linear */
-    bool ends;                                       /* reads `steps` and `last` */
+    bool own_warmup;                                 /* false: the warm-up is linear */
+    bool ends;                                       /* it depends on `steps` and `last` */
 } decays[] = {
     [EG_CONSTANT] = { opt_constant, false, false },
     [EG_LINEAR] = { opt_linear, false, true },

@@ -1,4 +1,4 @@
-/* score.c: the tensors of a batch, its loss, and how much of it logits get right. */
+/* score.c: the tensors of a batch, its loss, and how many of its targets the logits predict. */
 #include "batch.h"
 #include <eingrad/grad.h>
 #include <stddef.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* -- tensors ---------------------------------------------------------------------------------- */
-/* What a batch has an array of. */
+/* The arrays of a batch. */
 typedef enum batch_array { TOKENS, TARGETS, KEEP, SOURCE, SOURCE_KEEP } batch_array;
 static const struct {
     const char *name;
@@ -24,7 +24,8 @@ static const void *batch_array_of(const eg_batch *b, batch_array which)
     memcpy(&array, (const char *)b + arrays[which].at, sizeof array);
     return array;
 }
-/* The rows of the block that is computed, read from the whole batch in each run. */
+/* Arguments of a host call: the rows of the current block, which each run reads from the whole
+ * batch. */
 typedef struct batch_rows {
     eg_ctx *cx;
     const eg_batch *whole;
@@ -78,8 +79,8 @@ eg_tensor *eg_batch_loss(eg_ctx *cx, const eg_batch *b, eg_tensor *logits, doubl
 }
 
 /* Greedy decoding of an autoregressive model gives the whole right answer if and only if the model
- * is right at each place given the right tokens before it (by induction over places), so that one
- * forward pass counts exact answers. */
+ * is right at each place given the right tokens before it (by induction over places). One forward
+ * pass can therefore count the exact answers. */
 eg_score eg__batch_right(const eg_batches *t, const eg_batch *b, eg_tensor *logits)
 {
     eg_score s = { .sequences = b->rows };
@@ -99,8 +100,8 @@ eg_score eg__batch_right(const eg_batches *t, const eg_batch *b, eg_tensor *logi
     return s;
 }
 
-/* True if x has the shape and dtype of logits of the batch; else records an error that says what it
- * has. */
+/* True if x has the shape and dtype of this batch's logits; else records an error with those that
+ * it has. */
 bool eg__batch_logits_fit(eg_ctx *cx, const eg_batches *t, const char *who, const eg_batch *b,
                           eg_tensor *x)
 {

@@ -1,5 +1,5 @@
-/* step_over.c: a step whose gradients come block by block, from several threads (eg_grad_over), and
- * the check that its loss is a sum over examples. */
+/* step_over.c: an optimiser step whose gradients are computed block by block on several threads
+ * (eg_grad_over), and the check that its loss is a sum over examples. */
 #include "opt.h"
 #include <math.h>
 #include <stdio.h>
@@ -13,11 +13,11 @@ void eg__step_over_again(eg_opt *op)
 }
 
 /* -- is the loss a sum? ----------------------------------------------------------------------- */
-/* What a loss says of examples [from, to). */
+/* The loss of examples [from, to). */
 typedef struct step_over_part {
     double value;
     int64_t count;
-    bool known; /* it is a finite number, and nothing was drawn for it */
+    bool known; /* it is a finite number, and no random draw was made for it */
     bool f64;
 } step_over_part;
 static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int64_t from,
@@ -35,9 +35,9 @@ static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int6
     eg_pop(cx, m);
     return p;
 }
-/* True if the loss of the first examples is what those of its two parts add up to, without dropout;
- * else records that it is not. A loss that fails or draws in eg_eval too is not compared: then the
- * step says what failed. */
+/* True if the loss of the first examples equals the sum of the losses of its two parts, without
+ * dropout; else records an error. A loss that fails, or draws in eg_eval, too, is not compared: the
+ * step then reports the error. */
 static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
 {
     eg_ctx *cx = op->cx;
@@ -75,7 +75,8 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
 }
 
 /* -- the step --------------------------------------------------------------------------------- */
-/* The update of a divided optimiser, with the gradient of this rank's range. */
+/* Updates a divided optimiser with the gradient of this rank's range. Returns 0; −1 after an
+ * error. */
 static int step_over_take(void *user, const eg_ranks_gradient *g)
 {
     eg_opt *op = user;
@@ -112,7 +113,7 @@ int eg_step_over_with(const eg_step_over_args *given)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the optimiser is divided among other ranks",
                    o.who);
     const bool good = !eg_error(op->cx) && (!o.loss || step_over_is_sum(op, &o));
-    if (!good && !ranks) return -1; /* ranks meet first */
+    if (!good && !ranks) return -1; /* ranks must meet before they return */
     const eg_grad_over_args over = { .size = sizeof over,
                                      .cx = op->cx,
                                      .loss = o.loss,

@@ -1,5 +1,5 @@
-/* task.c: sequence tasks, a row each. An example is a pure function of (seed, number), so a run can
- * start anywhere in the stream. */
+/* task.c: sequence tasks, one row each. An example is a pure function of (seed, number), so that a
+ * run can start anywhere in the stream. */
 #include <eingrad/train.h>
 #include "data.h"
 #include <string.h>
@@ -14,8 +14,8 @@ uint64_t eg__train_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Lemire 2019: the high half of bits × below, after rejecting the (2³² mod below) smallest low
- * halves. */
+/* Lemire 2019: the high half of bits × below; the (2³² mod below) smallest low halves are
+ * rejected. */
 uint32_t eg_roll(eg_dice *dice, uint32_t below)
 {
     while (dice) {
@@ -86,7 +86,7 @@ static void parity(eg_dice *dice, eg_example *e)
 }
 
 enum { PAIRS = 6, KEYS = 13, VALUES = 10 };
-/* 6 pairs of a key and a value, then one of the keys. */
+/* recall: 6 pairs of a key and a value, then one of the keys. */
 static void recall(eg_dice *dice, eg_example *e)
 {
     int key[KEYS];
@@ -111,11 +111,12 @@ static int times(const eg_example *e, int length, int symbol)
 }
 
 enum { INDUCTION = 32 };
-/* The last symbol occurred exactly once before; the answer is what followed it there. */
+/* induction: the last symbol occurred exactly once before; the answer is the symbol after it
+ * there. */
 static void induction(eg_dice *dice, eg_example *e)
 {
     int once[INDUCTION], count;
-    do { /* places of symbols that occur once before the last two places */
+    do { /* places, before the last two, of symbols that occur once */
         random_input(dice, e, INDUCTION, 16);
         count = 0;
         for (int k = 0; k < INDUCTION - 2; k++)

@@ -1,4 +1,4 @@
-/* trainer.c: making a trainer, steps, evaluation and the loop. */
+/* trainer.c: makes a trainer; steps, evaluation and the training loop. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <eingrad/heads.h>
@@ -22,8 +22,8 @@ static int64_t trainer_integer(int64_t given, int64_t otherwise)
     return given ? given : otherwise;
 }
 
-/* True if there is a model of that name, or the network of one's own is sound, and the data fit
- * it; else records what does not fit. *o names the row afterwards. */
+/* True if there is a model of that name, or the user's own network is valid, and the data fit it;
+ * sets o->network. Else records an error. */
 static bool trainer_network(eg_trainer_args *o)
 {
     eg_ctx *cx = o->data->cx;
@@ -45,7 +45,8 @@ static bool trainer_network(eg_trainer_args *o)
     return true;
 }
 
-/* True if a network of one's own is given no options of the built-in models; else recorded. */
+/* True if a user's own network is given no options of the built-in models; else records an
+ * error. */
 static bool trainer_own(const eg_trainer_args *o)
 {
     if (!eg__network_find(o->model) && (o->attention || o->norm || o->ffn))
@@ -63,7 +64,7 @@ static bool trainer_own(const eg_trainer_args *o)
     return !eg_error(o->data->cx);
 }
 
-/* True if every option is within its range; else records the first that is not. */
+/* True if every option is in range; else records an error for the first that is not. */
 static bool trainer_in_range(const eg_trainer_args *o)
 {
     eg_ctx *cx = o->data->cx;
@@ -120,8 +121,8 @@ static bool trainer_in_range(const eg_trainer_args *o)
     return !eg_error(cx);
 }
 
-/* No schedule is cosine to 1/20. A decay that has an end ends with the steps if its end is not
- * given, then after the task's warm-up if none is given either. */
+/* Without a schedule the rate decays by a cosine to 1/20. If a decay has an end and none is given,
+ * it ends with the steps; then, and with noam, a warm-up that is not given is the task's. */
 static void schedule_defaults(eg_trainer_args *o, int64_t warmup)
 {
     eg_schedule *s = &o->schedule;
@@ -135,7 +136,7 @@ static void schedule_defaults(eg_trainer_args *o, int64_t warmup)
     if (s->decay == EG_NOAM && !s->d_model) s->d_model = o->d_model;
 }
 
-/* The lr of noam is a factor of its rate; this is the one by which its largest rate is 1. */
+/* With noam lr is a factor of its rate; returns the one that makes the largest rate 1. */
 static double noam_scale(const eg_trainer_args *o)
 {
     const eg_schedule *s = &o->schedule;
@@ -144,7 +145,8 @@ static double noam_scale(const eg_trainer_args *o)
                : 1;
 }
 
-/* Fills in the defaults, which depend on the data. False after refusing an option. */
+/* Fills in the defaults, some of which depend on the data. False after an error: an option is
+ * invalid. */
 static bool defaults(eg_trainer_args *o)
 {
     const eg_task *task = o->data->task;
@@ -152,7 +154,7 @@ static bool defaults(eg_trainer_args *o)
     o->layers = trainer_integer(o->layers, text ? 3 : 2),
     o->d_model = trainer_integer(o->d_model, text ? 128 : 64),
     o->heads = trainer_integer(o->heads, 4);
-    /* for a d_model that is out of range, which is refused below, 4 d_model may overflow */
+    /* 4 d_model may overflow for a d_model out of range, which is refused below */
     o->width =
         trainer_integer(o->width, o->d_model > 0 && o->d_model <= SIZE_MOST ? 4 * o->d_model : 1),
     o->batch = trainer_integer(o->batch, text ? 32 : 64);
@@ -172,7 +174,7 @@ static bool defaults(eg_trainer_args *o)
            eg__recipe_sound(o->data->cx, o);
 }
 
-/* Memory for answers and attention weights. */
+/* Allocates memory for answers and attention weights. False without memory. */
 static bool trainer_room(eg_trainer *t)
 {
     size_t most = (size_t)(t->batches->longest + t->batches->source_longest + 2);
@@ -183,12 +185,12 @@ static bool trainer_room(eg_trainer *t)
     return t->weights && t->asked && t->label[0] && eg__attention_names(t);
 }
 
-/* How many sequences a block has: of 1, 2, 4 … and a quarter of the batch, so that four threads or
- * ranks have work, the number whose step moves the fewest bytes between memory and a cache of CACHE
- * bytes. Each block walks WEIGHTS times over the parameters: twice to read them, and to write and
- * to read its gradient and the sum's. Of its activations, which the reverse sweep reads again, what
- * does not fit the cache is passed PASSES times. Sizes alone decide, never the machine, since the
- * cut decides the bits. */
+/* Returns the number of sequences in a block: of 1, 2, 4 … up to a quarter of the batch, so that
+ * four threads or ranks have work, the number for which a step moves the fewest bytes between
+ * memory and a cache of CACHE bytes. Each block goes over the parameters WEIGHTS times: twice to
+ * read them, and to write and to read its gradient and the sum's. Activations are read again by the
+ * reverse sweep; those that do not fit into the cache count PASSES times. Only sizes decide, never
+ * the machine, since the cut decides the bits. */
 static int64_t trainer_block(const eg_trainer *t)
 {
     enum { CACHE = 1 << 20, WEIGHTS = 6, PASSES = 4 };
@@ -212,7 +214,8 @@ static int64_t trainer_block(const eg_trainer *t)
     }
 }
 
-/* True if a model of such lengths has places for the data's longest example; else recorded. */
+/* True if a model with these lengths has places for the data's longest example; else records an
+ * error. */
 static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t needed)
 {
     bool good = !r || (t->data->free_text ? r->longest == needed : r->longest >= needed);
@@ -222,7 +225,7 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
     return good;
 }
 
-/* A row and its name, in memory of the trainer's own. */
+/* Returns a copy of a row and its name in memory of the owner; NULL without memory. */
 static const eg_network *trainer_row(eg_owner *owner, const eg_network *given)
 {
     eg_network *row = eg_owner_alloc(owner, sizeof *row);
@@ -230,13 +233,13 @@ static const eg_network *trainer_row(eg_owner *owner, const eg_network *given)
     if (!row || !name) return NULL;
     row->size = sizeof *row;
     eg_options(row, sizeof *row, given);
-    if (!given->size) *row = *given; /* a row need not say its size */
+    if (!given->size) *row = *given; /* a row without .size uses all of its members */
     row->name = strcpy(name, given->name);
     return row;
 }
 
-/* Fills in the defaults, checks the options, then makes the model, the test set and the
- * optimiser. */
+/* Fills in the defaults, checks the options, then makes the model, the test set and the optimiser.
+ * NULL after an error. */
 eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r)
 {
     eg_trainer_args o = { .size = sizeof o };
@@ -265,13 +268,13 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     if (!long_enough(t, r, needed)) return NULL;
     eg_seed(cx, o.seed);
     t->params = eg_params_open(cx, .expected = r ? r->file : NULL, .path = r ? r->path : NULL);
-    /* The model comes before all that only depends on its sizes: the sizes that a checkpoint gives
-     * are compared with its tensors here, before memory is taken for them. */
+    /* The model is made before all other memory that depends on sizes: if a checkpoint gives them,
+     * they are compared here with the sizes of its tensors. */
     t->net = eg__network_make(t, t->params, o.dropout);
     if (!t->net || !trainer_room(t) || !eg__batches_tests(t->batches)) return NULL;
     t->opt = eg__recipe_optimiser(t->params, &t->o);
     if (!t->o.block) t->o.block = trainer_block(t);
-    /* the factor of diversity is another number in each batch */
+    /* with diversity a factor is another number in each batch */
     if (t->network->captures && !o.eager && !(o.diversity > 0)) t->captured = eg_capture_blocks(cx);
     return !eg_error(cx) && eg__network_probe(t) ? t : NULL;
 }
@@ -279,8 +282,8 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
 eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, NULL); }
 
 /* -- a step ----------------------------------------------------------------------------------- */
-/* The loss of heads that look alike, as a sum over examples: with the mean loss a target, the step
- * adds diversity · mean over attentions of eg_head_diversity. */
+/* Returns the loss of heads that are alike, as a sum over examples: with the mean loss per target
+ * the step adds diversity · mean over attentions of eg_head_diversity. */
 static eg_tensor *trainer_diversity(const eg_trainer *t, const eg_batch *b, eg_tensor **weights)
 {
     const int count = eg_trainer_attentions(t);
@@ -295,7 +298,8 @@ static eg_tensor *trainer_diversity(const eg_trainer *t, const eg_batch *b, eg_t
     return eg_scale(sum, each);
 }
 
-/* Counts the targets of a block, and keeps what the model got right under the block's number. */
+/* A host call: counts the targets of a block, and stores how many of them the model predicted, by
+ * the block's number. */
 typedef struct trainer_count {
     const eg_trainer *t;
     eg_ctx *cx;
@@ -307,7 +311,7 @@ static int trainer_counts(void *args, int count, eg_tensor *const *logits)
     const eg_trainer *t = a->t;
     int64_t from, to;
     (void)count;
-    /* not of the look whether the loss is a sum, which is no block of the step */
+    /* not a block of a step, but the test whether the loss is a sum */
     if (!eg_training(a->cx) || eg_block_range(a->cx, &from, &to)) return 0;
     const eg_batch b = eg_batch_part(&t->batch, from, to);
     const bool was = eg_nograd(a->cx, true);
@@ -316,7 +320,7 @@ static int trainer_counts(void *args, int count, eg_tensor *const *logits)
     *a->count = eg_batch_counted(&b);
     return eg_error(a->cx) ? -1 : 0;
 }
-/* The loss of some rows. */
+/* Returns the loss of some rows. */
 static eg_tensor *trainer_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
     const eg_trainer *t = user;
@@ -331,7 +335,7 @@ static eg_tensor *trainer_loss(void *user, eg_ctx *cx, int64_t from, int64_t to,
     eg_tensor *loss = eg_batch_loss(cx, &b, logits, t->o.smoothing);
     return weights ? eg_add(loss, trainer_diversity(t, &b, weights)) : loss;
 }
-/* What the ranks have counted, each in its own blocks. False after an error. */
+/* Completes the scores with those that other ranks computed. False after an error. */
 static bool score_of_all(eg_trainer *t, eg_score *s)
 {
     const int ranks = eg_ranks_count(t->ranks);
@@ -342,19 +346,20 @@ static bool score_of_all(eg_trainer *t, eg_score *s)
     for (int k = 0; k < ranks; k++) eg__score_add(s, &t->looks[k]);
     return true;
 }
-/* A number that batches have in common whose blocks are computed by the same operations. */
+/* Returns a number that is the same for batches whose blocks are computed by the same
+ * operations. */
 static int64_t trainer_shape(const eg_trainer *t, const eg_batch *b)
 {
     return ((b->length << 24 | b->sources) << 3) | b->padded << 2 | b->source_padded << 1 |
            (t->gain_now != NULL);
 }
-/* A step on t->batch: its mean loss a target and what was right. False after an error. */
+/* Does a step on t->batch; sets its mean loss per target and its score. False after an error. */
 static bool trainer_step_over(eg_trainer *t, double *mean, eg_score *s)
 {
     char who[64];
     const eg_batch *all = &t->batch;
     const int64_t blocks = (all->rows + t->o.block - 1) / t->o.block;
-    if (!t->score) /* a model that only predicts needs none */
+    if (!t->score) /* a model that only predicts has no memory for scores */
         t->score = eg_owner_alloc(t->owner, (size_t)((t->o.batch + t->o.block - 1) / t->o.block) *
                                                 sizeof *t->score);
     if (!t->score) return false;
@@ -386,7 +391,7 @@ bool eg__trainer_ready(const char *who, const eg_trainer *t)
     return eg__trainer_there(who, t) && !eg_error(t->cx);
 }
 
-/* The batch's own time is measured; the progress changes only if the step was done. */
+/* The time of this batch is measured. The progress changes only if the step was done. */
 int eg_trainer_step(eg_trainer *t, eg_progress *p)
 {
     if (!eg__trainer_ready("trainer_step", t)) return -1;
@@ -445,7 +450,7 @@ void eg__evaluation_end(eg_ctx *cx, eg__evaluation e)
 
 /* Runs over the test set in batches, without history and dropout; puts the state of the context
  * back. */
-/* One batch of the test set. */
+/* Computes the score of one batch of the test set. */
 static eg_score look_batch(eg_trainer *t, int64_t first)
 {
     const int64_t left = t->batches->tests - first;
@@ -460,7 +465,8 @@ static eg_score look_batch(eg_trainer *t, int64_t first)
     eg_pop(t->cx, m);
     return s;
 }
-/* Batches go to the ranks in turn; what they give is added in the batches' order on each rank. */
+/* Ranks compute batches in turn. Each rank then adds all scores in the order of the batches. False
+ * after an error. */
 static bool look_divided(eg_trainer *t, eg_score *all)
 {
     const int ranks = eg_ranks_count(t->ranks), me = eg_ranks_rank(t->ranks);
@@ -504,12 +510,13 @@ int eg_trainer_keep_best(eg_trainer *t, const char *path)
     return 0;
 }
 
-/* Evaluates on the test set inside the loop, which decides early_stop and keep_best. */
+/* Evaluates on the test set inside the loop, for early_stop and keep_best. Returns 0; −1 after an
+ * error. */
 static int evaluate_and_keep_best(eg_trainer *t)
 {
     eg_progress *n = &t->now;
     if (eg_trainer_evaluate(t, NULL)) return -1;
-    if (!isfinite(n->held)) { /* with a NaN as the best, no later loss would be better */
+    if (!isfinite(n->held)) { /* if a NaN were kept as the best, no later loss would be smaller */
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the held-out loss after step %lld is %g",
                    (long long)n->step, n->held);
         return -1;
@@ -521,26 +528,26 @@ static int evaluate_and_keep_best(eg_trainer *t)
     return better && t->best_path ? eg_trainer_save(t, t->best_path) : 0;
 }
 
-/* What rank 0 says, told to all ranks; −1 after an error, on whatever rank. */
+/* Tells all ranks what rank 0 says, and returns it; −1 after an error on any rank. */
 int eg__trainer_tell(eg_trainer *t, char what)
 {
     char *all = (char *)t->looks;
     if (eg_ranks_meet(t->ranks) || eg_ranks_gather(t->ranks, &what, 1, all)) return -1;
     return all[0];
 }
-/* 1 if `watch` of rank 0 ends the run, 0 if not; −1 after an error, on whatever rank. In between
- * rank 0 may save, and asks the others for their moments. */
+/* Returns 1 if `watch` of rank 0 ends the run, else 0; −1 after an error on any rank. Meanwhile
+ * rank 0 may save, for which it asks the others for their moments. */
 static int run_ends(eg_trainer *t, bool stop)
 {
     if (eg_ranks_count(t->ranks) == 1) return stop;
     for (;;) {
         const int said = eg__trainer_tell(t, stop ? EG__TOLD_STOP : EG__TOLD_GO);
         if (said != EG__TOLD_SAVE) return said;
-        eg__trainer_collect(t, NULL); /* an error of rank 0 ends its watch, and is told next */
+        eg__trainer_collect(t, NULL); /* an error of rank 0 ends its watch and is told next */
     }
 }
-/* Whether to evaluate depends on the step and its batch alone, so that a resumed run stops where an
- * uninterrupted one does. */
+/* Whether to evaluate depends only on the step and its batch, so that a resumed run stops where the
+ * uninterrupted one stops. */
 int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_progress *),
                    void *user, eg_progress *last)
 {
@@ -570,7 +577,7 @@ static uint64_t divide_hash(uint64_t h, const void *bytes, size_t n)
     for (size_t k = 0; k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 1099511628211u;
     return h; /* FNV-1a */
 }
-/* True if options and data are the same on all ranks; else records which are not. */
+/* True if options and data are the same on all ranks; else records an error. */
 static bool divide_agree(eg_trainer *t, eg_ranks *r)
 {
     const eg_trainer_args *o = &t->o;

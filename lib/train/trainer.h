@@ -1,4 +1,4 @@
-/* trainer.h: a model, its data and its optimiser */
+/* trainer.h: the inside of a trainer: a model, its data and its optimiser. */
 #ifndef EG_TRAIN_TRAINER_H
 #define EG_TRAIN_TRAINER_H
 #include "batch.h"
@@ -7,32 +7,34 @@
 #include <eingrad/model.h>
 
 enum { LEAVES_MOST = 4096 };
-/* -- network.c: what is trained --------------------------------------------------------------- */
-const eg_network *eg__network_find(const char *name); /* a row of the table; NULL: none */
+/* -- network.c: the model ---------------------------------------------------------------------- */
+const eg_network *eg__network_find(const char *name); /* a row of the table; NULL: there is none */
 int eg__network_parts(const eg_network *);
-/* True if a network of one's own can be trained; else records why not. */
+/* True if a user's own network can be trained; else records an error. */
 bool eg__network_sound(eg_ctx *, const eg_network *);
-/* What the row's make returns for parameters that are of a trainer's own dtype or not; NULL after
- * an error. */
+/* Returns what the row's make() makes with these parameters, which may have another dtype than the
+ * trainer's; NULL after an error. */
 void *eg__network_make(const eg_trainer *, eg_params *, double dropout);
-/* (b l v); weights, unless NULL, receives those of the parts' layers, part after part. */
+/* Returns logits (b l v). weights, unless NULL, receives those of all attention layers, part after
+ * part. */
 eg_tensor *eg__network_logits(const eg_trainer *, eg_ctx *, const eg_batch *, eg_tensor **weights);
 bool eg__attention_names(eg_trainer *);
-/* The text of the row's configuration, "" if there is none; NULL after an error. */
+/* Returns the text of the row's configuration, "" if it has none; NULL after an error. */
 const char *eg__network_config(const eg_trainer *, eg_owner *);
 
 /* -- recipe.c: options of the built-in models and the optimiser ------------------------------- */
-bool eg__recipe_sound(eg_ctx *, const eg_trainer_args *); /* false after refusing one */
-/* *o has defaults, and its texts are in memory of the owner; false: no memory. */
+bool eg__recipe_sound(eg_ctx *, const eg_trainer_args *); /* false after an error: an invalid one */
+/* Fills in the defaults of *o and copies its texts to memory of the owner; false without memory. */
 bool eg__recipe_copy(eg_owner *, eg_ctx *, eg_trainer_args *o);
-/* Sets what is made of attention, norm and ffn. */
+/* Sets the transformer's options that follow from those of attention, norm and feed-forward. */
 void eg__recipe_block(eg_ctx *, const eg_trainer_args *, eg_transformer_args *);
 eg_opt *eg__recipe_optimiser(eg_params *, const eg_trainer_args *);
-/* As eg_network.config; and back, in memory of the owner, false after refusing a line. */
+/* eg__recipe_print writes the options as eg_network.config does. eg__recipe_read reads them back,
+ * with memory of the owner; false after an error. */
 int eg__recipe_print(const eg_trainer_args *, char *out, size_t room);
 bool eg__recipe_read(eg_ctx *, eg_owner *, const char *text, eg_trainer_args *, const char *path);
 
-/* -- probe.c: false after recording why a network of one's own cannot be trained -------------- */
+/* -- probe.c: false after an error: the user's own network cannot be trained ------------------- */
 bool eg__network_probe(eg_trainer *);
 
 struct eg_trainer {
@@ -43,22 +45,22 @@ struct eg_trainer {
     eg_batches *batches;
     /* the model */
     const eg_network *network; /* the trainer's own copy of the row */
-    void *net;                 /* what it made */
+    void *net;                 /* what its make() returned */
     eg_params *params;
-    eg_tensor *gain;       /* of eg_trainer_heads_off; NULL: never called */
-    eg_tensor *gain_now;   /* the same, NULL: all heads are on */
+    eg_tensor *gain;       /* set by eg_trainer_heads_off; NULL: never called */
+    eg_tensor *gain_now;   /* the same; NULL: all heads are on */
     char (*attention)[24]; /* names of the attentions */
     /* training */
     eg_opt *opt;
-    eg_batch batch;               /* the batch of the step that is at work */
-    eg_captured_blocks *captured; /* of steps; NULL: not made yet, or not to be captured */
+    eg_batch batch;               /* the batch of the current step */
+    eg_captured_blocks *captured; /* blocks of steps; NULL: none yet, or none to be captured */
     eg_score *score;              /* of each block of the last step */
-    eg_ranks *ranks;              /* that divide steps and looks; NULL: this process alone */
-    bool watching;         /* inside `watch`, where rank 0 alone saves, and asks the others */
-    eg_score *looks;       /* of each test batch, then of every rank's; NULL: alone */
+    eg_ranks *ranks;              /* they divide steps and evaluation; NULL: not divided */
+    bool watching;                /* inside `watch`, where only rank 0 saves and asks the others */
+    eg_score *looks;       /* scores of the test batches, then those of every rank; NULL: alone */
     eg_progress now;       /* of the last step */
     int64_t waited;        /* evaluations without a smaller held-out loss */
-    const char *best_path; /* of eg_trainer_keep_best; NULL: none */
+    const char *best_path; /* from eg_trainer_keep_best; NULL: none */
     /* answers */
     int32_t *asked; /* tokens of a question and its answer */
     char *answer;   /* text of the last answer */
@@ -67,13 +69,14 @@ struct eg_trainer {
     const char **label[2]; /* of their rows and columns */
 };
 
-/* What a checkpoint says of the model beside its options. The model must have its tensors. */
+/* What a checkpoint says of the model besides its options. The model must have tensors of these
+ * sizes. */
 typedef struct eg__restored {
     int64_t vocabulary, longest;
     const eg_safetensors *file;
     const char *path;
 } eg__restored;
-/* eg__restored NULL: a new model. NULL after an error. */
+/* Makes a trainer; with eg__restored NULL for a new model. NULL after an error. */
 eg_trainer *eg__trainer_make(const eg_trainer_args *, const eg__restored *);
 
 /* -- trainer.c: arguments of its functions ----------------------------------------------------- */
@@ -82,9 +85,10 @@ bool eg__trainer_there(const char *who, const eg_trainer *);
 /* True if there is one, whose context has no error; else the same. */
 bool eg__trainer_ready(const char *who, const eg_trainer *);
 
-/* -- trainer.c, checkpoint.c: what rank 0 says to the others at a step's border ---------------- */
+/* -- trainer.c, checkpoint.c: what rank 0 tells the others between steps ----------------------- */
 enum { EG__TOLD_GO, EG__TOLD_STOP, EG__TOLD_SAVE };
-int eg__trainer_tell(eg_trainer *, char what); /* what rank 0 said; −1 after an error */
-/* The other ranks' part of a save, and rank 0's with a path; all have rank 0's error. */
+int eg__trainer_tell(eg_trainer *, char what); /* returns what rank 0 said; −1 after an error */
+/* Writes a checkpoint: rank 0 calls it with a path, the others with NULL. All get rank 0's
+ * error. */
 int eg__trainer_collect(eg_trainer *, const char *path);
 #endif

@@ -65,9 +65,8 @@ CLONES static void NAME(adam)(int64_t n, const eg__coefficients *c, REAL *x, con
     }
 }
 
-/* v ← αv + (1 − α) g²;  d = g/(√v̂ + eps), v̂ = v or, with m ← αm + (1 − α) g, the
- * variance v − m², which rounding may
- * make negative;  with momentum u ← μu + d, d = u;  θ ← θ − η d */
+/* v ← αv + (1 − α) g²;  d = g/(√v̂ + eps), where v̂ = v or, with m ← αm + (1 − α) g, the variance v
+ * − m², which rounding may make negative;  with momentum u ← μu + d, d = u;  θ ← θ − η d */
 CLONES static void NAME(rmsprop)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
                                  REAL *const *moment)
 {

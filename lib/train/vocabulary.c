@@ -1,5 +1,5 @@
-/* vocabulary.c: symbols and their tokens. A symbol is a character of UTF-8, a word, or, in one text
- * to continue, a byte that is no UTF-8. */
+/* vocabulary.c: symbols and their tokens. A symbol is a character of UTF-8, a word, or, in a text
+ * to continue, a byte that is not UTF-8. */
 #include "data.h"
 #include <errno.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ uint64_t eg__hash(uint64_t h, const char *s, size_t n)
     return h;
 }
 
-/* The size of a regular file is known before; a pipe is read into memory that doubles. */
+/* The size of a regular file is known; a pipe is read into a buffer that doubles. */
 char *eg__data_file(eg_data *d, const char *path, size_t *count)
 {
     struct stat about;
@@ -58,7 +58,7 @@ char *eg__data_file(eg_data *d, const char *path, size_t *count)
 }
 
 /* -- vocabulary ------------------------------------------------------------------------------- */
-/* Where the symbol's token is in the hash table, or the empty slot for it. */
+/* Returns the slot of the symbol's token in the hash table, or the empty slot where it belongs. */
 static int32_t *vocabulary_slot(const eg_data *d, const char *s, size_t n)
 {
     size_t at = (size_t)eg__train_mix(eg__hash(eg__hash_start, s, n)) % (size_t)d->slots;
@@ -68,7 +68,7 @@ static int32_t *vocabulary_slot(const eg_data *d, const char *s, size_t n)
     }
 }
 
-/* Doubles the room for symbols, and the hash table with it. */
+/* Doubles the room for symbols and the hash table. False without memory. */
 static bool vocabulary_grow(eg_data *d)
 {
     int room = d->room ? 2 * d->room : 64;
@@ -82,8 +82,8 @@ static bool vocabulary_grow(eg_data *d)
     return true;
 }
 
-/* Zeroed room for a symbol's text, cut from larger pieces: an owner gives 64 bytes at least, and
- * most symbols have few. */
+/* Returns zeroed memory for a symbol's text, cut from larger pieces: an owner gives at least 64
+ * bytes, and most symbols are short. */
 static char *symbol_text(eg_data *d, size_t room)
 {
     enum { TEXTS = 4096 };
@@ -129,7 +129,7 @@ eg_data *eg__data_open(eg_ctx *cx, const char *name)
 }
 
 /* -- the vocabulary as text ------------------------------------------------------------------- */
-/* True if byte k may stand in a line of UTF-8 as it is. */
+/* True if byte k may be written as it is in a line of UTF-8. */
 static bool is_plain(const eg__symbol *one, size_t k)
 {
     unsigned char c = (unsigned char)one->s[k];
@@ -169,7 +169,7 @@ bool eg__data_symbols_read(eg_data *d, const char *text)
 }
 
 /* -- asking ----------------------------------------------------------------------------------- */
-/* Looks each symbol up; none is added. */
+/* Encodes by symbols that are known; none is added. */
 int eg_data_encode(const eg_data *d, const char *text, int room, int32_t *tokens)
 {
     if (d && (!text || !tokens))
