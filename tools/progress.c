@@ -294,8 +294,8 @@ static void log_look(progress *g, eg_trainer *t, const eg_head *head, int count)
 }
 
 /* The first head of a kind, and how many there are beside it. */
-static void tell_head(const progress *g, const eg_progress *p, const char *kind,
-                      const char *attention, int head, const char *what, double value, int others)
+static void say_head(const progress *g, const eg_progress *p, const char *kind,
+                     const char *attention, int head, const char *what, double value, int others)
 {
     progress_clear(g);
     printf("step %4lld  %s: head %s.%d %s %.3f)", (long long)p->step, kind, attention, head, what,
@@ -320,7 +320,7 @@ static eg_head *heads_looked(eg_trainer *t, int *count)
 }
 
 /* Logs each head that is saturated or dead, and shows the first of each kind once. */
-static void heads_told(progress *g, eg_trainer *t, const eg_progress *p, const eg_head *head,
+static void heads_said(progress *g, eg_trainer *t, const eg_progress *p, const eg_head *head,
                        int count)
 {
     const int heads = (int)eg_trainer_config(t)->heads;
@@ -336,11 +336,11 @@ static void heads_told(progress *g, eg_trainer *t, const eg_progress *p, const e
                     one ? head[k].top : head[k].spread);
     }
     if (saturated && !g->told)
-        tell_head(g, p, "saturated", eg_trainer_attention(t, first[0] / heads), first[0] % heads,
-                  "attends to one place (mean largest weight", head[first[0]].top, saturated - 1);
+        say_head(g, p, "saturated", eg_trainer_attention(t, first[0] / heads), first[0] % heads,
+                 "attends to one place (mean largest weight", head[first[0]].top, saturated - 1);
     if (dead && !g->told_dead)
-        tell_head(g, p, "dead", eg_trainer_attention(t, first[1] / heads), first[1] % heads,
-                  "attends to all places alike (spread", head[first[1]].spread, dead - 1);
+        say_head(g, p, "dead", eg_trainer_attention(t, first[1] / heads), first[1] % heads,
+                 "attends to all places alike (spread", head[first[1]].spread, dead - 1);
     g->told = g->told || saturated, g->told_dead = g->told_dead || dead;
 }
 
@@ -429,7 +429,7 @@ bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
     if (g->log) log_step(g, t, p, evaluated(g, p), head, heads);
     remember(g, p);
     divergence(g, p);
-    heads_told(g, t, p, head, heads);
+    heads_said(g, t, p, head, heads);
     free(head);
     g->unseen = p->held;
     alarm(g, p, "loss", &g->loss, p->loss, 0.5);

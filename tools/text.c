@@ -35,7 +35,7 @@ int say(const char *format, ...)
 
 /* Returns the library's error in the words of the command line: with its options in place of C
  * functions. */
-static const char *in_own_words(const char *error, char *out, size_t room)
+static const char *program_words(const char *error, char *out, size_t room)
 {
     static const struct {
         const char *library, *program;
@@ -59,7 +59,7 @@ int say_error(eg_ctx *cx, const char *where)
     char text[1200];
     const char *error = eg_error(cx);
     return say("%s%s%s", where ? where : "", where ? ": " : "",
-               error ? in_own_words(error, text, sizeof text) : "it failed without saying why");
+               error ? program_words(error, text, sizeof text) : "it failed without saying why");
 }
 
 int say_error_of(eg_ctx *cx, const char *path, const char *shown)

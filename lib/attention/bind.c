@@ -49,7 +49,7 @@ static const char *letters(const roles *r, unsigned in, char *text, size_t room)
  * key; then records an error. Most often a head has one name in the query and another in the key
  * there. A caller who means both axes merges them, (j k). Sizes play no part, so that no call works
  * with one length and fails with another. */
-static bool keys_are_meant(const roles *r)
+static bool keys_fit(const roles *r)
 {
     const eg_bound *b = r->bound;
     const eg_bound_term *key = &b->term[1];
@@ -118,7 +118,7 @@ static bool assign(roles *r, const eg_bound *b)
                 r->score[r->rank++] = a;
                 r->inner += want == 3;
             }
-    if (r->inner) return keys_are_meant(r);
+    if (r->inner) return keys_fit(r);
     eg__refuse(b, 1, -1,
                "no index to attend over: it stands in key and value, and neither in the query nor "
                "in the output");
@@ -501,7 +501,7 @@ static eg_attention_plan *bound(const eg_attention_args *o, const char *spec,
 }
 
 /* True if the options can be combined and have valid values; else records an error. */
-static bool options_go(eg_ctx *cx, const eg_attention_args *o)
+static bool options_fit(eg_ctx *cx, const eg_attention_args *o)
 {
     const double dropout = eg_option(o->dropout, 0);
     const char *refused = !o->no_softmax ? NULL
@@ -582,7 +582,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     if (o.empty) *o.empty = 0;
     if (!cx || !eg__check_all(cx, "attention", 3, xs)) return eg__poison(cx);
     if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: the spec is NULL");
-    if (!options_go(cx, &o)) return eg__poison(cx);
+    if (!options_fit(cx, &o)) return eg__poison(cx);
     for (int k = 0; k < 3; k++) {
         if (!eg__is_inexact(xs[k]->dtype))
             return eg_fail_as(cx, EG_ERROR_DTYPE,

@@ -466,7 +466,7 @@ bool eg__flash_suits(const eg_attention_plan *a, eg_dtype dtype)
 
 /* Expands an operand along the batch letters that it does not have; the rule of the view then sums
  * its gradient. */
-static eg_tensor *fused_whole(eg_attention_plan *a, int term, eg_tensor *x)
+static eg_tensor *fused_batches(eg_attention_plan *a, int term, eg_tensor *x)
 {
     uint16_t label[EG_RANK_MAX];
     int64_t dim[EG_RANK_MAX];
@@ -501,7 +501,7 @@ static eg_tensor *fused_apply(const eg_op *op, const eg_attention_plan *a, fused
     eg_tensor *operand[EG_ATTENTION_OPERANDS], *all[EG_ATTENTION_OPERANDS];
     memcpy(all, x, sizeof all);
     for (int t = 0; t <= EG_TERM_V; t++)
-        if (b->rank[t] >= 0 && !eg_ok(all[t] = fused_whole(b, t, all[t]))) return all[t];
+        if (b->rank[t] >= 0 && !eg_ok(all[t] = fused_batches(b, t, all[t]))) return all[t];
     const int n = operands_of(b, all, operand);
     eg_ctx *cx = eg__here(x[0]->cx);
     return eg__check_all(cx, op->name, n, operand) ? eg__apply(cx, op, b, bytes, lent, n, operand)

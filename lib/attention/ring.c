@@ -53,7 +53,7 @@ static bool ring_plain(const eg_spec *s)
     return true;
 }
 /* True if every option given works with a divided length; else records an error. */
-static bool ring_can(eg_ctx *cx, const eg_attention_args *o)
+static bool ring_supports(eg_ctx *cx, const eg_attention_args *o)
 {
     const char *no = o->score_fn     ? ".score_fn"
                      : o->weights_fn ? ".weights_fn"
@@ -87,8 +87,8 @@ int eg_attention_places(const eg_ranks *ranks, int64_t length, int64_t block, bo
 /* Rank k says that it has all[stride k] places. Returns the length of the whole sequence. Returns
  * −1, with the same error on all ranks, if a rank has not the places that eg_attention_places gives
  * it. */
-static int64_t ring_whole(eg_ranks *r, const int64_t *all, int stride, int64_t block, bool zigzag,
-                          const char *letter)
+static int64_t ring_length(eg_ranks *r, const int64_t *all, int stride, int64_t block, bool zigzag,
+                           const char *letter)
 {
     const int ranks = eg_ranks_count(r);
     int64_t length = 0;
@@ -122,7 +122,7 @@ int64_t eg_attention_length(eg_ranks *r, int64_t places, int64_t block, bool zig
                    places < 0 ? "the number of places" : ".ranks_block",
                    (long long)(places < 0 ? places : block));
     if (!eg_ranks_meet(r) && !eg_ranks_gather(r, &places, sizeof places, all))
-        length = ring_whole(r, all, 1, block ? block : BLOCK, zigzag, NULL);
+        length = ring_length(r, all, 1, block ? block : BLOCK, zigzag, NULL);
     eg_pop(cx, m);
     return length;
 }
@@ -136,7 +136,7 @@ static bool ring_lengths(eg_ctx *cx, eg_ring *r)
         return false;
     eg_ring_side *side[] = { &r->query, &r->key };
     for (int t = 0; t < 2; t++) {
-        side[t]->length = ring_whole(r->ranks, all + t, 2, r->block, r->zigzag, side[t]->letter);
+        side[t]->length = ring_length(r->ranks, all + t, 2, r->block, r->zigzag, side[t]->letter);
         if (side[t]->length < 0) return false;
         side[t]->blocks = (side[t]->length + r->block - 1) / r->block;
     }
@@ -243,7 +243,7 @@ static bool ring_bind(eg_ctx *cx, eg_ring *r, eg_tensor **x)
 {
     eg_attention_args *o = &r->o;
     const eg_spec *s = eg_spec_parse(cx, who, o->spec);
-    if (!ring_can(cx, o) || !ring_plain(s)) return false;
+    if (!ring_supports(cx, o) || !ring_plain(s)) return false;
     r->query.letter = ring_letter(s, 1 | 8, 2 | 4, o->offset_letter, "query");
     if (!r->query.letter || !(r->key.letter = ring_letter(s, 2 | 4, 1 | 8, NULL, "key")))
         return false;

@@ -72,7 +72,7 @@ static bool reverse_append(reverse *r, const eg_tensor *x, eg__addend *p)
 }
 /* Appends g to the contributions that wait for x. g is the cotangent of t, which x leads to by
  * `depth` views. False after an error. */
-static bool wait(reverse *r, const eg_tensor *x, eg_tensor *t, eg_tensor *g, int depth)
+static bool list_append(reverse *r, const eg_tensor *x, eg_tensor *t, eg_tensor *g, int depth)
 {
     eg__addend *p = eg__alloc(r->s.cx, sizeof *p);
     if (!p) return false;
@@ -81,11 +81,11 @@ static bool wait(reverse *r, const eg_tensor *x, eg_tensor *t, eg_tensor *g, int
 }
 /* Moves x's cotangent so far to its list, so that the order of additions stays that of arrival.
  * False after an error. */
-static bool wait_with_sum(reverse *r, eg_tensor *x)
+static bool list_append_sum(reverse *r, eg_tensor *x)
 {
     eg_tensor *d = r->s.d[x->slot];
     r->s.d[x->slot] = NULL;
-    return !d || wait(r, x, x, d, 0);
+    return !d || list_append(r, x, x, d, 0);
 }
 
 /* Adds c to x's cotangent. A sum that this sweep made is added to in place while the context does
@@ -94,7 +94,7 @@ static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
 {
     eg_sweep *s = &r->s;
     eg_tensor **d = &s->d[x->slot];
-    if (waiting_for(r, x->slot)) return wait(r, x, x, c, 0);
+    if (waiting_for(r, x->slot)) return list_append(r, x, x, c, 0);
     if (!*d) {
         *d = c;
         return true;
@@ -112,11 +112,11 @@ static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
  * False after an error. */
 static bool accumulate_read(reverse *r, eg_tensor *t, eg_tensor *g)
 {
-    return wait_with_sum(r, t->in[0]) && wait(r, t->in[0], t, g, 1);
+    return list_append_sum(r, t->in[0]) && list_append(r, t->in[0], t, g, 1);
 }
 /* Moves the contributions that wait for node k, a view, to the list of its operand. False if the
  * view's own cotangent is wanted, if nothing waits, and after an error. */
-static bool hand_on(reverse *r, int64_t k)
+static bool pass_list_on(reverse *r, int64_t k)
 {
     eg_tensor *t = r->s.node[k];
     const waiting *w = waiting_for(r, k);
@@ -124,7 +124,7 @@ static bool hand_on(reverse *r, int64_t k)
     if (t->count != 1 || !eg__sweep_has(&r->s, t->in[0])) return false;
     for (const eg__addend *p = w->first; p; p = p->next)
         if (!eg__addend_fits(p->t, p->depth + 1)) return false;
-    if (!wait_with_sum(r, t->in[0])) return false;
+    if (!list_append_sum(r, t->in[0])) return false;
     for (eg__addend *p = w->first, *next; p; p = next) {
         next = p->next;
         p->depth++;
@@ -174,7 +174,7 @@ static bool reverse_into(reverse *r, eg_tensor *t, eg_tensor *g, int i)
 }
 /* Adds up the contributions that wait for node k; the sum becomes its cotangent. False after an
  * error. */
-static bool reverse_settle(reverse *r, int64_t k)
+static bool reverse_add_list(reverse *r, int64_t k)
 {
     eg_sweep *s = &r->s;
     waiting *w = waiting_for(r, k);
@@ -223,8 +223,8 @@ static bool pull(reverse *r, int64_t k)
 {
     eg_sweep *s = &r->s;
     eg_ctx *cx = s->cx;
-    if (hand_on(r, k)) return true;
-    if (cx->failed || !reverse_settle(r, k) || !call_hooks(s, k)) return false;
+    if (pass_list_on(r, k)) return true;
+    if (cx->failed || !reverse_add_list(r, k) || !call_hooks(s, k)) return false;
     eg_tensor *t = s->node[k], *g = s->d[k];
     if (!t->op || eg__sweep_zero(t)) return true;
     if (r->each && eg__copies_made(t)) {
@@ -339,7 +339,7 @@ static void reverse_add_up(reverse *r, int k)
 /* Calls the watch if more sums are complete now. Complete are those whose x is no node of the
  * sweep, and those whose node is not before `at` in the list. The sum of an x that occurs twice
  * among the xs is complete at the end only, when `at` is −1. False after an error. */
-static bool reverse_tell(reverse *r, int64_t at)
+static bool reverse_notify(reverse *r, int64_t at)
 {
     const int before = r->left;
     if (!r->watch) return !r->s.cx->failed;
@@ -357,16 +357,16 @@ static bool reverse_tell(reverse *r, int64_t at)
 static bool reverse_nodes(reverse *r)
 {
     const eg_sweep *s = &r->s;
-    if (!reverse_tell(r, s->n)) return false;
+    if (!reverse_notify(r, s->n)) return false;
     for (int64_t k = s->n; k-- > 0;) {
         if ((s->d[k] || waiting_for(r, k)) && !pull(r, k)) return false;
         if (!r->target) continue;
         if (r->target[k].times == 1) reverse_add_up(r, r->target[k].x);
-        if (!reverse_tell(r, k)) return false;
+        if (!reverse_notify(r, k)) return false;
     }
     for (int k = 0; r->into && k < r->count; k++)
         if (eg__sweep_has(s, r->xs[k]) && r->target[r->xs[k]->slot].times > 1) reverse_add_up(r, k);
-    return reverse_tell(r, -1);
+    return reverse_notify(r, -1);
 }
 
 /* The gradient of an x that y does not reach. ZEROS_OF_ANY: also y may be a constant. */

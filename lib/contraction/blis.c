@@ -257,7 +257,7 @@ static const family *family_of(int id)
 }
 /* Returns the family that a user's BLIS_ARCH_TYPE names: by a number of BLIS's list, or by a name,
  * which 0.9 itself does not read; NULL if there is none. */
-static const family *asked(const char *text)
+static const family *family_by_name(const char *text)
 {
     char *end;
     errno = 0;
@@ -272,7 +272,7 @@ static const family *asked(const char *text)
  * for. Writes to note why one is not usable. */
 static const family *family_wanted(const char *given, char *note, size_t room)
 {
-    const family *want = given ? asked(given) : NULL;
+    const family *want = given ? family_by_name(given) : NULL;
     *note = 0;
     if (want && blis_has(want->need)) return want;
     if (given)

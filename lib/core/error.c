@@ -4,19 +4,20 @@
 #include <string.h>
 
 /* The first error of this thread that had no context to be recorded in; empty if there is none. */
-static _Thread_local char homeless[512];
-static _Thread_local eg_code homeless_code;
+static _Thread_local char thread_message[512];
+static _Thread_local eg_code thread_code;
 
 const char *eg_error(const eg_ctx *cx)
 {
     cx = eg__here(cx);
-    if (!cx) return *homeless ? homeless : "there is no context: a NULL was given for it";
+    if (!cx)
+        return *thread_message ? thread_message : "there is no context: a NULL was given for it";
     return cx->failed ? cx->message : NULL;
 }
 eg_code eg_error_code(const eg_ctx *cx)
 {
     cx = eg__here(cx);
-    if (!cx) return *homeless ? homeless_code : EG_ERROR_MISUSE;
+    if (!cx) return *thread_message ? thread_code : EG_ERROR_MISUSE;
     return cx->failed ? cx->code : EG_ERROR_NONE;
 }
 void eg_clear(eg_ctx *cx)
@@ -25,7 +26,7 @@ void eg_clear(eg_ctx *cx)
     if (cx)
         cx->failed = false;
     else
-        *homeless = '\0';
+        *thread_message = '\0';
 }
 bool eg__failed(const eg_ctx *cx) { return !cx || eg__here(cx)->failed; }
 eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &eg__here(cx)->poison : NULL; }
@@ -33,13 +34,14 @@ eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &eg__here(cx)->poison : NULL; }
 static eg_tensor *fail_list(eg_ctx *cx, eg_code code, const char *format, va_list list)
 {
     cx = eg__here(cx);
-    if (cx ? cx->failed : *homeless) /* the first error is the one worth reading */
+    if (cx ? cx->failed : *thread_message) /* the first error is the one worth reading */
         return cx ? &cx->poison : NULL;
-    vsnprintf(cx ? cx->message : homeless, cx ? sizeof cx->message : sizeof homeless, format, list);
+    vsnprintf(cx ? cx->message : thread_message, cx ? sizeof cx->message : sizeof thread_message,
+              format, list);
     if (cx)
         cx->failed = true, cx->code = code;
     else
-        homeless_code = code;
+        thread_code = code;
     return cx ? &cx->poison : NULL;
 }
 

@@ -121,7 +121,7 @@ static void work(struct eg__team *t, int number)
 
 /* True if a new job is posted while the helper spins. The time is measured, since a pause takes 10
  * cycles on one processor and 140 on another. */
-static bool comes_soon(struct eg__team *t, uint32_t job)
+static bool spin_for_job(struct eg__team *t, uint32_t job)
 {
     const uint64_t begun = nanoseconds();
     do
@@ -140,7 +140,7 @@ static void *help(void *user)
     while (h->number < atomic_load(&t->stop)) {
         const uint32_t job = atomic_load_explicit(&t->job, memory_order_acquire);
         work(t, h->number);
-        if (comes_soon(t, job)) continue;
+        if (spin_for_job(t, job)) continue;
         pthread_mutex_lock(&t->lock);
         /* before the last look at the job: whoever posts one looks at `asleep` after posting */
         atomic_fetch_add(&t->asleep, 1);
@@ -152,7 +152,7 @@ static void *help(void *user)
     return NULL;
 }
 
-static void rouse(struct eg__team *t)
+static void wake_helpers(struct eg__team *t)
 {
     pthread_mutex_lock(&t->lock);
     pthread_cond_broadcast(&t->wake);
@@ -160,11 +160,11 @@ static void rouse(struct eg__team *t)
 }
 
 /* Ends all helpers but the first `keep`. No loop is running. */
-static void dismiss(struct eg__team *t, int keep)
+static void stop_helpers(struct eg__team *t, int keep)
 {
     const int had = t->helpers;
     atomic_store(&t->stop, keep + 1);
-    rouse(t);
+    wake_helpers(t);
     for (int k = keep + 1; k <= had; k++) pthread_join(t->member[k].thread, NULL);
     atomic_store(&t->helpers, keep);
     atomic_store(&t->stop, TEAM_MAX);
@@ -184,7 +184,7 @@ static void make_helpers(struct eg__team *t, int want)
         t->member[k].number = k;
         t->member[k].mode = ~(uint64_t)0;
         if (pthread_create(&t->member[k].thread, &attr, help, &t->member[k])) {
-            dismiss(t, (k - 1) / 2);
+            stop_helpers(t, (k - 1) / 2);
             break;
         }
         atomic_store(&t->helpers, k);
@@ -223,7 +223,7 @@ void eg__team_close(eg_ctx *cx)
     struct eg__team *t = cx->team;
     if (!t) return;
     if (of_this_process(t)) {
-        dismiss(t, 0);
+        stop_helpers(t, 0);
         pthread_cond_destroy(&t->wake);
         pthread_mutex_destroy(&t->lock);
     }
@@ -288,7 +288,7 @@ void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *us
                                   (uint64_t)(pieces * (s + 1) / invited - pieces * s / invited),
                               memory_order_release);
     atomic_store(&t->job, job);
-    if (atomic_load(&t->asleep)) rouse(t);
+    if (atomic_load(&t->asleep)) wake_helpers(t);
     work(t, 0);
     for (int k = 0; atomic_load_explicit(&t->done, memory_order_acquire) < pieces; k++)
         if (k < WAITS)

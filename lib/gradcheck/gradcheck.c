@@ -59,7 +59,7 @@ static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p
 }
 
 /* Adds notes that do not come from entries: f is random, a cast, paths without a gradient. */
-static void findings(eg__trial *c, eg_report *r, const eg__path *path)
+static void add_notes(eg__trial *c, eg_report *r, const eg__path *path)
 {
     char ends[512];
     if (c->again)
@@ -117,7 +117,7 @@ static bool recorded(eg__trial *c, eg_report *r, eg__path *path, double *a)
 
 /* Tests at other points, and adds their findings about inputs and entries that are not covered at
  * this point. False after an error. */
-static bool beyond(eg__entries *e, const eg__path *path)
+static bool other_points(eg__entries *e, const eg__path *path)
 {
     eg__trial *c = e->c;
     eg_report *r = e->r;
@@ -176,7 +176,7 @@ static eg_report *report_new(eg__trial *c, int order, const eg_report *higher)
 
 /* Tests that follow the entries: forward mode, values that are not on the tape, state, precision,
  * and blame. False after an error. */
-static bool afterwards(eg__entries *e, const eg__path *path)
+static bool last_calls(eg__entries *e, const eg__path *path)
 {
     eg__trial *c = e->c;
     eg_report *r = e->r;
@@ -190,7 +190,7 @@ static bool afterwards(eg__entries *e, const eg__path *path)
     if (first && c->size && !c->again && !eg__state(c, r, e->a)) return false;
     if (wrong && first && !eg__blame(c, r, cut)) return false;
     if (c->o.oracle == EG_COMPLEX_STEP && first && c->size && !eg__off_tape(c, r)) return false;
-    findings(c, r, path);
+    add_notes(c, r, path);
     return !c->cx->failed;
 }
 
@@ -209,8 +209,8 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
         by_differences(c);
         if (!eg__entries_open(&e) || !eg__entries_all(&e)) return NULL;
     }
-    if (c->size && !beyond(&e, path)) return NULL;
-    if (!afterwards(&e, path)) return NULL;
+    if (c->size && !other_points(&e, path)) return NULL;
+    if (!last_calls(&e, path)) return NULL;
     for (int k = 0; k < c->o.count; k++) r->passed &= !eg__fails(r->input[k]);
     for (int k = 0; k < r->notes; k++) r->passed &= !eg__fails(r->note[k].verdict);
     if (r->passed && c->o.mutate && order == 1) {

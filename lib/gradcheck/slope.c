@@ -22,7 +22,7 @@ enum { LEVELS = 6, DEEPER = 8 };
 #define QUICK 0x1p-16 /* the step of the first two calls, relative to the inputs */
 
 /* Sets the inputs to the point plus t along one cell or, if cell < 0, along the direction. */
-static void go(eg__trial *c, int64_t cell, const double *direction, double t)
+static void set_inputs(eg__trial *c, int64_t cell, const double *direction, double t)
 {
     if (cell >= 0) {
         c->memory[cell] = c->point[cell] + t;
@@ -83,11 +83,11 @@ static void slope_steps(const eg__trial *c, const double *up, const double *down
 static bool slope_at(eg__trial *c, int64_t cell, const double *direction, double t, double *y,
                      step *p)
 {
-    go(c, cell, direction, t);
+    set_inputs(c, cell, direction, t);
     bool good = eg__trial_value(c, y);
-    go(c, cell, direction, -t);
+    set_inputs(c, cell, direction, -t);
     good = good && eg__trial_value(c, y + c->size);
-    go(c, cell, direction, 0);
+    set_inputs(c, cell, direction, 0);
     if (good) slope_steps(c, y, y + c->size, t, p);
     return good;
 }

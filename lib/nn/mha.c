@@ -51,7 +51,7 @@ static bool mha_fits(const eg_mha *m, const eg_mha_args *a, const eg_params *p)
 }
 
 /* True if the options of rotary positions can be combined; else records an error. */
-static bool mha_turns(eg_mha *m, const eg_mha_args *a, const eg_params *p)
+static bool mha_rotary_fits(eg_mha *m, const eg_mha_args *a, const eg_params *p)
 {
     const eg_tensor *f = a->rotary_frequencies;
     const int64_t width = width_or(m->rotary_width, m->d_k);
@@ -178,7 +178,7 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a, eg_params *p)
                    { "kdim", m->kdim }, { "vdim", m->vdim }, { "d_out", m->d_out } };
     for (size_t k = 0; k < sizeof widths / sizeof *widths; k++)
         if (!eg__nn_positive(p, "mha", widths[k].name, widths[k].size)) return false;
-    return mha_fits(m, a, p) && mha_turns(m, a, p) && mha_extras(a, p);
+    return mha_fits(m, a, p) && mha_rotary_fits(m, a, p) && mha_extras(a, p);
 }
 
 /* -- the layout, and the strings that follow from it ------------------------------------------ */

@@ -170,7 +170,7 @@ static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a, const eg
 /* The outputs that a run may ask for: each has axes (… h, then the letters of the weights, for some
  * without the keys). */
 enum { OUTS = 4 };
-static void outs(eg_attention_args *o, eg_tensor ***out[OUTS])
+static void outputs(eg_attention_args *o, eg_tensor ***out[OUTS])
 {
     out[0] = &o->weights, out[1] = &o->dropped, out[2] = &o->scores, out[3] = &o->lse;
 }
@@ -195,7 +195,7 @@ static eg_tensor *filled(const hook *k, eg_tensor *s, const char *axes, eg_tenso
 
 /* Changes the scores before the softmax: calls the user's .score_fn, then sets scores that the
  * predicate or .keep forbids to .fill. Grouped heads are one axis for that time. */
-static eg_tensor *hooked(void *user, eg_tensor *s)
+static eg_tensor *apply_score_fn(void *user, eg_tensor *s)
 {
     const hook *k = user;
     const eg_mha *m = k->m;
@@ -298,8 +298,8 @@ static eg_tensor *with_extra_value(const eg_mha *m, const eg__part *part, eg_ten
 }
 
 /* Computes heads of one width, in groups or not. */
-static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part,
-                           eg_attention_args o, eg_tensor *q)
+static eg_tensor *same_width(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part,
+                             eg_attention_args o, eg_tensor *q)
 {
     const struct eg__mha_specs *s = m->specs;
     const bool groups = m->kv_heads != m->heads;
@@ -310,7 +310,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, const eg__
     eg_tensor *extra = extra_score(m, q);
     if (extra && !o.lse) o.lse = &lse;
     o.sink = whole_sink(m, a, extra);
-    outs(&o, out);
+    outputs(&o, out);
     if (!read_texts(m, cx, a, &t))
         return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");
     o.offset = core_offset(m, a, &o, &t);
@@ -330,7 +330,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, const eg__
         decay = in_groups(m, cx, ".decay", decay);
     }
     set_formulas(&o, &t, a->fill ? NULL : where, score);
-    if (a->score_fn || m->score_fn || a->fill) o.score_fn = hooked, o.user = &k;
+    if (a->score_fn || m->score_fn || a->fill) o.score_fn = apply_score_fn, o.user = &k;
     if (a->fill) { /* .fill needs a bool mask: eg_attention refuses a float */
         bool data = o.keep.x && eg_type(o.keep.x) != EG_F32 && eg_type(o.keep.x) != EG_F64;
         o.keep = data ? (eg_masked){ 0 } : o.keep;
@@ -349,7 +349,7 @@ static eg_tensor *together(const eg_mha *m, const eg_mha_run_args *a, const eg__
 }
 
 /* Computes heads of different widths one after the other, as slices of the common projection. */
-static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
+static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
 {
     eg_ctx *cx = eg_context(o.q);
     if (a->score_fn || m->score_fn || a->fill || o.alibi.x)
@@ -364,7 +364,7 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
     texts t;
     int64_t at = 0, from = 0, empty = 0;
     if (!room) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
-    outs(&o, out);
+    outputs(&o, out);
     for (int n = 0; n < OUTS; n++) asked[n] = *out[n];
     if (!read_texts(m, cx, a, &t))
         return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");
@@ -402,5 +402,5 @@ static eg_tensor *one_by_one(const eg_mha *m, const eg_mha_run_args *a, eg_atten
 eg_tensor *eg__mha_core(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part,
                         const eg_attention_args *o, eg_tensor *q)
 {
-    return m->d_k_each ? one_by_one(m, a, *o) : together(m, a, part, *o, q);
+    return m->d_k_each ? each_head(m, a, *o) : same_width(m, a, part, *o, q);
 }

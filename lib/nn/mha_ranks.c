@@ -2,7 +2,7 @@
 #include "nn.h"
 
 /* True if the options and the module can be used with .ranks; else records an error. */
-static bool parts_go(const eg_mha *m, const eg_mha_run_args *a)
+static bool parts_fit(const eg_mha *m, const eg_mha_run_args *a)
 {
     static const char whole[] = "asks for what no rank has whole";
     const struct {
@@ -55,7 +55,7 @@ eg_tensor *eg__mha_run_ranks(const eg_mha *m, const eg_mha_run_args *given)
     eg_norm norm[2];
     eg_ranks *r = a->ranks;
     eg__part part = { .ranks = r };
-    const bool good = parts_go(m, a) && eg__mha_run_allowed(m, a);
+    const bool good = parts_fit(m, a) && eg__mha_run_allowed(m, a);
     /* ranks exchange errors before they wait for each other's keys */
     if (eg_ranks_meet(r) || !good || !parts_placed(m, a, &part))
         return eg_fail_as(eg_context(a->query), EG_ERROR_MISUSE, "an option is refused");

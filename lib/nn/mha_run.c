@@ -161,7 +161,7 @@ static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
 }
 
 /* True if the options can be combined, and used with this module; else records an error. */
-static bool mha_run_goes(const eg_mha *m, const eg_mha_run_args *a)
+static bool mha_run_fits(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
     const bool fused = a->form == EG_FUSED, sink = a->sink.x || a->sink.axes,
@@ -205,7 +205,7 @@ static bool mha_run_goes(const eg_mha *m, const eg_mha_run_args *a)
 bool eg__mha_run_allowed(const eg_mha *m, const eg_mha_run_args *a)
 {
     return mha_run_operand(m, "query", 'i', a->query, m->qdim) && mha_run_numbers(m, a) &&
-           mha_run_goes(m, a) && (!a->key || mha_run_operand(m, "key", 'j', a->key, m->kdim));
+           mha_run_fits(m, a) && (!a->key || mha_run_operand(m, "key", 'j', a->key, m->kdim));
 }
 
 /* Returns y + r, where r must have y's shape. */

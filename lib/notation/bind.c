@@ -39,7 +39,7 @@ static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots)
 
 /* Gives axis a the size that item i of operand k has. False after an error: it has another size
  * already, and neither of the two is a 1 that may stretch. */
-static bool meet(bind *B, int a, int64_t size, int k, int i)
+static bool unify_size(bind *B, int a, int64_t size, int k, int i)
 {
     eg_axis_name *axis = &B->b->axis[a];
     if (axis->size == size) return true;
@@ -337,7 +337,7 @@ static bool bind_operand(bind *B, int k)
             if (t->dim[r] != 1) return bad_one(B, k, r), false;
         } else if (t->item[i].group)
             B->groups = true;
-        else if (!meet(B, t->item[i].axis, t->dim[r], k, i))
+        else if (!unify_size(B, t->item[i].axis, t->dim[r], k, i))
             return false;
     }
     return true;

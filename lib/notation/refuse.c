@@ -378,9 +378,9 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
 /* True if two names differ by one typing error: a letter left out, inserted, exchanged with its
  * neighbour, or (inside the word) replaced. Names such as d_k and d_v, xpos and ypos, axis1 and
  * axis2 are meant to differ. */
-static bool slip(const char *a, int n, const char *b, int m)
+static bool one_typo(const char *a, int n, const char *b, int m)
 {
-    if (n > m) return slip(b, m, a, n);
+    if (n > m) return one_typo(b, m, a, n);
     if (n < 3 || m < 4 || m - n > 1) return false;
     int i = 0, j = 0;
     while (i < n && a[i] == b[i]) i++;
@@ -403,7 +403,7 @@ const eg_bound *eg__bad_out(const bind *B, int a, int at)
         if (o == a || !y->inputs) continue;
         const bool other_case =
             x->length == 1 && y->length == 1 && (B->spec[x->at] ^ B->spec[y->at]) == 32;
-        if (other_case || slip(B->spec + x->at, x->length, B->spec + y->at, y->length))
+        if (other_case || one_typo(B->spec + x->at, x->length, B->spec + y->at, y->length))
             hint = say(&w, "is it '%.*s'?", a_length(B, o), a_name(B, o));
     }
     if (!hint && B->flags & EG_NOTATION_NEW_OUT)
@@ -429,7 +429,7 @@ const eg_bound *eg__bad_name(const bind *B, bool *found)
             const eg_parsed_axis *y = &p->axis[o];
             if (o == a || !y->inputs || (y->inputs + y->outputs == 1 && y->at > x->at) ||
                 B->b->axis[o].size != B->b->axis[a].size ||
-                !slip(B->spec + x->at, x->length, B->spec + y->at, y->length))
+                !one_typo(B->spec + x->at, x->length, B->spec + y->at, y->length))
                 continue;
             bool beside = false;
             for (int i = p->term[x->term].begin; i < p->term[x->term].end; i++)

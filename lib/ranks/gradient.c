@@ -16,10 +16,10 @@ enum { BLOCK = 8, LEAVES = 16 }; /* eg_grad_over's */
 enum { FAILED = -1 };
 
 /* What ranks tell each other of a subtree besides its gradient. */
-typedef struct told {
+typedef struct subtree_total {
     double loss;
     int64_t count; /* in the first one of a rank: FAILED if that rank has an error */
-} told;
+} subtree_total;
 typedef struct gradient {
     eg_ranks *ranks;
     eg_grad_over_args o;
@@ -31,11 +31,12 @@ typedef struct gradient {
     int early;          /* the xs from this one on were taken early */
     char *at;           /* where the numbers of the first of these xs are */
     void **subtree;     /* this rank's subtrees: n numbers each */
-    told *mine, *all;   /* what this rank tells; what all ranks tell, `most` entries for each */
-    int most;           /* the most subtrees that one rank has */
-    uint8_t *reached;   /* of each x: reached by this rank's leaves; then the same of all ranks */
-    bool *somewhere;    /* of each x: reached by the leaves of some rank */
-    char *sum;          /* n numbers, those of subtree[0]: becomes the sum */
+    subtree_total *mine,
+        *all;         /* what this rank tells; what all ranks tell, `most` entries for each */
+    int most;         /* the most subtrees that one rank has */
+    uint8_t *reached; /* of each x: reached by this rank's leaves; then the same of all ranks */
+    bool *somewhere;  /* of each x: reached by the leaves of some rank */
+    char *sum;        /* n numbers, those of subtree[0]: becomes the sum */
     int (*take)(void *user, const eg_ranks_gradient *);
     void *user;
 } gradient;
@@ -73,7 +74,7 @@ static int gradient_take(void *user, const eg_leaf_sum *s)
     gradient *g = user;
     const int k = g->taken++;
     char *to = g->subtree[k];
-    g->mine[k] = (told){ s->loss, s->count };
+    g->mine[k] = (subtree_total){ s->loss, s->count };
     for (int i = 0; i < g->early; i++) {
         gradient_copy(g, i, s->reached[i] ? eg_raw(s->gradient[i], NULL) : NULL, to);
         to += (size_t)g->counts[i] * g->width;
@@ -164,7 +165,7 @@ static void gradient_leaves(gradient *g)
 }
 
 /* Adds losses and counts below a node in the order in which gradients are added. */
-static told told_of(const gradient *g, eg_span node)
+static subtree_total total_of(const gradient *g, eg_span node)
 {
     const int ranks = g->ranks->table.ranks;
     for (int r = 0; r < ranks; r++)
@@ -173,9 +174,9 @@ static told told_of(const gradient *g, eg_span node)
             if (s.from == node.from && s.to == node.to) return g->all[r * g->most + k];
         }
     const int64_t middle = eg_ranks_tree_middle(node);
-    const told a = told_of(g, (eg_span){ node.from, middle }),
-               b = told_of(g, (eg_span){ middle, node.to });
-    return (told){ a.loss + b.loss, a.count + b.count };
+    const subtree_total a = total_of(g, (eg_span){ node.from, middle }),
+                        b = total_of(g, (eg_span){ middle, node.to });
+    return (subtree_total){ a.loss + b.loss, a.count + b.count };
 }
 
 /* Divides this rank's range of the sum by the count. */
@@ -216,7 +217,7 @@ static bool gradient_between(gradient *g)
         return false;
     for (int k = 0; k < o->count; k++)
         for (int r = 1; r <= ranks; r++) g->somewhere[k] |= g->reached[r * o->count + k] != 0;
-    const told total = told_of(g, (eg_span){ 0, eg__ranks_tree_leaf_count(g->tree) });
+    const subtree_total total = total_of(g, (eg_span){ 0, eg__ranks_tree_leaf_count(g->tree) });
     if (!total.count) {
         g->ranks->agreed = true;
         eg_fail_as(o->cx, EG_ERROR_MISUSE, "%s: the count of all blocks is 0", o->who);

@@ -10,10 +10,10 @@
 enum { RANKS = 256, STACK = 4 << 20 };
 
 typedef struct simulation simulation;
-typedef struct shown { /* a message that one rank shows to another; bytes NULL: none */
+typedef struct posted { /* a message that one rank shows to another; bytes NULL: none */
     const void *bytes;
     size_t count;
-} shown;
+} posted;
 typedef struct member {
     simulation *all;
     int rank;
@@ -26,7 +26,7 @@ struct simulation {
     pthread_mutex_t lock;
     int ranks;
     member *member;
-    shown *shown; /* [to][from] */
+    posted *posted; /* [to][from] */
     int (*body)(void *user, const eg_ranks_table *);
     void *user;
 };
@@ -36,7 +36,7 @@ struct simulation {
 static const char *take_message(member *m, int from, void *in, size_t bytes)
 {
     simulation *all = m->all;
-    shown *s = &all->shown[m->rank * all->ranks + from];
+    posted *s = &all->posted[m->rank * all->ranks + from];
     while (!s->bytes && !all->member[from].ended) pthread_cond_wait(&m->wake, &all->lock);
     if (!s->bytes)
         snprintf(m->sentence, sizeof m->sentence, "rank %d ended before it sent a message", from);
@@ -53,10 +53,10 @@ static const char *take_message(member *m, int from, void *in, size_t bytes)
 }
 /* Waits until rank `to` has copied the message that m shows; withdraws it if that rank has
  * ended. */
-static const char *wait_taken(member *m, int to)
+static const char *wait_received(member *m, int to)
 {
     simulation *all = m->all;
-    shown *s = &all->shown[to * all->ranks + m->rank];
+    posted *s = &all->posted[to * all->ranks + m->rank];
     while (s->bytes && !all->member[to].ended) pthread_cond_wait(&m->wake, &all->lock);
     if (!s->bytes) return NULL;
     s->bytes = NULL;
@@ -71,13 +71,13 @@ static const char *simulated_exchange(void *user, int to, const void *out, size_
     const char *bad = NULL, *late = NULL;
     pthread_mutex_lock(&all->lock);
     if (to >= 0) {
-        all->shown[to * all->ranks + m->rank] = (shown){ out, out_bytes };
+        all->posted[to * all->ranks + m->rank] = (posted){ out, out_bytes };
         pthread_cond_broadcast(&all->member[to].wake);
     }
     if (from >= 0) bad = take_message(m, from, in, in_bytes);
-    if (to >= 0 && !bad) late = wait_taken(m, to);
+    if (to >= 0 && !bad) late = wait_received(m, to);
     /* after an error the bytes must not be read any more */
-    if (to >= 0) all->shown[to * all->ranks + m->rank].bytes = NULL;
+    if (to >= 0) all->posted[to * all->ranks + m->rank].bytes = NULL;
     pthread_mutex_unlock(&all->lock);
     return bad ? bad : late;
 }
@@ -130,9 +130,9 @@ int eg_ranks_simulate(eg_ctx *cx, int ranks, int (*body)(void *user, const eg_ra
     simulation all = { .ranks = ranks, .body = body, .user = user };
     if (owner) {
         all.member = eg_owner_alloc(owner, (size_t)ranks * sizeof *all.member);
-        all.shown = eg_owner_alloc(owner, (size_t)ranks * (size_t)ranks * sizeof *all.shown);
+        all.posted = eg_owner_alloc(owner, (size_t)ranks * (size_t)ranks * sizeof *all.posted);
     }
-    if (!all.member || !all.shown) {
+    if (!all.member || !all.posted) {
         eg_owner_close(owner);
         return -1;
     }

@@ -1,8 +1,9 @@
 /* borrow.c: how a child context reads tensors of its parent. Each gets a header of the child's own
  * with the same sizes, strides and numbers, which stands for it on the child's tape: sweeps write
  * numbers and marks to the headers that they visit, and several children may read one tensor at the
- * same time. A hash table finds the header by the address of the parent's one. The child writes
- * neither to that header nor to the numbers. */
+ * same time. A hash table finds the header by the address of the parent's one. The child does
+ * not write to the parent's header, and to its numbers only where a function of the library adds up
+ * sums that belong to the parent (eg__borrow_here). */
 #include "tensor/tensor.h"
 #include <string.h>
 

@@ -145,7 +145,7 @@ static bool captured_row(eg_ctx *cx, const eg_captured_item *i)
     return good;
 }
 /* Calls the watch, if it waits for items up to k. False after an error. */
-static bool captured_tell(eg_captured *c, int64_t k)
+static bool captured_notify(eg_captured *c, int64_t k)
 {
     eg_captured_watch *w = c->watch;
     if (!w || !w->left || w->until[w->left - 1] > k) return true;
@@ -174,9 +174,9 @@ static bool captured_item(eg_ctx *cx, const eg_captured_item *i, uint64_t draw)
 static bool captured_items(eg_captured *c, uint64_t draw)
 {
     c->failed = -1;
-    if (!captured_tell(c, -1)) return false;
+    if (!captured_notify(c, -1)) return false;
     for (int64_t k = 0; k < c->items; k++)
-        if (!captured_item(c->cx, &c->item[k], draw) || !captured_tell(c, k)) {
+        if (!captured_item(c->cx, &c->item[k], draw) || !captured_notify(c, k)) {
             c->failed = k;
             return false;
         }

@@ -222,7 +222,7 @@ int eg_trainer_save(eg_trainer *t, const char *path)
     if (!eg__trainer_there("trainer_save", t) || (eg_error(t->cx) && !t->ranks)) return -1;
     if (t->watching && t->ranks) {
         if (eg_ranks_rank(t->ranks)) return 0; /* waits in run_ends for rank 0's request */
-        if (eg_error(t->cx) || eg__trainer_tell(t, EG__TOLD_SAVE) < 0) return -1;
+        if (eg_error(t->cx) || eg__trainer_broadcast(t, EG__COMMAND_SAVE) < 0) return -1;
     }
     return eg__trainer_collect(t, path);
 }

@@ -25,7 +25,7 @@ static int64_t input_room(const eg_trainer *t)
 /* Returns the question for an input: input SEP; or SEP, with the input as source; or the prompt of
  * a text as it is, where the end of a line stands for an empty prompt. `tokens` has room for all of
  * it. */
-static question look_ask(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
+static question look_prompt(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
 {
     bool text = t->data->free_text;
     question q = { tokens, tokens, 0, 0 };
@@ -53,7 +53,7 @@ static eg_batch batch_of(const question *q, int64_t count)
 /* Returns how many of the last n tokens of a text the model reads: all n up to its context. Beyond
  * it the window starts again at half the context and grows to all of it, again and again, so that
  * most steps add one place to those in the cache. */
-static int64_t look_seen(int64_t n, int64_t context)
+static int64_t look_window(int64_t n, int64_t context)
 {
     int64_t half = context / 2;
     return n <= context ? n : half + 1 + (n - context - 1) % (context - half);
@@ -72,7 +72,7 @@ typedef struct asking {
 
 /* Brings the cache into the order of the prefixes. Returns how many of the n tokens that the model
  * reads are not in it; −1 after an error. */
-static int64_t look_fresh(const asking *a, const eg_prefixes *p, int64_t n)
+static int64_t look_uncached(const asking *a, const eg_prefixes *p, int64_t n)
 {
     const int64_t held = a->cache ? eg_cache_length(a->cache) : 0;
     if (!a->cache) return n;
@@ -97,7 +97,7 @@ static eg_tensor *look_next(void *user, const eg_prefixes *p)
 {
     const asking *a = user;
     const eg_trainer *t = a->t;
-    const int64_t fresh = look_fresh(a, p, look_seen(p->length, t->batches->longest));
+    const int64_t fresh = look_uncached(a, p, look_window(p->length, t->batches->longest));
     if (fresh < 0) return NULL;
     for (int64_t r = 0; r < p->rows; r++)
         memcpy(a->window + r * fresh, p->tokens + (r + 1) * p->length - fresh,
@@ -207,7 +207,7 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     size_t room = o.prompt && t->data->free_text ? strlen(o.prompt) : (size_t)input_room(t);
     int32_t *tokens = owner ? eg_owner_alloc(owner, (room + 2) * sizeof *tokens) : NULL;
     question ahead =
-        tokens ? look_ask(t, o.prompt, tokens, (int64_t)room) : (question){ .count = -1 };
+        tokens ? look_prompt(t, o.prompt, tokens, (int64_t)room) : (question){ .count = -1 };
     const eg_decoded *d = ahead.count < 0 ? NULL : decoded(t, &ahead, &o);
     if (d) answer = written(t, d->sequence->tokens, d->sequence->count, o.bytes);
     eg_pop(t->cx, m);
@@ -225,7 +225,7 @@ typedef struct answer {
 /* Returns the greedy answer: token by token, or for an encoder all places at once. */
 static answer answer_to(eg_trainer *t, const char *input)
 {
-    answer a = { .q = look_ask(t, input, t->asked, input_room(t)), .count = -1 };
+    answer a = { .q = look_prompt(t, input, t->asked, input_room(t)), .count = -1 };
     a.first = a.q.count;
     if (a.first < 0) return a;
     eg__evaluation e = eg__evaluation_begin(t->cx);
@@ -317,7 +317,7 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
 {
     int part = eg__trainer_ready("trainer_look", t) ? look_part_of(t, name) : -1;
     if (part < 0) return NULL;
-    answer a = { .q = look_ask(t, input, t->asked, input_room(t)) };
+    answer a = { .q = look_prompt(t, input, t->asked, input_room(t)) };
     if (!t->network->encoder && !t->data->free_text && a.q.count > 0) a = answer_to(t, input);
     if (a.q.count < 0 || a.count < 0) return NULL;
     int64_t n = a.q.count + a.count, layers = t->o.layers;

@@ -529,7 +529,7 @@ static int evaluate_and_keep_best(eg_trainer *t)
 }
 
 /* Tells all ranks what rank 0 says, and returns it; −1 after an error on any rank. */
-int eg__trainer_tell(eg_trainer *t, char what)
+int eg__trainer_broadcast(eg_trainer *t, char what)
 {
     char *all = (char *)t->looks;
     if (eg_ranks_meet(t->ranks) || eg_ranks_gather(t->ranks, &what, 1, all)) return -1;
@@ -541,8 +541,8 @@ static int run_ends(eg_trainer *t, bool stop)
 {
     if (eg_ranks_count(t->ranks) == 1) return stop;
     for (;;) {
-        const int said = eg__trainer_tell(t, stop ? EG__TOLD_STOP : EG__TOLD_GO);
-        if (said != EG__TOLD_SAVE) return said;
+        const int said = eg__trainer_broadcast(t, stop ? EG__COMMAND_STOP : EG__COMMAND_GO);
+        if (said != EG__COMMAND_SAVE) return said;
         eg__trainer_collect(t, NULL); /* an error of rank 0 ends its watch and is told next */
     }
 }

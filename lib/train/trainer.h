@@ -86,8 +86,9 @@ bool eg__trainer_there(const char *who, const eg_trainer *);
 bool eg__trainer_ready(const char *who, const eg_trainer *);
 
 /* -- trainer.c, checkpoint.c: what rank 0 tells the others between steps ----------------------- */
-enum { EG__TOLD_GO, EG__TOLD_STOP, EG__TOLD_SAVE };
-int eg__trainer_tell(eg_trainer *, char what); /* returns what rank 0 said; −1 after an error */
+enum { EG__COMMAND_GO, EG__COMMAND_STOP, EG__COMMAND_SAVE };
+int eg__trainer_broadcast(eg_trainer *,
+                          char what); /* returns what rank 0 said; −1 after an error */
 /* Writes a checkpoint: rank 0 calls it with a path, the others with NULL. All get rank 0's
  * error. */
 int eg__trainer_collect(eg_trainer *, const char *path);
