@@ -147,6 +147,11 @@ def commands(program):
 # -- man ----------------------------------------------------------------------------------------
 
 
+def declared(code):
+    """A declaration without what only compilers read."""
+    return re.sub(r'\s*EG_FORMAT_\([^)]*\)', '', code.replace('EG_API ', '').replace('#define ', ''))
+
+
 def roff(text):
     text = text.replace('\\', '\\e').replace('-', '\\-') or '\\&'
     return re.sub(r'^([.\'])', r'\\&\1', text, flags=re.M)
@@ -179,7 +184,7 @@ def man_function(name, group, section, used, names, version):
     out += ['.SH SYNOPSIS', f'.B #include <eingrad/{group[0].header}>', '.PP', '.nf']
     for e in group:
         if e.kind != 'type':
-            out.append(roff(e.code.replace('EG_API ', '').replace('#define ', '')))
+            out.append(roff(declared(e.code)))
     out.append('.fi')
     out.append('.SH DESCRIPTION')
     for text in dict.fromkeys(texts):
@@ -212,7 +217,7 @@ def man_header(header, version):
             if e.kind in ('type', 'constants') and not e.name.endswith('_args'):
                 out += man_text(e.text) + ['.PP', '.nf', *map(roff, e.code.split('\n')), '.fi']
             elif e.kind == 'macro' and not e.name.startswith('eg_'):
-                if e.name != 'EG_API':
+                if e.name not in ('EG_API', 'EG_FORMAT_'):
                     out += ['.TP', '.B ' + roff(e.code.replace('#define ', '')),
                             roff(re.sub(r'\s+', ' ', e.text)) or '.br']
             elif e.kind in ('function', 'macro'):
@@ -397,7 +402,7 @@ def html_header(header, groups, names, used):
             done.add(base)
             body.append(f'<article id="{base}"><h3>{base}</h3>')
             body += [f'<a id="{x.name}"></a>' for x in group if x.name != base]
-            code = [x.code.replace('EG_API ', '').replace('#define ', '') for x in group
+            code = [declared(x.code) for x in group
                     if x.kind != 'type' or x is group[0]]
             body.append('<pre>' + html_code('\n'.join(code), names) + '</pre>')
             body += [html_text(t, names) for t in dict.fromkeys(

@@ -29,9 +29,11 @@
 extern "C" {
 #endif
 #if defined(__GNUC__)
-#define EG_API __attribute__((visibility("default")))
+#define EG_API           __attribute__((visibility("default")))
+#define EG_FORMAT_(f, a) __attribute__((format(printf, f, a)))
 #else
 #define EG_API
+#define EG_FORMAT_(f, a)
 #endif
 
 typedef struct eg_ctx eg_ctx;
@@ -103,25 +105,13 @@ typedef enum eg_code {
 EG_API eg_code eg_error_code(const eg_ctx *);
 EG_API void eg_clear(eg_ctx *); /* forget the failure; NULL: the thread's */
 /* Records a failure of the given kind, if none is recorded yet; returns the poison tensor. */
-EG_API eg_tensor *eg_fail_as(eg_ctx *, eg_code, const char *format, ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 3, 4)))
-#endif
-    ;
+EG_API eg_tensor *eg_fail_as(eg_ctx *, eg_code, const char *format, ...) EG_FORMAT_(3, 4);
 /* eg_fail_as(cx, EG_ERROR_USER, …): for rows and modules of your own */
-EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 2, 3)))
-#endif
-    ;
+EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
 /* If an error is recorded, puts these words and ": " before its sentence; returns the poison
  * tensor. For a module that calls operations: eg_fail_in(cx, "linear \"%s\"", name) where one of
  * them failed and eg_error(cx) was NULL before. */
-EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 2, 3)))
-#endif
-    ;
+EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
 EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
 /* the seed in force */
 EG_API uint64_t eg_seed_now(const eg_ctx *);

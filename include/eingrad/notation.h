@@ -93,11 +93,7 @@ EG_API const char *eg_spec_fresh(const eg_spec *, const char *wish);
 /* Records an error with a caret under an item of a term (−1: under all of the term); returns the
  * poison tensor. */
 EG_API eg_tensor *eg_spec_fail(const eg_spec *, eg_code, int term, int item, const char *format,
-                               ...)
-#if defined(__GNUC__)
-    __attribute__((format(printf, 5, 6)))
-#endif
-    ;
+                               ...) EG_FORMAT_(5, 6);
 
 /* -- formulas: "j <= i & j > i - |h|", a predicate; "g*4 + r", a number -------------------------
  * docs/expressions.md has the language. Here a name before brackets is a tensor, as in
