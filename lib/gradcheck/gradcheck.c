@@ -300,9 +300,9 @@ static bool axes_fit(eg_ctx *cx, const eg_gradcheck_args *o)
         const eg_tensor *x = o->xs[k];
         int length, words = 0;
         const char *part = eg__check_part(o->axes, k, &length);
-        const bool letters = x->rank != 1 && !memchr(part, ' ', (size_t)length);
         for (int i = 0; i < length; i++) words += part[i] != ' ' && (!i || part[i - 1] == ' ');
-        if (!length || (letters ? length : words) == x->rank) continue;
+        const int named = eg__check_words(x->rank, part, length) ? words : length;
+        if (!length || named == x->rank) continue;
         char dims[256];
         eg_fail_as(cx, EG_ERROR_SHAPE,
                    "gradcheck: .axes names the axes of input %d \"%.*s\", but its rank is %d: %s",

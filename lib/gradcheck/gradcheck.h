@@ -299,6 +299,9 @@ void eg__report_note(eg__trial *, eg_report *, eg_verdict, int input, const char
 /* Returns the k-th part of "A, B" or "i j, j k" without blanks around it; length 0 if there is
  * none. */
 const char *eg__check_part(const char *list, int k, int *length);
+/* True if the n characters at `axes` name the axes of an input by words, "head d"; false if each
+ * character names one. */
+bool eg__check_words(int rank, const char *axes, int n);
 /* Writes a list of operations such as "floor (model.c:8), detach" to out, and returns out. */
 const char *eg__sites_text(const eg__site *, int count, char *out, size_t room);
 void eg__report_write(const eg__trial *, eg_report *, const eg__path *);

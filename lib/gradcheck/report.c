@@ -113,11 +113,14 @@ static void say_input(page *t, const eg__trial *c, int input)
     else
         report_say(t, "x%d", input);
 }
+bool eg__check_words(int rank, const char *axes, int n)
+{
+    return rank == 1 || memchr(axes, ' ', (size_t)n);
+}
 /* Writes a row-major index as "[i=1,j=2]", with the n characters at axes as the names of axes. */
 static void say_index(page *t, int rank, const int64_t *dim, int64_t index, const char *axes, int n)
 {
-    /* names are separated by blanks, as in "head d"; without blanks each character is one */
-    const bool words = rank == 1 || memchr(axes, ' ', (size_t)n) != NULL;
+    const bool words = eg__check_words(rank, axes, n);
     int64_t ix[EG_RANK_MAX];
     for (int r = rank; r-- > 0; index /= dim[r]) ix[r] = index % dim[r];
     for (int r = 0, w = 0; r < rank; r++) {

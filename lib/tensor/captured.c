@@ -173,7 +173,6 @@ static bool captured_item(eg_ctx *cx, const eg_captured_item *i, uint64_t draw)
 /* Runs the items in order. False after an error, at item c->failed. */
 static bool captured_items(eg_captured *c, uint64_t draw)
 {
-    c->failed = -1;
     if (!captured_notify(c, -1)) return false;
     for (int64_t k = 0; k < c->items; k++)
         if (!captured_item(c->cx, &c->item[k], draw) || !captured_notify(c, k)) {
