@@ -28,8 +28,11 @@ typedef struct problem {
     int axes;
     eg_axis axis[8];
     bool unary, add;
+    double alpha;
     operand x[3];
 } problem;
+
+static const double factors[] = { 1, 1, -2, 3, 0.375 };
 
 static int64_t *stride_of(eg_axis *x, int s) { return s == A ? &x->sa : s == B ? &x->sb : &x->sc; }
 static bool has(const eg_axis *x, int s) { return s == A ? x->in_a : s == B ? x->in_b : x->in_c; }
@@ -131,16 +134,20 @@ static void solve(eg_ctx *cx, problem *p, int number)
     }
     eg_threads(cx, 1);
     ck_assert(eg__pair(cx, p->dtype, p->axes, p->axis, at_zero(p, A, a->data),
-                       p->unary ? NULL : at_zero(p, B, b->data), at_zero(p, C, c->data), p->add));
+                       p->unary ? NULL : at_zero(p, B, b->data), at_zero(p, C, c->data), p->alpha,
+                       p->add));
     eg_threads(cx, 2);
     ck_assert(eg__pair(cx, p->dtype, p->axes, p->axis, at_zero(p, A, a->data),
-                       p->unary ? NULL : at_zero(p, B, b->data), at_zero(p, C, twin), p->add));
+                       p->unary ? NULL : at_zero(p, B, b->data), at_zero(p, C, twin), p->alpha,
+                       p->add));
     ck_assert_msg(memcmp(c->data, twin, bytes) == 0, "problem %d: one thread and two differ",
                   number);
     const double allowed = p->dtype == EG_F64 ? 1e-12 : p->dtype == EG_F32 ? 1e-5 : 0;
     for (int64_t i = 0; i < c->count; i++) {
-        double w = hit[i] ? want[i] + (p->add ? 7 : 0) : 7, g = get(p->result, c->data, i);
-        ck_assert_msg(fabs(g - w) <= (hit[i] ? allowed * (sum[i] + (p->add ? 7 : 0)) : 0),
+        double w = hit[i] ? p->alpha * want[i] + (p->add ? 7 : 0) : 7,
+               g = get(p->result, c->data, i);
+        ck_assert_msg(fabs(g - w) <=
+                          (hit[i] ? allowed * (fabs(p->alpha) * sum[i] + (p->add ? 7 : 0)) : 0),
                       "problem %d, %s: element %lld is %.17g, not %.17g", number,
                       eg_type_name(p->dtype), (long long)i, g, w);
     }
@@ -162,6 +169,7 @@ LOOP_TEST(any_axes_any_strides, 4)
                                           EG_F64, EG_F32, EG_I64, EG_I32, EG_BOOL };
         p.dtype = types[draw(10)];
         p.result = p.dtype == EG_F32 || p.dtype == EG_F64 ? p.dtype : EG_I64;
+        p.alpha = factors[draw(p.result == EG_I64 ? 4 : 5)];
         const bool large = draw(8) == 0;
         int64_t total = 1;
         for (int i = 0; i < p.axes; i++) {
@@ -192,6 +200,7 @@ LOOP_TEST(edges_of_blocks, 2)
     for (int number = 0; number < 100 / SLOWER; number++) {
         problem p = { .dtype = number % 2 ? EG_F64 : EG_F32, .axes = 3, .add = draw(2) };
         p.result = p.dtype;
+        p.alpha = factors[draw(5)];
         p.axis[0] = (eg_axis){ .size = sizes[draw(n)], .in_a = true, .in_c = true };
         p.axis[1] = (eg_axis){ .size = sizes[draw(n)], .in_b = true, .in_c = true };
         p.axis[2] = (eg_axis){ .size = sizes[draw(n)], .in_a = true, .in_b = true };
@@ -230,9 +239,9 @@ LOOP_TEST(batches_that_continue_rows, 4)
                                  { D, { { 1, 0, E } }, true, false, true },
                                  { C_, { { 0, F, D * E } }, false, true, true } };
         eg_threads(cx, 1);
-        ck_assert(eg__pair(cx, dtype, 5, axis, a, b, c, true));
+        ck_assert(eg__pair(cx, dtype, 5, axis, a, b, c, 1, true));
         eg_threads(cx, 2);
-        ck_assert(eg__pair(cx, dtype, 5, axis, a, b, twin, true));
+        ck_assert(eg__pair(cx, dtype, 5, axis, a, b, twin, 1, true));
         ck_assert_msg(memcmp(c, twin, bytes) == 0, "one thread and two differ");
         for (int64_t i = 0; i < B_ * C_ * D * E; i++) {
             const int64_t e = i % E, d = i / E % D, z = i / E / D / C_, n = i / E / D % C_;
@@ -269,7 +278,7 @@ TEST(no_operand_is_copied)
                              { N, { { 0, 2, 1 } }, false, true, true },
                              { K, { { 2, 2 * N, 0 } }, true, true, false } };
     const size_t before = eg_stats(cx).bytes;
-    ck_assert(eg__pair(cx, EG_F32, 3, axis, a, b, c, false));
+    ck_assert(eg__pair(cx, EG_F32, 3, axis, a, b, c, 1, false));
     const size_t used = eg_stats(cx).bytes - before;
     ck_assert_msg(used < (1 << 22), "%zu bytes of scratch", used); /* each operand has 16 MB */
     double want = 0;
@@ -325,22 +334,22 @@ TEST(sizes_zero_and_one)
     double a[4] = { 2, 3, 4, 5 }, b[4] = { 7, 8, 9, 10 }, c[4] = { 1, 1, 1, 1 };
     const eg_axis none[] = { { 2, { { 1, 0, 1 } }, true, false, true },
                              { 0, { { 2, 1, 0 } }, true, true, false } };
-    ck_assert(eg__pair(cx, EG_F64, 2, none, a, b, c, true));
+    ck_assert(eg__pair(cx, EG_F64, 2, none, a, b, c, 1, true));
     ck_assert(c[0] == 1 && c[1] == 1);
-    ck_assert(eg__pair(cx, EG_F64, 2, none, a, b, c, false));
+    ck_assert(eg__pair(cx, EG_F64, 2, none, a, b, c, 1, false));
     ck_assert(c[0] == 0 && c[1] == 0 && c[2] == 1);
     const eg_axis nothing[] = { { 0, { { 1, 0, 1 } }, true, false, true },
                                 { 2, { { 2, 1, 0 } }, true, true, false } };
-    ck_assert(eg__pair(cx, EG_F64, 2, nothing, a, b, c, false));
+    ck_assert(eg__pair(cx, EG_F64, 2, nothing, a, b, c, 1, false));
     ck_assert(c[2] == 1);
-    ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, b, c, false)); /* scalars */
+    ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, b, c, 1, false)); /* scalars */
     ck_assert(c[0] == 14);
-    ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, NULL, c, true));
+    ck_assert(eg__pair(cx, EG_F64, 0, NULL, a, NULL, c, 1, true));
     ck_assert(c[0] == 16);
     const eg_axis ones[] = { { 1, { { 99, 0, 99 } }, true, false, true },
                              { 1, { { 99, 99, 0 } }, true, true, false },
                              { 2, { { 0, 1, 1 } }, false, true, true } };
-    ck_assert(eg__pair(cx, EG_F64, 3, ones, a, b, c, false));
+    ck_assert(eg__pair(cx, EG_F64, 3, ones, a, b, c, 1, false));
     ck_assert(c[0] == 14 && c[1] == 16);
     eg_close(cx);
 }
@@ -350,14 +359,14 @@ TEST(integers_wrap_in_i64)
     eg_ctx *cx = eg_open();
     int64_t a[2] = { INT64_MAX, INT64_MAX }, b[2] = { 2, 3 }, c;
     const eg_axis k = { 2, { { 1, 1, 0 } }, true, true, false };
-    ck_assert(eg__pair(cx, EG_I64, 1, &k, a, b, &c, false));
+    ck_assert(eg__pair(cx, EG_I64, 1, &k, a, b, &c, 1, false));
     ck_assert_int_eq(c, INT64_MAX - 4);
     int32_t i[2] = { INT32_MAX, INT32_MAX }, j[2] = { INT32_MAX, 1 };
-    ck_assert(eg__pair(cx, EG_I32, 1, &k, i, j, &c, false));
+    ck_assert(eg__pair(cx, EG_I32, 1, &k, i, j, &c, 1, false));
     ck_assert_int_eq(c, (int64_t)INT32_MAX * INT32_MAX + INT32_MAX);
     const eg_axis none = { 0, { { 1, 1, 0 } }, true, true, false };
     c = -1;
-    ck_assert(eg__pair(cx, EG_I32, 1, &none, i, j, &c, false));
+    ck_assert(eg__pair(cx, EG_I32, 1, &none, i, j, &c, 1, false));
     ck_assert_int_eq(c, 0);
     eg_close(cx);
 }
@@ -373,10 +382,10 @@ TEST(long_sums_are_accurate)
     const eg_axis sum = { N, { { 1, 0, 0 } }, true, false, false },
                   rows[] = { { N / 16, { { 16, 0, 0 } }, true, false, false },
                              { 16, { { 1, 0, 1 } }, true, false, true } };
-    ck_assert(eg__pair(cx, EG_F32, 1, &sum, a, NULL, &c, false));
+    ck_assert(eg__pair(cx, EG_F32, 1, &sum, a, NULL, &c, 1, false));
     ck_assert_double_eq_tol((double)c, (double)0.1f * N, 1e-6 * N);
     float r[16];
-    ck_assert(eg__pair(cx, EG_F32, 2, rows, a, NULL, r, false));
+    ck_assert(eg__pair(cx, EG_F32, 2, rows, a, NULL, r, 1, false));
     ck_assert_double_eq_tol((double)r[3], (double)0.1f * N / 16, 1e-6 * N / 16);
     free(a);
     eg_close(cx);
@@ -410,10 +419,10 @@ LOOP_TEST(far_batches, 2)
                              { K, { { M, -1, 0 } }, true, true, false },
                              { Z, { { -A_STEP, B_STEP, C_STEP } }, true, true, true } };
     const char *a0 = a + w * ((Z - 1) * A_STEP + M - 1), *b0 = b + w * (K - 1);
-    ck_assert(eg__pair(cx, dtype, 4, axis, a0, b0, c, false));
+    ck_assert(eg__pair(cx, dtype, 4, axis, a0, b0, c, 1, false));
     for (int64_t z = 0; z < Z; z++) {
         ck_assert(eg__pair(cx, dtype, 3, axis, a0 - w * (size_t)(z * A_STEP),
-                           b0 + w * (size_t)(z * B_STEP), one, false));
+                           b0 + w * (size_t)(z * B_STEP), one, 1, false));
         ck_assert_msg(memcmp(one, c + w * (size_t)(z * C_STEP), C_STEP * w) == 0,
                       "batch %lld differs", (long long)z);
     }
@@ -443,7 +452,7 @@ LOOP_TEST(blis_arch_type_is_checked, 11)
                                  { 2, { { 0, 1, 1 } }, false, true, true } };
         eg_ctx *cx = eg_open();
         bool good = *why && (v ? now && strcmp(now, v) == 0 : !now) &&
-                    eg__pair(cx, EG_F32, 2, axis, a, b, c, false) && c[3] == 21;
+                    eg__pair(cx, EG_F32, 2, axis, a, b, c, 1, false) && c[3] == 21;
         eg_close(cx);
         _exit(good ? 0 : 1);
     }

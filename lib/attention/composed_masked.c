@@ -137,7 +137,7 @@ static bool masked_forward(eg_tensor *y)
     eg_tensor *const x[] = { y->in[0], a->careful && a->sums ? masked_finite(y->in[1]) : y->in[1] };
     eg_nograd(y->cx, recording);
     if (!eg_ok(x[1]) ||
-        !eg__einsum_into(y, false, &eg__any_order, 2, x,
+        !eg__einsum_into(y, 1, false, &eg__any_order, 2, x,
                          (const uint16_t *[]){ a->label[0], a->label[1] }, a->label[2]))
         return false;
     if (a->careful && a->sums) masked_add(y);

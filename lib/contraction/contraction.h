@@ -60,10 +60,11 @@ void eg__pairing(eg_pairing *, eg_dtype dtype, const eg_dtype of[2], int axes, c
                  bool two);
 /* Sets the pointers of p, whose bytes are a copy of those of `from`, to p's own lists. */
 void eg__pairing_moved(eg_pairing *p, const eg_pairing *from);
-/* Computes c = Σ a b, or c += with `add`; b NULL: Σ a. finish: NULL, or called for all of c if
- * eg__pair_finishes. False after "out of memory". */
-bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, bool add,
-                  const eg_finish *finish);
+/* Computes c = alpha Σ a b, or c += with `add`; b NULL: Σ a. alpha is a whole number if c is of
+ * integers. finish: NULL, or called for all of c if eg__pair_finishes. False after "out of
+ * memory". */
+bool eg__pair_run(eg_ctx *, const eg_pairing *, const void *a, const void *b, void *c, double alpha,
+                  bool add, const eg_finish *finish);
 /* The bytes from one copy of an operand or result to the next; 0: all copies use the same one. */
 typedef struct eg_copy_steps {
     int64_t count; /* copies */
@@ -73,12 +74,12 @@ typedef struct eg_copy_steps {
 /* Does what eg__pair_run once for each copy does, to the bit, with one call of the kernel if that
  * takes batches. False after "out of memory". */
 bool eg__pair_run_copies(eg_ctx *, const eg_pairing *, const eg_copy_steps *, const void *a,
-                         const void *b, void *c, const eg_finish *finish);
+                         const void *b, void *c, double alpha, const eg_finish *finish);
 /* True if the product is computed tile by tile: only such a product calls a finish. */
 bool eg__pair_finishes(const eg_pairing *);
 /* eg__pairing and eg__pair_run in one call. */
 bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, const void *b,
-              void *c, bool add);
+              void *c, double alpha, bool add);
 eg_pair_kind eg__pair_kind(const eg_pairing *);
 bool eg__pair_copies(const eg_pairing *); /* EG_PAIR_DIRECT: true if strips of a are copied first */
 
@@ -109,13 +110,13 @@ double eg__order_cotangents(int n, const eg_labelset *ops, const eg_labelset *ou
 
 /* -- blis.c ----------------------------------------------------------------------------------- */
 enum { EG_KERNEL_SIDE = 64 }; /* no register block is larger */
-/* c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j]; a, b packed panels, 64-byte aligned */
+/* c[mr×nr] (+)= alpha Σ_p a[p·mr + i] b[p·nr + j]; a, b packed panels, 64-byte aligned */
 typedef struct eg_kernel {
     const char *name; /* "skx", "haswell", "plain C" */
     int mr, nr;       /* its register block */
     bool rows;        /* it stores c by rows (cs = 1) at its best, else by columns (rs = 1) */
-    void (*run)(const struct eg_kernel *, int64_t k, const void *a, const void *b, bool add,
-                void *c, int64_t rs, int64_t cs);
+    void (*run)(const struct eg_kernel *, int64_t k, double alpha, const void *a, const void *b,
+                bool add, void *c, int64_t rs, int64_t cs);
     void *ukr, *cntx;
 } eg_kernel;
 typedef enum eg_isa { EG_ISA_PLAIN, EG_ISA_AVX2, EG_ISA_AVX512 } eg_isa;
@@ -243,12 +244,12 @@ size_t eg__program_bytes(const eg_draft *);
  * made by eg__program_copy. */
 eg_program *eg__program(void *room, const eg_draft *);
 eg_program *eg__program_copy(void *room, const eg_program *); /* in room of p->bytes */
-/* Computes out = the contraction of x, or out += with `add`. finish: as in eg__pair_run, for the
- * last pair. False after "out of memory". */
-bool eg__program_run(eg_ctx *, const eg_program *, const void *const *x, void *out, bool add,
-                     const eg_finish *finish);
+/* Computes out = alpha times the contraction of x, or out += with `add`. finish: as in
+ * eg__pair_run, for the last pair. False after "out of memory". */
+bool eg__program_run(eg_ctx *, const eg_program *, const void *const *x, void *out, double alpha,
+                     bool add, const eg_finish *finish);
 /* The same once for each copy, without `add`. False after "out of memory". */
 bool eg__program_run_copies(eg_ctx *, const eg_program *, const eg_copy_steps *,
-                            const void *const *x, void *out, const eg_finish *finish);
+                            const void *const *x, void *out, double alpha, const eg_finish *finish);
 bool eg__program_finishes(const eg_program *);
 #endif

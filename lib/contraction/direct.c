@@ -13,7 +13,7 @@ enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16, PANEL = 8 };
 /* bytes */
 enum { B_BYTES = 384 << 10, NEAR = 1024, LINE = 64, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };
 typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
-                      int64_t bk, int64_t bn, void *c, int64_t cn, bool add);
+                      int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add);
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
 /* The kernels of a type. lanes: of a vector; most, alone: columns of a tile of two vectors and of
@@ -45,6 +45,7 @@ typedef struct small {
 #define SET(x)          _mm512_set1_ps(x)
 #define FMA             _mm512_fmadd_ps
 #define ADD             _mm512_add_ps
+#define MUL             _mm512_mul_ps
 #define LOAD(p, m)      _mm512_maskz_loadu_ps(m, p)
 #define LOAD_ALL(p)     _mm512_loadu_ps(p)
 #define STORE(p, m, x)  _mm512_mask_storeu_ps(p, m, x)
@@ -61,6 +62,7 @@ typedef struct small {
 #define SET(x)          _mm512_set1_pd(x)
 #define FMA             _mm512_fmadd_pd
 #define ADD             _mm512_add_pd
+#define MUL             _mm512_mul_pd
 #define LOAD(p, m)      _mm512_maskz_loadu_pd(m, p)
 #define LOAD_ALL(p)     _mm512_loadu_pd(p)
 #define STORE(p, m, x)  _mm512_mask_storeu_pd(p, m, x)
@@ -84,6 +86,7 @@ typedef struct small {
 #define SET(x)          _mm256_set1_ps(x)
 #define FMA             _mm256_fmadd_ps
 #define ADD             _mm256_add_ps
+#define MUL             _mm256_mul_ps
 #define LOAD(p, m)      _mm256_maskload_ps(p, m)
 #define LOAD_ALL(p)     _mm256_loadu_ps(p)
 #define STORE(p, m, x)  _mm256_maskstore_ps(p, m, x)
@@ -100,6 +103,7 @@ typedef struct small {
 #define SET(x)          _mm256_set1_pd(x)
 #define FMA             _mm256_fmadd_pd
 #define ADD             _mm256_add_pd
+#define MUL             _mm256_mul_pd
 #define LOAD(p, m)      _mm256_maskload_pd(p, m)
 #define LOAD_ALL(p)     _mm256_loadu_pd(p)
 #define STORE(p, m, x)  _mm256_maskstore_pd(p, m, x)
@@ -130,9 +134,9 @@ static void panels_of_blis(const eg_panel_kernel *k, int64_t depth, const void *
     char *to = c;
     for (int64_t j = 0; j < columns; j += k->narrow, panel += b_step, to += k->tile_bytes)
         if (kn->rows)
-            kn->run(kn, depth, panel, a, add, to, k->wide, 1);
+            kn->run(kn, depth, 1, panel, a, add, to, k->wide, 1);
         else
-            kn->run(kn, depth, a, panel, add, to, 1, k->wide);
+            kn->run(kn, depth, 1, a, panel, add, to, 1, k->wide);
 }
 /* With vectors of 64 bytes our own kernel is used: BLIS's panels of 12 and 14 columns would be
  * padded by 12 % at a width of 64. */
@@ -193,6 +197,7 @@ static void direct_cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* n into 
     t->blocks = (g->n.total + block - 1) / block;
     t->units = t->strips * t->blocks * g->batch.total;
     t->single = t->strips == 1 && t->blocks == 1 && g->k.total <= EG_KC && !t->far;
+    t->once = t->single && t->in_place && g->batch.total == 1;
 }
 eg_tiling eg__direct_tiling(const eg_gemm *g)
 {
@@ -291,8 +296,9 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
     return room;
 }
 
-/* Computes many small products: batches [from, to). */
-static void singles(const eg_gemm *g, int64_t from, int64_t to, char *room)
+/* Computes one small product, whose a lies in rows along vectors, ak apart. */
+static void one_product(const eg_gemm *g, const char *a, int64_t ak, const char *b, char *c,
+                        double alpha, bool add, const eg_finish *finish)
 {
     const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
     const small *s = g->tiling.kernels;
@@ -301,20 +307,30 @@ static void singles(const eg_gemm *g, int64_t from, int64_t to, char *room)
     /* columns a multiple of 4096 bytes apart share a set of the first-level cache, of 8 lines */
     const bool meet = n->sb * w % 4096 == 0;
     const columns of = columns_of(n->size, v ? s->most : meet && s->alone > 8 ? 8 : s->alone);
+    for (int64_t q = 0; q < of.tiles; q++) {
+        const int64_t cols = of.each + (q < of.wider);
+        s->tile[v][whole][cols - 1](m->size, k->size, a, ak, b, k->sb, n->sb, c, n->sc, alpha, add);
+        if (finish) finish->run(finish, c, m->size, cols, n->sc);
+        b += w * cols * n->sb;
+        c += w * cols * n->sc;
+    }
+}
+void eg__direct_once(const eg_gemm *g, const void *a, const void *b, void *c, double alpha,
+                     bool add, const eg_finish *finish)
+{
+    one_product(g, a, g->k.axis->sa, b, c, alpha, add, finish);
+}
+/* Computes many small products: batches [from, to). */
+static void singles(const eg_gemm *g, int64_t from, int64_t to, char *room)
+{
+    const int64_t w = (int64_t)width_of(g);
     eg_walk batch;
     eg__walk_to(&batch, &g->batch, from);
     for (; from < to; from++, eg__walk_on(&batch)) {
         int64_t ak;
-        const char *a = rows_of(g, g->a + w * batch.at.a, m->size, k->size, room, &ak),
-                   *b = g->b + w * batch.at.b;
-        char *c = g->c + w * batch.at.c;
-        for (int64_t q = 0; q < of.tiles; q++) {
-            const int64_t cols = of.each + (q < of.wider);
-            s->tile[v][whole][cols - 1](m->size, k->size, a, ak, b, k->sb, n->sb, c, n->sc, g->add);
-            if (g->finish) g->finish->run(g->finish, c, m->size, cols, n->sc);
-            b += w * cols * n->sb;
-            c += w * cols * n->sc;
-        }
+        const char *a = rows_of(g, g->a + w * batch.at.a, g->m.total, g->k.total, room, &ak);
+        one_product(g, a, ak, g->b + w * batch.at.b, g->c + w * batch.at.c, g->alpha, g->add,
+                    g->finish);
     }
 }
 /* Computes strips [from, to) of a's rows times blocks of b's columns; strips are numbered through
@@ -356,7 +372,7 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
             for (int64_t q = 0; q < of.tiles; q++) {
                 const int64_t cols = of.each + (q < of.wider);
                 for (int x = 0; x < 2; x++) direct_ask(&next[x], lines[x]);
-                s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc,
+                s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc, g->alpha,
                                             g->add || p > 0);
                 if (g->finish && p + kc == k->size)
                     g->finish->run(g->finish, c, lanes, cols, n->sc);

@@ -1,12 +1,12 @@
 /* direct_of.h: direct.c's tiles for one type and one vector: REAL, VEC, LANES of them, MOST
  * columns; MASK and its loads and stores. */
 
-/* c[i + j·cn] (+)= Σ_p a[i + p·ak] b[p·bk + j·bn] for i < lanes ≤ V·LANES and j < N. V, N and whole
+/* c[i + j·cn] (+)= alpha Σ_p a[i + p·ak] b[p·bk + j·bn], i < lanes ≤ V·LANES, j < N. V, N and whole
  * are constants where this is inlined, so every sum stays in a register. The order of the sum over
  * p, with fused multiply-adds, is that of BLIS's kernels. */
 TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, int64_t lanes,
                                  int64_t k, const REAL *a, int64_t ak, const REAL *b, int64_t bk,
-                                 int64_t bn, REAL *c, int64_t cn, bool add)
+                                 int64_t bn, REAL *c, int64_t cn, double alpha, bool add)
 {
     VEC sum[ALONE_MOST][2];
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
@@ -31,13 +31,15 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, int
             UNROLL for (int v = 0; v < V; v++) sum[j][v] = FMA(x[v], y, sum[j][v]);
         }
     }
+    const VEC factor = SET((REAL)alpha);
     UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++)
     {
         REAL *to = c + j * cn + v * LANES;
         if (whole)
-            STORE_ALL(to, add ? ADD(LOAD_ALL(to), sum[j][v]) : sum[j][v]);
+            STORE_ALL(to, add ? FMA(sum[j][v], factor, LOAD_ALL(to)) : MUL(sum[j][v], factor));
         else
-            STORE(to, mask[v], add ? ADD(LOAD(to, mask[v]), sum[j][v]) : sum[j][v]);
+            STORE(to, mask[v],
+                  add ? FMA(sum[j][v], factor, LOAD(to, mask[v])) : MUL(sum[j][v], factor));
     }
 }
 
@@ -50,7 +52,7 @@ TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const 
     (void)kn;
     for (int64_t j = 0; j < columns; j += PANEL) {
         const void *panel = (const char *)b + j / PANEL * b_step;
-        NAME(tile)(2, PANEL, true, W, depth, a, W, panel, PANEL, 1, (REAL *)c + j * W, W, add);
+        NAME(tile)(2, PANEL, true, W, depth, a, W, panel, PANEL, 1, (REAL *)c + j * W, W, 1, add);
     }
 }
 #endif
@@ -79,8 +81,8 @@ TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, i
 #define TILE(V, N, whole)                                                                          \
     TARGET static void NAME(tile_##V##_##N##_##whole)(                                             \
         int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,            \
-        int64_t bn, void *c, int64_t cn, bool add)                                                 \
-    { NAME(tile)(V, N, whole, lanes, k, a, ak, b, bk, bn, c, cn, add); }
+        int64_t bn, void *c, int64_t cn, double alpha, bool add)                                   \
+    { NAME(tile)(V, N, whole, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add); }
 /* clang-format on */
 #define TALL(N)   \
     TILE(2, N, 0) \
@@ -151,6 +153,7 @@ static const small NAME(small) = { LANES,
 #undef SET
 #undef FMA
 #undef ADD
+#undef MUL
 #undef LOAD
 #undef LOAD_ALL
 #undef STORE

@@ -1,4 +1,5 @@
-/* gemm.c: c[b,m,n] (+)= Σ_k a[b,m,k] b[b,k,n] on micro-panels packed straight from any strides.
+/* gemm.c: c[b,m,n] (+)= alpha Σ_k a[b,m,k] b[b,k,n] on micro-panels packed straight from any
+ * strides.
  *
  * Goto's loops: a block of b (KC × NC) is packed into panels nr wide, a block of a (MC × KC) into
  * panels mr wide, and the micro-kernel makes c tile by tile; where the elements of a block lie is
@@ -149,7 +150,7 @@ static void tile_done(const shape *s, const side *a, const side *b, int64_t i, i
 }
 /* Computes the tiles of one block. finish: NULL, or called after the last block of k. */
 static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int64_t nc, int64_t kc,
-                  char *c, bool add, const eg_finish *finish)
+                  char *c, double alpha, bool add, const eg_finish *finish)
 {
     const eg_kernel *kn = s->kernel;
     const int mr = kn->mr, nr = kn->nr;
@@ -163,9 +164,10 @@ static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int6
             const int64_t rs = a->stride[i / mr], rows = eg__min64(mr, mc - i);
             if (rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR &&
                 (kn->rows ? cs == 1 : rs == 1)) {
-                kn->run(kn, kc, pa, pb, add, c + (a->to[i] + b->to[j]) * (int64_t)s->width, rs, cs);
+                kn->run(kn, kc, alpha, pa, pb, add, c + (a->to[i] + b->to[j]) * (int64_t)s->width,
+                        rs, cs);
             } else {
-                kn->run(kn, kc, pa, pb, false, buffer, trs, tcs);
+                kn->run(kn, kc, alpha, pa, pb, false, buffer, trs, tcs);
                 if (kn->rows)
                     eg__scatter(s->width, cols, rows, buffer, trs, c, b->to + j, a->to + i,
                                 b->stretch + j, add);
@@ -201,7 +203,7 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
                 int64_t mc = eg__min64(s->mc, g->m.total - i);
                 tables(a, &g->m, EG_OF_A, i, mc, mr);
                 for (int64_t q = 0; q * mr < mc; q++) pack(s, a, EG_OF_A, q, mc, ra, pa, kc);
-                tiles(s, a, b, mc, nc, kc, pc, g->add || p > 0, gemm_finish(g, p, kc));
+                tiles(s, a, b, mc, nc, kc, pc, g->alpha, g->add || p > 0, gemm_finish(g, p, kc));
             }
         }
     }
@@ -241,7 +243,7 @@ static void block_piece(void *user, int64_t i, int thread)
     const int ra = runs(&c->g->k, EG_OF_A, c->p, c->kc, a->run);
     tables(a, &c->g->m, EG_OF_A, from, mc, mr);
     for (int64_t q = 0; q * mr < mc; q++) pack(c->s, a, EG_OF_A, q, mc, ra, c->pa, c->kc);
-    tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->add || c->p > 0,
+    tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->alpha, c->g->add || c->p > 0,
           gemm_finish(c->g, c->p, c->kc));
 }
 /* Computes one batch on all threads: they pack each block of b together, then take blocks of a in

@@ -24,8 +24,9 @@ typedef struct eg_tiling {
     bool in_place;         /* a is read where it lies */
     bool far;              /* the next batch is worth prefetching */
     bool single;           /* one strip, one block, k whole */
+    bool once;             /* and one batch, read in place: eg__direct_once */
 } eg_tiling;
-/* c[b,m,n] (+)= Σ_k a[b,m,k] b[b,k,n]. m axes have sb = 0, n axes sa = 0, k axes sc = 0. */
+/* c[b,m,n] (+)= alpha Σ_k a[b,m,k] b[b,k,n]. m axes have sb = 0, n axes sa = 0, k axes sc = 0. */
 typedef struct eg_gemm {
     eg_dtype dtype; /* of c */
     eg_dtype of[2]; /* of a and b: the same, or f16 or bf16, which are widened */
@@ -33,6 +34,7 @@ typedef struct eg_gemm {
     eg_tiling tiling;
     const char *a, *b;
     char *c;
+    double alpha;
     bool add;
     const eg_finish *finish; /* NULL: nothing is done to c afterwards */
 } eg_gemm;
@@ -65,6 +67,9 @@ bool eg__gemm(eg_ctx *, const eg_gemm *); /* gemm.c: floats, any m, n, k ≥ 1 *
 bool eg__direct_suits(const eg_gemm *);
 eg_tiling eg__direct_tiling(const eg_gemm *); /* by sizes and strides alone */
 bool eg__direct(eg_ctx *, const eg_gemm *);   /* g->tiling is set */
+/* The same for g->tiling.once, with pointers of its own, without a look at threads. */
+void eg__direct_once(const eg_gemm *, const void *a, const void *b, void *c, double alpha, bool add,
+                     const eg_finish *);
 /* c[m[i] + n[j]] (+)= tile[i + j·ts]. stretch[i]: how many places of m from i on are neighbours */
 void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                  const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
@@ -76,9 +81,9 @@ bool eg__inner_batch_suits(const eg_gemm *, bool *small);
 bool eg__inner_batch(eg_ctx *, const eg_gemm *);
 /* map.c: no sum; sum.c: dots, matrix times vector, reductions. Floats; b may be NULL */
 bool eg__map(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const void *a,
-             const void *b, void *c, bool add);
+             const void *b, void *c, double alpha, bool add);
 bool eg__sum(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
-             const void *a, const void *b, void *c, bool add);
+             const void *a, const void *b, void *c, double alpha, bool add);
 /* widen.c: f16 and bf16 as f32 and f64 */
 /* y[i] = x[i·step], of type `to`, for i < n; returns y */
 const void *eg__widen_row(eg_dtype to, eg_dtype from, int64_t n, const void *x, int64_t step,
@@ -93,7 +98,7 @@ static inline bool eg__widens(eg_dtype dtype, const eg_dtype of[2])
 }
 /* plain.c: any type but f16 and bf16 */
 void eg__plain(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
-               void *c, bool add);
+               void *c, double alpha, bool add);
 
 /* -- where the elements of a list of axes lie (tensor/axes.h) ---------------------------------- */
 enum { EG_OF_A, EG_OF_B, EG_OF_C, EG_OF_ALL, EG_AXIS_PITCH = sizeof(eg_axis) / sizeof(int64_t) };

@@ -224,6 +224,7 @@ bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
                     for (int64_t j = 0; j < inner_first(&g->n); j += b.n) {
                         eg_gemm one = { .dtype = g->dtype,
                                         .of = { g->dtype, g->dtype },
+                                        .alpha = g->alpha,
                                         .add = g->add || k > 0 };
                         one.batch =
                             inner_cut(&b.group, eg__min64(b.z, inner_first(&b.group) - z), room[0]);

@@ -1,5 +1,5 @@
-/* map.c: c[o] (+)= a[o] b[o], without a sum: copies, transpositions, diagonals, elementwise and
- * outer products.
+/* map.c: c[o] (+)= alpha a[o] b[o], without a sum: copies, transpositions, diagonals, elementwise
+ * and outer products.
  *
  * Two axes make a tile: the one nearest in c, and the one nearest in a if that is another (a
  * transposition, done in squares so that both sides use whole cache lines), else the next. The
@@ -28,14 +28,15 @@ typedef struct job {
     const char *a, *b;
     char *c;
     eg_dtype dtype, of[2];
+    double alpha;
     bool transpose, far, add;
 } job;
 static void map_tile(const job *j, const tile *t, const char *a, const char *b, char *c)
 {
     if (j->w == 4)
-        map_f32(t, (const void *)a, (const void *)b, (void *)c, j->add);
+        map_f32(t, (const void *)a, (const void *)b, (void *)c, (float)j->alpha, j->add);
     else
-        map_f64(t, (const void *)a, (const void *)b, (void *)c, j->add);
+        map_f64(t, (const void *)a, (const void *)b, (void *)c, j->alpha, j->add);
 }
 /* Returns a stretch of a row, widened to `room` if its type is narrower; sets *step to the step of
  * what is returned. */
@@ -99,7 +100,7 @@ static void map_piece(void *user, int64_t k, int thread)
 
 /* Chooses the two axes of a tile and its size, and shares the tiles among threads. */
 bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *out, const void *a,
-             const void *b, void *c, bool add)
+             const void *b, void *c, double alpha, bool add)
 {
     static const eg_axis one = { .size = 1 };
     const int64_t w = dtype == EG_F64 ? 8 : 4;
@@ -131,8 +132,10 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
               .c = c,
               .dtype = dtype,
               .of = { of[0], of[1] },
+              .alpha = alpha,
               .add = add };
-    if (transposed && !eg__widens(dtype, of) && !b && !add && ax->sc == 1 && ay->sa == 1) {
+    if (transposed && !eg__widens(dtype, of) && !b && alpha == 1 && !add && ax->sc == 1 &&
+        ay->sa == 1) {
         j.transpose = true;
         j.far = out->total * w > EG_STREAM_BYTES;
     }

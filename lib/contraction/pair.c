@@ -221,6 +221,7 @@ static void pair_product(eg_pairing *p, const roles *r)
               : small                                   ? EG_PAIR_DIRECT
                                                         : EG_PAIR_PACKED;
     if (p->kind == EG_PAIR_DIRECT) g->tiling = eg__direct_tiling(g);
+    g->tiling.once &= !p->unshared[0].bytes && !p->unshared[1].bytes;
     if (!small && eg__kernel(g->dtype)->rows) exchange(p);
 }
 
@@ -347,17 +348,21 @@ void eg__pairing_moved(eg_pairing *p, const eg_pairing *from)
 }
 /* Computes the sums that come first, exchanges the operands if the pairing says so, and calls the
  * kernel. */
-bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c, bool add,
-                  const eg_finish *finish)
+bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c,
+                  double alpha, bool add, const eg_finish *finish)
 {
     const eg_dtype dtype = p->gemm.dtype;
     cx->use.multiply_adds += p->work;
+    if (p->gemm.tiling.once) {
+        eg__direct_once(&p->gemm, p->swap ? b : a, p->swap ? a : b, c, alpha, add, finish);
+        return true;
+    }
     for (int s = 0; s < 2; s++) {
         const eg_unshared *l = &p->unshared[s];
         if (!l->bytes) continue;
         void *sum = eg__scratch(cx, s ? EG_SCRATCH_SUM_B : EG_SCRATCH_SUM_A, l->bytes);
         if (!sum || !eg__sum(cx, dtype, (eg_dtype[]){ p->of[s], dtype }, &l->out, &l->k, s ? b : a,
-                             NULL, sum, false))
+                             NULL, sum, 1, false))
             return false;
         *(s ? &b : &a) = sum;
     }
@@ -371,10 +376,12 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
     case EG_PAIR_ZERO:
         if (!add) pair_zero(dtype, &p->gemm.batch, c);
         return true;
-    case EG_PAIR_PLAIN: eg__plain(dtype, &p->gemm.batch, &p->gemm.k, a, b, c, add); return true;
-    case EG_PAIR_MAP: return eg__map(cx, dtype, p->gemm.of, &p->gemm.batch, a, b, c, add);
+    case EG_PAIR_PLAIN:
+        eg__plain(dtype, &p->gemm.batch, &p->gemm.k, a, b, c, alpha, add);
+        return true;
+    case EG_PAIR_MAP: return eg__map(cx, dtype, p->gemm.of, &p->gemm.batch, a, b, c, alpha, add);
     case EG_PAIR_SUM:
-        return eg__sum(cx, dtype, p->gemm.of, &p->gemm.batch, &p->gemm.k, a, b, c, add);
+        return eg__sum(cx, dtype, p->gemm.of, &p->gemm.batch, &p->gemm.k, a, b, c, alpha, add);
     case EG_PAIR_DIRECT:
     case EG_PAIR_PACKED:
     case EG_PAIR_INNER_BATCH: break;
@@ -383,6 +390,7 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
     g.a = a;
     g.b = b;
     g.c = c;
+    g.alpha = alpha;
     g.add = add;
     g.finish = eg__pair_finishes(p) ? finish : NULL;
     return p->kind == EG_PAIR_DIRECT        ? eg__direct(cx, &g)
@@ -393,7 +401,7 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
 /* The copies are one more batch of small products, the outermost: kernel, tiles and the order of
  * sums stay those of one copy. */
 bool eg__pair_run_copies(eg_ctx *cx, const eg_pairing *p, const eg_copy_steps *s, const void *a,
-                         const void *b, void *c, const eg_finish *finish)
+                         const void *b, void *c, double alpha, const eg_finish *finish)
 {
     const int64_t w = eg__width[p->gemm.dtype];
     if (p->kind != EG_PAIR_DIRECT || p->unshared[0].bytes || p->unshared[1].bytes ||
@@ -402,7 +410,7 @@ bool eg__pair_run_copies(eg_ctx *cx, const eg_pairing *p, const eg_copy_steps *s
         for (int64_t k = 0; good && k < s->count; k++)
             good = eg__pair_run(cx, p, (const char *)a + k * s->x[0],
                                 b ? (const char *)b + k * s->x[1] : NULL, (char *)c + k * s->out,
-                                false, finish);
+                                alpha, false, finish);
         return good;
     }
     eg_axis batch[EG_AXES_MAX];
@@ -416,6 +424,7 @@ bool eg__pair_run_copies(eg_ctx *cx, const eg_pairing *p, const eg_copy_steps *s
     g.a = p->swap ? b : a;
     g.b = p->swap ? a : b;
     g.c = c;
+    g.alpha = alpha;
     g.add = false;
     g.finish = finish;
     cx->use.multiply_adds += p->work * (uint64_t)s->count;
@@ -423,7 +432,7 @@ bool eg__pair_run_copies(eg_ctx *cx, const eg_pairing *p, const eg_copy_steps *s
 }
 
 bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const void *a,
-              const void *b, void *c, bool add)
+              const void *b, void *c, double alpha, bool add)
 {
     union {
         eg_pairing p;
@@ -435,5 +444,5 @@ bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const v
         return false;
     }
     eg__pairing(&u.p, dtype, NULL, axes, axis, b != NULL);
-    return eg__pair_run(cx, &u.p, a, b, c, add, NULL);
+    return eg__pair_run(cx, &u.p, a, b, c, alpha, add, NULL);
 }

@@ -1,4 +1,4 @@
-/* plain.c: the contraction as it is defined, for any types: c[o] (+)= Σ_k a[o,k] b[o,k], one
+/* plain.c: the contraction as it is defined, for any types: c[o] (+)= alpha Σ_k a[o,k] b[o,k], one
  * element after the other. Integers end here (summed in i64) and complex numbers (nothing is
  * conjugated); floats never need to. b may be NULL (a factor 1). */
 #include "contraction/gemm.h"
@@ -6,38 +6,44 @@
 /* Sums of integers are unsigned: they wrap as i64 does, where overflow would be undefined. */
 #define T       float
 #define SUM     float
+#define FACTOR  float
 #define NAME(x) x##_f32
 #include "contraction/plain_of.h"
 #define T       double
 #define SUM     double
+#define FACTOR  double
 #define NAME(x) x##_f64
 #include "contraction/plain_of.h"
 #define T       int32_t
 #define SUM     uint64_t
+#define FACTOR  int64_t
 #define NAME(x) x##_i32
 #include "contraction/plain_of.h"
 #define T       uint64_t
 #define SUM     uint64_t
+#define FACTOR  int64_t
 #define NAME(x) x##_i64
 #include "contraction/plain_of.h"
 #define T       uint8_t
 #define SUM     uint64_t
+#define FACTOR  int64_t
 #define NAME(x) x##_bool
 #include "contraction/plain_of.h"
 #define T       double complex
 #define SUM     double complex
+#define FACTOR  double
 #define NAME(x) x##_c128
 #include "contraction/plain_of.h"
 
 void eg__plain(eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
-               void *c, bool add)
+               void *c, double alpha, bool add)
 {
     switch (dtype) {
-    case EG_F64: plain_f64(out, k, a, b, c, add); break;
-    case EG_I32: plain_i32(out, k, a, b, c, add); break;
-    case EG_I64: plain_i64(out, k, a, b, c, add); break;
-    case EG_BOOL: plain_bool(out, k, a, b, c, add); break;
-    case EG_C128: plain_c128(out, k, a, b, c, add); break;
-    default: plain_f32(out, k, a, b, c, add);
+    case EG_F64: plain_f64(out, k, a, b, c, alpha, add); break;
+    case EG_I32: plain_i32(out, k, a, b, c, alpha, add); break;
+    case EG_I64: plain_i64(out, k, a, b, c, alpha, add); break;
+    case EG_BOOL: plain_bool(out, k, a, b, c, alpha, add); break;
+    case EG_C128: plain_c128(out, k, a, b, c, alpha, add); break;
+    default: plain_f32(out, k, a, b, c, alpha, add);
     }
 }

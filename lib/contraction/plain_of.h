@@ -1,7 +1,7 @@
-/* plain_of.h: plain.c's sum for operands of type T, in type SUM. */
+/* plain_of.h: plain.c's sum for operands of type T, in type SUM, times a FACTOR. */
 
 static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T *a, const T *b, SUM *c,
-                        bool add)
+                        double alpha, bool add)
 {
     const eg_axis one = { .size = 1 }, *in = k->n ? &k->axis[k->n - 1] : &one;
     for (int64_t o = 0; o < out->total; o++) {
@@ -14,9 +14,11 @@ static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T *a, const 
             for (int64_t i = 0; i < in->size; i++)
                 sum += pb ? (SUM)pa[i * in->sa] * (SUM)pb[i * in->sb] : (SUM)pa[i * in->sa];
         }
+        sum = (FACTOR)alpha * sum;
         c[at.c] = add ? c[at.c] + sum : sum;
     }
 }
 #undef T
 #undef SUM
+#undef FACTOR
 #undef NAME

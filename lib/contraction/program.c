@@ -421,14 +421,14 @@ bool eg__program_finishes(const eg_program *p)
 }
 /* Runs the steps. Intermediates lie on the stack if they are small, else in a scope of their own.
  * */
-bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void *out, bool add,
-                     const eg_finish *finish)
+bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void *out, double alpha,
+                     bool add, const eg_finish *finish)
 {
     if (p->empty) return true;
-    if (p->clear && !eg__pair_run(cx, p->clear, x[0], NULL, out, add, NULL)) return false;
+    if (p->clear && !eg__pair_run(cx, p->clear, x[0], NULL, out, 1, add, NULL)) return false;
     if (p->steps == 1)
-        return eg__pair_run(cx, p->step[0].pairing, x[0], p->count == 2 ? x[1] : NULL, out, add,
-                            finish);
+        return eg__pair_run(cx, p->step[0].pairing, x[0], p->count == 2 ? x[1] : NULL, out, alpha,
+                            add, finish);
     const void *at[2 * EG_EINSUM_MAX];
     memcpy(at, x, (size_t)p->count * sizeof *at);
     _Alignas(64) char near[1 << 12];
@@ -440,8 +440,8 @@ bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void
         const eg_program_step *step = &p->step[s];
         const bool last = s == p->steps - 1;
         void *to = last ? out : room + step->at;
-        good = eg__pair_run(cx, step->pairing, at[step->a], at[step->b], to, last && add,
-                            last ? finish : NULL);
+        good = eg__pair_run(cx, step->pairing, at[step->a], at[step->b], to, last ? alpha : 1,
+                            last && add, last ? finish : NULL);
         at[p->count + s] = to;
     }
     eg_pop(cx, m);
@@ -449,16 +449,16 @@ bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void
 }
 
 bool eg__program_run_copies(eg_ctx *cx, const eg_program *p, const eg_copy_steps *s,
-                            const void *const *x, void *out, const eg_finish *finish)
+                            const void *const *x, void *out, double alpha, const eg_finish *finish)
 {
     if (p->steps == 1 && !p->clear && !p->empty)
         return eg__pair_run_copies(cx, p->step[0].pairing, s, x[0], p->count == 2 ? x[1] : NULL,
-                                   out, finish);
+                                   out, alpha, finish);
     const void *at[EG_EINSUM_MAX];
     bool good = true;
     for (int64_t k = 0; good && k < s->count; k++) {
         for (int i = 0; i < p->count; i++) at[i] = (const char *)x[i] + k * s->x[i];
-        good = eg__program_run(cx, p, at, (char *)out + k * s->out, false, finish);
+        good = eg__program_run(cx, p, at, (char *)out + k * s->out, alpha, false, finish);
     }
     return good;
 }

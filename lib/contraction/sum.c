@@ -1,7 +1,7 @@
-/* sum.c: c[o] (+)= Σ_k a[o,k] b[o,k] (or Σ_k a[o,k]) where a matrix product would waste its tiles:
- * dots, matrix times vector, reductions, traces. Along: the operand's nearest axis is one of k, and
- * each result is the dot of a row; if that axis has few elements, of a row along the longest one.
- * Across: its nearest axis is a free one, and whole rows are added.
+/* sum.c: c[o] (+)= alpha Σ_k a[o,k] b[o,k] (or alpha Σ_k a[o,k]) where a matrix product would waste
+ * its tiles: dots, matrix times vector, reductions, traces. Along: the operand's nearest axis is
+ * one of k, and each result is the dot of a row; if that axis has few elements, of a row along the
+ * longest one. Across: its nearest axis is a free one, and whole rows are added.
  *
  * Sums are trees, so that the error grows with log k: blocks of a fixed size are combined in pairs,
  * as a binary counter carries, and long sums are cut into parts of a fixed number of blocks, which
@@ -24,6 +24,8 @@ typedef struct plan {
     int64_t per_row, rows; /* along: blocks per row of x, or (0) rows of x per block */
     int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
     eg_dtype dtype, of[2];
+    double alpha;
+    bool add; /* to what c had */
 } plan;
 /* Returns the address `by` elements further on in an operand; NULL stays NULL. */
 static const char *sum_from(const plan *p, int which, const char *x, int64_t by)
@@ -99,10 +101,15 @@ static int sum_longest(const eg_axes *l, int at, bool *other)
 /* Decides between along and across, cuts the sum into blocks and parts, and computes it. False
  * after "out of memory". */
 bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
-             const void *a, const void *b, void *c, bool add)
+             const void *a, const void *b, void *c, double alpha, bool add)
 {
     eg_axis room[EG_AXES_MAX], room_others[EG_AXES_MAX];
-    plan p = { .out = out, .k_total = k->total, .dtype = dtype, .of = { of[0], of[1] } };
+    plan p = { .out = out,
+               .k_total = k->total,
+               .dtype = dtype,
+               .of = { of[0], of[1] },
+               .alpha = alpha,
+               .add = add };
     int xk = sum_nearest(k), xo = sum_nearest(out);
     if (xk < 0) xk = k->n - 1;
     const int64_t nearest = eg__abs64(k->axis[xk].sa);
@@ -121,5 +128,5 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
         p.blocks = p.per_row ? p.rest.total * p.per_row : (p.rest.total + p.rows - 1) / p.rows;
         p.parts = (p.blocks + PART - 1) / PART;
     }
-    return dtype == EG_F64 ? run_f64(cx, &p, a, b, c, add) : run_f32(cx, &p, a, b, c, add);
+    return dtype == EG_F64 ? run_f64(cx, &p, a, b, c) : run_f32(cx, &p, a, b, c);
 }

@@ -60,10 +60,10 @@ EG_CLONES static REAL NAME(dot)(int64_t n, const REAL *a, int64_t sa, const REAL
     NAME(dots_in)(1, n, &a, sa, b ? &b : NULL, sb, &sum);
     return sum;
 }
-/* c[r·rc] (+)= Σ a[r·ra + i·sa] b[r·rb + i·sb] */
+/* c[r·rc] (+)= alpha Σ a[r·ra + i·sa] b[r·rb + i·sb] */
 EG_CLONES static void NAME(dots)(int64_t rows, int64_t n, const REAL *a, int64_t ra, int64_t sa,
                                  const REAL *b, int64_t rb, int64_t sb, REAL *c, int64_t rc,
-                                 bool add)
+                                 REAL alpha, bool add)
 {
     REAL sum[4];
     for (int64_t r = 0; r < rows; r += 4) {
@@ -78,8 +78,10 @@ EG_CLONES static void NAME(dots)(int64_t rows, int64_t n, const REAL *a, int64_t
         else
             for (int64_t q = 0; q < here; q++)
                 NAME(dots_in)(1, n, pa + q, sa, b ? pb + q : NULL, sb, sum + q);
-        for (int64_t q = 0; q < here; q++)
-            c[(r + q) * rc] = add ? c[(r + q) * rc] + sum[q] : sum[q];
+        for (int64_t q = 0; q < here; q++) {
+            const REAL term = alpha * sum[q];
+            c[(r + q) * rc] = add ? c[(r + q) * rc] + term : term;
+        }
     }
 }
 
@@ -205,17 +207,23 @@ static void NAME(across)(const plan *p, int64_t n, const char *a, const char *b,
     }
 }
 
-/* Adds `parts` partial sums, `step` apart, in pairs, and writes the total to c. */
-static void NAME(finish)(REAL *part, int64_t parts, int64_t step, REAL *c, bool add)
+/* Writes alpha times a sum to c, or adds it. */
+static void NAME(write)(const plan *p, REAL sum, REAL *c)
 {
-    for (int64_t s = 1; s < parts; s *= 2)
-        for (int64_t i = 0; i + s < parts; i += 2 * s) part[i * step] += part[(i + s) * step];
-    *c = add ? *c + *part : *part;
+    sum *= (REAL)p->alpha;
+    *c = p->add ? *c + sum : sum;
+}
+/* Adds partial sums, `step` apart, in pairs, and writes the total to c. */
+static void NAME(finish)(const plan *p, REAL *part, int64_t step, REAL *c)
+{
+    for (int64_t s = 1; s < p->parts; s *= 2)
+        for (int64_t i = 0; i + s < p->parts; i += 2 * s) part[i * step] += part[(i + s) * step];
+    NAME(write)(p, *part, c);
 }
 
 /* One part of one result (along), or of a stretch of neighbouring results (across): into c, or
  * into `partial` if there are several parts. */
-static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, REAL *c, bool add,
+static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, REAL *c,
                        REAL *partial)
 {
     const int64_t part = u % p->parts, o = u / p->parts;
@@ -226,7 +234,7 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
         if (p->parts > 1)
             partial[part * p->out->total + o] = sum;
         else
-            c[at.c] = add ? c[at.c] + sum : sum;
+            NAME(write)(p, sum, c + at.c);
         return;
     }
     REAL sum[NAME(CHUNK)];
@@ -241,10 +249,7 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
         return;
     }
     REAL *to = c + at.c + i * p->x.sc;
-    if (add)
-        for (int64_t q = 0; q < n; q++) to[q * p->x.sc] += sum[q];
-    else
-        for (int64_t q = 0; q < n; q++) to[q * p->x.sc] = sum[q];
+    for (int64_t q = 0; q < n; q++) NAME(write)(p, sum[q], to + q * p->x.sc);
 }
 
 typedef struct NAME(job) {
@@ -252,7 +257,6 @@ typedef struct NAME(job) {
     int64_t units, pieces;
     const char *a, *b;
     REAL *c, *partial;
-    bool add;
 } NAME(job);
 /* One thread's share of the units. */
 static void NAME(piece)(void *user, int64_t k, int thread)
@@ -271,16 +275,16 @@ static void NAME(piece)(void *user, int64_t k, int thread)
             NAME(dots)
             (n, j->p->x.size, (const void *)sum_from(j->p, 0, j->a, at.a), x->sa, j->p->x.sa,
              (const void *)sum_from(j->p, 1, j->b, at.b), x->sb, j->p->x.sb, j->c + at.c, x->sc,
-             j->add);
+             (REAL)j->p->alpha, j->p->add);
         }
         return;
     }
     for (int64_t u = j->units * k / j->pieces; u < j->units * (k + 1) / j->pieces; u++)
-        NAME(unit)(j->p, u, j->a, j->b, j->c, j->add, j->partial);
+        NAME(unit)(j->p, u, j->a, j->b, j->c, j->partial);
 }
 
 /* Shares the units among threads and adds up the parts. False after "out of memory". */
-static bool NAME(run)(eg_ctx *cx, plan *p, const char *a, const char *b, REAL *c, bool add)
+static bool NAME(run)(eg_ctx *cx, plan *p, const char *a, const char *b, REAL *c)
 {
     REAL *partial = NULL;
     const int team = eg__team(cx, p->out->total * p->k_total, 1 << 18);
@@ -297,14 +301,13 @@ static bool NAME(run)(eg_ctx *cx, plan *p, const char *a, const char *b, REAL *c
                                 (size_t)(p->parts * p->out->total) * sizeof *partial)))
         return false;
     const int64_t pieces = team > 1 ? eg__min64(units, 8 * team) : 1;
-    eg__parallel(cx, team, pieces, NAME(piece),
-                 &(NAME(job)){ p, units, pieces, a, b, c, partial, add });
+    eg__parallel(cx, team, pieces, NAME(piece), &(NAME(job)){ p, units, pieces, a, b, c, partial });
     if (p->parts > 1)
         for (int64_t o = 0; o < p->out->total; o++) {
             const int64_t at =
                 p->across ? eg__place(&p->others, o / p->x.size).c + o % p->x.size * p->x.sc
                           : eg__place(p->out, o).c;
-            NAME(finish)(partial + o, p->parts, p->out->total, c + at, add);
+            NAME(finish)(p, partial + o, p->out->total, c + at);
         }
     return true;
 }

@@ -1,4 +1,4 @@
-/* einsum.c: y[out] = Σ Π x_k[labels_k]: the row on labels.
+/* einsum.c: y[out] = alpha Σ Π x_k[labels_k]: the row on labels.
  *
  * Its gradient is an einsum again: the cotangent of operand i is the einsum of g and the other
  * operands, with the labels of the output and of operand i exchanged. Labels may repeat on both
@@ -8,13 +8,15 @@
 #include <ctype.h>
 #include <string.h>
 
-/* What a node remembers: the labels, operand after operand, then the output's. */
+/* What a node remembers: the factor, and the labels, operand after operand, then the output's. */
 typedef struct labels {
+    double alpha;
     int64_t limit;
     int out_rank;
     uint16_t label[];
 } labels;
 const uint16_t *eg__einsum_attr_labels(const void *attr) { return ((const labels *)attr)->label; }
+double eg__einsum_alpha(const eg_tensor *y) { return ((const labels *)y->attr)->alpha; }
 int64_t eg__einsum_limit(const eg_tensor *y) { return ((const labels *)y->attr)->limit; }
 const uint16_t *eg__einsum_labels_of(const eg_tensor *y, int k)
 {
@@ -147,15 +149,15 @@ static bool einsum_run_copies(const eg_tensor *y, const eg_program *p, int count
     }
     eg__copies_done(y);
     return eg__program_run_copies(y->cx, p, &(eg_copy_steps){ y->copies->count, step, y->each },
-                                  data, y->data, NULL);
+                                  data, y->data, eg__einsum_alpha(y), NULL);
 }
 static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *const *x, void *out,
-                       bool add)
+                       double alpha, bool add)
 {
     const void *data[EG_EINSUM_MAX];
     /* operands of a network's step may have copies: the one that is being computed */
     for (int k = 0; k < count; k++) data[k] = eg__copy_data(x[k], cx->copy.of ? cx->copy.k : 0);
-    return eg__program_run(cx, p, data, out, add, NULL);
+    return eg__program_run(cx, p, data, out, alpha, add, NULL);
 }
 
 bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
@@ -174,7 +176,7 @@ static bool is_network(const eg_ctx *cx, int count, eg_tensor *const *x)
     return count > 2 && cx->recording && eg__is_float(eg__einsum_reads(count, x));
 }
 
-/* -- einsum: y[out] = Σ Π x_k,  dx_i = einsum(g, others -> labels of i) ----------------------- */
+/* -- einsum: y[out] = alpha Σ Π x_k,  dx_i = alpha einsum(g, others -> labels of i) ------------ */
 static bool einsum_shape(eg_tensor *y)
 {
     const labels *l = y->attr;
@@ -197,23 +199,24 @@ static bool einsum_forward(eg_tensor *y)
 {
     const eg_call *c = eg__call_saved(y);
     const eg_tensor *all = eg__copies_all(y);
+    const double alpha = eg__einsum_alpha(y);
     if (c && c->x && all) return einsum_run_copies(all, c->program, c->count, c->x);
-    if (c && c->x) return einsum_run(y->cx, c->program, c->count, c->x, y->data, false);
+    if (c && c->x) return einsum_run(y->cx, c->program, c->count, c->x, y->data, alpha, false);
     if (c && all) return einsum_run_copies(all, c->program, y->count, all->in);
-    if (c) return einsum_run(y->cx, c->program, y->count, y->in, y->data, false);
+    if (c) return einsum_run(y->cx, c->program, y->count, y->in, y->data, alpha, false);
     if (is_network(y->cx, y->count, y->in) && !eg__network_save(y)) return false;
     const eg_program *p = program_of(y);
     if (p && all) return einsum_run_copies(all, p, y->count, all->in);
-    return p && einsum_run(y->cx, p, y->count, y->in, y->data, false);
+    return p && einsum_run(y->cx, p, y->count, y->in, y->data, alpha, false);
 }
 static void *einsum_settle(eg_tensor *y)
 {
     return eg__call_settle(y, eg__call_saved(y) ? NULL : program_of(y));
 }
-/* Returns the einsum of `in` with the labels of operand i. Afterwards a label that operand i alone
- * has is stretched, and one that it repeats is put on the diagonal. */
-static eg_tensor *cotangent_of(const eg_tensor *y, int i, const eg_plan_key *key, int n,
-                               eg_tensor *const *in, const uint16_t *const *label)
+/* Returns alpha times the einsum of `in` with the labels of operand i. Afterwards a label that
+ * operand i alone has is stretched, and one that it repeats is put on the diagonal. */
+static eg_tensor *cotangent_of(const eg_tensor *y, int i, const eg_plan_key *key, double alpha,
+                               int n, eg_tensor *const *in, const uint16_t *const *label)
 {
     const uint16_t *mine = labels_of(y, i);
     const eg_tensor *x = y->in[i];
@@ -231,17 +234,18 @@ static eg_tensor *cotangent_of(const eg_tensor *y, int i, const eg_plan_key *key
                 break;
             }
     }
-    if (nhave == nall) return eg__einsum_keyed(key, &eg__any_order, n, in, label, x->rank, mine);
-    eg_tensor *dx = eg__einsum(n, in, label, nhave, have);
+    if (nhave == nall)
+        return eg__einsum_keyed(key, &eg__any_order, alpha, n, in, label, x->rank, mine);
+    eg_tensor *dx = eg__einsum_keyed(NULL, &eg__any_order, alpha, n, in, label, nhave, have);
     for (int k = 0; k < nall; k++)
         if (eg__label_at(have, nhave, all[k]) < 0) dx = eg_unsqueeze(dx, k);
     dx = eg_expand_n(dx, nall, dim);
     return nall == x->rank ? dx : eg__einsum(1, &dx, (const uint16_t *[]){ all }, x->rank, mine);
 }
-eg_tensor *eg__einsum_cotangent(const eg_tensor *y, int i, eg_tensor *const *in,
+eg_tensor *eg__einsum_cotangent(const eg_tensor *y, int i, double alpha, eg_tensor *const *in,
                                 const uint16_t *const *label)
 {
-    return cotangent_of(y, i, NULL, 2, in, label);
+    return cotangent_of(y, i, NULL, alpha, 2, in, label);
 }
 /* Of one or two operands: the einsum of g and the other operand. */
 static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -253,8 +257,8 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
     const uint16_t *const label[] = { labels_out(y), n > 1 ? labels_of(y, other) : NULL };
     const eg_plan_key w = { EG_KEY_COTANGENT + i, n, y->attr_size - sizeof *l, l->label, in };
     if (!eg__check_taken(y->cx, "einsum", EG_TAKES_HALVES, n, in)) return eg__poison(y->cx);
-    eg_tensor *again = n > 1 ? eg__einsum_lookup(y->cx, &w) : NULL;
-    return again ? again : cotangent_of(y, i, n > 1 ? &w : NULL, n, in, label);
+    eg_tensor *again = n > 1 ? eg__einsum_lookup(y->cx, &w, l->alpha) : NULL;
+    return again ? again : cotangent_of(y, i, n > 1 ? &w : NULL, l->alpha, n, in, label);
 }
 
 /* Σ_i einsum(x_1 … dx_i … x_n): linear in each operand */
@@ -271,7 +275,8 @@ static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)
     for (int i = 0; i < y->count; i++) {
         if (!dx[i]) continue;
         in[i] = dx[i];
-        eg_tensor *part = eg__einsum(y->count, in, label, l->out_rank, labels_out(y));
+        eg_tensor *part = eg__einsum_keyed(NULL, &eg__any_order, l->alpha, y->count, in, label,
+                                           l->out_rank, labels_out(y));
         in[i] = y->in[i];
         sum = sum ? eg__add(sum, part) : part;
     }
@@ -346,6 +351,17 @@ static eg_tensor *einsum_merged(eg_tensor *const *x)
 {
     return eg_einsum("b l (h=2 d), h d m -> (b l) m", x[0], x[1]);
 }
+static eg_tensor *scaled(const char *spec, int count, eg_tensor *const *x)
+{
+    return eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                             .spec = spec,
+                                             .count = count,
+                                             .operands = x,
+                                             .alpha = -0.7 });
+}
+static eg_tensor *einsum_scaled(eg_tensor *const *x) { return scaled("ij->ji", 1, x); }
+static eg_tensor *einsum_scaled_pair(eg_tensor *const *x) { return scaled("ijj,jk->ik", 2, x); }
+static eg_tensor *einsum_scaled_chain(eg_tensor *const *x) { return scaled("ab,bc,c->a", 3, x); }
 static const eg_sample einsum_samples[] = {
     { ij_jk, "3x4, 4x2", 0, 0 },
     { einsum_scores, "3x2x2x4, 2x2x2x4", 0, 0 },
@@ -355,12 +371,15 @@ static const eg_sample einsum_samples[] = {
     { hyper, "3x2, 3x4, 3x2", 0, 0 },
     { chained, "2x3, 3x4, 4x2, ()", 0, 0 },
     { einsum_merged, "2x3x4, 2x2x3", 0, 0 },
+    { einsum_scaled, "3x4", 0, 0 },
+    { einsum_scaled_pair, "2x3x3, 3x4", 0, 0 },
+    { einsum_scaled_chain, "2x3, 3x4, 4", 0, 0 },
     { 0 },
 };
 static const eg_op einsum_op = {
     .name = "einsum",
-    .equation = "y[out] = sum of prod x_k[in_k]",
-    .gradient = "dx_i[in_i] = einsum(g, others)",
+    .equation = "y[out] = alpha sum of prod x_k[in_k]",
+    .gradient = "dx_i[in_i] = alpha einsum(g, others)",
     .arity = -1,
     .shape = einsum_shape,
     .forward = einsum_forward,
@@ -434,35 +453,50 @@ const eg_order_args eg__any_order = { .limit = 0, .steps = -1 };
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                       const uint16_t *out)
 {
-    return eg__einsum_limited(&eg__any_order, count, x, label, out_rank, out);
+    return eg__einsum_limited(&eg__any_order, 1, count, x, label, out_rank, out);
 }
-eg_tensor *eg__einsum_limited(const eg_order_args *how, int count, eg_tensor *const *x,
-                              const uint16_t *const *label, int out_rank, const uint16_t *out)
+eg_tensor *eg__einsum_limited(const eg_order_args *how, double alpha, int count,
+                              eg_tensor *const *x, const uint16_t *const *label, int out_rank,
+                              const uint16_t *out)
 {
-    return eg__einsum_keyed(NULL, how, count, x, label, out_rank, out);
+    return eg__einsum_keyed(NULL, how, alpha, count, x, label, out_rank, out);
 }
-static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, int count, eg_tensor *const *x)
+/* The labels of a call, as many as there can be. */
+typedef union labels_room {
+    labels l;
+    char room[sizeof(labels) + (EG_EINSUM_MAX + 1) * EG_RANK_MAX * sizeof(uint16_t)];
+} labels_room;
+/* Applies a planned call with a factor of its own: plans do not depend on it. */
+static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int count,
+                               eg_tensor *const *x)
 {
-    return (c->tree && cx->recording ? eg__network_apply : eg__call_apply)(
-        cx, &einsum_op, c, c->attr, c->attr_size, count, x);
+    labels_room with;
+    const labels *l = c->attr;
+    if (alpha != 1) {
+        l = memcpy(&with, l, c->attr_size);
+        with.l.alpha = alpha;
+    }
+    return (c->tree && cx->recording ? eg__network_apply : eg__call_apply)(cx, &einsum_op, c, l,
+                                                                           c->attr_size, count, x);
 }
-eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_plan_key *what)
+eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_plan_key *what, double alpha)
 {
     const eg_call *c = eg__plans_find(cx, what);
-    return c ? einsum_apply(cx, c, what->count, what->x) : NULL;
+    return c ? einsum_apply(cx, c, alpha, what->count, what->x) : NULL;
 }
 /* A single operand whose axes only change places becomes a view. Any other call is looked up by its
  * key, or planned. With a given order it is planned and not remembered as a call. */
-eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, int count,
-                            eg_tensor *const *x, const uint16_t *const *label, int out_rank,
-                            const uint16_t *out)
+eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, double alpha,
+                            int count, eg_tensor *const *x, const uint16_t *const *label,
+                            int out_rank, const uint16_t *out)
 {
     eg_ctx *cx = eg__context_of("einsum", count, x);
     if (!cx) return NULL;
     if (!eg__check_taken(cx, "einsum", EG_TAKES_HALVES, count, x)) return eg__poison(cx);
     /* only the order changes: a view */
-    if (count == 1 && out_rank == x[0]->rank && x[0]->dtype == eg__einsum_type(1, x) &&
-        einsum_distinct(out, out_rank) && einsum_distinct(label[0], out_rank)) {
+    if (count == 1 && alpha == 1 && out_rank == x[0]->rank &&
+        x[0]->dtype == eg__einsum_type(1, x) && einsum_distinct(out, out_rank) &&
+        einsum_distinct(label[0], out_rank)) {
         int axes[EG_RANK_MAX];
         bool same = true;
         for (int r = 0; r < out_rank; r++) {
@@ -471,10 +505,7 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, i
         }
         return same ? x[0] : eg_permute_n(x[0], out_rank, axes);
     }
-    union {
-        labels l;
-        char room[sizeof(labels) + (EG_EINSUM_MAX + 1) * EG_RANK_MAX * sizeof(uint16_t)];
-    } u;
+    labels_room u;
     labels *l = &u.l;
     uint16_t *next = l->label;
     for (int k = 0; k < count; next += x[k++]->rank)
@@ -482,6 +513,7 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, i
     if (out_rank) memcpy(next, out, (size_t)out_rank * sizeof *out);
     const size_t letters = (size_t)(next + out_rank - l->label) * sizeof *out,
                  size = sizeof *l + letters;
+    l->alpha = 1;
     l->limit = how->limit;
     l->out_rank = out_rank;
 
@@ -496,7 +528,8 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, i
     const eg_plan_key by_labels =
         any ? (eg_plan_key){ EG_KEY_LABELS, count, letters, l->label, x }
             : (eg_plan_key){ EG_KEY_ORDERED, count, ordered.length, ordered.text, x };
-    eg_tensor *again = ordered.fits && !(any && what) ? eg__einsum_lookup(cx, &by_labels) : NULL;
+    eg_tensor *again =
+        ordered.fits && !(any && what) ? eg__einsum_lookup(cx, &by_labels, alpha) : NULL;
     if (again) return again;
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     /* refuses */
@@ -505,24 +538,25 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, i
     const eg_labelled to = { out_rank, dim, stride, out };
     const eg_plan_key *key = any && what ? what : ordered.fits ? &by_labels : NULL;
     const eg_call *c = eg__call_plan(cx, key, l, size, count, x, label, &to, how);
-    return c ? einsum_apply(cx, c, count, x) : eg__poison(cx);
+    return c ? einsum_apply(cx, c, alpha, count, x) : eg__poison(cx);
 }
 
 /* An einsum into an existing tensor, as an act. */
 typedef struct einsum_target {
     const eg_program *program;
+    double alpha;
     bool add;
 } einsum_target;
 static bool act_einsum(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
 {
     const einsum_target *t = arg;
-    return einsum_run(cx, t->program, count, x, to->data, t->add);
+    return einsum_run(cx, t->program, count, x, to->data, t->alpha, t->add);
 }
-bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *how, int count,
+bool eg__einsum_into(eg_tensor *target, double alpha, bool add, const eg_order_args *how, int count,
                      eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out)
 {
     eg_ctx *cx = target->cx;
-    einsum_target to = { .add = add };
+    einsum_target to = { .alpha = alpha, .add = add };
     to.program = eg__einsum_program(
         cx, count, x, label, &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
     if (to.program && eg__capturing(cx)) {

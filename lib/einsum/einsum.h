@@ -40,11 +40,9 @@ bool eg__einsum_usable(eg_ctx *, const eg_einsum_args *);
 bool eg__einsum_dtypes(eg_ctx *, int count, eg_tensor *const *x);
 /* Returns the order that the options ask for. */
 eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit, int64_t keep_limit);
-/* Returns alpha as one more operand, in the dtype that an einsum of x takes; NULL if alpha is 1.
- * Poison after an error: alpha is a fraction and the operands are integers. */
-eg_tensor *eg__alpha_of(int count, eg_tensor *const *x, const char *name, double given);
-/* Copies a path, and appends the step that comes to alpha. Returns the number of steps. */
-int eg__path_with_alpha(int count, const int (*path)[2], int steps, int (*out)[2]);
+/* True if a factor, `alpha` or `beta`, is a whole number or the result of dtype is not of integers;
+ * else records an error. */
+bool eg__factor_fits(eg_ctx *, const char *name, double factor, eg_dtype dtype);
 /* True if out has the dtype and the sizes of the result; else records an error. */
 bool eg__out_fits(eg_ctx *, const eg_tensor *out, eg_dtype, const eg_spec_labels *);
 
@@ -58,19 +56,19 @@ eg_tensor *eg__shape_only(eg_ctx *, const eg_shape *);
  * checked that every label of out is in some operand and that sizes agree. */
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                       const uint16_t *out);
-/* The same in a given order of pairs, or with a limit. */
-eg_tensor *eg__einsum_limited(const eg_order_args *, int count, eg_tensor *const *x,
+/* The same times alpha, in a given order of pairs, or with a limit. */
+eg_tensor *eg__einsum_limited(const eg_order_args *, double alpha, int count, eg_tensor *const *x,
                               const uint16_t *const *label, int out_rank, const uint16_t *out);
 /* The same, remembered under a key; key NULL: under its labels. */
-eg_tensor *eg__einsum_keyed(const eg_plan_key *, const eg_order_args *, int count,
+eg_tensor *eg__einsum_keyed(const eg_plan_key *, const eg_order_args *, double alpha, int count,
                             eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                             const uint16_t *out);
-/* Returns the einsum that is remembered under that key, of operands that were checked before; NULL
- * (no error) if there is none. */
-eg_tensor *eg__einsum_lookup(eg_ctx *, const eg_plan_key *);
-/* target = Σ Π x_k, or target += with `add`. Not recorded; target must overlap no operand. False
- * after an error. */
-bool eg__einsum_into(eg_tensor *target, bool add, const eg_order_args *, int count,
+/* Returns alpha times the einsum that is remembered under that key, of operands that were checked
+ * before; NULL (no error) if there is none. */
+eg_tensor *eg__einsum_lookup(eg_ctx *, const eg_plan_key *, double alpha);
+/* target = alpha Σ Π x_k, or target += with `add`. Not recorded; target must overlap no operand.
+ * False after an error. */
+bool eg__einsum_into(eg_tensor *target, double alpha, bool add, const eg_order_args *, int count,
                      eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out);
 extern const eg_order_args eg__any_order; /* the best order, without a limit */
 /* Returns the dtype that operands are read as: their own; for f16 and bf16 that of the others, or
@@ -104,8 +102,9 @@ const eg_program *eg__einsum_program(eg_ctx *, int count, eg_tensor *const *x,
 const uint16_t *eg__einsum_labels_of(const eg_tensor *y, int k);
 const uint16_t *eg__einsum_attr_labels(const void *attr); /* operand 1's, and so on */
 int64_t eg__einsum_limit(const eg_tensor *y);             /* .limit of the call */
-/* Returns the einsum of two tensors that is the cotangent of operand i of y. */
-eg_tensor *eg__einsum_cotangent(const eg_tensor *y, int i, eg_tensor *const *in,
+double eg__einsum_alpha(const eg_tensor *y);              /* its factor */
+/* Returns alpha times the einsum of two tensors that has the labels of operand i of y. */
+eg_tensor *eg__einsum_cotangent(const eg_tensor *y, int i, double alpha, eg_tensor *const *in,
                                 const uint16_t *const *label);
 /* Writes "ij,jk->ik" for a node that einsum made, and returns out; NULL for other nodes, or without
  * room. */

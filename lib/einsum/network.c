@@ -112,7 +112,7 @@ eg_tensor *eg__network_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, cons
         if (!root) {
             label[count + s] = eg__tree_labels(t, s);
             value[count + s] = w->value[s] =
-                eg__einsum_limited(how, f.count, in, of, t->step[s].rank, label[count + s]);
+                eg__einsum_limited(how, 1, f.count, in, of, t->step[s].rank, label[count + s]);
             if (!eg_ok(w->value[s])) return eg__poison(cx);
             continue;
         }
@@ -224,12 +224,13 @@ static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
 }
 
 /* -- down and up the tree --------------------------------------------------------------------- */
-/* Returns the product of a and b with the labels of step s's result. */
-static eg_tensor *one_pair(const pass *p, int s, eg_tensor *a, const uint16_t *la, eg_tensor *b,
-                           const uint16_t *lb)
+/* Returns alpha times the product of a and b, with the labels of step s's result. */
+static eg_tensor *one_pair(const pass *p, int s, double alpha, eg_tensor *a, const uint16_t *la,
+                           eg_tensor *b, const uint16_t *lb)
 {
-    return eg__einsum(2, (eg_tensor *[]){ a, b }, (const uint16_t *[]){ la, lb },
-                      p->tree->step[s].rank, eg__tree_labels(p->tree, s));
+    return eg__einsum_limited(&eg__any_order, alpha, 2, (eg_tensor *[]){ a, b },
+                              (const uint16_t *[]){ la, lb }, p->tree->step[s].rank,
+                              eg__tree_labels(p->tree, s));
 }
 /* Returns the value of a number of the tree: an operand, a kept value, or one that is computed
  * again. */
@@ -240,27 +241,30 @@ static eg_tensor *value_of(pass *p, int number)
     const int a = p->tree->step[s].a, b = p->tree->step[s].b;
     eg_tensor *x = value_of(p, a), *z = value_of(p, b);
     p->label[number] = eg__tree_labels(p->tree, s);
-    return p->up[number] = one_pair(p, s, x, p->label[a], z, p->label[b]);
+    return p->up[number] = one_pair(p, s, 1, x, p->label[a], z, p->label[b]);
 }
 /* Sets in[] and label[] to the two factors of a number's cotangent: its parent's cotangent and the
- * other child's value. */
-static void factors(pass *p, int number, eg_tensor **in, const uint16_t **label)
+ * other child's value. Returns what their product is multiplied by: the einsum's factor where the
+ * parent is the result. */
+static double factors(pass *p, int number, eg_tensor **in, const uint16_t **label)
 {
     const int s = p->parent[number], parent = p->y->count + s, other = p->sibling[number];
-    if (s == p->tree->steps - 1) {
+    const bool root = s == p->tree->steps - 1;
+    if (root) {
         in[0] = p->g;
         label[0] = eg__einsum_labels_of(p->y, p->y->count);
     } else {
         label[0] = eg__tree_labels(p->tree, s);
         if (!p->down[parent]) {
-            factors(p, parent, in, label);
-            p->down[parent] = one_pair(p, s, in[0], label[0], in[1], label[1]);
+            const double alpha = factors(p, parent, in, label);
+            p->down[parent] = one_pair(p, s, alpha, in[0], label[0], in[1], label[1]);
             label[0] = eg__tree_labels(p->tree, s);
         }
         in[0] = p->down[parent];
     }
     in[1] = value_of(p, other);
     label[1] = p->label[other];
+    return root ? eg__einsum_alpha(p->y) : 1;
 }
 
 /* Returns the operands (bit set) whose cotangents the running sweep wants, by its marks. */
@@ -283,8 +287,8 @@ eg_tensor *eg__network_cotangent(eg_tensor *y, eg_tensor *g, int i)
         if (!begin(p, y, g, asked_for(y, i))) return eg__poison(y->cx);
         p->pull = pull;
     }
-    factors(p, i, in, label);
-    return eg__einsum_cotangent(y, i, in, label);
+    const double alpha = factors(p, i, in, label);
+    return eg__einsum_cotangent(y, i, alpha, in, label);
 }
 
 /* Returns the tangent of a number from those of its children; NULL if neither has one. */
@@ -308,7 +312,9 @@ static eg_tensor *tangent_of(pass *p, int number, eg_tensor *const *dx)
                            ? eg__tree_labels(p->tree, child[k] - p->y->count)
                            : p->label[child[k]];
         }
-        eg_tensor *part = eg__einsum(2, in, label, root ? p->y->rank : p->tree->step[s].rank, out);
+        eg_tensor *part =
+            eg__einsum_limited(&eg__any_order, root ? eg__einsum_alpha(p->y) : 1, 2, in, label,
+                               root ? p->y->rank : p->tree->step[s].rank, out);
         sum = sum ? eg__add(sum, part) : part;
     }
     return sum;

@@ -5,8 +5,7 @@
 #include <string.h>
 
 struct eg_plan {
-    double beta;
-    _Alignas(16) char alpha[16]; /* the last operand of the program, if it has one more */
+    double alpha, beta;
     int count;
     const eg_program *program;
     eg_shape out, operand[];
@@ -97,19 +96,9 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
     const eg_tensor *target = r->out.changed ? eg_view_n(out, r->out.items, r->out.dim) : out;
     if (!eg_ok(target)) return NULL;
 
-    eg_tensor *alpha = eg__alpha_of(o->count, x, "alpha", o->alpha);
-    const double beta = eg_option(o->beta, 0);
-    if (alpha && !eg_ok(alpha)) return NULL;
-    if (dtype == EG_I64 && beta != (double)(int64_t)beta)
-        return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .beta is %g, and the result i64", beta),
-               NULL;
-    const int all = o->count + (alpha != NULL);
-    if (all > EG_EINSUM_MAX)
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands and .alpha; at most %d without",
-                          o->count, EG_EINSUM_MAX),
-               NULL;
-    int path[EG_EINSUM_MAX][2], steps = o->steps;
-    if (alpha) steps = eg__path_with_alpha(o->count, o->path, steps, path);
+    const double alpha = eg_option(o->alpha, 1), beta = eg_option(o->beta, 0);
+    if (!eg__factor_fits(cx, "alpha", alpha, dtype) || !eg__factor_fits(cx, "beta", beta, dtype))
+        return NULL;
     eg_labelled in[EG_EINSUM_MAX] = { { 0 } },
                 to = { target->rank, target->dim, target->stride, r->out.label };
     eg_dtype of[EG_EINSUM_MAX];
@@ -119,12 +108,8 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         words += 2 * (size_t)given[k]->rank;
         of[k] = (eg_dtype)x[k]->dtype;
     }
-    of[all - 1] = alpha ? dtype : of[all - 1];
-    const eg_contraction task = {
-        dtype, of,
-        all,   in,
-        &to,   eg__order_of(steps != o->steps ? (const int(*)[2])path : o->path, steps, o->limit, 0)
-    };
+    const eg_contraction task = { dtype, of,  o->count,
+                                  in,    &to, eg__order_of(o->path, o->steps, o->limit, 0) };
     eg_draft d;
     if (!eg__draft(cx, &task, &d)) return NULL;
     const size_t head =
@@ -132,8 +117,10 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
         16 * 16;
     eg_plan *p = malloc(head + eg__program_bytes(&d));
     if (!p) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room for a plan"), NULL;
-    *p = (eg_plan){ .beta = beta, .count = o->count, .program = eg__program((char *)p + head, &d) };
-    if (alpha) memcpy(p->alpha, alpha->data, eg__width[dtype]);
+    *p = (eg_plan){ .alpha = alpha,
+                    .beta = beta,
+                    .count = o->count,
+                    .program = eg__program((char *)p + head, &d) };
     int64_t *next = (int64_t *)(void *)&p->operand[o->count];
     p->out = plan_kept(out, &next);
     for (int k = 0; k < o->count; k++) p->operand[k] = plan_kept(given[k], &next);
@@ -163,12 +150,6 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
     if (!p) return -1;
     eg_ctx brief;
     eg__brief_open(&brief);
-    const void *data[EG_EINSUM_MAX];
-    if (p->program->count > p->count) {
-        memcpy(data, operands, (size_t)p->count * sizeof *data);
-        data[p->count] = p->alpha;
-        operands = data;
-    }
     if (p->beta != 0 && p->beta != 1)
         eg__scale_by(&(eg_tensor){ .cx = &brief,
                                    .dtype = (uint8_t)p->out.dtype,
@@ -177,7 +158,8 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
                                    .stride = (int64_t *)(uintptr_t)p->out.stride,
                                    .data = out },
                      p->beta);
-    const bool good = eg__program_run(&brief, p->program, operands, out, p->beta != 0, NULL);
+    const bool good =
+        eg__program_run(&brief, p->program, operands, out, p->alpha, p->beta != 0, NULL);
     eg__brief_close(&brief);
     return good ? 0 : -1;
 }

@@ -1,6 +1,7 @@
 /* strings.c: the public einsum: reads a string for given tensors, checks the options, and calls
  * einsum.c with labels. What was read is kept in the plan memory by string and sizes. */
 #include "einsum/einsum.h"
+#include <math.h>
 #include <string.h>
 
 static size_t reading_bytes(const eg_bound *b)
@@ -96,17 +97,17 @@ bool eg__out_fits(eg_ctx *cx, const eg_tensor *out, eg_dtype dtype, const eg_spe
 /* Writes the einsum to .out. If .out shares memory with an operand, the result is computed in other
  * memory first, then added or copied. False after an error. */
 static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order,
-                 const eg_spec_labels *r, int count, eg_tensor *const *x,
-                 const uint16_t *const *label)
+                 const eg_spec_labels *r, eg_tensor *const *x, const uint16_t *const *label)
 {
+    const int count = o->count;
     eg_tensor *target = r->out.changed ? eg_view_n(o->out, r->out.items, r->out.dim) : o->out;
-    const double beta = eg_option(o->beta, 0);
+    const double alpha = eg_option(o->alpha, 1), beta = eg_option(o->beta, 0);
     bool shared = false;
     if (!eg_ok(target)) return false;
     for (int k = 0; k < count; k++) shared |= eg__overlap(target, x[k]);
     if (!shared) {
         if (beta != 0 && beta != 1 && !eg__scale_act(target, beta)) return false;
-        return eg__einsum_into(target, beta != 0, order, count, x, label, r->out.label);
+        return eg__einsum_into(target, alpha, beta != 0, order, count, x, label, r->out.label);
     }
     /* planning the contraction below may evict r from the plan memory: copy what it says of out */
     uint16_t out[EG_RANK_MAX], counting[EG_RANK_MAX];
@@ -114,11 +115,11 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
     if (rank) memcpy(out, r->out.label, (size_t)rank * sizeof *out);
     for (int i = 0; i < rank; i++) counting[i] = (uint16_t)i;
     const eg_mark m = eg_push(cx);
-    eg_tensor *y = eg__einsum_limited(order, count, x, label, rank, out);
+    eg_tensor *y = eg__einsum_limited(order, alpha, count, x, label, rank, out);
     /* y may be a view of an operand */
     if (eg_ok(y) && eg__overlap(target, y)) y = eg_copy(y);
     const bool good = eg_ok(y) && (beta == 0 || beta == 1 || eg__scale_act(target, beta)) &&
-                      eg__einsum_into(target, beta != 0, &(eg_order_args){ .steps = -1 }, 1, &y,
+                      eg__einsum_into(target, 1, beta != 0, &eg__any_order, 1, &y,
                                       (const uint16_t *[]){ counting }, counting);
     eg_pop(cx, m);
     return good && !eg__failed(cx);
@@ -159,39 +160,21 @@ eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit, int64
     };
 }
 
-/* -- alpha and beta: alpha is one more operand, without axes, so that the order of pairs decides
- * what it is multiplied with, and its gradients are einsum's ------------------------------------
- */
-eg_tensor *eg__alpha_of(int count, eg_tensor *const *x, const char *name, double given)
+/* -- alpha and beta --------------------------------------------------------------------------- */
+bool eg__factor_fits(eg_ctx *cx, const char *name, double factor, eg_dtype dtype)
 {
-    eg_ctx *cx = eg__here(x[0]->cx);
-    const double c = eg_option(given, 1);
-    const eg_dtype dtype = eg__einsum_type(count, x);
-    if (!eg__is_inexact(dtype) && c != (double)(int64_t)c)
-        return eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .%s is %g, and the result %s", name, c,
-                          eg_type_name(dtype));
-    if (c == 1) return NULL;
-    eg_tensor *a = eg__new(cx, dtype, 0, NULL);
-    if (!a) return eg__poison(cx);
-    eg__fill(a, c);
-    eg__made_once(a);
-    return a;
-}
-int eg__path_with_alpha(int count, const int (*path)[2], int steps, int (*out)[2])
-{
-    if (!path || steps != count - 1) return steps; /* an invalid path is refused later */
-    memcpy(out, path, (size_t)steps * sizeof *out);
-    /* alpha and the last result are left */
-    out[steps][0] = 0;
-    out[steps][1] = 1;
-    return steps + 1;
+    if (eg__is_inexact(dtype) || factor == rint(factor)) return true;
+    eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .%s is %g, and the result %s", name, factor,
+               eg_type_name(dtype));
+    return false;
 }
 
 /* -- public ----------------------------------------------------------------------------------- */
-/* True if .out and .beta can be used; else records what is wrong. */
+/* True if .out, .alpha and .beta can be used; else records what is wrong. */
 static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
 {
     const double beta = eg_option(o->beta, 0);
+    const eg_dtype dtype = eg__einsum_type(o->count, o->operands);
     if (beta != 0 && !o->out && !o->add)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "einsum: .beta is the factor of .out or .add, and neither is given");
@@ -204,9 +187,8 @@ static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
                    "eg_nograd(cx, true) first, or give it as .add, or leave it away");
     else if (o->out && eg__here(o->out->cx) != cx)
         eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out belongs to another context");
-    else if (beta != (double)(int64_t)beta &&
-             !eg__is_inexact(eg__einsum_type(o->count, o->operands)))
-        eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .beta is %g, and the result i64", beta);
+    else if (eg__factor_fits(cx, "alpha", eg_option(o->alpha, 1), dtype))
+        eg__factor_fits(cx, "beta", beta, dtype);
     bool copies = o->out && o->out->copies;
     for (int k = 0; o->out && k < o->count; k++) copies |= o->operands[k] && o->operands[k]->copies;
     if (copies && !cx->failed)
@@ -233,15 +215,13 @@ static bool add_fits(eg_ctx *cx, eg_tensor *c, eg_dtype dtype, int rank, const i
                    eg__dims_text(c, a, sizeof a), eg__sizes_text(rank, dim, b, sizeof b));
     return !eg__failed(cx);
 }
-/* Returns beta c, recorded: an einsum with a factor without axes. */
+/* Returns beta c, recorded: an einsum with that factor. */
 static eg_tensor *add_scaled(eg_tensor *c, double beta)
 {
     uint16_t label[EG_RANK_MAX];
-    eg_tensor *factor = eg__alpha_of(1, &c, "beta", beta);
-    if (!factor) return c;
     for (int r = 0; r < c->rank; r++) label[r] = (uint16_t)r;
-    return eg__einsum(2, (eg_tensor *[]){ factor, c }, (const uint16_t *[]){ label, label },
-                      c->rank, label);
+    return eg__einsum_limited(&eg__any_order, eg_option(beta, 1), 1, &c,
+                              (const uint16_t *[]){ label }, c->rank, label);
 }
 /* Computes the einsum without .add, then the sum. Poison after an error. */
 static eg_tensor *einsum_and_add(eg_ctx *cx, const eg_einsum_args *o)
@@ -259,40 +239,26 @@ static eg_tensor *einsum_and_add(eg_ctx *cx, const eg_einsum_args *o)
     eg_tensor *c = add_scaled(o->add, o->beta);
     return eg_ok(c) ? eg__add(y, eg_expand_n(c, y->rank, y->dim)) : c;
 }
-/* Adds alpha, if it is not 1, to the operands x of a call and their labels. Integers are summed in
- * i64, and so are intermediates. Returns the number of operands; −1 after an error. */
-static int operands_with_alpha(eg_ctx *cx, const eg_einsum_args *o, eg_tensor **x)
+eg_tensor *eg_einsum_with(const eg_einsum_args *o)
 {
-    int count = o->count;
-    const eg_dtype dtype = eg__einsum_type(count, x);
-    eg_tensor *alpha = eg__alpha_of(count, x, "alpha", o->alpha);
-    if (alpha && !eg_ok(alpha)) return -1;
-    if (alpha && count == EG_EINSUM_MAX) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d operands and .alpha; at most %d without", count,
-                   EG_EINSUM_MAX);
-        return -1;
+    if (!o || o->size < sizeof *o) { /* built with an older header */
+        eg_einsum_args all = { .size = sizeof all };
+        if (o) memcpy(&all, o, o->size);
+        all.size = sizeof all;
+        return eg_einsum_with(&all);
     }
-    if (alpha) x[count++] = alpha;
-    for (int k = 0; k < count && count > 2 && dtype == EG_I64; k++)
-        if (x[k]->dtype != EG_I64) x[k] = eg_cast(x[k], EG_I64);
-    return count;
-}
-eg_tensor *eg_einsum_with(const eg_einsum_args *given)
-{
-    /* a copy only for callers that were built with an older header */
-    eg_einsum_args less = { .size = sizeof less };
-    const bool whole = given && given->size >= sizeof less;
-    if (given && !whole) memcpy(&less, given, given->size);
-    const eg_einsum_args *const o = whole ? given : &less;
     eg_ctx *cx = eg__context_of("einsum", o->count, o->operands);
     if (!cx) return NULL;
     if (!eg__einsum_usable(cx, o)) return eg__poison(cx);
-    const bool scaled = o->alpha != 0 && o->alpha != 1,
-               plain = !o->out && !o->add && !scaled && o->beta == 0 && !o->path && !o->steps &&
-                       !o->limit && !o->keep_limit;
+    const double alpha = eg_option(o->alpha, 1);
+    const bool plain =
+        !o->out && !o->add && o->beta == 0 && !o->path && !o->steps && !o->limit && !o->keep_limit;
     const eg_plan_key what = { o->broadcast ? EG_KEY_SPEC_ONES : EG_KEY_SPEC, o->count,
                                plain ? strlen(o->spec) : 0, o->spec, o->operands };
-    eg_tensor *again = plain ? eg__einsum_lookup(cx, &what) : NULL;
+    const eg_dtype dtype = eg__einsum_type(o->count, o->operands);
+    /* a fraction times integers is refused below */
+    const bool fits = eg__is_inexact(dtype) || alpha == rint(alpha);
+    eg_tensor *again = plain && fits ? eg__einsum_lookup(cx, &what, alpha) : NULL;
     if (again) return again;
     if (!eg__einsum_dtypes(cx, o->count, o->operands) || !out_usable(cx, o)) return eg__poison(cx);
     if (o->add) return einsum_and_add(cx, o);
@@ -303,18 +269,15 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const uint16_t *label[EG_EINSUM_MAX] = { NULL };
     for (int k = 0; k < o->count; k++)
         label[k] = o->out ? r->operand[k].label : r->operand[k].letter;
-    const int count = operands_with_alpha(cx, o, x);
-    if (count < 0 || !eg__check_taken(cx, "einsum", EG_TAKES_HALVES, count, x))
-        return eg__poison(cx);
+    /* integers are summed in i64, and so are intermediates */
+    for (int k = 0; k < o->count && o->count > 2 && dtype == EG_I64; k++)
+        if (x[k]->dtype != EG_I64) x[k] = eg_cast(x[k], EG_I64);
+    if (!eg__check_taken(cx, "einsum", EG_TAKES_HALVES, o->count, x)) return eg__poison(cx);
     bool same = plain && !r->out.changed;
     for (int k = 0; k < o->count; k++) same &= x[k] == o->operands[k];
-    int path[EG_EINSUM_MAX][2], steps = o->steps;
-    if (count > o->count) steps = eg__path_with_alpha(o->count, o->path, steps, path);
-    const eg_order_args order = eg__order_of(steps != o->steps ? (const int(*)[2])path : o->path,
-                                             steps, o->limit, o->keep_limit);
+    const eg_order_args order = eg__order_of(o->path, o->steps, o->limit, o->keep_limit);
     if (o->out) {
-        if (!eg__out_fits(cx, o->out, eg__einsum_type(count, x), r) ||
-            !into(cx, o, &order, r, count, x, label))
+        if (!eg__out_fits(cx, o->out, dtype, r) || !into(cx, o, &order, r, x, label))
             return eg__poison(cx);
         o->out->st->version++;
         return o->out;
@@ -323,12 +286,20 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *given)
     const int rank = r->rank;
     const bool merge = r->out.changed;
     if (merge && rank) memcpy(dim, r->dim, (size_t)rank * sizeof *dim);
-    eg_tensor *y =
-        eg__einsum_keyed(same ? &what : NULL, &order, count, x, label, r->out.items, r->out.letter);
+    eg_tensor *y = eg__einsum_keyed(same ? &what : NULL, &order, alpha, o->count, x, label,
+                                    r->out.items, r->out.letter);
     return merge ? eg_reshape_n(y, rank, dim) : y;
 }
 eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands)
 {
+    eg_ctx *cx = eg__context_of("einsum", count, operands);
+    if (!cx) return NULL;
+    if (spec && count <= EG_EINSUM_MAX) { /* a call like an earlier one, before anything else */
+        const eg_plan_key what = { EG_KEY_SPEC, count, strlen(spec), spec, operands };
+        if (!eg__check_taken(cx, "einsum", EG_TAKES_HALVES, count, operands)) return eg__poison(cx);
+        eg_tensor *again = eg__einsum_lookup(cx, &what, 1);
+        if (again) return again;
+    }
     return eg_einsum_with(&(eg_einsum_args){
         .size = sizeof(eg_einsum_args), .spec = spec, .count = count, .operands = operands });
 }

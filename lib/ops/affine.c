@@ -144,7 +144,7 @@ static bool affine_copies(const eg_tensor *y, const eg_program *p, eg_affine_fin
     f->add_step = r ? eg__copy_step(r) : 0;
     eg__copies_done(y);
     return eg__program_run_copies(y->cx, p, &(eg_copy_steps){ y->copies->count, step, y->each },
-                                  data, y->data, &f->finish);
+                                  data, y->data, 1, &f->finish);
 }
 /* Computes the product and what follows it: in its tiles, in one pass after it, or step by step.
  * False after an error. */
@@ -163,7 +163,7 @@ static bool affine_forward(eg_tensor *y)
         z = &its;
     }
     if (!affine_regular(y))
-        return eg__program_run(y->cx, p, data, y->data, false, NULL) && affine_rest(y, z);
+        return eg__program_run(y->cx, p, data, y->data, 1, false, NULL) && affine_rest(y, z);
     eg_affine_finish f = { .y = y->data,
                            .z = z ? z->data : NULL,
                            .bias = b ? b->data : NULL,
@@ -175,7 +175,8 @@ static bool affine_forward(eg_tensor *y)
     eg_tensor *all = inside && y->each ? eg__copies_all(y) : NULL;
     if (all) all->saved = y->saved; /* z, which affine_keep has made */
     if (all) return affine_copies(all, p, &f);
-    if (!eg__program_run(y->cx, p, data, y->data, false, inside ? &f.finish : NULL)) return false;
+    if (!eg__program_run(y->cx, p, data, y->data, 1, false, inside ? &f.finish : NULL))
+        return false;
     if (!inside && eg_size(y)) eg__affine_finish_all(y->cx, &f, eg_size(y));
     return true;
 }
@@ -231,9 +232,9 @@ static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
     const eg_plan_key w = { EG_KEY_COTANGENT + i + (i < 2 ? 0 : y->in[2]->rank), n,
                             y->attr_size - sizeof *a, a->label, in };
     if (!eg__check_taken(y->cx, "affine", EG_TAKES_HALVES, n, in)) return eg__poison(y->cx);
-    eg_tensor *again = eg__einsum_lookup(y->cx, &w);
+    eg_tensor *again = eg__einsum_lookup(y->cx, &w, 1);
     if (again) return again;
-    return eg__einsum_keyed(&w, &eg__any_order, n, in,
+    return eg__einsum_keyed(&w, &eg__any_order, 1, n, in,
                             (const uint16_t *[]){ out_of(y), affine_letters(y, i ? 0 : 1) },
                             y->in[i]->rank, affine_letters(y, i));
 }
@@ -252,7 +253,7 @@ bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add)
     if (!eg__check_all(y->cx, "affine", n, in)) return false;
     const uint64_t begun = eg__fpmode_begin(y->cx->flush);
     const bool good =
-        eg__einsum_into(to, add, &eg__any_order, n, in,
+        eg__einsum_into(to, 1, add, &eg__any_order, n, in,
                         (const uint16_t *[]){ out_of(y), affine_letters(y, i ? 0 : 1) }, mine);
     eg__fpmode_end(begun);
     return good;
