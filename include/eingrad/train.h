@@ -387,10 +387,10 @@ EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *); /* with def
  * eg_network.config; "" if there is none. NULL after an error. */
 EG_API const char *eg_trainer_config_text(eg_trainer *);
 
-/* Compares the gradients of the model as it stands, in f64 copies, on a batch of test examples,
- * with central differences and Richardson's extrapolation. Tensors of up to 64 numbers: entry by
- * entry. Larger ones: random signs s, ⟨g, s⟩ against (f(θ + hs) − f(θ − hs))/2h, so that a gradient
- * wrong by e in one entry shows as ±e. */
+/* Compares the gradients of the model as it stands, in f64 copies, on a few test examples, with
+ * differences: for each tensor and three draws of random signs s, ⟨g, s⟩ against (f(θ + hs) −
+ * f(θ − hs))/2h, so that a gradient wrong by e in one entry shows as ±e; by Richardson's
+ * extrapolation where the two disagree. */
 typedef struct eg_trainer_check_report {
     int64_t entries;        /* numbers in all tensors */
     int64_t right;          /* in those whose every difference agrees to 1e-6 of the largest one */
