@@ -167,7 +167,9 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     y->dim = (int64_t *)(void *)(m + sizes);
     y->rank = (uint8_t)rank;
     y->op = op;
-    y->caller = cx->rule_node ? cx->rule_node->caller : eg__caller(cx);
+    /* a result that is not recorded drops its row, and nobody asks where it was made */
+    if (cx->recording || cx->hooks.result)
+        y->caller = cx->rule_node ? cx->rule_node->caller : eg__caller(cx);
     y->count = count;
     y->in = (eg_tensor **)(void *)m;
     bool is_complex = false;
