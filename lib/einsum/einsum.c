@@ -472,6 +472,14 @@ static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int c
 {
     labels_room with;
     const labels *l = c->attr;
+    eg_tensor *y =
+        eg__unrecorded(cx, count, x, eg__einsum_type(count, x), c->rank, c->dim, c->stride);
+    if (y && !eg_ok(y)) return y;
+    if (y && !einsum_run(cx, c->program, count, x, y->data, alpha, false)) {
+        y->live = EG_DEAD;
+        return eg__poison(cx);
+    }
+    if (y) return y;
     if (alpha != 1) {
         l = memcpy(&with, l, c->attr_size);
         with.l.alpha = alpha;

@@ -206,6 +206,35 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     return good ? y : &cx->poison;
 }
 
+eg_tensor *eg__unrecorded(eg_ctx *cx, int count, eg_tensor *const *xs, eg_dtype dtype, int rank,
+                          const int64_t *dims, const int64_t *strides)
+{
+    if (cx->recording || cx->capture || cx->parent || cx->flush || cx->copy.of || cx->hooks.result)
+        return NULL;
+    for (int k = 0; k < count; k++)
+        if (xs[k]->copies) return NULL;
+    eg__arena *a = eg__top(cx);
+    eg_tensor *y = eg__tensor_in(a);
+    const size_t bytes = (size_t)eg__count(rank, dims) * eg__width[dtype],
+                 room = ((size_t)rank * 2 * sizeof *dims + EG_ALIGN - 1) & -(size_t)EG_ALIGN;
+    char *m = y ? eg__alloc_in(a, room + bytes) : NULL;
+    if (!m) return &cx->poison;
+    y->dtype = (uint8_t)dtype;
+    y->rank = (uint8_t)rank;
+    y->dim = (int64_t *)(void *)m;
+    y->stride = y->dim + rank;
+    for (int k = 0; k < rank; k++) {
+        y->dim[k] = dims[k];
+        y->stride[k] = strides[k];
+    }
+    y->own.bytes = bytes;
+    y->each = (int64_t)bytes;
+    y->data = m + room;
+    y->unrecorded = true;
+    cx->use.nodes++;
+    return y;
+}
+
 /* Calls t's shape() with x in place of t's operand. For a view it sets data, sizes and strides; for
  * an operation that copies it sets no data. False if t is no view of x. */
 bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride)
