@@ -43,12 +43,10 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
     int queries = 0, keys = 0, widths = 0;
     *t = (terms){ .all = s };
     if (!eg__nn_simple(s, 3, true, form)) return false;
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 4; k++) {
+        if (!eg__nn_once(s, k)) return false;
         for (int n = 0; n < s->term[k].items; n++) {
             const char *name = s->index[s->term[k].item[n].index].name;
-            if (eg_spec_place(s, k, name) < n)
-                return eg_spec_fail(s, EG_ERROR_NOTATION, k, n, "index '%s' stands twice", name),
-                       false;
             const bool q = in(t, Q, name), key = in(t, K, name), v = in(t, V, name),
                        y = in(t, Y, name);
             /* further indices of the query alone, such as r of grouped heads, are treated like the
@@ -57,6 +55,7 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
             if (k == V && key && !q && !y) t->j = name, keys++;
             if (k == V && y && !key && !q) t->e = name, widths++;
         }
+    }
     if (!queries || keys != 1 || widths != 1)
         return eg_spec_fail(s, EG_ERROR_NOTATION, -1, -1,
                             "the spec needs a query's place, one key's place and one width of the "

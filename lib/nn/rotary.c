@@ -92,7 +92,8 @@ static bool rotary_tensors(turn *t)
                           eg_type_name(eg_type(p))),
                false;
     const eg_spec *s = eg_spec_parse(cx, "rotary: .positions", a->positions.axes);
-    if (!eg__nn_simple(s, 1, false, "the indices of the places are needed, as in \"bi\""))
+    if (!eg__nn_simple(s, 1, false, "the indices of the places are needed, as in \"bi\"") ||
+        !eg__nn_once(s, 0))
         return false;
     for (int k = 0; k < s->term[0].items; k++) {
         const char *name = s->index[s->term[0].item[k].index].name;
@@ -106,8 +107,6 @@ static bool rotary_tensors(turn *t)
             return eg_spec_fail(s, EG_ERROR_SHAPE, 0, k, "index '%s' is %lld in x but %lld here",
                                 name, (long long)eg_dim(a->x, axis), (long long)eg_dim(p, k)),
                    false;
-        if (eg_spec_place(s, 0, name) < k)
-            return eg_spec_fail(s, EG_ERROR_NOTATION, 0, k, "index '%s' stands twice", name), false;
         t->axis[k] = axis;
     }
     if (s->term[0].axes != eg_rank(p))
