@@ -53,6 +53,7 @@ refuses 'there is "x"' info x
 refuses 'mask has no option --ofset; is it --offset?' mask 'j <= i' i=2 --ofset 1
 refuses '--offset needs a value' mask 'j <= i' i=2 j=2 --offset
 refuses '--offset must be a whole number' mask 'j <= i' i=2 j=2 --offset 1x
+refuses '--offset must be a whole number from 0' mask 'j <= i' i=2 j=2 --offset -1
 refuses '--order must be a whole number from 1 to 8, not "9"' gradcheck ij 2x2 --order 9
 refuses '--broadcast takes no value' gradcheck ij 2x2 --broadcast=1
 refuses '--order is given twice' gradcheck ij 2x2 --order 1 --order 1

@@ -67,7 +67,7 @@ static bool ring_supports(eg_ctx *cx, const eg_attention_args *o)
                    no);
     else if (o->ranks_block < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .ranks_block is %lld", who, (long long)o->ranks_block);
-    return !eg_error(cx);
+    return !eg_error(cx) && eg__where_before(cx, who, o->offset);
 }
 
 int eg_attention_places(const eg_ranks *ranks, int64_t length, int64_t block, bool zigzag,

@@ -524,12 +524,14 @@ static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const
                : w;
 }
 
-/* True if there are as many keys as a causal mask needs; else records an error. */
+/* True if .offset counts places, and there are as many keys as a causal mask needs; else records an
+ * error. */
 static bool enough_keys(const eg_linear_attention_args *o, const terms *t, bool is_causal)
 {
     const int64_t queries = eg_dim(o->q, linear_axis_of(t, Q, t->i)),
                   keys = eg_dim(o->k, linear_axis_of(t, K, t->j));
-    if (!is_causal || (o->offset >= 0 && keys - queries == o->offset)) return true;
+    if (!eg__nn_before(eg_context(o->q), "linear_attention: ", o->offset)) return false;
+    if (!is_causal || keys - queries == o->offset) return true;
     return eg_fail_as(
                eg_context(o->q), EG_ERROR_SHAPE,
                "linear_attention: a causal mask needs as many keys as queries and .offset make, "

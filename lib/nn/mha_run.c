@@ -146,7 +146,8 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
 static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
-    if (a->offset > INT64_MAX / 2 || a->offset < -INT64_MAX / 2)
+    if (!eg__nn_before(cx, "", a->offset)) return false;
+    if (a->offset > INT64_MAX / 2)
         eg_fail_as(cx, EG_ERROR_MISUSE, "the offset is %lld", (long long)a->offset);
     else if (!isfinite(a->fill))
         eg_fail_as(cx, EG_ERROR_MISUSE, ".fill is %g, which is no score; 0 stands for -inf",

@@ -425,6 +425,15 @@ bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted)
     return true;
 }
 
+bool eg__nn_before(eg_ctx *cx, const char *who, int64_t offset)
+{
+    return offset >= 0 ||
+           (eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "%s.offset is %lld, but it counts the places before the first query", who,
+                       (long long)offset),
+            false);
+}
+
 bool eg__nn_once(const eg_spec *s, int term)
 {
     const eg_spec_term *t = &s->term[term];
