@@ -6,7 +6,7 @@ eingrad=$(cd "$BUILDDIR" && pwd)/eingrad
 data=$EG_SRCDIR/tests/data/program
 stage=$BUILDDIR/tests/stage/program
 rm -rf "$stage" && mkdir -p "$stage" && cd "$stage" && stage=$(pwd) || exit 1
-fails=0 count=0
+fails=0 count=0 patience=${EG_PATIENCE:-10}
 bad() { echo "FAILED: $*"; fails=$((fails + 1)); }
 
 runs() {                                # runs COMMAND...: exit status 0, nothing on stderr
@@ -20,11 +20,16 @@ prints() {
     runs "$@"
     grep -qF -- "$text" out || bad "eingrad $*: '$text' is not in: $(cat out)"
 }
-# refuses TEXT COMMAND...: exit status 1, nothing on stdout, a sentence with this text
+# refuses TEXT COMMAND...: exit status 1, nothing on stdout, a sentence with this text. What is not
+# refused may train for minutes: it is ended after some seconds.
 refuses() {
     text=$1; shift
     count=$((count + 1))
-    "$eingrad" "$@" >out 2>err </dev/null; status=$?
+    timeout "$patience" "$eingrad" "$@" >out 2>err </dev/null; status=$?
+    case $status in
+    0) bad "eingrad $*: not refused: $(head -n 1 out)"; return ;;
+    124) bad "eingrad $*: not refused within $patience s: $(head -n 1 out)"; return ;;
+    esac
     [ $status = 1 ] || bad "eingrad $*: exit status $status, not 1"
     [ ! -s out ] || bad "eingrad $*: refused, but printed $(cat out)"
     head -n 1 err | grep -q '^eingrad: ' || bad "eingrad $*: no sentence: $(cat err)"
@@ -960,22 +965,27 @@ for run in $children; do
     ! kill -0 "$run" 2>/dev/null || bad "grid: process $run goes on without it"; done
 rm -r new/grid
 
-# two processes never write to one file, not even before the first of them has written it
-long train reverse --out new/one.safetensors --log new/one.jsonl
+# two processes never write to one file, not even before the first of them has written it: the
+# second would be the same run, or may replace what is there, if the file were not claimed
+long train reverse --out new/one.safetensors --best new/best.safetensors --log new/one.jsonl \
+    --curve new/one.svg
 process=$!
 until_there new/one.safetensors
-refuses '--out new/one.safetensors is being written by another process' \
-    train reverse --layers 1 --d-model 8 --heads 2 --batch 8 --schedule constant --goal 0 \
-    --steps 1000000 --out new/one.safetensors
-refuses '--log new/one.jsonl is being written by another process' \
-    train reverse --steps 1 --goal 0 --log new/one.jsonl --out new/two.safetensors
+another() {                             # another OPTION FILE [OPTION...]: this file is claimed
+    small refuses "$1 $2 is being written by another process" train reverse --layers 1 "$@"
+}
+another --out new/one.safetensors --steps 1000000
 ln -s one.safetensors new/link.safetensors
-refuses '--out new/link.safetensors is being written by another process' \
-    train reverse --steps 1 --goal 0 --force --out new/link.safetensors
+another --out new/link.safetensors --steps 1 --force
+for claimed in '--best new/best.safetensors' '--log new/one.jsonl' '--curve new/one.svg'; do
+    # shellcheck disable=SC2086          # option and file
+    another $claimed --steps 1 --force --out new/two.safetensors
+done
 kill -TERM $process
 wait $process
 runs train reverse --steps 1 --goal 0 --force --out new/link.safetensors
-only link.safetensors one.jsonl one.safetensors
+rm -f new/best.safetensors              # --evaluate may not have come yet
+only link.safetensors one.jsonl one.safetensors one.svg
 
 # the pairs that a model goes on with are those of its checkpoint
 printf 'a\tb\nb\ta\nc\td\nd\tc\n' >new/pairs.tsv
