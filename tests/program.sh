@@ -64,6 +64,36 @@ refuses '--broadcast takes no value' gradcheck ij 2x2 --broadcast=1
 refuses '--order is given twice' gradcheck ij 2x2 --order 1 --order 1
 "$eingrad" >out 2>err && bad "eingrad without a command: exit status 0"
 
+# the library's errors name its options as the user typed them
+refuses 'einsum: --limit is 8 bytes, and every order' \
+    explain 'ab,bc,cd->ad' 10x10 10x10 10x10 --limit 8
+refuses 'where_mask: --offset is 1, but "j <= i + h" has more than one index that it could move' \
+    mask 'j <= i + h' h=2 i=3 j=3 --offset 1
+grep -q offset_letter err && bad "mask has no --offset-letter: $(cat err)"
+refuses "where_mask: the predicate's tensor 'zz' is not one of 'i', 'j'" mask 'j <= zz[i]' i=3 j=3
+grep -q with err && bad "mask has no --with: $(cat err)"
+three='gradcheck id,jd,je->ie 3x4 5x4 5x2 --op attention'
+# shellcheck disable=SC2086              # words
+{
+    refuses "'r' of --with does not stand in --where or --score" $three --where 'j <= i' --with r=4
+    refuses '  give the tensor in --with' $three --where 'r[j]'
+}
+refuses 'mha "0.self": --where: the predicate' train reverse --where 'j <= q'
+# this one is found by the first step
+"$eingrad" train reverse --linear --where 'abs(i-j)<3' --out x.st >out 2>err &&
+    bad 'train --linear --where: a window was trained'
+grep -q 'linear_attention: --where may be "j <= i" and truths' err || bad "train --linear: $(cat err)"
+rm -f x.st
+refuses '--alibi belongs to a softmax, which --linear has not' train reverse --linear --alibi
+refuses 'heads must be divisible by --kv-heads: 4 / 3' train copy --heads 4 --kv-heads 3
+refuses '--d-model must be divisible by heads: 64 / 3' train copy --heads 3
+refuses 'adam: --steps must be more than --warm-up; they are 20 and 30' train copy \
+    --schedule linear --warm-up 30 --steps 20
+refuses '--schedule steps needs either --step-size or --milestones that rise; --step-size is 0' \
+    train copy --schedule steps
+mkdir d_model && refuses ' d_model/.heads-off: cannot be opened' predict d_model/.heads-off a
+rmdir d_model
+
 # -- mask ------------------------------------------------------------------------------------------
 runs mask 'j <= i' i=3 j=4
 printf 'rows i=3, columns j=4\n# . . .\n# # . .\n# # # .\n6 of 12 (50.0 %%)\n' >want
@@ -266,7 +296,7 @@ refuses '--gamma belongs to --schedule steps or exponential, not to noam' train 
     noam --gamma 0.5
 refuses '--milestones must be at most 8 rising whole numbers' train copy --schedule steps \
     --milestones 3,2
-refuses 'schedule.gamma must be a number above 0, not 0' train copy --schedule exponential
+refuses 'adam: --gamma must be a number above 0, not 0' train copy --schedule exponential
 refuses '--schedule is noam, but s.safetensors has constant' train --schedule noam --resume \
     s.safetensors
 rm -f alarm.json alarm.safetensors s.json s.safetensors
@@ -297,7 +327,6 @@ refuses '--ffn must be one of gelu|relu|swiglu|geglu, not "swigle"; is it swiglu
     --ffn swigle
 refuses '--norm must be one of pre|post|rms' train copy --norm after
 refuses 'no option --kv-head; is it --kv-heads?' train copy --kv-head 2
-refuses 'kv_heads' train copy --heads 4 --kv-heads 3
 refuses '--alibi is given, but o.safetensors has none' train --alibi --resume o.safetensors
 refuses '--norm is rms, but o.safetensors has pre' train --norm rms --resume o.safetensors
 refuses 'attends where "", not where "abs(i - j) < 4"' train --window 4 --resume o.safetensors
