@@ -335,7 +335,7 @@ prints '' predict copy.safetensors hello world
 [ "$(wc -l <out)" = 2 ] || bad "predict: two inputs, $(wc -l <out) answers"
 printf 'hello\nworld\r\n' | "$eingrad" predict copy.safetensors >out2 ||
     bad 'predict: lines of standard input'
-same out out2
+same out out2; mv out answers
 prints 'layer 0, head 1' attend copy.safetensors hello
 prints 'mean of two different heads: 0.' attend copy.safetensors hello
 runs attend copy.safetensors hello -o map.svg
@@ -348,8 +348,6 @@ else
         bad 'attend: map.png is no PNG'
 fi
 refuses '"!" is not in the vocabulary' predict copy.safetensors 'he!'
-refuses 'input 1: copy: the symbol "!" is not in the vocabulary' predict copy.safetensors 'he!' \
-    hello
 refuses 'an encoder answers all places at once, it does not go on with a text; predict gives' \
     generate copy.safetensors --prompt hello
 refuses '"!" is not in the vocabulary' attend copy.safetensors 'he!' -o no.svg
@@ -365,9 +363,21 @@ refuses 'safetensors' predict log.json a
 head -c 9000 copy.safetensors >../cut.safetensors
 refuses 'cut.safetensors' predict ../cut.safetensors a
 refuses 'not a model' predict "$EG_SRCDIR/tests/data/nn.safetensors" a
-printf 'hello\n\n' | "$eingrad" predict copy.safetensors >out2 2>err2 &&
-    bad 'predict: an empty line: exit status 0'
-grep -q '^eingrad: line 2: ' err2 || bad "predict: an empty line: $(cat err2)"
+# what cannot be answered is named and has an empty line; the next is answered all the same
+printf 'hello\nhe!\n\nab\0c\nworld' | "$eingrad" predict copy.safetensors >out2 2>err2
+[ $? = 1 ] || bad 'predict: three bad lines: the exit status is not 1'
+[ "$(wc -l <out2)" = 5 ] || bad "predict: five lines, $(wc -l <out2) answers"
+{ head -n 1 answers; printf '\n\n\n'; tail -n 1 answers; } >want
+same out2 want
+cut -d : -f 1-3 err2 >want2
+printf 'eingrad: line %s\n' '2: copy' '3: copy' '4: a zero byte' | cmp -s - want2 ||
+    bad "predict: three bad lines: $(cat err2)"
+"$eingrad" predict copy.safetensors hello 'he!' '' world >out2 2>err2 &&
+    bad 'predict: two bad inputs: exit status 0'
+{ head -n 1 answers; printf '\n\n'; tail -n 1 answers; } >want
+same out2 want
+[ "$(grep -c '^eingrad: input [23]: copy: ' err2)" = 2 ] || bad "predict: bad inputs: $(cat err2)"
+rm -f answers want want2
 rm -f out err out2 err2; cd ..
 only copy.safetensors log.json map.png map.svg
 
@@ -751,6 +761,8 @@ prints 'bits a character, perplexity' evaluate whole.safetensors
 prints '0.1 ' evaluate whole.safetensors --each-head --text ../rage.txt
 refuses 'none.txt: a text of 0' evaluate whole.safetensors --text "$in/none.txt"
 refuses 'a text has no answers; generate goes on with it' predict whole.safetensors rage
+[ "$(printf 'a\nb\n' | "$eingrad" predict whole.safetensors 2>&1 | wc -l)" = 1 ] ||
+    bad 'predict: a text: a sentence for each line'
 (cd .. && "$eingrad" evaluate new/whole.safetensors >out2 2>err2) &&
     bad 'evaluate: found a text that lies elsewhere'
 grep -q 'rage.txt: No such file or directory; --text FILE says where the text lies now' ../err2 ||
