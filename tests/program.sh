@@ -9,10 +9,18 @@ rm -rf "$stage" && mkdir -p "$stage" && cd "$stage" && stage=$(pwd) || exit 1
 fails=0 count=0 patience=${EG_PATIENCE:-10}
 bad() { echo "FAILED: $*"; fails=$((fails + 1)); }
 
+# one of them is no plural, whatever is said: "1 steps"
+many='steps|layers|heads|runs|logs|curves|seeds|settings|pairs|symbols|sequences|tensors|options'
+many="$many|entries|calls|sweeps|mutants|numbers|elements|operands|axes|intermediates|multiplications"
+singular() {                            # singular COMMAND...: of its files out and err
+    said=$(cat out err | grep -E "(^|[^-0-9.e])1 ($many)\\b") && bad "eingrad $*: said '$said'"
+    return 0
+}
 runs() {                                # runs COMMAND...: exit status 0, nothing on stderr
     count=$((count + 1))
     "$eingrad" "$@" >out 2>err </dev/null || bad "eingrad $*: exit status $?: $(cat err)"
     [ ! -s err ] || bad "eingrad $*: said $(cat err)"
+    singular "$@"
 }
 # prints TEXT COMMAND...: the same, and this text is in the output
 prints() {
@@ -34,6 +42,7 @@ refuses() {
     [ ! -s out ] || bad "eingrad $*: refused, but printed $(cat out)"
     head -n 1 err | grep -q '^eingrad: ' || bad "eingrad $*: no sentence: $(cat err)"
     grep -qF -- "$text" err || bad "eingrad $*: '$text' is not in: $(cat err)"
+    singular "$@"
 }
 same() { count=$((count + 1)); cmp -s "$1" "$2" || bad "$1 and $2 differ"; }
 only() {                                # only FILE...: nothing else is in the folder `new`
@@ -117,6 +126,8 @@ prints 'scalars' explain '->' '()'
 prints 'scalars' explain '' '()'
 prints 'scalars' explain ' ' '()'
 prints 'd1: i->ii' explain 'ii->i' 100000000x100000000
+prints '1 multiplication, ' explain 'i,i' 1 1
+prints '; its intermediate has 40 bytes' explain 'ab,bc,cd' 1x10 10x10 10x1
 prints 'the largest of 2 intermediates has 400 bytes' explain 'ab,bc,cd,de->ae' 10x100 100x10 \
     10x100 100x10
 prints ' 800 of them kept for the gradient' explain 'ab,bc,cd,de->ae' 10x10 10x10 10x10 10x10
@@ -172,6 +183,8 @@ refuses 'no option -1x2' gradcheck ij -1x2
 refuses 'is not a shape' gradcheck ij 99999999999999999999x2
 refuses 'gradcheck needs SPEC' gradcheck ij
 
+prints 'passed: 1 of 1 entry right, 1 covered' gradcheck '->' '()'
+
 # -- einsum: byte for byte what NumPy computes and writes ------------------------------------------
 for t in f4 f8; do
     runs einsum 'ij,jk->ik' "$data/A_$t.npy" "$data/B_$t.npy" -o new/C.npy --grad "$data/W_$t.npy" \
@@ -201,7 +214,7 @@ refuses "index 'j'" einsum ij,jk "$A" "$A" -o new/x.npy
 refuses 'the string has 2 operands but 1 was given' einsum ij,jk "$A" -o new/x.npy
 refuses "index 'i' is 1" einsum 'ij,ij->ij' "$data/one.npy" "$data/row.npy" -o new/x.npy
 refuses 'einsum' einsum '->ij' "$A" -o new/x.npy
-refuses '-g is given 1 times, but there are 2 operands' einsum ij,jk "$A" "$B" --grad "$W" \
+refuses '-g is given 1 time for 2 operands' einsum ij,jk "$A" "$B" --grad "$W" \
     -g new/a.npy -o new/x.npy
 refuses '-g needs --grad' einsum ij "$A" -g new/a.npy
 refuses 'W_f4.npy is f32 (3, 5), but the result is f64 (3, 5)' einsum 'ij,jk->ik' "$A" "$B" \
@@ -396,12 +409,12 @@ for text in 'layer 0, head 0: 1.st' 'layer 0, head 0: 2.st' 'layer 0, head 0: di
     'encoder attention: hello'; do
     grep -qF ">$text</text>" d.svg || bad "attend --against: '$text' is not in the picture"
 done
-prints 'weights (layer head row column) of 1 layers of 2 heads, 5 x 5 tokens' \
+prints 'weights (layer head row column) of 1 layer of 2 heads, 5 x 5 tokens' \
     attend 1.st hello --against 2.st -o d.npz
 for name in weights against difference; do
     grep -q "$name.npy" d.npz || bad "attend -o d.npz: no $name"
 done
-refuses '1.st has 1 layers of 2 heads, other.st has 2 of 2' attend 1.st hello --against other.st
+refuses '1.st has 1 layer of 2 heads, other.st has 2 of 2' attend 1.st hello --against other.st
 refuses 'No such file' attend 1.st hello --against none.st
 refuses 'the symbol "!" is not in the vocabulary' attend 1.st 'he!' --against 2.st
 prints 'the same: ' compare 1.st 1.st --input hello
@@ -420,7 +433,7 @@ for text in 1 2 step 'loss (nats a token)'; do
     grep -qF ">$text</text>" c.svg || bad "curve: '$text' is not in the picture"
 done
 [ "$(grep -c '<polyline' c.svg)" = 4 ] || bad "curve: $(grep -c '<polyline' c.svg) lines, not 4"
-prints '2 curves of 1 logs' curve 1.json --columns tokens,lr -o c.svg
+prints '2 curves of 1 log' curve 1.json --columns tokens,lr -o c.svg
 grep -qF '>tokens, lr</text>' c.svg || bad 'curve: no names of the columns'
 refuses 'none.json: No such file' curve 1.json none.json -o c.svg
 refuses 'd.svg: line 1 is no line of a log' curve d.svg -o c.svg
@@ -523,7 +536,7 @@ fresh 'empty.tsv: no pairs' --pairs "$in/empty.tsv"
 fresh 'tab.tsv:2: a line is input TAB output' --pairs "$in/tab.tsv"
 fresh 'blank.tsv:2: a line is' --pairs "$in/blank.tsv"
 fresh 'utf8.tsv:2: not UTF-8' --pairs "$in/utf8.tsv"
-fresh 'one.tsv: one input in ten is held out for tests, but of 1 pairs all have the same one' \
+fresh 'one.tsv: one input in ten is held out for tests, but there is one pair alone' \
     --pairs "$in/one.tsv"
 fresh 'none.tsv: No such file' --pairs none.tsv
 fresh 'directory' --pairs "$in"
@@ -533,7 +546,7 @@ fresh 'No such file' reverse --log none/x.json
 fresh '--log x and --out x are one file' reverse --log x --out x
 : >"$in/none.txt"; printf a >"$in/one.txt"
 fresh 'none.txt: a text of 0 characters; 20 are needed' --text "$in/none.txt"
-fresh 'one.txt: a text of 1 characters; 20 are needed' --text "$in/one.txt"
+fresh 'one.txt: a text of 1 character; 20 are needed' --text "$in/one.txt"
 fresh 'nowhere.txt: No such file' --text nowhere.txt
 fresh 'directory' --text "$in"
 fresh 'is longer than what is held out of' --text "$in/good.tsv" --context 2000
@@ -793,7 +806,7 @@ prints 'bits a token' train --text ../n.npy --layers 1 --d-model 16 --heads 2 --
 grep -q '^../n.npy: 400 tokens, 4 different ones' out || bad "train --text n.npy: $(cat out)"
 prints '1 2 0 3 1' generate n.safetensors --prompt '0 3' --length 5 --temperature 0.01
 prints 'bits a token, perplexity' evaluate n.safetensors
-prints '1 logs' curve n.json -o n.svg
+prints ' of 1 log' curve n.json -o n.svg
 grep -qF '>loss (bits a token)</text>' n.svg || bad 'curve: a text is in bits'
 rm n.safetensors n-best.safetensors n.json n.svg ../n.npy
 rm -f out err; cd ..
@@ -1033,6 +1046,10 @@ printf 'a\tb\nb\ta\nc\td\nd\tc\n' >new/pairs.tsv
 small runs train --pairs new/pairs.tsv --layers 1 --steps 1 --out new/pairs.safetensors
 small runs train --pairs new/pairs.tsv --layers 1 --resume new/pairs.safetensors --steps 2
 echo 'e	e' >>new/pairs.tsv
+prints '1 step, 0.0 s' train --pairs new/pairs.tsv --layers 1 --d-model 8 --heads 1 --batch 8 \
+    --goal 0 --steps 1 --seed 7 --force --out new/one.safetensors
+grep -q '^decoder, 1 layer, d_model 8, 1 head: ' out || bad "train: one layer: $(cat out)"
+rm new/one.safetensors
 small refuses 'new/pairs.tsv has changed since new/pairs.safetensors was trained on it (4 pairs, now 5)' \
     train --pairs new/pairs.tsv --layers 1 --resume new/pairs.safetensors --steps 3
 prints 'new/pairs.tsv: 4 pairs' train --resume new/pairs.safetensors --steps 3

@@ -432,5 +432,5 @@ LOOP_TEST(terms_of_a_predicate, 10)
     for (int k = 0; k < n; k++) ck_assert_str_eq(term[k]->text, cases[_i].terms[k]);
     if (n == 1) return;
     ck_assert_int_eq(eg_formula_terms(f, 1, term), -1);
-    eg_assert_error(cx, "mine: more than 1 truths are joined: ");
+    eg_assert_error(cx, "mine: more than 1 truth is joined: ");
 }

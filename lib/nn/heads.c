@@ -34,7 +34,8 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
                false;
     if (f->axes != eg_rank(x))
         return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1,
-                            "the string names %d axes, but the tensor has %d", f->axes, eg_rank(x)),
+                            "the string names %d ax%s, but the tensor has %d", f->axes,
+                            f->axes == 1 ? "is" : "es", eg_rank(x)),
                false;
     for (int k = f->axes; k-- > 0;) {
         if (k == f->head) continue;
@@ -125,10 +126,10 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     const char *spec = o->spec;
     if (!spec) {
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "heads: .spec is missing: weights of %d axes may be \"b [h] i j\", as a module "
+                   "heads: .spec is missing: weights of %d ax%s may be \"b [h] i j\", as a module "
                    "gives them, or \"b i [h] j\", as "
                    "eg_attention does; it brackets the head's letter",
-                   eg_rank(w));
+                   eg_rank(w), eg_rank(w) == 1 ? "is" : "es");
         return NULL;
     }
     if (!read_form("heads", spec, w, &f)) return NULL;

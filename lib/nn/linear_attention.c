@@ -489,8 +489,9 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
                            : CHUNK);
     if (o->state && eg_rank(o->state) != p.state->term[0].axes)
         return eg_fail_as(eg_context(q), EG_ERROR_SHAPE,
-                          "linear_attention: .state has %d axes, but %s are %d", eg_rank(o->state),
-                          eg__nn_spec(p.state), p.state->term[0].axes);
+                          "linear_attention: .state has %d ax%s, but %s are %d", eg_rank(o->state),
+                          eg_rank(o->state) == 1 ? "is" : "es", eg__nn_spec(p.state),
+                          p.state->term[0].axes);
     if (more) q = eg_pad_axis(q, qi, more, 0, 0);
     p.q = chunked(q, qi, p.chunk, p.count, 0);
     eg_tensor *y = decay && p.count ? causal_decayed(&p, k, v, o->decay.x, decay, o->state, o->next)

@@ -74,9 +74,10 @@ static bool mha_rotary_fits(eg_mha *m, const eg_mha_args *a, const eg_params *p)
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "rotary_factor is %g", m->rotary_factor);
     else if (f && (eg_rank(f) != 1 || eg_dim(f, 0) != width / 2))
         eg__nn_refuse(p, EG_ERROR_SHAPE, "mha",
-                      "rotary_frequencies has %lld numbers in %d ax%s, but there are %lld pairs",
-                      (long long)eg_size(f), eg_rank(f), eg_rank(f) == 1 ? "is" : "es",
-                      (long long)(width / 2));
+                      "rotary_frequencies has %lld number%s in %d ax%s for %lld pair%s",
+                      (long long)eg_size(f), eg_size(f) == 1 ? "" : "s", eg_rank(f),
+                      eg_rank(f) == 1 ? "is" : "es", (long long)(width / 2),
+                      (width / 2) == 1 ? "" : "s");
     else
         return true;
     return false;

@@ -154,8 +154,9 @@ static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
                    a->fill);
     else if (a->gain &&
              (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
-        eg_fail_as(cx, EG_ERROR_SHAPE, "the gain has %lld numbers, but there are %lld heads",
-                   (long long)eg_size(a->gain), (long long)m->heads);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "the gain has %lld number%s for %lld head%s",
+                   (long long)eg_size(a->gain), eg_size(a->gain) == 1 ? "" : "s",
+                   (long long)m->heads, m->heads == 1 ? "" : "s");
     else
         return true;
     return false;
@@ -216,8 +217,8 @@ static eg_tensor *mha_run_sum(eg_tensor *y, eg_tensor *r)
     for (int k = 0; same && k < eg_rank(y); k++) same = eg_dim(r, k) == eg_dim(y, k);
     return same ? eg_add(y, r)
                 : eg_fail_as(eg_context(y), EG_ERROR_SHAPE,
-                             ".add has another shape than the result, of %lld numbers",
-                             (long long)eg_size(y));
+                             ".add has another shape than the result, of %lld number%s",
+                             (long long)eg_size(y), eg_size(y) == 1 ? "" : "s");
 }
 eg_tensor *eg__mha_run_whole(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part)
 {

@@ -226,8 +226,9 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     if (named < 0) return eg_fail_in(cx, "\"%s%s\"", p->prefix, name);
     if (named != rank)
         return eg_fail_as(cx, EG_ERROR_SHAPE,
-                          "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given", p->prefix,
-                          name, axes, named, rank);
+                          "param \"%s%s\": \"%s\" names %d ax%s, but %d size%s %s given", p->prefix,
+                          name, axes, named, named == 1 ? "is" : "es", rank, rank == 1 ? "" : "s",
+                          rank == 1 ? "is" : "are");
     if (rank && !dims)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s%s\": the sizes are NULL", p->prefix,
                           name);

@@ -37,8 +37,9 @@ static bool offset_fits(const eg_where_call *w)
     int64_t last;
     if (w->moved >= 0 && __builtin_add_overflow(w->offset, w->size[w->moved], &last))
         eg_fail_as(w->cx, EG_ERROR_MISUSE,
-                   "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", w->who,
-                   (long long)w->offset, (long long)w->size[w->moved]);
+                   "%s: .offset %lld and the %lld position%s it moves do not fit in 64 bits",
+                   w->who, (long long)w->offset, (long long)w->size[w->moved],
+                   w->size[w->moved] == 1 ? "" : "s");
     else if (w->moved < 0 && w->offset && !w->elsewhere && w->text)
         eg_fail_as(w->cx, EG_ERROR_NOTATION,
                    "%s: .offset is %lld, but \"%s\" names no query index that it could move",

@@ -187,8 +187,8 @@ int eg_data_encode(const eg_data *d, const char *text, int room, int32_t *tokens
                        "%s: the symbol \"%.*s\" is not in the vocabulary of %d", d->name, n, symbol,
                        d->symbols - EG_FIRST);
         else if (count >= room)
-            eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the input has more than %d symbols", d->name,
-                       room);
+            eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the input has more than %d symbol%s", d->name,
+                       room, room == 1 ? "" : "s");
         else {
             tokens[count++] = t;
             continue;
