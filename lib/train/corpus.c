@@ -70,9 +70,7 @@ static eg_data *corpus_of_numbers(eg_data *d, const int64_t *number, int64_t cou
     }
     for (int64_t k = 0; d->tokens && k < count; k++) d->tokens[k] = (int32_t)(number[k] + EG_FIRST);
     d->count = count;
-    if (d->tokens)
-        d->sum =
-            eg__hash(eg__hash_start, (const char *)d->tokens, (size_t)count * sizeof *d->tokens);
+    if (d->tokens) d->sum = eg__hash(eg__hash_start, d->tokens, (size_t)count * sizeof *d->tokens);
     return d->tokens ? corpus_cut(d) : NULL;
 }
 

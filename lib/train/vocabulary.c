@@ -22,9 +22,9 @@ int eg__data_next(const eg_data *d, const char **s, const char *end, const char 
 }
 
 const uint64_t eg__hash_start = 0xcbf29ce484222325u;
-uint64_t eg__hash(uint64_t h, const char *s, size_t n)
+uint64_t eg__hash(uint64_t h, const void *bytes, size_t n)
 {
-    for (size_t k = 0; k < n; k++) h = (h ^ (unsigned char)s[k]) * 0x100000001b3u;
+    for (size_t k = 0; k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 0x100000001b3u;
     return h;
 }
 
