@@ -6,13 +6,21 @@ eingrad=$(cd "$BUILDDIR" && pwd)/eingrad
 data=$EG_SRCDIR/tests/data/program
 stage=$BUILDDIR/tests/stage/program
 rm -rf "$stage" && mkdir -p "$stage" && cd "$stage" && stage=$(pwd) || exit 1
-fails=0 count=0
+fails=0 count=0 patience=${EG_PATIENCE:-10}
 bad() { echo "FAILED: $*"; fails=$((fails + 1)); }
 
+# one of them is no plural, whatever is said: "1 steps"
+many='steps|layers|heads|runs|logs|curves|seeds|settings|pairs|symbols|sequences|tensors|options'
+many="$many|entries|calls|sweeps|mutants|numbers|elements|operands|axes|intermediates|multiplications"
+singular() {                            # singular COMMAND...: of its files out and err
+    said=$(cat out err | grep -E "(^|[^-0-9.e])1 ($many)\\b") && bad "eingrad $*: said '$said'"
+    return 0
+}
 runs() {                                # runs COMMAND...: exit status 0, nothing on stderr
     count=$((count + 1))
     "$eingrad" "$@" >out 2>err </dev/null || bad "eingrad $*: exit status $?: $(cat err)"
     [ ! -s err ] || bad "eingrad $*: said $(cat err)"
+    singular "$@"
 }
 # prints TEXT COMMAND...: the same, and this text is in the output
 prints() {
@@ -20,15 +28,21 @@ prints() {
     runs "$@"
     grep -qF -- "$text" out || bad "eingrad $*: '$text' is not in: $(cat out)"
 }
-# refuses TEXT COMMAND...: exit status 1, nothing on stdout, a sentence with this text
+# refuses TEXT COMMAND...: exit status 1, nothing on stdout, a sentence with this text. What is not
+# refused may train for minutes: it is ended after some seconds.
 refuses() {
     text=$1; shift
     count=$((count + 1))
-    "$eingrad" "$@" >out 2>err </dev/null; status=$?
+    timeout "$patience" "$eingrad" "$@" >out 2>err </dev/null; status=$?
+    case $status in
+    0) bad "eingrad $*: not refused: $(head -n 1 out)"; return ;;
+    124) bad "eingrad $*: not refused within $patience s: $(head -n 1 out)"; return ;;
+    esac
     [ $status = 1 ] || bad "eingrad $*: exit status $status, not 1"
     [ ! -s out ] || bad "eingrad $*: refused, but printed $(cat out)"
     head -n 1 err | grep -q '^eingrad: ' || bad "eingrad $*: no sentence: $(cat err)"
     grep -qF -- "$text" err || bad "eingrad $*: '$text' is not in: $(cat err)"
+    singular "$@"
 }
 same() { count=$((count + 1)); cmp -s "$1" "$2" || bad "$1 and $2 differ"; }
 only() {                                # only FILE...: nothing else is in the folder `new`
@@ -53,10 +67,41 @@ refuses 'there is "x"' info x
 refuses 'mask has no option --ofset; is it --offset?' mask 'j <= i' i=2 --ofset 1
 refuses '--offset needs a value' mask 'j <= i' i=2 j=2 --offset
 refuses '--offset must be a whole number' mask 'j <= i' i=2 j=2 --offset 1x
+refuses '--offset must be a whole number from 0' mask 'j <= i' i=2 j=2 --offset -1
 refuses '--order must be a whole number from 1 to 8, not "9"' gradcheck ij 2x2 --order 9
 refuses '--broadcast takes no value' gradcheck ij 2x2 --broadcast=1
 refuses '--order is given twice' gradcheck ij 2x2 --order 1 --order 1
 "$eingrad" >out 2>err && bad "eingrad without a command: exit status 0"
+
+# the library's errors name its options as the user typed them
+refuses 'einsum: --limit is 8 bytes, and every order' \
+    explain 'ab,bc,cd->ad' 10x10 10x10 10x10 --limit 8
+refuses 'where_mask: --offset is 1, but "j <= i + h" has more than one index that it could move' \
+    mask 'j <= i + h' h=2 i=3 j=3 --offset 1
+grep -q offset_letter err && bad "mask has no --offset-letter: $(cat err)"
+refuses "where_mask: the predicate's tensor 'zz' is not one of 'i', 'j'" mask 'j <= zz[i]' i=3 j=3
+grep -q with err && bad "mask has no --with: $(cat err)"
+three='gradcheck id,jd,je->ie 3x4 5x4 5x2 --op attention'
+# shellcheck disable=SC2086              # words
+{
+    refuses "'r' of --with does not stand in --where or --score" $three --where 'j <= i' --with r=4
+    refuses '  give the tensor in --with' $three --where 'r[j]'
+}
+refuses 'mha "0.self": --where: the predicate' train reverse --where 'j <= q'
+# this one is found by the first step
+"$eingrad" train reverse --linear --where 'abs(i-j)<3' --out x.st >out 2>err &&
+    bad 'train --linear --where: a window was trained'
+grep -q 'linear_attention: --where may be "j <= i" and truths' err || bad "train --linear: $(cat err)"
+rm -f x.st
+refuses '--alibi belongs to a softmax, which --linear has not' train reverse --linear --alibi
+refuses 'heads must be divisible by --kv-heads: 4 / 3' train copy --heads 4 --kv-heads 3
+refuses '--d-model must be divisible by heads: 64 / 3' train copy --heads 3
+refuses 'adam: --steps must be more than --warm-up; they are 20 and 30' train copy \
+    --schedule linear --warm-up 30 --steps 20
+refuses '--schedule steps needs either --step-size or --milestones that rise; --step-size is 0' \
+    train copy --schedule steps
+mkdir d_model && refuses ' d_model/.heads-off: cannot be opened' predict d_model/.heads-off a
+rmdir d_model
 
 # -- mask ------------------------------------------------------------------------------------------
 runs mask 'j <= i' i=3 j=4
@@ -81,6 +126,8 @@ prints 'scalars' explain '->' '()'
 prints 'scalars' explain '' '()'
 prints 'scalars' explain ' ' '()'
 prints 'd1: i->ii' explain 'ii->i' 100000000x100000000
+prints '1 multiplication, ' explain 'i,i' 1 1
+prints '; its intermediate has 40 bytes' explain 'ab,bc,cd' 1x10 10x10 10x1
 prints 'the largest of 2 intermediates has 400 bytes' explain 'ab,bc,cd,de->ae' 10x100 100x10 \
     10x100 100x10
 prints ' 800 of them kept for the gradient' explain 'ab,bc,cd,de->ae' 10x10 10x10 10x10 10x10
@@ -136,6 +183,8 @@ refuses 'no option -1x2' gradcheck ij -1x2
 refuses 'is not a shape' gradcheck ij 99999999999999999999x2
 refuses 'gradcheck needs SPEC' gradcheck ij
 
+prints 'passed: 1 of 1 entry right, 1 covered' gradcheck '->' '()'
+
 # -- einsum: byte for byte what NumPy computes and writes ------------------------------------------
 for t in f4 f8; do
     runs einsum 'ij,jk->ik' "$data/A_$t.npy" "$data/B_$t.npy" -o new/C.npy --grad "$data/W_$t.npy" \
@@ -165,7 +214,7 @@ refuses "index 'j'" einsum ij,jk "$A" "$A" -o new/x.npy
 refuses 'the string has 2 operands but 1 was given' einsum ij,jk "$A" -o new/x.npy
 refuses "index 'i' is 1" einsum 'ij,ij->ij' "$data/one.npy" "$data/row.npy" -o new/x.npy
 refuses 'einsum' einsum '->ij' "$A" -o new/x.npy
-refuses '-g is given 1 times, but there are 2 operands' einsum ij,jk "$A" "$B" --grad "$W" \
+refuses '-g is given 1 time for 2 operands' einsum ij,jk "$A" "$B" --grad "$W" \
     -g new/a.npy -o new/x.npy
 refuses '-g needs --grad' einsum ij "$A" -g new/a.npy
 refuses 'W_f4.npy is f32 (3, 5), but the result is f64 (3, 5)' einsum 'ij,jk->ik' "$A" "$B" \
@@ -260,7 +309,7 @@ refuses '--gamma belongs to --schedule steps or exponential, not to noam' train 
     noam --gamma 0.5
 refuses '--milestones must be at most 8 rising whole numbers' train copy --schedule steps \
     --milestones 3,2
-refuses 'schedule.gamma must be a number above 0, not 0' train copy --schedule exponential
+refuses 'adam: --gamma must be a number above 0, not 0' train copy --schedule exponential
 refuses '--schedule is noam, but s.safetensors has constant' train --schedule noam --resume \
     s.safetensors
 rm -f alarm.json alarm.safetensors s.json s.safetensors
@@ -291,7 +340,6 @@ refuses '--ffn must be one of gelu|relu|swiglu|geglu, not "swigle"; is it swiglu
     --ffn swigle
 refuses '--norm must be one of pre|post|rms' train copy --norm after
 refuses 'no option --kv-head; is it --kv-heads?' train copy --kv-head 2
-refuses 'kv_heads' train copy --heads 4 --kv-heads 3
 refuses '--alibi is given, but o.safetensors has none' train --alibi --resume o.safetensors
 refuses '--norm is rms, but o.safetensors has pre' train --norm rms --resume o.safetensors
 refuses 'attends where "", not where "abs(i - j) < 4"' train --window 4 --resume o.safetensors
@@ -300,7 +348,7 @@ prints '' predict copy.safetensors hello world
 [ "$(wc -l <out)" = 2 ] || bad "predict: two inputs, $(wc -l <out) answers"
 printf 'hello\nworld\r\n' | "$eingrad" predict copy.safetensors >out2 ||
     bad 'predict: lines of standard input'
-same out out2
+same out out2; mv out answers
 prints 'layer 0, head 1' attend copy.safetensors hello
 prints 'mean of two different heads: 0.' attend copy.safetensors hello
 runs attend copy.safetensors hello -o map.svg
@@ -313,8 +361,6 @@ else
         bad 'attend: map.png is no PNG'
 fi
 refuses '"!" is not in the vocabulary' predict copy.safetensors 'he!'
-refuses 'input 1: copy: the symbol "!" is not in the vocabulary' predict copy.safetensors 'he!' \
-    hello
 refuses 'an encoder answers all places at once, it does not go on with a text; predict gives' \
     generate copy.safetensors --prompt hello
 refuses '"!" is not in the vocabulary' attend copy.safetensors 'he!' -o no.svg
@@ -330,9 +376,21 @@ refuses 'safetensors' predict log.json a
 head -c 9000 copy.safetensors >../cut.safetensors
 refuses 'cut.safetensors' predict ../cut.safetensors a
 refuses 'not a model' predict "$EG_SRCDIR/tests/data/nn.safetensors" a
-printf 'hello\n\n' | "$eingrad" predict copy.safetensors >out2 2>err2 &&
-    bad 'predict: an empty line: exit status 0'
-grep -q '^eingrad: line 2: ' err2 || bad "predict: an empty line: $(cat err2)"
+# what cannot be answered is named and has an empty line; the next is answered all the same
+printf 'hello\nhe!\n\nab\0c\nworld' | "$eingrad" predict copy.safetensors >out2 2>err2
+[ $? = 1 ] || bad 'predict: three bad lines: the exit status is not 1'
+[ "$(wc -l <out2)" = 5 ] || bad "predict: five lines, $(wc -l <out2) answers"
+{ head -n 1 answers; printf '\n\n\n'; tail -n 1 answers; } >want
+same out2 want
+cut -d : -f 1-3 err2 >want2
+printf 'eingrad: line %s\n' '2: copy' '3: copy' '4: a zero byte' | cmp -s - want2 ||
+    bad "predict: three bad lines: $(cat err2)"
+"$eingrad" predict copy.safetensors hello 'he!' '' world >out2 2>err2 &&
+    bad 'predict: two bad inputs: exit status 0'
+{ head -n 1 answers; printf '\n\n'; tail -n 1 answers; } >want
+same out2 want
+[ "$(grep -c '^eingrad: input [23]: copy: ' err2)" = 2 ] || bad "predict: bad inputs: $(cat err2)"
+rm -f answers want want2
 rm -f out err out2 err2; cd ..
 only copy.safetensors log.json map.png map.svg
 
@@ -351,12 +409,12 @@ for text in 'layer 0, head 0: 1.st' 'layer 0, head 0: 2.st' 'layer 0, head 0: di
     'encoder attention: hello'; do
     grep -qF ">$text</text>" d.svg || bad "attend --against: '$text' is not in the picture"
 done
-prints 'weights (layer head row column) of 1 layers of 2 heads, 5 x 5 tokens' \
+prints 'weights (layer head row column) of 1 layer of 2 heads, 5 x 5 tokens' \
     attend 1.st hello --against 2.st -o d.npz
 for name in weights against difference; do
     grep -q "$name.npy" d.npz || bad "attend -o d.npz: no $name"
 done
-refuses '1.st has 1 layers of 2 heads, other.st has 2 of 2' attend 1.st hello --against other.st
+refuses '1.st has 1 layer of 2 heads, other.st has 2 of 2' attend 1.st hello --against other.st
 refuses 'No such file' attend 1.st hello --against none.st
 refuses 'the symbol "!" is not in the vocabulary' attend 1.st 'he!' --against 2.st
 prints 'the same: ' compare 1.st 1.st --input hello
@@ -375,7 +433,7 @@ for text in 1 2 step 'loss (nats a token)'; do
     grep -qF ">$text</text>" c.svg || bad "curve: '$text' is not in the picture"
 done
 [ "$(grep -c '<polyline' c.svg)" = 4 ] || bad "curve: $(grep -c '<polyline' c.svg) lines, not 4"
-prints '2 curves of 1 logs' curve 1.json --columns tokens,lr -o c.svg
+prints '2 curves of 1 log' curve 1.json --columns tokens,lr -o c.svg
 grep -qF '>tokens, lr</text>' c.svg || bad 'curve: no names of the columns'
 refuses 'none.json: No such file' curve 1.json none.json -o c.svg
 refuses 'd.svg: line 1 is no line of a log' curve d.svg -o c.svg
@@ -478,7 +536,7 @@ fresh 'empty.tsv: no pairs' --pairs "$in/empty.tsv"
 fresh 'tab.tsv:2: a line is input TAB output' --pairs "$in/tab.tsv"
 fresh 'blank.tsv:2: a line is' --pairs "$in/blank.tsv"
 fresh 'utf8.tsv:2: not UTF-8' --pairs "$in/utf8.tsv"
-fresh 'one.tsv: one input in ten is held out for tests, but of 1 pairs all have the same one' \
+fresh 'one.tsv: one input in ten is held out for tests, but there is one pair alone' \
     --pairs "$in/one.tsv"
 fresh 'none.tsv: No such file' --pairs none.tsv
 fresh 'directory' --pairs "$in"
@@ -488,7 +546,7 @@ fresh 'No such file' reverse --log none/x.json
 fresh '--log x and --out x are one file' reverse --log x --out x
 : >"$in/none.txt"; printf a >"$in/one.txt"
 fresh 'none.txt: a text of 0 characters; 20 are needed' --text "$in/none.txt"
-fresh 'one.txt: a text of 1 characters; 20 are needed' --text "$in/one.txt"
+fresh 'one.txt: a text of 1 character; 20 are needed' --text "$in/one.txt"
 fresh 'nowhere.txt: No such file' --text nowhere.txt
 fresh 'directory' --text "$in"
 fresh 'is longer than what is held out of' --text "$in/good.tsv" --context 2000
@@ -716,6 +774,8 @@ prints 'bits a character, perplexity' evaluate whole.safetensors
 prints '0.1 ' evaluate whole.safetensors --each-head --text ../rage.txt
 refuses 'none.txt: a text of 0' evaluate whole.safetensors --text "$in/none.txt"
 refuses 'a text has no answers; generate goes on with it' predict whole.safetensors rage
+[ "$(printf 'a\nb\n' | "$eingrad" predict whole.safetensors 2>&1 | wc -l)" = 1 ] ||
+    bad 'predict: a text: a sentence for each line'
 (cd .. && "$eingrad" evaluate new/whole.safetensors >out2 2>err2) &&
     bad 'evaluate: found a text that lies elsewhere'
 grep -q 'rage.txt: No such file or directory; --text FILE says where the text lies now' ../err2 ||
@@ -746,7 +806,7 @@ prints 'bits a token' train --text ../n.npy --layers 1 --d-model 16 --heads 2 --
 grep -q '^../n.npy: 400 tokens, 4 different ones' out || bad "train --text n.npy: $(cat out)"
 prints '1 2 0 3 1' generate n.safetensors --prompt '0 3' --length 5 --temperature 0.01
 prints 'bits a token, perplexity' evaluate n.safetensors
-prints '1 logs' curve n.json -o n.svg
+prints ' of 1 log' curve n.json -o n.svg
 grep -qF '>loss (bits a token)</text>' n.svg || bad 'curve: a text is in bits'
 rm n.safetensors n-best.safetensors n.json n.svg ../n.npy
 rm -f out err; cd ..
@@ -959,28 +1019,37 @@ for run in $children; do
     ! kill -0 "$run" 2>/dev/null || bad "grid: process $run goes on without it"; done
 rm -r new/grid
 
-# two processes never write to one file, not even before the first of them has written it
-long train reverse --out new/one.safetensors --log new/one.jsonl
+# two processes never write to one file, not even before the first of them has written it: the
+# second would be the same run, or may replace what is there, if the file were not claimed
+long train reverse --out new/one.safetensors --best new/best.safetensors --log new/one.jsonl \
+    --curve new/one.svg
 process=$!
 until_there new/one.safetensors
-refuses '--out new/one.safetensors is being written by another process' \
-    train reverse --layers 1 --d-model 8 --heads 2 --batch 8 --schedule constant --goal 0 \
-    --steps 1000000 --out new/one.safetensors
-refuses '--log new/one.jsonl is being written by another process' \
-    train reverse --steps 1 --goal 0 --log new/one.jsonl --out new/two.safetensors
+another() {                             # another OPTION FILE [OPTION...]: this file is claimed
+    small refuses "$1 $2 is being written by another process" train reverse --layers 1 "$@"
+}
+another --out new/one.safetensors --steps 1000000
 ln -s one.safetensors new/link.safetensors
-refuses '--out new/link.safetensors is being written by another process' \
-    train reverse --steps 1 --goal 0 --force --out new/link.safetensors
+another --out new/link.safetensors --steps 1 --force
+for claimed in '--best new/best.safetensors' '--log new/one.jsonl' '--curve new/one.svg'; do
+    # shellcheck disable=SC2086          # option and file
+    another $claimed --steps 1 --force --out new/two.safetensors
+done
 kill -TERM $process
 wait $process
 runs train reverse --steps 1 --goal 0 --force --out new/link.safetensors
-only link.safetensors one.jsonl one.safetensors
+rm -f new/best.safetensors              # --evaluate may not have come yet
+only link.safetensors one.jsonl one.safetensors one.svg
 
 # the pairs that a model goes on with are those of its checkpoint
 printf 'a\tb\nb\ta\nc\td\nd\tc\n' >new/pairs.tsv
 small runs train --pairs new/pairs.tsv --layers 1 --steps 1 --out new/pairs.safetensors
 small runs train --pairs new/pairs.tsv --layers 1 --resume new/pairs.safetensors --steps 2
 echo 'e	e' >>new/pairs.tsv
+prints '1 step, 0.0 s' train --pairs new/pairs.tsv --layers 1 --d-model 8 --heads 1 --batch 8 \
+    --goal 0 --steps 1 --seed 7 --force --out new/one.safetensors
+grep -q '^decoder, 1 layer, d_model 8, 1 head: ' out || bad "train: one layer: $(cat out)"
+rm new/one.safetensors
 small refuses 'new/pairs.tsv has changed since new/pairs.safetensors was trained on it (4 pairs, now 5)' \
     train --pairs new/pairs.tsv --layers 1 --resume new/pairs.safetensors --steps 3
 prints 'new/pairs.tsv: 4 pairs' train --resume new/pairs.safetensors --steps 3

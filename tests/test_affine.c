@@ -302,6 +302,20 @@ TEST(refuses)
         ck_assert_msg(strstr(eg_error(cx), said[k]) != NULL, "%s", eg_error(cx));
         eg_clear(cx);
     }
+    /* without a bias it is an einsum, but speaks as what was called */
+    static const char *const bare[] = {
+        "affine: index 'i' is 4 in operand 1 but 3 in operand 2\n  bi,oi->bo",
+        "affine: x is f64 but W is f32; eg_cast one of them",
+        "affine: the spec is NULL",
+        "affine: the string has 1 operand but 2 were given",
+        "affine: operand 2 is NULL",
+    };
+    for (int k = 0; k < 5; k++) {
+        static const char *const spec[] = { "bi,oi->bo", "bi,io->bo", NULL, "bi->b", "bi,io->bo" };
+        y = eg_affine(spec[k], x, k == 1 ? eg_cast(W, EG_F32) : k == 4 ? NULL : W, NULL);
+        ck_assert(!eg_ok(y));
+        eg_assert_error(cx, bare[k]);
+    }
     ck_assert(eg_affine("bi,io->bo", NULL, NULL, NULL) == NULL);
     ck_assert(eg_affine("bi,io->bo", NULL, NULL, NULL, .activation = "x + 1") == NULL);
     W = eg_zeros(cx, 4, 2);

@@ -287,7 +287,7 @@ static const struct {
     { "the count is -2" },
     { "was made outside of the block from a tensor whose gradient is wanted" },
     { "name: the tensor belongs to the context that waits" },
-    { "grad: y reaches none of the 1 xs" },
+    { "grad: y does not reach x" },
     { "pop: this mark belongs to no open scope" },
     { "grad_over: inside a block of another call" },
     { "threads: a block runs on the threads of the context that waits for it" },

@@ -377,7 +377,7 @@ static const struct {
       9, NULL },
     { "{\"a\":" T("F32", "[2]", 0, 8) "}", 7,
       "tensor 'a' ends at byte 8 of the data, but the file has 7" },
-    { "{\"a\":" T("F32", "[2]", 0, 8) "}", 9, "the last 1 bytes" },
+    { "{\"a\":" T("F32", "[2]", 0, 8) "}", 9, "the last 1 byte of the data belongs to" },
     { "{\"a\":" T("F32", "[2]", 1, 9) "}", 9, "a hole: the data before tensor 'a', bytes 0 to 1" },
     { "{\"a\":" T("F32", "[2]", 0, 8) ",\"b\":" T("F32", "[1]", 4, 8) "}", 8,
       "'a' and 'b' overlap at byte 4" },

@@ -416,7 +416,7 @@ LOOP_TEST(refuses_options, 16)
         { { .phi = "exp(y)" }, "linear_attention: .phi: expr: " },
         { { .phi = "x > 0" }, "linear_attention: .phi gives bool, not f64: \"x > 0\"" },
         { { .phi = "3" }, "linear_attention: .phi: expr: " },
-        { { .state = eg_ones(cx, 2), .where = "j <= i" }, "linear_attention: .state has 1 axes" },
+        { { .state = eg_ones(cx, 2), .where = "j <= i" }, "linear_attention: .state has 1 axis," },
     };
     eg_linear_attention_args o = cases[_i].o;
     o.size = sizeof o, o.spec = "bihd,bjhd,bjhe->bihe", o.q = o.k = o.v = x;

@@ -294,7 +294,7 @@ TEST(a_head_off)
     eg_assert_close(eg_mha_run(m, x), off, 1e-13);
     eg_assert_close(eg_mha_run(m, x, .gain = eg_ones(cx, 3)), off, 1e-13);
     ck_assert(!eg_ok(eg_mha_run(m, x, .gain = eg_ones(cx, 2))));
-    eg_assert_error(cx, "mha \"attn\": the gain has 2 numbers, but there are 3 heads");
+    eg_assert_error(cx, "mha \"attn\": the gain has 2 numbers for 3 heads");
 }
 
 TEST(masks_of_the_module_and_of_the_run)
@@ -752,7 +752,7 @@ TEST(cache_cut_and_pick)
     ck_assert_int_eq(eg_cache_pick(c, eg_from(cx, (int64_t[]){ 3 }, 1)), -1);
     eg_assert_error(cx, "3");
     ck_assert_int_eq(eg_cache_cut(c, 7), -1);
-    eg_assert_error(cx, "cache: cut to 7 places, but 6 are taken");
+    eg_assert_error(cx, "cache: cut to 7 places, but it holds 6");
     ck_assert_int_eq(eg_cache_cut(c, 0), 0);
     eg_assert_close(eg_mha_run(m, x, .where = "j <= i", .cache = c), full, 1e-12);
     eg_nograd(cx, false);
@@ -927,8 +927,8 @@ TEST(cache_refuses)
     eg_nograd(cx, true);
     ck_assert(eg_ok(eg_mha_run(m, eg_ones(cx, 2, 7, 8), .cache = c)));
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 2, 8), .cache = c)));
-    eg_assert_error(
-        cx, "mha \"attn\": the cache has room for 8 places, but 7 are taken and 2 more came");
+    eg_assert_error(cx,
+                    "mha \"attn\": the cache has room for 8 places; it holds 7, and 2 more came");
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 3, 1, 8), .cache = c)));
     eg_assert_error(cx, "mha \"attn\": the batch is 2 in the cache but 3 in the new keys");
     ck_assert(!eg_ok(eg_mha_run(other, eg_ones(cx, 2, 1, 8), .cache = c)));

@@ -89,7 +89,7 @@ LOOP_TEST(decoding_is_the_full_pass, KINDS)
     ck_assert(!eg_ok(
         eg_transformer_run(net, eg_slice_axis(index, 1, 0, 1, 1), .where = "j <= i", .cache = c)));
     eg_assert_error(cx, _i == 3 || _i == 4
-                            ? "the cache has room for 9 places, but 9 are taken and 1 more came"
+                            ? "the cache has room for 9 places; it holds 9, and 1 more came"
                             : "'l' goes to 10, but the table ends at 9");
     eg_nograd(cx, false);
 }

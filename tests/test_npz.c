@@ -221,7 +221,7 @@ static const struct damage {
     uint64_t value;
 } damages[] = {
     { "deflated.npz", "cannot unpack from", 4, 24, 4, 0xfffffffe }, /* a bomb's size */
-    { "deflated.npz", "zeros.npy: has 1 bytes behind its array", 4, 24, 4, 40129 },
+    { "deflated.npz", "zeros.npy: has 1 byte behind its array", 4, 24, 4, 40129 },
     { "deflated.npz", "zeros.npy: is cut short: it unpacks to fewer bytes than the 40128", 4, 20, 4,
       100 },
     { "deflated.npz", "zeros.npy: is cut short: shape (5000,) of <f8 needs 40000 bytes", 4, 24, 4,

@@ -741,7 +741,7 @@ TEST(token_files_are_texts)
     }
     ck_assert_int_eq(eg_npy_save(path, eg_ones(cx, 30)), 0);
     ck_assert_ptr_null(eg_data_tokens(cx, path));
-    eg_assert_error(cx, "tokens are integers in one row, not f32 with 1 axes");
+    eg_assert_error(cx, "tokens are integers in one row, not f32 with 1 axis");
     ck_assert_ptr_null(eg_trainer_load(cx, saved, 0));
     unlink(path), unlink(saved);
 }

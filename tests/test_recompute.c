@@ -173,7 +173,7 @@ static const char *const refusal[] = {
     "f reads 2 tensors from outside when it is called again",
     "f returned no tensor of this context when it was called again",
     "moody: no more",
-    "f reads 1 tensors from outside",
+    "f reads 1 tensor from outside",
 };
 LOOP_TEST(a_function_that_changes_its_mind_is_refused, sizeof refusal / sizeof *refusal)
 {

@@ -177,7 +177,7 @@ TEST(of_nothing)
     eg_mean(NULL, x);
     eg_assert_error(cx, "mean: nothing to reduce");
     eg_var("[i] j", eg_zeros(cx, 1, 2));
-    eg_assert_error(cx, "var: 1 elements less the correction 1 leave nothing to divide by");
+    eg_assert_error(cx, "var: 1 element less the correction 1 leaves nothing to divide by");
     eg_close(cx);
 }
 

@@ -246,6 +246,8 @@ TEST(what_ranks_cannot_do_is_refused)
     static const char spec[] = "bihd,bjhd,bjhe->bihe";
     REFUSED(".weights asks for what no rank has whole", RING(spec, .weights = &w));
     REFUSED(".no_softmax asks for", RING(spec, .no_softmax = true));
+    REFUSED("attention: .offset is -2, but it counts the places before the first query",
+            RING(spec, .where = "j <= i", .offset = -2));
     REFUSED("neither groups, nor 1, nor an ellipsis",
             RING("...ihd,...jhd,...jhe->...ihe", .scale = 1));
     REFUSED("one index of the query alone is divided",

@@ -175,7 +175,7 @@ static const struct damage {
     { "opt.v.s", LEFT_OUT, .error = "opt.v.s" },
     { "b", LEFT_OUT, .error = "b" },
     { "opt.counts", OF_TYPE, .number = EG_I32, .error = "it must be i64 of rank 1 and 3 numbers" },
-    { "opt.lr", OF_TYPE, .number = EG_F32, .error = "it must be f64 of rank 0 and 1 numbers" },
+    { "opt.lr", OF_TYPE, .number = EG_F32, .error = "it must be f64 of rank 0 and 1 number" },
     { "opt.m.W", OF_TYPE, .number = EG_F64, .error = "it must be f32 of rank 2 and 6 numbers" },
     { "opt.m.W", FLAT, .error = "opt.m.W" },
     { "opt.lr", FLAT, .error = "tensor \"opt.lr\" is another; it must be f64 of rank 0" },

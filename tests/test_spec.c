@@ -207,6 +207,28 @@ LOOP_TEST(formulas_are_changed, sizeof changed / sizeof *changed)
     ck_assert(y->truth == f->truth);
 }
 
+TEST(an_offset_counts_places)
+{
+    static const char said[] = ".offset is -1, but it counts the places before the first query";
+    static const char *const who[] = { "softmax: ",   "where_mask: ",       "attention: ",
+                                       "attention: ", "linear_attention: ", "mha \"a\": " };
+    eg_tensor *q = eg_ones(cx, 1, 3, 2), *m = eg_ones(cx, 1), *x = eg_ones(cx, 1, 3, 4);
+    eg_mha *a = eg_mha_new(eg_params_open(cx), "a", .d_model = 4, .heads = 2, .rotary = 1e4);
+    for (int k = 0; k < 6; k++) {
+        char want[120];
+        switch (k) {
+        case 0: eg_softmax("i [j]", eg_ones(cx, 3, 3), .where = "j <= i", .offset = -1); break;
+        case 1: eg_where_mask(cx, "j <= i", "i [j]", -1, (int64_t[]){ 3, 3 }); break;
+        case 2: eg_attention("bid,bjd,bje->bie", q, q, q, .where = "j < 2", .offset = -1); break;
+        case 3: eg_attention("bid,bjd,bje->bie", q, q, q, .alibi = { "b", m }, .offset = -1); break;
+        case 4: eg_linear_attention("bid,bjd,bje->bie", q, q, q, .offset = -1); break;
+        case 5: eg_mha_run(a, x, .offset = -1); break; /* rotary positions alone */
+        }
+        snprintf(want, sizeof want, "%s%s", who[k], said);
+        eg_assert_error(cx, want);
+    }
+}
+
 /* i written as i + 2 is the mask of an offset of 2; the same with |i|. */
 TEST(a_replaced_index_is_an_offset)
 {
@@ -410,5 +432,5 @@ LOOP_TEST(terms_of_a_predicate, 10)
     for (int k = 0; k < n; k++) ck_assert_str_eq(term[k]->text, cases[_i].terms[k]);
     if (n == 1) return;
     ck_assert_int_eq(eg_formula_terms(f, 1, term), -1);
-    eg_assert_error(cx, "mine: more than 1 truths are joined: ");
+    eg_assert_error(cx, "mine: more than 1 truth is joined: ");
 }

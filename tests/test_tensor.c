@@ -151,7 +151,7 @@ TEST(values_out)
     eg_item(x);
     eg_assert_error(cx, "item: (2, 3) has 6 elements, not one");
     eg_get(x, 1);
-    eg_assert_error(cx, "get: 1 indices for (2, 3), which has 2 axes");
+    eg_assert_error(cx, "get: 1 index for (2, 3), which has 2 axes");
     eg_get(x, 1, 3);
     eg_assert_error(cx, "get: index 3 is out of range for axis 1 of (2, 3)");
     eg_close(cx);

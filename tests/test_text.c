@@ -139,7 +139,7 @@ TEST(texts_refused)
     ck_assert_ptr_null(eg_data_corpus_of(cx, "", 0, "none"));
     eg_assert_error(cx, "none: a text of 0 characters; 20 are needed");
     ck_assert_ptr_null(eg_data_corpus_of(cx, "a", 1, "one"));
-    eg_assert_error(cx, "one: a text of 1 characters; 20 are needed");
+    eg_assert_error(cx, "one: a text of 1 character; 20 are needed");
     ck_assert_ptr_null(eg_data_corpus_of(cx, NULL, 1, "null"));
     eg_assert_error(cx, "data: the text of null is NULL");
     ck_assert_ptr_null(eg_data_corpus(cx, "/nowhere/at.all"));

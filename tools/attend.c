@@ -59,9 +59,10 @@ static bool add_against(eg_ctx *cx, maps *m, const attend *o)
     if (!all_finite(b))
         return say("attend: a weight of %s is NaN on this input", o->against), false;
     if (eg_dim(a, 0) != eg_dim(b, 0) || eg_dim(a, 1) != eg_dim(b, 1))
-        return say("attend: %s has %lld layers of %lld heads, %s has %lld of %lld", m->path,
-                   (long long)eg_dim(a, 0), (long long)eg_dim(a, 1), o->against,
-                   (long long)eg_dim(b, 0), (long long)eg_dim(b, 1)),
+        return say("attend: %s has %lld layer%s of %lld head%s, %s has %lld of %lld", m->path,
+                   (long long)eg_dim(a, 0), eg_dim(a, 0) == 1 ? "" : "s", (long long)eg_dim(a, 1),
+                   eg_dim(a, 1) == 1 ? "" : "s", o->against, (long long)eg_dim(b, 0),
+                   (long long)eg_dim(b, 1)),
                false;
     const int64_t i = alike(m->rows, eg_dim(a, 2), rows, eg_dim(b, 2)),
                   j = alike(m->columns, eg_dim(a, 3), columns, eg_dim(b, 3));
@@ -83,9 +84,11 @@ static int save_npz(eg_ctx *cx, const maps *m, const attend *o)
     if (eg_npz_save(.cx = cx, .path = o->out, .count = m->against ? 3 : 1, .names = names,
                     .xs = xs))
         return say_error(cx, NULL);
-    printf("%s: weights (layer head row column) of %lld layers of %lld heads, %lld x %lld tokens\n",
-           o->out, (long long)eg_dim(m->w, 0), (long long)eg_dim(m->w, 1),
-           (long long)eg_dim(m->w, 2), (long long)eg_dim(m->w, 3));
+    printf(
+        "%s: weights (layer head row column) of %lld layer%s of %lld head%s, %lld x %lld tokens\n",
+        o->out, (long long)eg_dim(m->w, 0), eg_dim(m->w, 0) == 1 ? "" : "s",
+        (long long)eg_dim(m->w, 1), eg_dim(m->w, 1) == 1 ? "" : "s", (long long)eg_dim(m->w, 2),
+        (long long)eg_dim(m->w, 3));
     return EXIT_SUCCESS;
 }
 
@@ -95,8 +98,10 @@ static int save_picture(eg_ctx *cx, const maps *m, const attend *o, eg_heatmap_a
     a->title = m->title;
     a->row_axis = m->apart ? "token written" : "token", a->column_axis = "looks at";
     if (eg_picture_save_with(o->out, a)) return say_error(cx, NULL);
-    printf("%s: %lld layers of %lld heads, %lld tokens\n", o->out, (long long)eg_dim(m->w, 0),
-           (long long)eg_dim(m->w, 1), (long long)eg_dim(m->w, -1));
+    printf("%s: %lld layer%s of %lld head%s, %lld token%s\n", o->out, (long long)eg_dim(m->w, 0),
+           eg_dim(m->w, 0) == 1 ? "" : "s", (long long)eg_dim(m->w, 1),
+           eg_dim(m->w, 1) == 1 ? "" : "s", (long long)eg_dim(m->w, -1),
+           eg_dim(m->w, -1) == 1 ? "" : "s");
     return EXIT_SUCCESS;
 }
 

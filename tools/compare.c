@@ -92,8 +92,9 @@ static int compare_tensors(eg_ctx *cx, const eg_safetensors *a, const eg_safeten
             else if (!alike)
                 printf("%s: sizes or types differ\n", name);
             else
-                printf("%s: %lld of %lld numbers differ, by at most %.3g\n", name,
-                       (long long)d.count, (long long)eg_size(x), d.largest);
+                printf("%s: %lld of %lld number%s differ%s, by at most %.3g\n", name,
+                       (long long)d.count, (long long)eg_size(x), eg_size(x) == 1 ? "" : "s",
+                       d.count == 1 ? "s" : "", d.largest);
             if (differ == 1 && d.first >= 0) print_first(name, x, y, d.first);
         }
         eg_pop(cx, m);
@@ -103,7 +104,9 @@ static int compare_tensors(eg_ctx *cx, const eg_safetensors *a, const eg_safeten
         if (differ++ < LINES_MOST)
             printf("%s: only the second has it\n", eg_safetensors_name(b, k));
     }
-    if (differ > LINES_MOST) printf("... and %d tensors more\n", differ - LINES_MOST);
+    if (differ > LINES_MOST)
+        printf("... and %d tensor%s more\n", differ - LINES_MOST,
+               differ - LINES_MOST == 1 ? "" : "s");
     return differ;
 }
 
@@ -158,11 +161,11 @@ static int run(const command *c, int count, char **word)
         if (eg_error(cx) || looks < 0) {
             status = eg_error(cx) ? say_error(cx, NULL) : EXIT_FAILURE;
         } else if (settings + values + looks) {
-            printf("%d options and %d tensors differ%s\n", settings, values,
-                   looks ? ", and so do looks" : "");
+            printf("%d option%s and %d tensor%s differ%s\n", settings, settings == 1 ? "" : "s",
+                   values, values == 1 ? "" : "s", looks ? ", and so do looks" : "");
             status = EXIT_FAILURE;
         } else {
-            printf("the same: %d tensors and all options\n", tensors);
+            printf("the same: %d tensor%s and all options\n", tensors, tensors == 1 ? "" : "s");
         }
     }
     eg_close(cx);

@@ -156,7 +156,8 @@ static int save(eg_ctx *cx, curves *c, const curve *o, char **path)
                        .y_name = losses ? loss_name(bits ? c->unit : NULL) : y_name,
                        .logarithmic = o->logarithmic))
         return say_error(cx, NULL);
-    printf("%s: %d curves of %d logs\n", o->out, n, c->logs);
+    printf("%s: %d curve%s of %d log%s\n", o->out, n, n == 1 ? "" : "s", c->logs,
+           c->logs == 1 ? "" : "s");
     return EXIT_SUCCESS;
 }
 
@@ -173,8 +174,8 @@ static int run(const command *row, int count, char **word)
     if (!read_columns(&c, o.columns ? o.columns : "loss,unseen_loss")) return EXIT_FAILURE;
     c.logs = w.count;
     if (c.logs * c.columns > CURVES_MOST)
-        return say("curve: %d logs of %d columns are more than %d curves", c.logs, c.columns,
-                   CURVES_MOST);
+        return say("curve: %d log%s of %d column%s are more than %d curves", c.logs,
+                   c.logs == 1 ? "" : "s", c.columns, c.columns == 1 ? "" : "s", CURVES_MOST);
     eg_ctx *cx = eg_open(.threads = 1);
     bool good = true;
     for (int k = 0; good && k < c.logs; k++) good = read_log(cx, &c, k, w.word[k]);

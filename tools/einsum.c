@@ -94,8 +94,8 @@ static int run(const command *c, int count, char **word)
         else if (o.g.count && !o.grad)
             say("-g needs --grad W.npy: it writes the gradient of sum(out * W)");
         else if (o.g.count && o.g.count != operands)
-            say("-g is given %d times, but there are %d operands: once for each", o.g.count,
-                operands);
+            say("-g is given %d time%s for %d operand%s: once for each", o.g.count,
+                o.g.count == 1 ? "" : "s", operands, operands == 1 ? "" : "s");
         else {
             eg_ctx *cx = eg_open();
             status = cx ? contract(cx, &o, w.word[0], operands, w.word + 1) : say_error(cx, NULL);

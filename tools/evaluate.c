@@ -73,10 +73,11 @@ static void line(const eg_score *s, bool text, const char *unit)
                s->loss / log(2), unit, exp(s->loss), (long long)s->right, (long long)s->tokens,
                unit, 100 * (double)s->right / (double)s->tokens);
     else
-        printf("%lld of %lld sequences exactly right (%.1f %%), %.1f %% of the tokens, loss %.4f\n",
-               (long long)s->exact, (long long)s->sequences,
-               100 * (double)s->exact / (double)s->sequences,
-               100 * (double)s->right / (double)s->tokens, s->loss);
+        printf(
+            "%lld of %lld sequence%s exactly right (%.1f %%), %.1f %% of the tokens, loss %.4f\n",
+            (long long)s->exact, (long long)s->sequences, s->sequences == 1 ? "" : "s",
+            100 * (double)s->exact / (double)s->sequences,
+            100 * (double)s->right / (double)s->tokens, s->loss);
 }
 
 static int say_loss(double loss)

@@ -62,7 +62,8 @@ static int write_points(eg_ctx *cx, const values *o)
             p[r * n + k] = at[k] + (r == 0 ? 0 : o->directions ? t * d[c * n + k] : k == c ? t : 0);
         }
     if (eg_npy_save(o->out, narrow ? eg_cast(points, EG_F32) : points)) return say_error(cx, NULL);
-    printf("%s: %lld points of %lld numbers\n", o->out, (long long)(1 + 4 * columns), (long long)n);
+    printf("%s: %lld points of %lld number%s\n", o->out, (long long)(1 + 4 * columns), (long long)n,
+           n == 1 ? "" : "s");
     return EXIT_SUCCESS;
 }
 

@@ -142,8 +142,8 @@ bool plan_runs(plan *p)
     p->settings = 1;
     for (int k = 0; k < p->axes && p->settings <= RUNS_MOST; k++) p->settings *= p->axis[k].count;
     if (p->settings > RUNS_MOST || p->settings * p->seeds > RUNS_MOST)
-        return say("grid: %d seeds of %d settings are more than %d runs", p->seeds, p->settings,
-                   RUNS_MOST),
+        return say("grid: %d seed%s of %d setting%s are more than %d runs", p->seeds,
+                   p->seeds == 1 ? "" : "s", p->settings, p->settings == 1 ? "" : "s", RUNS_MOST),
                false;
     p->runs = p->settings * p->seeds;
     p->run = calloc((size_t)p->runs, sizeof *p->run);

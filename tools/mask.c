@@ -7,8 +7,8 @@ typedef struct mask {
     int64_t offset;
 } mask;
 static const option options[] = { { 0, "offset", WHOLE, "N",
-                                    "added to the query's letter, for a cache (default 0)",
-                                    offsetof(mask, offset), -1e15, 1e15, false },
+                                    "places before the first query, as behind a cache (default 0)",
+                                    offsetof(mask, offset), 0, 1e15, false },
                                   { 0 } };
 enum { AXES = 8, ENTRIES = 1 << 22 };
 

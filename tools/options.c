@@ -133,7 +133,7 @@ static bool take(const option *o, char *text, void *values)
     return good;
 }
 
-static const option *options_now;
+static const option *options_now; /* of the command that runs */
 static const char *option_name(int k)
 {
     for (const option *o = options_now; o && (o->name || o->letter); o++)
@@ -154,6 +154,17 @@ static size_t named(const char *word, const char *name)
     return *w && *w != '=' ? 0 : (size_t)(w - word);
 }
 
+const char *option_of_member(const char *member, size_t n)
+{
+    char name[32];
+    if (n >= sizeof name) return NULL;
+    for (size_t k = 0; k < n; k++) name[k] = member[k] == '_' ? '-' : member[k];
+    name[n] = 0;
+    for (const option *o = options_now; o && (o->name || o->letter); o++)
+        if (o->name && o->kind != GONE && named(name, o->name)) return o->name;
+    return NULL;
+}
+
 /* Returns the option of a word "--name", "--name=value", "-n" or "-nvalue", and sets *value to its
  * value or to NULL. NULL after printing that there is no such option. */
 static const option *find(const command *c, const char *word, char **value)
@@ -172,7 +183,6 @@ static const option *find(const command *c, const char *word, char **value)
             return o;
         }
     }
-    options_now = c->options;
     const char *near = word[1] == '-' ? nearest(word + 2, option_name) : NULL;
     if (near)
         say("%s has no option %s; is it --%s?", c->name, word, near);
@@ -205,6 +215,7 @@ static bool use_files(const command *c, const words *w, const void *values)
 parsed read_options(const command *c, int count, char **word, void *values, words *w)
 {
     *w = (words){ .word = word };
+    options_now = c->options;
     static char empty[1];
     bool only_words = false;
     for (int k = 0; k < count; k++) {

@@ -18,11 +18,16 @@ static const option options[] = {
     { 0 }
 };
 
-static bool answer(eg_trainer *t, const char *input)
+/* Prints the answer to an input; else says why there is none. `where` names one input of several:
+ * then an empty line is printed in its place, so that answers stay beside their inputs. */
+static bool answer(eg_ctx *cx, eg_trainer *t, const char *input, const char *where)
 {
     const char *out = eg_trainer_predict(t, input);
-    if (out) puts(out);
-    return out != NULL;
+    if (out) return puts(out), true;
+    say_error(cx, where);
+    eg_clear(cx); /* the next one may be answered */
+    if (where) putchar('\n');
+    return false;
 }
 
 /* Answers each line of standard input; the exit status. */
@@ -31,20 +36,43 @@ static int answer_lines(eg_ctx *cx, eg_trainer *t)
     char *line = NULL, where[32];
     size_t room = 0;
     ssize_t n;
-    int status = EXIT_SUCCESS;
+    bool good = true;
     errno = 0;
-    for (long long number = 1; !status && (n = getline(&line, &room, stdin)) >= 0; number++) {
+    for (long long number = 1; (n = getline(&line, &room, stdin)) >= 0; number++) {
         while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
         snprintf(where, sizeof where, "line %lld", number);
-        if (strlen(line) != (size_t)n)
-            status = say("%s: a zero byte", where);
-        else if (!answer(t, line))
-            status = say_error(cx, where);
+        if (strlen(line) == (size_t)n) {
+            good &= answer(cx, t, line, where);
+        } else {
+            say("%s: a zero byte", where);
+            putchar('\n');
+            good = false;
+        }
         fflush(stdout);
     }
-    if (!status && ferror(stdin)) status = say("standard input: %s", strerror(errno));
+    if (ferror(stdin)) {
+        say("standard input: %s", strerror(errno));
+        good = false;
+    }
     free(line);
-    return status;
+    return good ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+/* Answers the words, or else the lines of standard input; the exit status. */
+static int answer_all(eg_ctx *cx, eg_trainer *t, int count, char *const *input)
+{
+    bool good = true;
+    if (eg_data_is_text(eg_trainer_data(t))) { /* the same error for every input */
+        eg_trainer_predict(t, "");
+        return say_error(cx, NULL);
+    }
+    if (!count) return answer_lines(cx, t);
+    for (int k = 0; k < count; k++) {
+        char which[32];
+        snprintf(which, sizeof which, "input %d", k + 1);
+        good &= answer(cx, t, input[k], count > 1 ? which : NULL);
+    }
+    return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 static int run(const command *c, int count, char **word)
@@ -60,14 +88,8 @@ static int run(const command *c, int count, char **word)
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_trainer *t =
         load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });
-    int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
-    if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
-    if (t && !status && w.count == 1) status = answer_lines(cx, t);
-    for (int k = 1; t && !status && k < w.count; k++) {
-        char which[32];
-        snprintf(which, sizeof which, "input %d", k);
-        if (!answer(t, w.word[k])) status = say_error(cx, w.count > 2 ? which : NULL);
-    }
+    int status = EXIT_FAILURE;
+    if (t && (!o.off || heads_off(t, o.off))) status = answer_all(cx, t, w.count - 1, w.word + 1);
     eg_close(cx);
     return status;
 }
@@ -76,7 +98,8 @@ const command predict_command = {
     .name = "predict",
     .usage = "MODEL [INPUT...]",
     .about = "what a trained model answers; without INPUT, to each line of standard input",
-    .more = "After -- come inputs that begin with -.\n\n"
+    .more = "After -- come inputs that begin with -. An input that cannot be answered is named on\n"
+            "standard error, an empty line stands for its answer, and the exit status is 1.\n\n"
             "  predict dates.safetensors \"March 5, 1998\"\n"
             "  predict dates.safetensors <questions.txt >answers.txt\n",
     .options = options,

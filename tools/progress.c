@@ -300,7 +300,8 @@ static void say_head(const progress *g, const eg_progress *p, const char *kind,
     progress_clear(g);
     printf("step %4lld  %s: head %s.%d %s %.3f)", (long long)p->step, kind, attention, head, what,
            value);
-    if (others) printf("; so do %d others", others);
+    if (others)
+        printf("; so do%s %d other%s", others == 1 ? "es" : "", others, others == 1 ? "" : "s");
     putchar('\n');
 }
 

@@ -200,8 +200,8 @@ static void clipping(eg_trainer *t, const eg_progress *p, const char *path, cons
 {
     double limit = eg_trainer_config(t)->clip_norm;
     if (limit > 0)
-        printf("gradient clipped to %g in %lld of %lld steps", limit, (long long)p->clipped,
-               (long long)p->step);
+        printf("gradient clipped to %g in %lld of %lld step%s", limit, (long long)p->clipped,
+               (long long)p->step, p->step == 1 ? "" : "s");
     else
         printf("no gradient was clipped");
     printf("; the longest was %.4g, at step %lld\n", p->longest, (long long)p->longest_step);
@@ -218,8 +218,8 @@ static void clipping(eg_trainer *t, const eg_progress *p, const char *path, cons
 
 static void saved(const eg_progress *p, const progress *g, const char *path)
 {
-    printf("%lld steps, %.1f s of training, %.1f s in all; saved in %s\n", (long long)p->step,
-           p->seconds, seconds() - g->start, path);
+    printf("%lld step%s, %.1f s of training, %.1f s in all; saved in %s\n", (long long)p->step,
+           p->step == 1 ? "" : "s", p->seconds, seconds() - g->start, path);
 }
 
 /* -- a text: how well it is predicted, and a continuation ------------------------------------- */
@@ -274,8 +274,9 @@ int show(eg_trainer *t, const char *path, const char *best, const eg_score *s, c
     char input[TEXT_ROOM] = "";
     eg_trainer_check_report r;
     if (g->text) return show_text(t, path, best, s, p, g);
-    printf("%lld of %lld unseen sequences exactly right (%.1f %%)\n", (long long)s->exact,
-           (long long)s->sequences, 100 * (double)s->exact / (double)s->sequences);
+    printf("%lld of %lld unseen sequence%s exactly right (%.1f %%)\n", (long long)s->exact,
+           (long long)s->sequences, s->sequences == 1 ? "" : "s",
+           100 * (double)s->exact / (double)s->sequences);
     if (g->goal > 0 && (double)s->exact < g->goal * (double)s->sequences)
         printf("The goal was %.4g %%. More steps may reach it: %s train --resume %s --steps %lld\n",
                100 * g->goal, program(), path, (long long)(2 * p->steps));

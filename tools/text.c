@@ -33,17 +33,45 @@ int say(const char *format, ...)
     return EXIT_FAILURE;
 }
 
+/* The option of the running command that the library's sentence names at a word: ".kv_heads",
+ * "schedule.gamma", or "kv_heads", which no English word is. *n receives the bytes of the word.
+ * NULL: it names none. */
+static const char *option_meant(const char *word, size_t *n)
+{
+    static const char in[] = "abcdefghijklmnopqrstuvwxyz_", schedule[] = "schedule.";
+    const char *name = word + (*word == '.');
+    if (strncmp(word, schedule, strlen(schedule)) == 0) name = word + strlen(schedule);
+    const size_t length = strspn(name, in);
+    const char after = name[length];
+    *n = (size_t)(name - word) + length;
+    if (!length || (after && strchr("./-", after))) return NULL; /* a file */
+    return name > word || memchr(name, '_', length) ? option_of_member(name, length) : NULL;
+}
+
 /* Returns the library's error in the words of the command line: with its options in place of C
- * functions. */
+ * members and functions. What stands in quotation marks is the user's. */
 static const char *program_words(const char *error, char *out, size_t room)
 {
     static const struct {
         const char *library, *program;
     } wording[] = {
-        { "ask for it with .broadcast", "ask for it with --broadcast" },
         { "; eg_cast one of them", "" },
+        { "EG_STEPS needs", "--schedule steps needs" },
+        { "; say which with .offset_letter", "" }, /* where there is no such option */
+        { "\n  give the tensor in .with", "" },
     };
-    snprintf(out, room, "%s", error);
+    size_t n, used = 0;
+    /* behind the first line stands the user's text with a mark under it */
+    bool quoted = false, marked = false;
+    *out = 0;
+    for (const char *c = error; *c && used + 1 < room; c += n) {
+        const bool begins = c > error && strchr(" (", c[-1]) && (!marked || *c == '.');
+        const char *name = begins && !quoted ? option_meant(c, &n) : NULL;
+        quoted ^= *c == '"', marked |= *c == '\n';
+        if (!name) n = 1;
+        used += (size_t)(name ? snprintf(out + used, room - used, "--%s", name)
+                              : snprintf(out + used, room - used, "%c", *c));
+    }
     for (size_t k = 0; k < sizeof wording / sizeof *wording; k++) {
         char *at = strstr(out, wording[k].library);
         size_t from = strlen(wording[k].library), to = strlen(wording[k].program);

@@ -56,6 +56,9 @@ typedef enum parsed { PARSED, HELPED, REFUSED } parsed;
  * was printed; REFUSED: said why. */
 parsed read_options(const command *, int count, char **word, void *values, words *);
 bool was_given(const words *, const command *, const char *name);
+/* What the running command calls the option that is n bytes in C: "kv_heads" is "kv-heads". NULL:
+ * it has none. */
+const char *option_of_member(const char *member, size_t n);
 void print_help(FILE *, const command *);
 bool read_whole(const char *text, int64_t *value); /* a whole number, nothing else */
 /* "4x8", "()" is a scalar: the rank; −1 after saying why */

@@ -64,10 +64,11 @@ static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
                eg_data_name(d), (long long)eg_data_size(d), eg_data_unit(d),
                eg_data_symbols(d) - EG_FIRST, (long long)o->context);
     else
-        printf("%s: %lld pairs, %d symbols\n", eg_data_name(d), (long long)eg_data_size(d),
-               eg_data_symbols(d) - EG_FIRST);
-    printf("%s, %lld layers, d_model %lld, %lld heads: %lld parameters; ", o->model,
-           (long long)o->layers, (long long)o->d_model, (long long)o->heads,
+        printf("%s: %lld pairs, %d symbol%s\n", eg_data_name(d), (long long)eg_data_size(d),
+               eg_data_symbols(d) - EG_FIRST, eg_data_symbols(d) - EG_FIRST == 1 ? "" : "s");
+    printf("%s, %lld layer%s, d_model %lld, %lld head%s: %lld parameters; ", o->model,
+           (long long)o->layers, o->layers == 1 ? "" : "s", (long long)o->d_model,
+           (long long)o->heads, o->heads == 1 ? "" : "s",
            (long long)eg_params_size(eg_trainer_params(t)));
     printf("batch %lld, seed %llu, threads %d", (long long)o->batch, (unsigned long long)o->seed,
            eg_threads(cx, 0));
@@ -75,8 +76,9 @@ static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
                   leaves = o->leaves < blocks ? o->leaves : blocks;
     if (ranks > 1) printf(", ranks %lld", (long long)ranks);
     if (ranks > leaves)
-        printf("; %lld of them have nothing to compute: a batch has %lld leaves",
-               (long long)(ranks - leaves), (long long)leaves);
+        printf("; %lld of them ha%s nothing to compute: a batch has %lld lea%s",
+               (long long)(ranks - leaves), ranks - leaves == 1 ? "s" : "ve", (long long)leaves,
+               leaves == 1 ? "f" : "ves");
     putchar('\n');
     introduce_options(t);
     eg_progress now = eg_trainer_now(t);

@@ -26,7 +26,7 @@ extern "C" {
  * - expressions that cannot be read, an index in them that can leave its axis in an allowed pair, a
  *   tensor that is longer than the batch or head letter which alone indexes its axis (tables of
  *   queries' and keys' positions may be longer),
- *   tensors of .with that neither of them reads, an offset that moves nothing
+ *   tensors of .with that neither of them reads, an offset that is negative or moves nothing
  * - functions of scores or weights with EG_FUSED */
 /* EG_FUSED: the weights of one tile are in memory at a time: O(length); EG_UNFUSED: einsum,
  * softmax, einsum. Both give the same up to rounding. */
@@ -42,8 +42,8 @@ typedef struct eg_attention_args {
     /* a predicate of the scores' letters and of integer and bool tensors of `with`,
      * "j <= i & doc[b,i] == doc[b,j]"; docs/expressions.md */
     const char *where;
-    /* the places before the first query, as in a cache: the query's index in `where`, `score` and
-     * alibi begins there, and its size |i| counts them, too: 0 */
+    /* the places before the first query, at least 0, as in a cache: the query's index in `where`,
+     * `score` and alibi begins there, and its size |i| counts them, too: 0 */
     int64_t offset;
     /* which index that is, "i"; NULL: the only one of `where` and `score` that the query alone has,
      * else the only one that is no key; if there are several, an offset is refused */

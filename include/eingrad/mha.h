@@ -83,7 +83,7 @@ typedef struct eg_linear_attention_args {
      * alone or of queries alone, "j <= i & pad[b,j] & doc[b,i] > 0". NULL: all */
     const char *where;
     eg_given with[8]; /* the tensors that it reads: integers and bools; ends at a NULL name */
-    int64_t offset;   /* how many keys stand before that of the first query: 0 */
+    int64_t offset;   /* how many keys stand before that of the first query, at least 0: 0 */
     eg_masked keep;   /* { "bj", t }: the keys where t is true; bool or integer; NULL: all */
 
     /* how it is computed, with "j <= i" */
@@ -244,8 +244,8 @@ typedef struct eg_mha_run_args {
                      * a row with nothing to attend to is 0. Older code has −1e9, with which
                      * the weights of such a row are all equal */
     eg_masked sink; /* {"h", z} instead of the module's: e^z is added to the denominator */
-    int64_t offset; /* places before the first query, as eg_attention's: i counts from there in
-                     * where, score, alibi and rotary positions. The length of a cache is
+    int64_t offset; /* places before the first query, at least 0, as eg_attention's: i counts from
+                     * there in where, score, alibi and rotary positions. The length of a cache is
                      * added: 0 */
     /* places for rotary positions, to which neither offset nor the length of a cache is added */
     eg_masked positions;     /* {"bi", t}: of the queries, and of keys that are the query; NULL:

@@ -61,7 +61,7 @@ EG_API eg_owner *eg_params_owner(eg_params *); /* holds its tensors and modules 
 EG_API void *eg_params_alloc(eg_params *, size_t bytes);
 /* Adds a tensor, with one letter or name in axes for each size. Of rank 0 and 1 it is zeros; above,
  * Xavier's with fan_in the first size and fan_out the product of the others, until an eg_init_…
- * sets other values. Refused: a name that is taken, a size below 1. */
+ * sets other values. Refused: a name that is taken, a letter twice in axes, a size below 1. */
 EG_API eg_tensor *eg_param_n(eg_params *, const char *name, const char *axes, int rank,
                              const int64_t *dims);
 /* A tensor of zeros that lives as long as the list but is not in it: it is neither trained nor

@@ -261,8 +261,8 @@ typedef struct eg_where_mask_args {
     const char *where;
     /* of the mask, "b i [j]": the keys in brackets; if none are, the last axis is the key */
     const char *axes;
-    /* the number of places before the first query: the query's index counts from there, and its
-     * size is larger by it: 0 */
+    /* the number of places before the first query, at least 0: the query's index counts from there,
+     * and its size is larger by it: 0 */
     int64_t offset;
     /* of the axes; NULL: those that the string gives (j=8), else those of the tensors that the
      * predicate reads */
@@ -274,8 +274,8 @@ typedef struct eg_where_mask_args {
 } eg_where_mask_args;
 /* eg_where_mask(cx, "j <= i", "i [j]", 3, sizes): the predicate as bool over `axes`. An offset
  * changes nothing if the predicate has no index that it could move. Refused: a predicate that
- * cannot be read, sizes that are not known or disagree, indices that can leave their axis, an
- * offset that could move several indices, without .offset_letter. */
+ * cannot be read, sizes that are not known or disagree, indices that can leave their axis, a
+ * negative offset, one that could move several indices, without .offset_letter. */
 EG_API eg_tensor *eg_where_mask_with(eg_ctx *, const eg_where_mask_args *);
 typedef struct eg_softmax_args {
     size_t size;
@@ -285,8 +285,9 @@ typedef struct eg_softmax_args {
     eg_given with[8];  /* what `where` reads: { "doc", doc }; ends at a NULL name */
     eg_masked keep;    /* { "bj", t }: those where t is true; bool or integer */
     eg_masked bias;    /* { "hij", t }: t is added to x */
-    /* the places before the first query, as in a cache: the query's index in `where` begins there,
-     * and its size |i| counts them, too: 0. An offset that moves nothing is refused */
+    /* the places before the first query, at least 0, as in a cache: the query's index in `where`
+     * begins there, and its size |i| counts them, too: 0. An offset that moves nothing is refused
+     */
     int64_t offset;
     /* which index that is, "i"; NULL: the only one in `where` that is not in brackets; if there are
      * several, an offset is refused */

@@ -111,7 +111,7 @@ static bool distance_letters(const eg_masking *m, eg_addition *a, const bool *qu
         a->i = (uint8_t)r;
         queries++;
     }
-    if (m->offset > 1ll << 52 || m->offset < -(1ll << 52))
+    if (m->offset > 1ll << 52)
         return eg_fail_as(m->bound->cx, EG_ERROR_MISUSE,
                           "attention: .offset is %lld, too far for .alibi", (long long)m->offset),
                false;

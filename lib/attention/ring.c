@@ -67,7 +67,7 @@ static bool ring_supports(eg_ctx *cx, const eg_attention_args *o)
                    no);
     else if (o->ranks_block < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .ranks_block is %lld", who, (long long)o->ranks_block);
-    return !eg_error(cx);
+    return !eg_error(cx) && eg__where_before(cx, who, o->offset);
 }
 
 int eg_attention_places(const eg_ranks *ranks, int64_t length, int64_t block, bool zigzag,
@@ -101,11 +101,11 @@ static int64_t ring_length(eg_ranks *r, const int64_t *all, int stride, int64_t 
             want += eg__min64(run[n].to * block, length) - eg__min64(run[n].from * block, length);
         if (want == all[stride * k]) continue;
         eg_fail_as(eg_ranks_context(r), EG_ERROR_SHAPE,
-                   "%s: .ranks: rank %d has %lld places%s%s%s, but of %lld in all, in blocks of "
+                   "%s: .ranks: rank %d has %lld place%s%s%s%s, but of %lld in all, in blocks of "
                    "%lld, %lld are its own (eg_attention_places)",
-                   who, k, (long long)all[stride * k], letter ? " of index '" : "",
-                   letter ? letter : "", letter ? "'" : "", (long long)length, (long long)block,
-                   (long long)want);
+                   who, k, (long long)all[stride * k], all[stride * k] == 1 ? "" : "s",
+                   letter ? " of index '" : "", letter ? letter : "", letter ? "'" : "",
+                   (long long)length, (long long)block, (long long)want);
         eg_ranks_meet(r);
         return -1;
     }

@@ -130,10 +130,12 @@ const eg_explained_graph *eg_explain_graph(eg_tensor *y)
     for (int64_t k = 0; good && k < w.n && !y->cx->failed; k++) graph_add(&sum, w.node[k]);
     eg_pop(y->cx, m);
     const int n = snprintf(text, sizeof text,
-                           "%lld operations and %lld leaves (%lld numbers in parameters, %lld in "
+                           "%lld operation%s and %lld lea%s (%lld number%s in parameters, %lld in "
                            "others): %.15g multiply-adds, %.15g bytes\n",
-                           (long long)sum.nodes, (long long)sum.leaves, (long long)sum.parameters,
-                           (long long)sum.inputs, sum.multiply_adds, sum.bytes);
+                           (long long)sum.nodes, sum.nodes == 1 ? "" : "s", (long long)sum.leaves,
+                           sum.leaves == 1 ? "f" : "ves", (long long)sum.parameters,
+                           sum.parameters == 1 ? "" : "s", (long long)sum.inputs, sum.multiply_adds,
+                           sum.bytes);
     if (y->cx->failed || !(e = eg__alloc(y->cx, sizeof *e + (size_t)n + 1))) return NULL;
     *e = sum;
     e->text = memcpy(e + 1, text, (size_t)n + 1);

@@ -100,9 +100,9 @@ static eg_tensor *replay(eg_tensor *y)
     else
         eg_fail_as(
             cx, EG_ERROR_MISUSE,
-            "%s: f reads %d tensors from outside when it is called again, and other ones, %d, "
+            "%s: f reads %d tensor%s from outside when it is called again, and other ones, %d, "
             "at first",
-            where, now.n, y->count);
+            where, now.n, now.n == 1 ? "" : "s", y->count);
     return NULL;
 }
 
@@ -142,8 +142,8 @@ static bool again_forward_c128(eg_tensor *y)
     if (found.n != y->count)
         eg_fail_as(
             y->cx, EG_ERROR_MISUSE,
-            "checkpoint: f reads %d tensors from outside when it is called again, and %d at first",
-            found.n, y->count);
+            "checkpoint: f reads %d tensor%s from outside when it is called again, and %d at first",
+            found.n, found.n == 1 ? "" : "s", y->count);
     eg_tensor *z =
         y->cx->failed ? NULL : eg__evaluate_c128(result, found.n, found.x, y->in, &unsupported);
     if (z)

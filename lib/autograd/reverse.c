@@ -281,13 +281,14 @@ static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
  * eg_nograd, or no operation in y's history reads one. Always false. */
 static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *xs)
 {
-    char at[256], whose[256];
+    char at[256], whose[256], none[40];
     eg_tensor *cut = NULL;
     eg_walk w = { .cx = cx, .who = "grad" };
+    snprintf(none, sizeof none, count == 1 ? "does not reach x" : "reaches none of the %d xs",
+             count);
     for (int k = 0; k < count; k++) {
         if (eg_path_to(y, xs[k], &cut) != EG_CUT_PATH) continue;
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "grad: y reaches none of the %d xs: %s cuts the path to xs[%d], %s", count,
+        eg_fail_as(cx, EG_ERROR_MISUSE, "grad: y %s: %s cuts the path to xs[%d], %s", none,
                    eg__origin_once(cut, at, sizeof at), k,
                    eg__origin_once(xs[k], whose, sizeof whose));
         return false;
@@ -296,14 +297,14 @@ static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *cons
     for (int64_t k = 0; k < w.n; k++)
         for (int i = 0; i < w.node[k]->count; i++) {
             if (!w.node[k]->in[i]->unrecorded) continue;
-            eg_fail_as(cx, EG_ERROR_MISUSE,
-                       "grad: y reaches none of the %d xs: operand %d of %s was made while nothing "
-                       "was recorded (eg_nograd)",
-                       count, i + 1, eg__origin_once(w.node[k], at, sizeof at));
+            eg_fail_as(
+                cx, EG_ERROR_MISUSE,
+                "grad: y %s: operand %d of %s was made while nothing was recorded (eg_nograd)",
+                none, i + 1, eg__origin_once(w.node[k], at, sizeof at));
             return false;
         }
-    eg_fail_as(cx, EG_ERROR_MISUSE,
-               "grad: y reaches none of the %d xs: no operation in its history reads one", count);
+    eg_fail_as(cx, EG_ERROR_MISUSE, "grad: y %s: no operation in its history reads %s", none,
+               count == 1 ? "it" : "one");
     return false;
 }
 

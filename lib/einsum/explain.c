@@ -447,7 +447,8 @@ static void put_head(text *t, const explanation *x, eg_tensor *const *given)
 static void put_counts(text *t, double multiplications, double additions, double bytes)
 {
     put_number(t, multiplications);
-    explain_put(t, " multiplications, ");
+    explain_put(t, multiplications > 0 && multiplications < 2 ? " multiplication, "
+                                                              : " multiplications, ");
     if (additions > 0) {
         put_number(t, additions);
         explain_put(t, " terms summed without, ");
@@ -483,7 +484,9 @@ static void put_total(text *t, const explanation *x)
     explain_put(t, "\ntotal: ");
     put_counts(t, e->multiplications, e->additions, e->bytes);
     if (e->steps > 1) {
-        explain_put(t, "; the largest of %d intermediates has ", e->steps - 1);
+        explain_put(
+            t, e->steps == 2 ? "; its intermediate has " : "; the largest of %d intermediates has ",
+            e->steps - 1);
         put_number(t, e->largest);
         explain_put(t, " bytes");
     } else

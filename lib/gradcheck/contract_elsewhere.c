@@ -171,7 +171,8 @@ bool eg__derivative_at_sizes(eg__asked *k)
                       to[] = { 1, from + 1, from + 7, 128 + from % 8, 64, 16, 15 };
         for (size_t s = 0; s < sizeof to / sizeof *to; s++) {
             char where[64];
-            snprintf(where, sizeof where, " at an axis of %lld elements", (long long)to[s]);
+            snprintf(where, sizeof where, " at an axis of %lld element%s", (long long)to[s],
+                     to[s] == 1 ? "" : "s");
             l.to[0] = to[s];
             if ((to[s] > from || s == 0) && !derivative_resized(k, &l, where)) return false;
         }

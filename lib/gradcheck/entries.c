@@ -171,7 +171,10 @@ static bool entries_kinks(eg__entries *e)
             e->input[e->kept[k].input] = EG_KINK;
     if (is)
         eg__report_note(c, e->r, EG_RIGHT, -1,
-                        "%lld entries lie at a kink, and their analytic values are a subgradient",
+                        e->kinks == 1
+                            ? "1 entry lies at a kink, and its analytic value is a subgradient"
+                            : "%lld entries lie at a kink, and their analytic values are a "
+                              "subgradient",
                         (long long)e->kinks);
     return true;
 }

@@ -16,6 +16,7 @@ static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p
                             const eg__elsewhere *f)
 {
     const bool along = c->o.directions > 0;
+    const int64_t n = along ? c->o.directions : eg_size(c->o.xs[k]);
     char ends[512];
     /* f is linear in this input: the second derivative is zero */
     if (r->order > 1 && !p->alive) return EG_ZERO;
@@ -34,11 +35,13 @@ static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p
                         f->where);
         return EG_ZERO;
     case EG_UNTESTED:
-        eg__report_note(
-            c, r, f->v, k,
-            "0 of %lld %s are above the noise here; it can be tested with this input %s",
-            (long long)(along ? c->o.directions : eg_size(c->o.xs[k])),
-            along ? "directions" : "entries", f->where);
+        eg__report_note(c, r, f->v, k,
+                        "0 of %lld %s above the noise here; it can be tested with this input %s",
+                        (long long)n,
+                        along    ? n == 1 ? "direction is" : "directions are"
+                        : n == 1 ? "entry is"
+                                 : "entries are",
+                        f->where);
         return f->v;
     case EG_NOISE:
         eg__report_note(
@@ -150,9 +153,10 @@ static bool other_points(eg__entries *e, const eg__path *path)
     if (lost) {
         const int k = c->var[first].input;
         eg__report_note(c, r, EG_UNTESTED, k,
-                        "%lld entries are not 0 and below the noise, here and elsewhere; the "
+                        "%lld entr%s not 0 and below the noise, here and elsewhere; the "
                         "first is element %lld",
-                        (long long)lost, (long long)c->var[first].index);
+                        (long long)lost, lost == 1 ? "y is" : "ies are",
+                        (long long)c->var[first].index);
         e->input[k] = EG_UNTESTED;
     }
     return true;

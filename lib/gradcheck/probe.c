@@ -63,10 +63,9 @@ void eg__probe_operand(eg_ctx *cx, eg_tensor *x)
     eg__probe *p = cx->probe;
     const bool single = x->dtype == EG_F32, older = x->seq < p->born;
     if (x->copies && older && !cx->failed) {
-        eg_fail_as(
-            cx, EG_ERROR_UNSUPPORTED,
-            "gradcheck: f reads a tensor that has %lld copies; eg_copy_at gives one to check",
-            (long long)x->copies->count);
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "gradcheck: f reads a tensor that has %lld cop%s; eg_copy_at gives one to check",
+                   (long long)x->copies->count, x->copies->count == 1 ? "y" : "ies");
         return;
     }
     if (!(single || (older && x->op)) || cx->failed) return;

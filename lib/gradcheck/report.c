@@ -217,8 +217,12 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
         report_say(&t, "\n");
     report_notes(&t, c, r, true);
     if (!r->passed) report_say(&t, "  ");
+    const bool one = r->entries == 1;
     report_say(&t, "%lld of %lld %s right, %lld covered; ", (long long)r->right,
-               (long long)r->entries, c->o.directions > 0 ? "directions" : "entries",
+               (long long)r->entries,
+               c->o.directions > 0 ? one ? "direction" : "directions"
+               : one               ? "entry"
+                                   : "entries",
                (long long)r->covered);
     report_say(
         &t,
@@ -233,17 +237,18 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
     report_notes(&t, c, r, false);
     if (r->mutants)
         report_say(&t,
-                   "  mutation: %lld mutants, %lld caught, %lld without effect, %lld survived\n",
-                   (long long)r->mutants, (long long)r->caught, (long long)r->harmless,
-                   (long long)r->survivors);
+                   "  mutation: %lld mutant%s, %lld caught, %lld without effect, %lld survived\n",
+                   (long long)r->mutants, r->mutants == 1 ? "" : "s", (long long)r->caught,
+                   (long long)r->harmless, (long long)r->survivors);
     if (r->elsewhere)
         report_say(&t,
-                   "  %lld entries are not above the noise here and were tested at another "
+                   "  %lld entr%s not above the noise here and tested at another "
                    "point\n",
-                   (long long)r->elsewhere);
+                   (long long)r->elsewhere, r->elsewhere == 1 ? "y is" : "ies are");
     if (r->order == 1)
-        report_say(&t, "  cost: %lld calls of f, %lld sweeps; noise of f %.0e\n",
-                   (long long)r->calls, (long long)r->sweeps, r->noise);
+        report_say(&t, "  cost: %lld call%s of f, %lld sweep%s; noise of f %.0e\n",
+                   (long long)r->calls, r->calls == 1 ? "" : "s", (long long)r->sweeps,
+                   r->sweeps == 1 ? "" : "s", r->noise);
     if (r->higher) report_say(&t, "%s", r->higher->text);
 }
 int eg_report_print(FILE *f, const eg_report *r)

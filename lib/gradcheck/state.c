@@ -133,9 +133,9 @@ static bool state_values(eg__trial *c, eg_report *r, double *y)
     if (memcmp(y, c->middle, (size_t)c->size * sizeof *y) &&
         !state_alike(c->middle, y, 1, c->size, NULL))
         eg__report_note(c, r, EG_NOISE, -1,
-                        "f gives another value after %lld calls, with the same inputs and draws: "
+                        "f gives another value after %lld call%s, with the same inputs and draws: "
                         "it is not deterministic",
-                        (long long)*c->calls);
+                        (long long)*c->calls, *c->calls == 1 ? "" : "s");
     return true;
 }
 

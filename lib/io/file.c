@@ -137,7 +137,8 @@ bool eg__file_take(eg__input *in, void *out, size_t count)
 {
     if (!count) return true;
     if (count > in->left)
-        return eg__file_refuse(in, "is cut short: %zu bytes are missing", count - in->left);
+        return eg__file_refuse(in, "is cut short: %zu byte%s missing", count - in->left,
+                               count - in->left == 1 ? " is" : "s are");
     if (in->pull) {
         if (!in->pull(in, out, count)) return false;
     } else if (in->file) {

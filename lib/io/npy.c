@@ -148,7 +148,8 @@ static bool read_header(eg__input *in, header *h)
 {
     uint8_t start[MAGIC + 6];
     if (in->left < MAGIC + 4)
-        return eg__file_refuse(in, "is %zu bytes long, too short for a .npy file", in->left);
+        return eg__file_refuse(in, "is %zu byte%s long, too short for a .npy file", in->left,
+                               in->left == 1 ? "" : "s");
     eg__file_take(in, start, MAGIC + 2);
     if (memcmp(start, magic, MAGIC))
         return eg__file_refuse(in, "is not a .npy file: it does not begin with \\x93NUMPY");
@@ -160,8 +161,8 @@ static bool read_header(eg__input *in, header *h)
     if (!eg__file_take(in, start, wide)) return false;
     for (size_t k = wide; k--;) length = length << 8 | start[k];
     if (length > in->left)
-        return eg__file_refuse(in, "is cut short: its header has %zu bytes, but only %zu follow",
-                               length, in->left);
+        return eg__file_refuse(in, "is cut short: its header has %zu byte%s, but only %zu follow",
+                               length, length == 1 ? "" : "s", in->left);
     if (length > HEADER_MAX)
         return eg__file_refuse(in, "has a header of %zu bytes, more than the %d that are read",
                                length, HEADER_MAX);

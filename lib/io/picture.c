@@ -129,9 +129,10 @@ static bool size(layout *l)
     if (width > SIDE_MOST || height > SIDE_MOST || width * height > POINTS_MOST) {
         eg_fail_as(
             map->cx, EG_ERROR_SHAPE,
-            "picture: %d panels of %d rows and %d columns need %.0f x %.0f points, more than "
+            "picture: %d panel%s of %d row%s and %d column%s need %.0f x %.0f points, more than "
             "fit in one picture",
-            map->panels, map->rows, map->columns, width, height);
+            map->panels, map->panels == 1 ? "" : "s", map->rows, map->rows == 1 ? "" : "s",
+            map->columns, map->columns == 1 ? "" : "s", width, height);
         return false;
     }
     l->canvas.width = (int)width, l->canvas.height = (int)height;

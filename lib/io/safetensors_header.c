@@ -100,8 +100,8 @@ static bool st_entry(eg__st_reader *r, eg__st_entry *e, const fields *f)
     if ((uint64_t)end > r->room)
         return eg__file_refuse(in,
                                "tensor '%s' ends at byte %" PRId64
-                               " of the data, but the file has %zu bytes of data",
-                               name, end, r->room);
+                               " of the data, but the file has %zu byte%s of data",
+                               name, end, r->room, r->room == 1 ? "" : "s");
     e->begin = (size_t)begin, e->end = (size_t)end;
     size_t bytes;
     char text[EG_RANK_MAX * 22];
@@ -111,8 +111,8 @@ static bool st_entry(eg__st_reader *r, eg__st_entry *e, const fields *f)
                                name);
     if (bytes != e->end - e->begin)
         return eg__file_refuse(
-            in, "tensor '%s', shape %s of %s, needs %zu bytes, but its data_offsets span %zu", name,
-            text, type, bytes, e->end - e->begin);
+            in, "tensor '%s', shape %s of %s, needs %zu byte%s, but its data_offsets span %zu",
+            name, text, type, bytes, bytes == 1 ? "" : "s", e->end - e->begin);
     return true;
 }
 
@@ -167,8 +167,9 @@ static bool st_cover(const eg__st_reader *r, size_t first)
         at = e->end;
     }
     return at == r->room ||
-           eg__file_refuse(r->in, "a hole: the last %zu bytes of the data belong to no tensor",
-                           r->room - at);
+           eg__file_refuse(r->in, "a hole: the last %zu byte%s of the data belong%s to no tensor",
+                           r->room - at, r->room - at == 1 ? "" : "s",
+                           r->room - at == 1 ? "s" : "");
 }
 
 /* Reads the length and the JSON, and checks that its entries cover the data. */
@@ -179,7 +180,8 @@ bool eg__st_header(eg__st_reader *r)
     uint8_t start[8];
     uint64_t length = 0;
     if (in->left < 8)
-        return eg__file_refuse(in, "is %zu bytes long, too short for a safetensors file", in->left);
+        return eg__file_refuse(in, "is %zu byte%s long, too short for a safetensors file", in->left,
+                               in->left == 1 ? "" : "s");
     if (!eg__file_take(in, start, 8)) return false;
     for (int k = 8; k--;) length = length << 8 | start[k];
     if (length > EG_ST_HEADER_MAX)

@@ -264,7 +264,9 @@ bool eg__zip_finish(eg__zip_input *m)
 {
     const eg__zip_member *member = m->member;
     uint8_t more;
-    if (m->in.left) return eg__file_refuse(&m->in, "has %zu bytes behind its array", m->in.left);
+    if (m->in.left)
+        return eg__file_refuse(&m->in, "has %zu byte%s behind its array", m->in.left,
+                               m->in.left == 1 ? "" : "s");
     if (member->deflated) {
         m->z.next_out = &more;
         m->z.avail_out = 1;

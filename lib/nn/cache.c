@@ -49,8 +49,8 @@ int eg_cache_cut(eg_cache *c, int64_t length)
 {
     if (!c || eg_error(context(c))) return -1;
     if (length < 0 || length > eg_cache_length(c)) {
-        eg_fail_as(context(c), EG_ERROR_MISUSE, "cache: cut to %lld places, but %lld are taken",
-                   (long long)length, (long long)eg_cache_length(c));
+        eg_fail_as(context(c), EG_ERROR_MISUSE, "cache: cut to %lld place%s, but it holds %lld",
+                   (long long)length, length == 1 ? "" : "s", (long long)eg_cache_length(c));
         return -1;
     }
     for (int k = 0; k < c->slots; k++)
@@ -201,8 +201,8 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
         if (more > room - s->taken)
             return eg_fail_as(
                        cx, EG_ERROR_MISUSE,
-                       "the cache has room for %lld places, but %lld are taken and %lld more came",
-                       (long long)room, (long long)s->taken, (long long)more),
+                       "the cache has room for %lld place%s; it holds %lld, and %lld more came",
+                       (long long)room, room == 1 ? "" : "s", (long long)s->taken, (long long)more),
                    false;
         if (eg_assign(cache_part(s, s->k, s->taken, s->taken + more), *key) ||
             eg_assign(cache_part(s, s->v, s->taken, s->taken + more), *value))

@@ -20,25 +20,22 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
     const eg_spec *s = eg_spec_parse(eg_context(x), who, spec);
     *f = (form){ .spec = s, .head = -1, .query = -1, .key = -1 };
     if (!eg__nn_simple(s, 1, false,
-                       "one term of letters or names is needed, without groups, 1 and '...'"))
+                       "one term of letters or names is needed, without groups, 1 and '...'") ||
+        !eg__nn_once(s, 0))
         return false;
     const eg_spec_item *item = s->term[0].item;
     int bracketed = 0;
     f->axes = s->term[0].axes;
-    for (int k = 0; k < f->axes; k++) {
-        if (eg_spec_place(s, 0, form_name(f, k)) < k)
-            return eg_spec_fail(s, EG_ERROR_NOTATION, 0, k, "index '%s' stands twice",
-                                form_name(f, k)),
-                   false;
+    for (int k = 0; k < f->axes; k++)
         if (item[k].bracket) f->head = k, bracketed++;
-    }
     if (bracketed != 1)
         return eg_spec_fail(s, EG_ERROR_NOTATION, 0, -1,
                             "one index, the head's, must stand in brackets, as in \"b [h] i j\""),
                false;
     if (f->axes != eg_rank(x))
         return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1,
-                            "the string names %d axes, but the tensor has %d", f->axes, eg_rank(x)),
+                            "the string names %d ax%s, but the tensor has %d", f->axes,
+                            f->axes == 1 ? "is" : "es", eg_rank(x)),
                false;
     for (int k = f->axes; k-- > 0;) {
         if (k == f->head) continue;
@@ -129,10 +126,10 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     const char *spec = o->spec;
     if (!spec) {
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "heads: .spec is missing: weights of %d axes may be \"b [h] i j\", as a module "
+                   "heads: .spec is missing: weights of %d ax%s may be \"b [h] i j\", as a module "
                    "gives them, or \"b i [h] j\", as "
                    "eg_attention does; it brackets the head's letter",
-                   eg_rank(w));
+                   eg_rank(w), eg_rank(w) == 1 ? "is" : "es");
         return NULL;
     }
     if (!read_form("heads", spec, w, &f)) return NULL;

@@ -43,12 +43,10 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
     int queries = 0, keys = 0, widths = 0;
     *t = (terms){ .all = s };
     if (!eg__nn_simple(s, 3, true, form)) return false;
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 4; k++) {
+        if (!eg__nn_once(s, k)) return false;
         for (int n = 0; n < s->term[k].items; n++) {
             const char *name = s->index[s->term[k].item[n].index].name;
-            if (eg_spec_place(s, k, name) < n)
-                return eg_spec_fail(s, EG_ERROR_NOTATION, k, n, "index '%s' stands twice", name),
-                       false;
             const bool q = in(t, Q, name), key = in(t, K, name), v = in(t, V, name),
                        y = in(t, Y, name);
             /* further indices of the query alone, such as r of grouped heads, are treated like the
@@ -57,6 +55,7 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
             if (k == V && key && !q && !y) t->j = name, keys++;
             if (k == V && y && !key && !q) t->e = name, widths++;
         }
+    }
     if (!queries || keys != 1 || widths != 1)
         return eg_spec_fail(s, EG_ERROR_NOTATION, -1, -1,
                             "the spec needs a query's place, one key's place and one width of the "
@@ -490,8 +489,9 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
                            : CHUNK);
     if (o->state && eg_rank(o->state) != p.state->term[0].axes)
         return eg_fail_as(eg_context(q), EG_ERROR_SHAPE,
-                          "linear_attention: .state has %d axes, but %s are %d", eg_rank(o->state),
-                          eg__nn_spec(p.state), p.state->term[0].axes);
+                          "linear_attention: .state has %d ax%s, but %s are %d", eg_rank(o->state),
+                          eg_rank(o->state) == 1 ? "is" : "es", eg__nn_spec(p.state),
+                          p.state->term[0].axes);
     if (more) q = eg_pad_axis(q, qi, more, 0, 0);
     p.q = chunked(q, qi, p.chunk, p.count, 0);
     eg_tensor *y = decay && p.count ? causal_decayed(&p, k, v, o->decay.x, decay, o->state, o->next)
@@ -525,12 +525,14 @@ static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const
                : w;
 }
 
-/* True if there are as many keys as a causal mask needs; else records an error. */
+/* True if .offset counts places, and there are as many keys as a causal mask needs; else records an
+ * error. */
 static bool enough_keys(const eg_linear_attention_args *o, const terms *t, bool is_causal)
 {
     const int64_t queries = eg_dim(o->q, linear_axis_of(t, Q, t->i)),
                   keys = eg_dim(o->k, linear_axis_of(t, K, t->j));
-    if (!is_causal || (o->offset >= 0 && keys - queries == o->offset)) return true;
+    if (!eg__nn_before(eg_context(o->q), "linear_attention: ", o->offset)) return false;
+    if (!is_causal || keys - queries == o->offset) return true;
     return eg_fail_as(
                eg_context(o->q), EG_ERROR_SHAPE,
                "linear_attention: a causal mask needs as many keys as queries and .offset make, "

@@ -74,12 +74,25 @@ static bool mha_rotary_fits(eg_mha *m, const eg_mha_args *a, const eg_params *p)
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "rotary_factor is %g", m->rotary_factor);
     else if (f && (eg_rank(f) != 1 || eg_dim(f, 0) != width / 2))
         eg__nn_refuse(p, EG_ERROR_SHAPE, "mha",
-                      "rotary_frequencies has %lld numbers in %d ax%s, but there are %lld pairs",
-                      (long long)eg_size(f), eg_rank(f), eg_rank(f) == 1 ? "is" : "es",
-                      (long long)(width / 2));
+                      "rotary_frequencies has %lld number%s in %d ax%s for %lld pair%s",
+                      (long long)eg_size(f), eg_size(f) == 1 ? "" : "s", eg_rank(f),
+                      eg_rank(f) == 1 ? "is" : "es", (long long)(width / 2),
+                      (width / 2) == 1 ? "" : "s");
     else
         return true;
     return false;
+}
+
+/* Returns the first option that is given and belongs to a softmax; NULL: none is. */
+static const char *mha_of_softmax(const eg_mha_args *a)
+{
+    return a->bias_kv       ? ".bias_kv"
+           : a->zero_attn   ? ".zero_attn"
+           : a->sink        ? ".sink"
+           : a->alibi       ? ".alibi"
+           : a->score_fn    ? ".score_fn"
+           : a->dropout > 0 ? ".dropout"
+                            : NULL;
 }
 
 /* True if the options of norms, extra keys and the core can be combined; else records an error. */
@@ -107,16 +120,13 @@ static bool mha_extras(const eg_mha_args *a, const eg_params *p)
     else if (a->no_softmax && more)
         eg__nn_refuse(p, EG_ERROR_UNSUPPORTED, "mha",
                       "%s joins the sum of a softmax, which .no_softmax leaves out",
-                      a->bias_kv     ? ".bias_kv"
-                      : a->zero_attn ? ".zero_attn"
-                                     : ".sink");
+                      mha_of_softmax(a));
     else if (a->linear && a->core)
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha",
                       ".linear and .core are two attentions; leave one out");
-    else if (a->linear && (more || a->alibi || a->score_fn || a->dropout > 0))
+    else if (a->linear && mha_of_softmax(a))
         eg__nn_refuse(p, EG_ERROR_UNSUPPORTED, "mha",
-                      ".bias_kv, .zero_attn, .sink, .alibi, .score_fn and .dropout belong to a "
-                      "softmax, which .linear has not");
+                      "%s belongs to a softmax, which .linear has not", mha_of_softmax(a));
     else
         return true;
     return false;

@@ -146,15 +146,17 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
 static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
-    if (a->offset > INT64_MAX / 2 || a->offset < -INT64_MAX / 2)
+    if (!eg__nn_before(cx, "", a->offset)) return false;
+    if (a->offset > INT64_MAX / 2)
         eg_fail_as(cx, EG_ERROR_MISUSE, "the offset is %lld", (long long)a->offset);
     else if (!isfinite(a->fill))
         eg_fail_as(cx, EG_ERROR_MISUSE, ".fill is %g, which is no score; 0 stands for -inf",
                    a->fill);
     else if (a->gain &&
              (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
-        eg_fail_as(cx, EG_ERROR_SHAPE, "the gain has %lld numbers, but there are %lld heads",
-                   (long long)eg_size(a->gain), (long long)m->heads);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "the gain has %lld number%s for %lld head%s",
+                   (long long)eg_size(a->gain), eg_size(a->gain) == 1 ? "" : "s",
+                   (long long)m->heads, m->heads == 1 ? "" : "s");
     else
         return true;
     return false;
@@ -215,8 +217,8 @@ static eg_tensor *mha_run_sum(eg_tensor *y, eg_tensor *r)
     for (int k = 0; same && k < eg_rank(y); k++) same = eg_dim(r, k) == eg_dim(y, k);
     return same ? eg_add(y, r)
                 : eg_fail_as(eg_context(y), EG_ERROR_SHAPE,
-                             ".add has another shape than the result, of %lld numbers",
-                             (long long)eg_size(y));
+                             ".add has another shape than the result, of %lld number%s",
+                             (long long)eg_size(y), eg_size(y) == 1 ? "" : "s");
 }
 eg_tensor *eg__mha_run_whole(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part)
 {

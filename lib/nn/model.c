@@ -51,9 +51,10 @@ static bool gain_fits(const char *who, const char *name, eg_tensor *gain, eg_ten
         return true;
     return eg_fail_as(
                eg_context(x), EG_ERROR_SHAPE,
-               "%s \"%s\": the gain needs (%lld, %lld) numbers, but has %d axes and %lld numbers",
+               "%s \"%s\": the gain needs (%lld, %lld) numbers, but has %d ax%s and %lld number%s",
                who, name, (long long)rows, (long long)heads, eg_rank(gain),
-               (long long)eg_size(gain)),
+               eg_rank(gain) == 1 ? "is" : "es", (long long)eg_size(gain),
+               eg_size(gain) == 1 ? "" : "s"),
            false;
 }
 
@@ -178,7 +179,7 @@ static bool transformer_divides(const eg_transformer *m, const eg_transformer_ru
     if (cx != eg_context(a->index))
         eg_fail_as(cx, EG_ERROR_MISUSE, ".ranks belongs to another context");
     else if (!fits)
-        eg_fail_as(cx, EG_ERROR_SHAPE, ".ranks: the index has %d axes, not b l",
+        eg_fail_as(cx, EG_ERROR_SHAPE, ".ranks: the index is of rank %d, not b l",
                    a->index ? eg_rank(a->index) : 0);
     else if (a->cache)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,

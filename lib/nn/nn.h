@@ -36,6 +36,10 @@ const char *eg__nn_joined(const eg_spec *a, const eg_spec *b, const eg_spec *y);
 /* True if s has `terms` operands, an output if `arrow`, and only indices: no groups, no 1, no
  * ellipsis. Else records `wanted` as an error, with a caret. */
 bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted);
+/* True if .offset is a number of places; else records an error, which begins with `who`. */
+bool eg__nn_before(eg_ctx *, const char *who, int64_t offset);
+/* True if no index stands twice in the term. Else records an error, with a caret. */
+bool eg__nn_once(const eg_spec *s, int term);
 
 /* Returns the full name under p, which lives as long as p; NULL after an error. */
 char *eg__nn_name(eg_params *, const char *name);

@@ -163,7 +163,8 @@ eg_tensor *eg_params_find(const eg_params *p, const char *name)
     return at ? at->x : NULL;
 }
 
-/* Returns how many axes the string names; −1 after an error: it is not one term. */
+/* Returns how many axes the string names; −1 after an error: it is not one term, or an index stands
+ * in it twice. */
 static int params_axes(eg_params *p, const char *axes)
 {
     eg_ctx *cx = eg_params_context(p);
@@ -171,7 +172,8 @@ static int params_axes(eg_params *p, const char *axes)
     const eg_spec *s = eg_spec_parse(cx, "param", axes);
     if (s && (s->terms != 1 || s->arrow))
         eg_spec_fail(s, EG_ERROR_NOTATION, s->terms - 1, -1, "the axes are one term");
-    const int count = s && s->terms == 1 && !s->arrow ? s->term[0].axes : -1;
+    const bool one = s && s->terms == 1 && !s->arrow;
+    const int count = one && eg__nn_once(s, 0) ? s->term[0].axes : -1;
     eg_pop(cx, m);
     return count;
 }
@@ -224,8 +226,9 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     if (named < 0) return eg_fail_in(cx, "\"%s%s\"", p->prefix, name);
     if (named != rank)
         return eg_fail_as(cx, EG_ERROR_SHAPE,
-                          "param \"%s%s\": \"%s\" names %d axes, but %d sizes are given", p->prefix,
-                          name, axes, named, rank);
+                          "param \"%s%s\": \"%s\" names %d ax%s, but %d size%s %s given", p->prefix,
+                          name, axes, named, named == 1 ? "is" : "es", rank, rank == 1 ? "" : "s",
+                          rank == 1 ? "is" : "are");
     if (rank && !dims)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s%s\": the sizes are NULL", p->prefix,
                           name);
@@ -420,6 +423,28 @@ bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted)
         for (int i = 0; i < s->term[k].items; i++)
             if (s->term[k].item[i].index < 0 || s->term[k].item[i].group)
                 return eg_spec_fail(s, EG_ERROR_NOTATION, k, i, "%s", wanted), false;
+    return true;
+}
+
+bool eg__nn_before(eg_ctx *cx, const char *who, int64_t offset)
+{
+    return offset >= 0 ||
+           (eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "%s.offset is %lld, but it counts the places before the first query", who,
+                       (long long)offset),
+            false);
+}
+
+bool eg__nn_once(const eg_spec *s, int term)
+{
+    const eg_spec_term *t = &s->term[term];
+    for (int k = 0; k < t->items; k++) {
+        const int index = t->item[k].index;
+        if (index < 0 || eg_spec_place(s, term, s->index[index].name) == k) continue;
+        eg_spec_fail(s, EG_ERROR_NOTATION, term, k, "index '%s' stands twice",
+                     s->index[index].name);
+        return false;
+    }
     return true;
 }
 

@@ -82,9 +82,9 @@ static void windows(const eg__config *c, eg_pretrained *o, int64_t window, int64
     snprintf(text, 48, "i - %lld < j <= i", (long long)window);
     for (const eg_json *x = type; x; x = x->next) listed++;
     if (types && listed != layers)
-        eg_fail_as(c->cx, EG_ERROR_FILE,
-                   "%s: \"layer_types\" has %lld entries, but there are %lld layers", c->path,
-                   (long long)listed, (long long)layers);
+        eg_fail_as(c->cx, EG_ERROR_FILE, "%s: \"layer_types\" has %lld entr%s for %lld layer%s",
+                   c->path, (long long)listed, listed == 1 ? "y" : "ies", (long long)layers,
+                   layers == 1 ? "" : "s");
     for (int64_t k = 0; k < layers && !eg_error(c->cx); k++, type = type ? type->next : NULL) {
         const bool one = slides(c, type, k, full);
         where[k] = one ? text : causal;

@@ -31,8 +31,8 @@ static bool axes_of(turn *t, const eg_spec *s)
         if ((axis[k] = eg_spec_axis(s, 0, s->index[two->item[k].index].name)) < 0)
             return eg_spec_fail(s, EG_ERROR_NOTATION, 1, k, "x does not have this index"), false;
     if (s->term[0].axes != eg_rank(t->a->x))
-        return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1, "the string names %d axes of x, which has %d",
-                            s->term[0].axes, eg_rank(t->a->x)),
+        return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1, "the string names %d ax%s of x, which has %d",
+                            s->term[0].axes, s->term[0].axes == 1 ? "is" : "es", eg_rank(t->a->x)),
                false;
     t->place = axis[0];
     t->width = axis[1];
@@ -52,8 +52,8 @@ static bool rotary_numbers(turn *t)
     const double base = eg_option(a->base, 10000), factor = eg_option(a->factor, 1);
     t->d = a->width ? a->width : all;
     if (t->d < 0 || t->d > all)
-        eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: .width is %lld, but x has %lld numbers under '%s'",
-                   (long long)t->d, (long long)all, t->wide);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: .width is %lld, but x has %lld number%s under '%s'",
+                   (long long)t->d, (long long)all, all == 1 ? "" : "s", t->wide);
     else if (t->d % 2)
         eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: the width is %lld, which makes no pairs",
                    (long long)t->d);
@@ -78,11 +78,13 @@ static bool rotary_tensors(turn *t)
     eg_tensor *p = a->positions.x, *f = a->frequencies;
     if ((p && !eg_ok(p)) || (f && !eg_ok(f))) return false;
     if (f && (!floats(f) || eg_rank(f) != 1 || eg_dim(f, 0) != t->d / 2))
-        return eg_fail_as(cx, floats(f) ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
-                          "rotary: .frequencies are %lld numbers of %s in %d ax%s, but %lld pairs "
-                          "are turned, each by a float",
-                          (long long)eg_size(f), eg_type_name(eg_type(f)), eg_rank(f),
-                          eg_rank(f) == 1 ? "is" : "es", (long long)(t->d / 2)),
+        return eg_fail_as(
+                   cx, floats(f) ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
+                   "rotary: .frequencies are %lld number%s of %s in %d ax%s, but %lld pair%s "
+                   "%s turned, each by a float",
+                   (long long)eg_size(f), eg_size(f) == 1 ? "" : "s", eg_type_name(eg_type(f)),
+                   eg_rank(f), eg_rank(f) == 1 ? "is" : "es", (long long)(t->d / 2),
+                   t->d / 2 == 1 ? "" : "s", t->d / 2 == 1 ? "is" : "are"),
                false;
     if (!p)
         return !a->positions.axes ||
@@ -92,7 +94,8 @@ static bool rotary_tensors(turn *t)
                           eg_type_name(eg_type(p))),
                false;
     const eg_spec *s = eg_spec_parse(cx, "rotary: .positions", a->positions.axes);
-    if (!eg__nn_simple(s, 1, false, "the indices of the places are needed, as in \"bi\""))
+    if (!eg__nn_simple(s, 1, false, "the indices of the places are needed, as in \"bi\"") ||
+        !eg__nn_once(s, 0))
         return false;
     for (int k = 0; k < s->term[0].items; k++) {
         const char *name = s->index[s->term[0].item[k].index].name;
@@ -106,14 +109,12 @@ static bool rotary_tensors(turn *t)
             return eg_spec_fail(s, EG_ERROR_SHAPE, 0, k, "index '%s' is %lld in x but %lld here",
                                 name, (long long)eg_dim(a->x, axis), (long long)eg_dim(p, k)),
                    false;
-        if (eg_spec_place(s, 0, name) < k)
-            return eg_spec_fail(s, EG_ERROR_NOTATION, 0, k, "index '%s' stands twice", name), false;
         t->axis[k] = axis;
     }
     if (s->term[0].axes != eg_rank(p))
         return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1,
-                            "the string names %d axes of a tensor that has %d", s->term[0].axes,
-                            eg_rank(p)),
+                            "the string names %d ax%s of a tensor that has %d", s->term[0].axes,
+                            s->term[0].axes == 1 ? "is" : "es", eg_rank(p)),
                false;
     t->places = s->term[0].axes;
     return true;

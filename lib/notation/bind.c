@@ -576,8 +576,8 @@ bool eg_axes_with(const eg_axes_args *o)
                false;
     const int axes = b->axes - b->dots;
     if (given > axes)
-        return eg__refuse(b, 0, -1, "%d sizes are asked for, but the string has %d ax%s", given,
-                          axes, axes == 1 ? "is" : "es"),
+        return eg__refuse(b, 0, -1, "%d size%s asked for, but the string has %d ax%s", given,
+                          given == 1 ? " is" : "s are", axes, axes == 1 ? "is" : "es"),
                false;
     for (int k = 0; k < given; k++)
         if (out[k]) *out[k] = b->axis[k].size;

@@ -102,8 +102,8 @@ static int read_tensor(eg_parser *p, int tensor, int at)
         if (x->rank != p->s->letters)
             return eg__expression_refuse(
                 p, at, length, "name those that it has in brackets",
-                "'%s' has %d ax%s, but without brackets it has all %d letters", x->name, x->rank,
-                x->rank == 1 ? "is" : "es", p->s->letters);
+                "'%s' has %d ax%s, but without brackets it has all %d letter%s", x->name, x->rank,
+                x->rank == 1 ? "is" : "es", p->s->letters, p->s->letters == 1 ? "" : "s");
         for (; n < x->rank; n++)
             if ((in[n] = eg__node_letter(p, EG_X_LETTER, n, at)) < 0) return -1;
         return eg__node_read(p, tensor, at, n, in, true);

@@ -437,10 +437,38 @@ static eg_tensor *affine_composed(const eg_affine_call *o)
     if (add && eg_ok(y) && y->dtype != add->dtype) add = eg_cast(add, (eg_dtype)y->dtype);
     return add ? eg__add(y, add) : y;
 }
+/* True if all tensors of the call have the dtype that the product reads; f16 and bf16 of x and W
+ * are read as it. Else records an error with the names they are called by. */
+static bool affine_dtypes(eg_ctx *cx, eg_dtype dtype, int count, eg_tensor *const *x,
+                          const char *const *called)
+{
+    const int first = x[0]->dtype != dtype && x[1]->dtype == dtype;
+    for (int k = 0; k < count; k++) {
+        const bool half = k < 2 && eg__is_half(x[k]->dtype) && eg__is_float(dtype);
+        if (x[k]->dtype == dtype || half) continue;
+        eg_fail_as(cx, EG_ERROR_DTYPE, "affine: %s is %s but %s is %s; eg_cast one of them",
+                   called[first], eg_type_name((eg_dtype)x[first]->dtype), called[k],
+                   eg_type_name((eg_dtype)x[k]->dtype));
+        return false;
+    }
+    return true;
+}
+/* With neither b nor r nor f the node is an einsum, remembered under its own key; it is read here
+ * first, so that its errors are affine's. */
+static eg_tensor *affine_einsum(eg_ctx *cx, eg_dtype dtype, const char *spec, eg_tensor *const *x,
+                                const char *const *called)
+{
+    const eg_plan_key what = { EG_KEY_SPEC, 2, strlen(spec), spec, x };
+    eg_tensor *in[2], *again = eg__einsum_lookup(cx, &what);
+    if (again) return again;
+    if (!affine_dtypes(cx, dtype, 2, x, called) ||
+        !eg__labels_of_spec(cx, "affine", spec, false, 2, x, in))
+        return eg__poison(cx);
+    return eg_einsum(spec, x[0], x[1]);
+}
 /* Looks up the call, or else reads the spec and plans it. */
 eg_tensor *eg__affine(const eg_affine_call *o)
 {
-    if (!o->b && !o->add && !o->f) return eg_einsum(o->spec, o->x, o->W);
     eg_tensor *given[4] = { o->x, o->W }, *in[4];
     static const char *const name[] = { "x", "W", "b", ".add" };
     const char *called[4] = { name[0], name[1] };
@@ -456,6 +484,7 @@ eg_tensor *eg__affine(const eg_affine_call *o)
         return eg__affine(&wide);
     }
     if (!o->spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "affine: the spec is NULL");
+    if (count == 2 && !o->f) return affine_einsum(cx, dtype, o->spec, given, called);
     eg_key_text more;
     more.length = 0;
     more.fits = true;
@@ -470,15 +499,7 @@ eg_tensor *eg__affine(const eg_affine_call *o)
                       *const key = more.fits ? &what : NULL;
     const eg_call *c = key ? eg__plans_find(cx, key) : NULL;
     if (c) return affine_made(cx, c, count, given);
-    const int first = o->x->dtype != dtype && o->W->dtype == dtype;
-    for (int k = 0; k < count; k++) {
-        const bool half = k < 2 && eg__is_half(given[k]->dtype) && eg__is_float(dtype);
-        if (given[k]->dtype != dtype && !half)
-            return eg_fail_as(cx, EG_ERROR_DTYPE,
-                              "affine: %s is %s but %s is %s; eg_cast one of them", called[first],
-                              eg_type_name(given[first]->dtype), called[k],
-                              eg_type_name(given[k]->dtype));
-    }
+    if (!affine_dtypes(cx, dtype, count, given, called)) return eg__poison(cx);
     memcpy(in, given, sizeof in);
     const eg_spec_labels *r = eg__labels_of_spec(cx, "affine", o->spec, false, 2, given, in);
     if (!r) return eg__poison(cx);

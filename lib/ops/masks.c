@@ -29,9 +29,11 @@ eg_tensor *eg_mask_additive(eg_tensor *x)
     eg_tensor *none = eg_eq(x, eg_full_n(x->cx, eg_type(x), -INFINITY, 0, NULL));
     const double known = eg_item(eg_sum(NULL, eg_or(keep, none)));
     if (!eg_ok(keep) || known == (double)eg_size(x)) return keep;
+    const int64_t other = eg_size(x) - (int64_t)known;
     return eg_fail_as(x->cx, EG_ERROR_MISUSE,
-                      "%s: %lld of %lld numbers are neither 0 nor -inf; give the mask as .bias",
-                      who, (long long)(eg_size(x) - (int64_t)known), (long long)eg_size(x));
+                      "%s: %lld of %lld number%s %s neither 0 nor -inf; give the mask as .bias",
+                      who, (long long)other, (long long)eg_size(x), eg_size(x) == 1 ? "" : "s",
+                      other == 1 ? "is" : "are");
 }
 
 eg_tensor *eg_alibi_slopes(eg_ctx *cx, int64_t heads)

@@ -213,6 +213,8 @@ bool eg__where_bind(eg_where_call *);
  * positions and as sizes (bits). The members up to `elsewhere`, and the sizes, must be set. False
  * after an error. */
 bool eg__where_moved(eg_where_call *, uint32_t positions, uint32_t sizes);
+/* True if the offset is a number of places; else records an error. */
+bool eg__where_before(eg_ctx *, const char *who, int64_t offset);
 /* Returns the predicate as a bool tensor over the axes; NULL after an error. If whole is false,
  * axes that the predicate does not use are expanded, not stored. */
 eg_tensor *eg__where_bools(const eg_where_call *, bool whole);

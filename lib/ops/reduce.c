@@ -55,17 +55,20 @@ static eg_tensor *reduce_centered(eg_tensor *x, int inner)
     x = eg_sub(x, eg_detach(first));
     return eg_sub(x, eg__widen(mean_last(x, inner), inner));
 }
+/* Returns the variance of each row; root: its square root, the standard deviation. */
 static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
 {
     eg_var_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     eg_focus f;
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return eg__poison_of(o.x);
-    const double left = (double)eg__row_length(f.x, f.inner) - eg_option(o.correction, 1);
+    const int64_t n = eg__row_length(f.x, f.inner);
+    const double left = (double)n - eg_option(o.correction, 1);
     if (!(left > 0))
         return eg_fail_as(o.x->cx, EG_ERROR_SHAPE,
-                          "%s: %g elements less the correction %g leave nothing to divide by", who,
-                          (double)eg__row_length(f.x, f.inner), eg_option(o.correction, 1));
+                          "%s: %lld element%s less the correction %g leave%s nothing to divide by",
+                          who, (long long)n, n == 1 ? "" : "s", eg_option(o.correction, 1),
+                          n == 1 ? "s" : "");
     eg_tensor *d = reduce_centered(f.x, f.inner);
     eg_tensor *y = root ? eg_scale(pnorm_last(d, f.inner, 2), 1 / sqrt(left))
                         : eg_scale(eg__dot_last(d, d, f.inner), 1 / left);

@@ -103,8 +103,8 @@ eg_tensor *eg_topk_with(const eg_topk_args *given)
     const int64_t n = eg__row_length(f.x, 1);
     if (o.k < 0 || o.k > n)
         return eg_fail_as(o.x->cx, EG_ERROR_INDEX,
-                          "topk: k is %lld, but the bracketed axis of operand 1 has %lld elements",
-                          (long long)o.k, (long long)n);
+                          "topk: k is %lld, but the bracketed axis of operand 1 has %lld element%s",
+                          (long long)o.k, (long long)n, n == 1 ? "" : "s");
     return sorted(&f, o.k, !o.smallest, true, o.order);
 }
 

@@ -35,11 +35,11 @@ static bool find_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
 static bool offset_fits(const eg_where_call *w)
 {
     int64_t last;
-    if (w->moved >= 0 &&
-        (w->offset < -INT64_MAX || __builtin_add_overflow(w->offset, w->size[w->moved], &last)))
+    if (w->moved >= 0 && __builtin_add_overflow(w->offset, w->size[w->moved], &last))
         eg_fail_as(w->cx, EG_ERROR_MISUSE,
-                   "%s: .offset %lld and the %lld positions it moves do not fit in 64 bits", w->who,
-                   (long long)w->offset, (long long)w->size[w->moved]);
+                   "%s: .offset %lld and the %lld position%s it moves do not fit in 64 bits",
+                   w->who, (long long)w->offset, (long long)w->size[w->moved],
+                   w->size[w->moved] == 1 ? "" : "s");
     else if (w->moved < 0 && w->offset && !w->elsewhere && w->text)
         eg_fail_as(w->cx, EG_ERROR_NOTATION,
                    "%s: .offset is %lld, but \"%s\" names no query index that it could move",
@@ -50,9 +50,18 @@ static bool offset_fits(const eg_where_call *w)
                    (long long)w->offset);
     return !eg__failed(w->cx);
 }
+bool eg__where_before(eg_ctx *cx, const char *who, int64_t offset)
+{
+    return offset >= 0 ||
+           (eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "%s: .offset is %lld, but it counts the places before the first query", who,
+                       (long long)offset),
+            false);
+}
 bool eg__where_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
 {
-    return find_moved(w, positions, sizes) && offset_fits(w);
+    return eg__where_before(w->cx, w->who, w->offset) && find_moved(w, positions, sizes) &&
+           offset_fits(w);
 }
 /* Returns the letters along which tables may be longer than the call: the keys, letters with which
  * the predicate computes, and the query, which is the letter before the keys or the one that the

@@ -91,9 +91,10 @@ bool eg__ranks_of_launcher(eg_ctx *cx, eg_ranks_table *table)
         const char *where = given && *given ? given : "the program's folder, nor in " EG_MODULES;
         eg_fail_as(
             cx, EG_ERROR_UNSUPPORTED,
-            "ranks: %s started %d processes, but there is no MPI for them: " MODULE
+            "ranks: %s started %d process%s, but there is no MPI for them: " MODULE
             " %s %s (configure builds it where it finds MPI; ./quickstart mpi installs that)",
-            who->name, ranks, *why ? "cannot be loaded:" : "is not in", *why ? why : where);
+            who->name, ranks, ranks == 1 ? "" : "es", *why ? "cannot be loaded:" : "is not in",
+            *why ? why : where);
         return false;
     }
     void *p = dlsym(so, EG_RANKS_MODULE);

@@ -63,8 +63,8 @@ static const char *mpi_exchange(void *user, int to, const void *out, size_t out_
         if (code) return mpi_said(w, "MPI_Sendrecv", code);
         if (takes && from >= 0) MPI_Get_count(&s, MPI_BYTE, &came);
         if (came != takes) {
-            snprintf(w->sentence, sizeof w->sentence, "rank %d sent %d bytes, but %d were expected",
-                     from, came, takes);
+            snprintf(w->sentence, sizeof w->sentence, "rank %d sent %d byte%s, not %d", from, came,
+                     came == 1 ? "" : "s", takes);
             return w->sentence;
         }
     }
@@ -134,8 +134,8 @@ static const char *mpi_finish(void *user)
         bad = mpi_said(w, "MPI_Wait", code);
         if (!bad && s->from >= 0) MPI_Get_count(&status, MPI_BYTE, &came);
         if (came == s->takes) continue;
-        snprintf(w->sentence, sizeof w->sentence, "rank %d sent %d bytes, but %d were expected",
-                 s->from, came, s->takes);
+        snprintf(w->sentence, sizeof w->sentence, "rank %d sent %d byte%s, not %d", s->from, came,
+                 came == 1 ? "" : "s", s->takes);
         bad = w->sentence;
     }
     w->count = 0;

@@ -41,8 +41,8 @@ static const char *take_message(member *m, int from, void *in, size_t bytes)
     if (!s->bytes)
         snprintf(m->sentence, sizeof m->sentence, "rank %d ended before it sent a message", from);
     else if (s->count != bytes)
-        snprintf(m->sentence, sizeof m->sentence, "rank %d sent %zu bytes, but %zu were expected",
-                 from, s->count, bytes);
+        snprintf(m->sentence, sizeof m->sentence, "rank %d sent %zu byte%s, not %zu", from,
+                 s->count, s->count == 1 ? "" : "s", bytes);
     else {
         memcpy(in, s->bytes, bytes);
         s->bytes = NULL;
@@ -151,7 +151,7 @@ int eg_ranks_simulate(eg_ctx *cx, int ranks, int (*body)(void *user, const eg_ra
     pthread_mutex_destroy(&all.lock);
     eg_owner_close(owner);
     if (started < ranks)
-        eg_fail_as(cx, EG_ERROR_MEMORY, "ranks: the system started %d threads of %d", started,
+        eg_fail_as(cx, EG_ERROR_MEMORY, "ranks: the system started %d of %d threads", started,
                    ranks);
     else if (bad >= 0)
         eg_fail_as(cx, EG_ERROR_USER, "ranks: the body of simulated rank %d of %d failed", bad,

@@ -139,8 +139,8 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
     if (!op) return eg_fail_as(cx, EG_ERROR_MISUSE, "apply: the row is NULL");
     if (!eg__check_taken(cx, op->name, EG_TAKES_ALL, count, xs)) return &cx->poison;
     if (op->arity >= 0 && op->arity != count)
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: takes %d operands, was given %d", op->name,
-                          op->arity, count);
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: takes %d operand%s, was given %d", op->name,
+                          op->arity, op->arity == 1 ? "" : "s", count);
     return eg__apply(cx, op, attr, attr_size, NULL, count, xs);
 }
 /* Makes the node: one block for operands, their versions, sizes and the attribute; then calls

@@ -40,8 +40,8 @@ bool eg__check_single(const char *who, eg_tensor *x)
     if (!eg__check_held(who, x)) return false;
     if (x->copies)
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
-                   "%s: the tensor has %lld copies; eg_copies_out shows them all, eg_copy_at one",
-                   who, (long long)x->copies->count);
+                   "%s: the tensor has %lld cop%s; eg_copies_out shows them all, eg_copy_at one",
+                   who, (long long)x->copies->count, x->copies->count == 1 ? "y" : "ies");
     return !x->copies;
 }
 
@@ -65,9 +65,9 @@ bool eg__copies_of_all(eg_ctx *cx, const char *who, int count, eg_tensor *const 
         if (!xs[k]->copies) continue;
         if (*found && *found != xs[k]->copies)
             eg_fail_as(cx, EG_ERROR_MISUSE,
-                       "%s: operand %d has %lld copies and operand %d %lld of another group", who,
-                       first + 1, (long long)(*found)->count, k + 1,
-                       (long long)xs[k]->copies->count);
+                       "%s: operand %d has %lld cop%s and operand %d %lld of another group", who,
+                       first + 1, (long long)(*found)->count, (*found)->count == 1 ? "y" : "ies",
+                       k + 1, (long long)xs[k]->copies->count);
         if (!*found) first = k;
         *found = xs[k]->copies;
     }

@@ -32,8 +32,8 @@ eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, con
     if (!create_made(&y, cx, "from", dtype, rank, dims)) return y;
     if (!data && y->st->bytes)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "from: the data are NULL, but the sizes make %lld elements",
-                          (long long)eg_size(y));
+                          "from: the data are NULL, but the sizes make %lld element%s",
+                          (long long)eg_size(y), eg_size(y) == 1 ? "" : "s");
     if (y->st->bytes) memcpy(y->data, data, y->st->bytes);
     return y;
 }

@@ -42,7 +42,7 @@ enum { CODES = sizeof codes / sizeof *codes, NAMED_WITH_BITS = 6 };
 static const char *type_text(DLDataType t, char *out, size_t room)
 {
     if (t.code >= CODES)
-        snprintf(out, room, "type %d of %d bits", t.code, t.bits);
+        snprintf(out, room, "type %d of %d bit%s", t.code, t.bits, t.bits == 1 ? "" : "s");
     else if (t.code < NAMED_WITH_BITS)
         snprintf(out, room, "%s%d", codes[t.code], t.bits);
     else

@@ -53,8 +53,8 @@ static bool foreign_fits(eg_from_memory_args *o, int64_t *strides)
     if (!count) return true;
     if (!o->data)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "from_memory: the data are NULL, but the sizes make %lld elements",
-                          (long long)count),
+                          "from_memory: the data are NULL, but the sizes make %lld element%s",
+                          (long long)count, count == 1 ? "" : "s"),
                false;
     if (!reach_fits(o, strides))
         return eg_fail_as(cx, EG_ERROR_SHAPE,

@@ -136,8 +136,9 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
     char text[256];
     if (!eg__check_read("get", x)) return NAN;
     if (rank != x->rank) {
-        eg_fail_as(x->cx, EG_ERROR_SHAPE, "get: %d indices for %s, which has %d axes", rank,
-                   eg__dims_text(x, text, sizeof text), x->rank);
+        eg_fail_as(x->cx, EG_ERROR_SHAPE, "get: %d ind%s for %s, which has %d ax%s", rank,
+                   rank == 1 ? "ex" : "ices", eg__dims_text(x, text, sizeof text), x->rank,
+                   x->rank == 1 ? "is" : "es");
         return NAN;
     }
     if (rank && !index) {
@@ -318,8 +319,9 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
         return -1;
     }
     if (value->copies && value->copies != target->copies) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "assign: the value has %lld copies, the target %s",
-                   (long long)value->copies->count, target->copies ? "others" : "none");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "assign: the value has %lld cop%s, the target %s",
+                   (long long)value->copies->count, value->copies->count == 1 ? "y" : "ies",
+                   target->copies ? "others" : "none");
         return -1;
     }
     if (target->copies && eg_no_capture(cx, "assign to copies")) return -1;

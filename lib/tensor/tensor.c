@@ -126,8 +126,8 @@ static bool give_storage(eg_tensor *y, eg__arena *a)
 {
     const size_t each = (size_t)eg__count(y->rank, y->dim) * eg__width[y->dtype];
     if (__builtin_mul_overflow(each, (size_t)eg__copy_count(y), &y->own.bytes)) {
-        eg_fail_as(y->cx, EG_ERROR_MEMORY, "%s: %lld copies of %zu bytes", y->op->name,
-                   (long long)eg__copy_count(y), each);
+        eg_fail_as(y->cx, EG_ERROR_MEMORY, "%s: %lld cop%s of %zu bytes", y->op->name,
+                   (long long)eg__copy_count(y), eg__copy_count(y) == 1 ? "y" : "ies", each);
         return false;
     }
     y->each = (int64_t)each;

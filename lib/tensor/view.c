@@ -269,8 +269,8 @@ static eg_tensor *overlap_call(eg_tensor *const *x) /* windows (a row each) in s
     if (!view_begin(&m, &unfold_op, x[0])) return eg__poison_of(x[0]);
     int64_t windows = x[0]->dim[0], size = x[0]->dim[1];
     if (!windows || !size)
-        return eg_fail_as(x[0]->cx, EG_ERROR_MISUSE, "embed: %lld windows of %lld",
-                          (long long)windows, (long long)size);
+        return eg_fail_as(x[0]->cx, EG_ERROR_MISUSE, "embed: %lld window%s of %lld",
+                          (long long)windows, windows == 1 ? "" : "s", (long long)size);
     m.nx = 1;
     m.axis[0] = (axis){ windows + size - 1, 0, -1, -1 };
     m.axis[1] = (axis){ windows, 1, 0, -1 };
@@ -382,8 +382,8 @@ static bool split_fits(const eg_named_axis *a, int count, const int64_t *sizes)
     int64_t total = 0;
     eg__axis_text(a, text, sizeof text);
     if (count < 1 || (!sizes && n % count))
-        return eg__refuse_axis(a, EG_ERROR_SHAPE, "%s does not split into %d equal parts", text,
-                               count),
+        return eg__refuse_axis(a, EG_ERROR_SHAPE, "%s does not split into %d equal part%s", text,
+                               count, count == 1 ? "" : "s"),
                false;
     for (int i = 0; sizes && i < count; total += sizes[i++])
         if (sizes[i] < 0 || sizes[i] > n - total)
@@ -393,8 +393,8 @@ static bool split_fits(const eg_named_axis *a, int count, const int64_t *sizes)
                    false;
     if (sizes && total != n)
         return eg__refuse_axis(a, EG_ERROR_SHAPE,
-                               "the parts have %lld elements together, too few for %s",
-                               (long long)total, text),
+                               "the parts have %lld element%s together, too few for %s",
+                               (long long)total, total == 1 ? "" : "s", text),
                false;
     return true;
 }

@@ -14,9 +14,10 @@ static eg_data *corpus_cut(eg_data *d)
     d->held = d->count - d->count / HELD_OUT;
     if (d->count >= 2 * HELD_OUT) return d;
     eg_fail_as(d->cx, EG_ERROR_FILE,
-               "%s: a text of %lld %ss; %d are needed, so that the last tenth can be held "
+               "%s: a text of %lld %s%s; %d are needed, so that the last tenth can be held "
                "out for tests",
-               d->name, (long long)d->count, eg_data_unit(d), 2 * HELD_OUT);
+               d->name, (long long)d->count, eg_data_unit(d), d->count == 1 ? "" : "s",
+               2 * HELD_OUT);
     return NULL;
 }
 
@@ -42,8 +43,8 @@ static const int64_t *corpus_numbers(eg_ctx *cx, const char *path, int64_t *coun
     const eg_dtype type = eg_type(x);
     if (eg_rank(x) != 1 || (type != EG_I32 && type != EG_I64))
         return eg_fail_as(cx, EG_ERROR_FILE,
-                          "%s: tokens are integers in one row, not %s with %d axes", path,
-                          eg_type_name(type), eg_rank(x)),
+                          "%s: tokens are integers in one row, not %s with %d ax%s", path,
+                          eg_type_name(type), eg_rank(x), eg_rank(x) == 1 ? "is" : "es"),
                NULL;
     const int64_t *number = eg_i64(type == EG_I64 ? eg_contiguous(x) : eg_cast(x, EG_I64));
     *count = eg_size(x), *most = -1;
@@ -69,9 +70,7 @@ static eg_data *corpus_of_numbers(eg_data *d, const int64_t *number, int64_t cou
     }
     for (int64_t k = 0; d->tokens && k < count; k++) d->tokens[k] = (int32_t)(number[k] + EG_FIRST);
     d->count = count;
-    if (d->tokens)
-        d->sum =
-            eg__hash(eg__hash_start, (const char *)d->tokens, (size_t)count * sizeof *d->tokens);
+    if (d->tokens) d->sum = eg__hash(eg__hash_start, d->tokens, (size_t)count * sizeof *d->tokens);
     return d->tokens ? corpus_cut(d) : NULL;
 }
 

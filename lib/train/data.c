@@ -104,10 +104,12 @@ static bool both_halves(eg_data *d)
     if (out > 0 && out < d->count) return true;
     d->few = true, d->smallest = smallest;
     if (least == d->count)
-        eg_fail_as(
-            d->cx, EG_ERROR_FILE,
-            "%s: one input in ten is held out for tests, but of %lld pairs all have the same one",
-            d->name, (long long)d->count);
+        eg_fail_as(d->cx, EG_ERROR_FILE,
+                   d->count == 1
+                       ? "%s: one input in ten is held out for tests, but there is one pair alone"
+                       : "%s: one input in ten is held out for tests, but of %lld pairs all have "
+                         "the same one",
+                   d->name, (long long)d->count);
     return least < d->count;
 }
 
@@ -220,8 +222,9 @@ static bool example_side(const eg_data *d, uint64_t number, const char *side, in
 {
     const int symbols = d->symbols - EG_FIRST;
     if (count < 1 || count > longest) {
-        eg_fail_as(d->cx, EG_ERROR_MISUSE, "data: task %s: example %llu has %d %ss, not 1 to %d",
-                   d->name, (unsigned long long)number, count, side, longest);
+        eg_fail_as(d->cx, EG_ERROR_MISUSE, "data: task %s: example %llu has %d %s%s, not 1 to %d",
+                   d->name, (unsigned long long)number, count, side, count == 1 ? "" : "s",
+                   longest);
         return false;
     }
     for (int k = 0; k < count; k++) {

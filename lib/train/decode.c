@@ -133,8 +133,8 @@ static bool log_softmax(decoder *d, eg_tensor *logits, const void *x, int64_t ro
         double one =
             decode_allowed(d, v) ? decode_number(logits, x, row * d->classes + v) : -INFINITY;
         if (isnan(one) || one > 1.79e308) {
-            eg_fail_as(d->o.cx, EG_ERROR_MISUSE, "decode: logit %lld after %lld tokens is %g",
-                       (long long)v, (long long)d->length, one);
+            eg_fail_as(d->o.cx, EG_ERROR_MISUSE, "decode: logit %lld after %lld token%s is %g",
+                       (long long)v, (long long)d->length, d->length == 1 ? "" : "s", one);
             return false;
         }
         d->log_p[v] = one;

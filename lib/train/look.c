@@ -303,10 +303,10 @@ static bool look_weights(eg_trainer *t, const char *who, const eg_batch *b)
         if (!eg_ok(t->weights[k]) || eg_rank(t->weights[k]) != 4 ||
             eg_dim(t->weights[k], 0) != b->rows || eg_dim(t->weights[k], 1) != t->o.heads)
             eg_fail_as(t->cx, EG_ERROR_SHAPE,
-                       "%s: the network \"%s\" gave no weights (b h i j) of %lld rows and %lld "
-                       "heads for attention %s",
-                       who, t->network->name, (long long)b->rows, (long long)t->o.heads,
-                       t->attention[k]);
+                       "%s: the network \"%s\" gave no weights (b h i j) of %lld row%s and %lld "
+                       "head%s for attention %s",
+                       who, t->network->name, (long long)b->rows, b->rows == 1 ? "" : "s",
+                       (long long)t->o.heads, t->o.heads == 1 ? "" : "s", t->attention[k]);
     return !eg_error(t->cx);
 }
 

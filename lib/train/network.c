@@ -218,9 +218,9 @@ int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
             heads[k].head < 0 || heads[k].head >= t->o.heads) {
             eg_fail_as(
                 t->cx, EG_ERROR_INDEX,
-                "heads off: there is no head %d of attention %d; the model has %d of %lld heads",
+                "heads off: there is no head %d of attention %d; the model has %d of %lld head%s",
                 heads ? heads[k].head : 0, heads ? heads[k].attention : 0, attentions,
-                (long long)t->o.heads);
+                (long long)t->o.heads, t->o.heads == 1 ? "" : "s");
             return -1;
         }
     t->gain_now = NULL;

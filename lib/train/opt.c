@@ -219,11 +219,12 @@ static bool lists_fit(const kind *row, const eg_opt_args *o, int64_t copies)
                    "%s: .%s is for parameters with copies, and these have none", row->name, list);
     else if (list && o->copies != copies)
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "%s: .%s has %lld numbers (.copies), but the parameters have %lld copies",
-                   row->name, list, (long long)o->copies, (long long)copies);
+                   "%s: .%s has %lld number%s (.copies), but the parameters have %lld cop%s",
+                   row->name, list, (long long)o->copies, o->copies == 1 ? "" : "s",
+                   (long long)copies, copies == 1 ? "y" : "ies");
     else if (o->copies && o->copies != copies)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .copies is %lld, but the parameters have %lld copies",
-                   row->name, (long long)o->copies, (long long)copies);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .copies is %lld, but the parameters have %lld cop%s",
+                   row->name, (long long)o->copies, (long long)copies, copies == 1 ? "y" : "ies");
     else
         return true;
     return false;

@@ -1,6 +1,7 @@
 /* opt_divide.c: an optimiser whose moments are divided among ranks (ZeRO stage 1). A rank keeps the
  * moments of its range of chunks and updates the parameters there; then all ranks gather the
  * parameters. */
+#include "data.h"
 #include "opt.h"
 #include <stdio.h>
 #include <string.h>
@@ -165,20 +166,19 @@ static bool divided_undo(eg_opt *op)
 
 static uint64_t divided_hash(uint64_t h, eg_tensor *x)
 {
-    const uint8_t *bytes = eg_raw(x, NULL);
+    const void *bytes = eg_raw(x, NULL);
     const size_t width = eg_type(x) == EG_F32 ? sizeof(float) : sizeof(double);
-    for (size_t k = 0; bytes && k < width * (size_t)eg_size(x); k++)
-        h = (h ^ bytes[k]) * 1099511628211u;
-    return h; /* FNV-1a */
+    return bytes ? eg__hash(h, bytes, width * (size_t)eg_size(x)) : h;
 }
 /* True if parameters, moments and options are the same on all ranks; else records an error. */
 static bool divided_agree(eg_opt *op, eg_ranks *r)
 {
     char text[64];
-    uint64_t h = 14695981039346656037u;
+    uint64_t h = eg__hash_start;
     for (int k = 0; k < op->count; k++) h = divided_hash(h, op->x[k]);
     for (int k = 0; k < op->states; k++) h = divided_hash(h, op->state[k].x);
-    snprintf(text, sizeof text, "%d parameters, %016llx", op->count, (unsigned long long)h);
+    snprintf(text, sizeof text, "%d parameter%s, %016llx", op->count, op->count == 1 ? "" : "s",
+             (unsigned long long)h);
     return !eg_ranks_agree(r, "the parameters and moments", text);
 }
 

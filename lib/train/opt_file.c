@@ -122,9 +122,10 @@ bool eg__opt_fits(const eg_opt *op, const eg_safetensors *file, const char *path
             return false;
         if (!x || !state_fits(one, x)) {
             eg_fail_as(op->cx, EG_ERROR_FILE,
-                       "%s: tensor \"%s\" is %s; it must be %s of rank %d and %lld numbers", path,
+                       "%s: tensor \"%s\" is %s; it must be %s of rank %d and %lld number%s", path,
                        one->name, x ? "another" : "missing", eg_type_name(eg_type(one->x)),
-                       eg_rank(one->x), (long long)eg_size(one->x));
+                       eg_rank(one->x), (long long)eg_size(one->x),
+                       eg_size(one->x) == 1 ? "" : "s");
             return false;
         }
         if (!state_sound(op, one, x, path, &steps)) return false;

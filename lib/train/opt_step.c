@@ -100,8 +100,10 @@ static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
     int reached = 0;
     for (int k = 0; k < op->count; k++) reached += op->at[k] != NULL;
     if (!reached) {
-        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: each of the %d gradients is NULL", op->kind->name,
-                   op->count);
+        eg_fail_as(op->cx, EG_ERROR_MISUSE,
+                   op->count == 1 ? "%s: the gradient is NULL"
+                                  : "%s: each of the %d gradients is NULL",
+                   op->kind->name, op->count);
         return false;
     }
     opt_norms(op, limit, 1);

@@ -119,12 +119,12 @@ bool eg__schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: EG_STEPS needs either schedule.step_size or schedule.milestones that rise; "
                    "step_size is %lld, and %d "
-                   "milestones rise",
-                   who, (long long)s->step_size, marks);
+                   "milestone%s",
+                   who, (long long)s->step_size, marks, marks == 1 ? " rises" : "s rise");
     else if ((s->decay == EG_WSD || s->decay == EG_WSD_SQRT) && (decay < 0 || decay > all - w))
         eg_fail_as(
             cx, EG_ERROR_MISUSE,
-            "%s: schedule.decay_steps must be at most the %lld steps after the warm-up, not %lld",
-            who, all - w, decay);
+            "%s: schedule.decay_steps must be at most the %lld step%s after the warm-up, not %lld",
+            who, all - w, all - w == 1 ? "" : "s", decay);
     return eg_error(cx) != NULL;
 }

@@ -22,9 +22,9 @@ int eg__data_next(const eg_data *d, const char **s, const char *end, const char 
 }
 
 const uint64_t eg__hash_start = 0xcbf29ce484222325u;
-uint64_t eg__hash(uint64_t h, const char *s, size_t n)
+uint64_t eg__hash(uint64_t h, const void *bytes, size_t n)
 {
-    for (size_t k = 0; k < n; k++) h = (h ^ (unsigned char)s[k]) * 0x100000001b3u;
+    for (size_t k = 0; k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 0x100000001b3u;
     return h;
 }
 
@@ -187,8 +187,8 @@ int eg_data_encode(const eg_data *d, const char *text, int room, int32_t *tokens
                        "%s: the symbol \"%.*s\" is not in the vocabulary of %d", d->name, n, symbol,
                        d->symbols - EG_FIRST);
         else if (count >= room)
-            eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the input has more than %d symbols", d->name,
-                       room);
+            eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the input has more than %d symbol%s", d->name,
+                       room, room == 1 ? "" : "s");
         else {
             tokens[count++] = t;
             continue;
