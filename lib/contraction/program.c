@@ -24,12 +24,13 @@ static bool by_path(eg_ctx *cx, const eg_contraction *t, int (*pair)[2])
     const int n = t->count, steps = t->order.steps;
     int left[EG_EINSUM_MAX];
     if (steps != n - 1) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .path has %d steps; %d operands take %d", steps, n,
-                   n - 1);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .path has %d step%s; %d operands take %d", steps,
+                   steps == 1 ? "" : "s", n, n - 1);
         return false;
     }
     if (steps && !t->order.path) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .path is NULL, with %d steps", steps);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .path is NULL, with %d step%s", steps,
+                   steps == 1 ? "" : "s");
         return false;
     }
     for (int s = 0; s < steps && t->order.numbered; s++)

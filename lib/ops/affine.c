@@ -459,7 +459,7 @@ static eg_tensor *affine_einsum(eg_ctx *cx, eg_dtype dtype, const char *spec, eg
                                 const char *const *called)
 {
     const eg_plan_key what = { EG_KEY_SPEC, 2, strlen(spec), spec, x };
-    eg_tensor *in[2], *again = eg__einsum_lookup(cx, &what);
+    eg_tensor *in[2], *again = eg__einsum_lookup(cx, &what, 1);
     if (again) return again;
     if (!affine_dtypes(cx, dtype, 2, x, called) ||
         !eg__labels_of_spec(cx, "affine", spec, false, 2, x, in))
