@@ -179,8 +179,14 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
         taken[alive++] = (eg__stretch){ d->at[s], d->at[s] + (size + 63) / 64 * 64 };
     }
     const int64_t at = eg__gap(need, alive, taken);
+    int64_t end;
+    if (__builtin_add_overflow(at, need, &end)) {
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "einsum: up to step %d the intermediates take more than 2^63 bytes", step + 1);
+        return false;
+    }
     d->at[step] = at;
-    if ((size_t)(at + need) > d->room) d->room = (size_t)(at + need);
+    if ((size_t)end > d->room) d->room = (size_t)end;
     return true;
 }
 
