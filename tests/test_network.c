@@ -377,6 +377,196 @@ TEST(gradients_have_the_same_bits_for_any_threads)
         }
     }
 }
+static bool same_bits(eg_tensor *a, eg_tensor *b)
+{
+    return eg_rank(a) == eg_rank(b) && eg_size(a) == eg_size(b) &&
+           memcmp(eg_raw(eg_contiguous(a), NULL), eg_raw(eg_contiguous(b), NULL),
+                  (size_t)eg_size(a) * (eg_type(a) == EG_F32 ? 4 : 8)) == 0;
+}
+/* While nothing is recorded all gradients are computed at once: the same products, to the bit, for
+ * any wanted gradients, kept values, and strides of operands and cotangent, planned or
+ * remembered. */
+LOOP_TEST(gradients_at_once_are_the_recorded_ones, SHAPES)
+{
+    state = 501 + (uint64_t)_i;
+    for (int n = 3; n <= (_i == RANDOM ? 12 : MOST); n += 1 + n / 8) {
+        const eg_mark m = eg_push(cx);
+        const eg_dtype dtype = n % 2 ? EG_F64 : EG_F32;
+        const net q = network((shape)_i, n, _i == RANDOM || _i == TREE ? 3 : 5);
+        eg_tensor *x[MOST], *some[MOST], *at_once[MOST], *again[MOST], *recorded[MOST];
+        operands(&q, dtype, n % 3 != 0, x);
+        for (int turn = 0; turn < 6; turn++) {
+            eg_einsum_args o = { .size = sizeof o, .spec = spec_of(&q), .count = n, .operands = x };
+            o.keep_limit = (int64_t[]){ 0, EG_OFF, 40, 400, 4000, 0 }[turn];
+            eg_tensor *y = eg_einsum_with(&o);
+            eg_tensor *g = turn % 2 ? eg_expand_n(eg_full_n(cx, EG_DEFAULT, 0.3, 0, NULL),
+                                                  eg_rank(y), eg_dims(y))
+                                    : eg_uniform_n(cx, dtype, -1, 1, eg_rank(y), eg_dims(y));
+            g = eg_cast(g, dtype);
+            int wanted = 0;
+            for (int k = 0; k < n; k++)
+                if (turn == 0 || draw(3) || (k == n - 1 && !wanted)) some[wanted++] = x[k];
+            double start = work();
+            ck_assert_int_eq(eg_grad(y, g, wanted, some, recorded), 0);
+            const double first = work() - start;
+            eg_nograd(cx, true);
+            for (int time = 0; time < 2; time++) {
+                start = work();
+                ck_assert_int_eq(eg_grad(y, g, wanted, some, time ? again : at_once), 0);
+                ck_assert_msg(work() - start == first, "%s: %g multiply-adds, recorded %g",
+                              spec_of(&q), work() - start, first);
+            }
+            eg_nograd(cx, false);
+            for (int k = 0; k < wanted; k++) {
+                ck_assert_msg(same_bits(at_once[k], recorded[k]), "%s: gradient %d of %d",
+                              spec_of(&q), k, wanted);
+                ck_assert(same_bits(again[k], recorded[k]));
+                int64_t step[2][AXES + 1] = { { 0 } };
+                eg_raw(at_once[k], step[0]);
+                eg_raw(recorded[k], step[1]);
+                ck_assert(memcmp(step[0], step[1], sizeof *step) == 0);
+            }
+        }
+        eg_pop(cx, m);
+    }
+}
+/* What is remembered of a pass reads the cotangent that it is given, and no other tree's values. */
+TEST(a_remembered_pass_is_that_of_its_cotangent_and_tree)
+{
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 4, 4), eg_normal(cx, 0, 1, 4, 4),
+                       eg_normal(cx, 0, 1, 4, 4), eg_normal(cx, 0, 1, 4, 4) };
+    eg_tensor *g = eg_normal(cx, 0, 1, 4, 4), *dx[4], *want[4];
+    const char *const spec[] = { "ab,bc,cd,de->ae", "ab,cb,cd,de->ae", "ab,bc,cd,ed->ae" };
+    for (int turn = 0; turn < 12; turn++) {
+        eg_tensor *y = eg_einsum_n(spec[turn % 3], 4, x);
+        eg_tensor *h = turn % 2 ? eg_transpose(g, 0, 1) : turn % 4 ? g : eg_flip_axis(g, 0);
+        ck_assert_int_eq(eg_grad(y, h, 4, x, want), 0);
+        eg_nograd(cx, true);
+        ck_assert_int_eq(eg_grad(y, h, 4, x, dx), 0);
+        eg_nograd(cx, false);
+        for (int k = 0; k < 4; k++) ck_assert(same_bits(dx[k], want[k]));
+    }
+    /* thousands of other calls take the place of what was remembered */
+    eg_tensor *y = eg_einsum_n(spec[0], 4, x);
+    ck_assert_int_eq(eg_grad(y, g, 4, x, want), 0);
+    for (int k = 1; k < 2000; k++) {
+        const eg_mark m = eg_push(cx);
+        eg_einsum("ij,jk->ik", eg_ones(cx, 1 + k % 50, 1 + k / 50), eg_ones(cx, 1 + k / 50, 3));
+        if (k % 500 == 0) {
+            eg_nograd(cx, true);
+            ck_assert_int_eq(eg_grad(y, g, 4, x, dx), 0);
+            eg_nograd(cx, false);
+            for (int i = 0; i < 4; i++) ck_assert(same_bits(dx[i], want[i]));
+        }
+        eg_pop(cx, m);
+    }
+}
+/* Kept values are numbers beside the node; each sweep that records makes tensors of them, which end
+ * with its scope. */
+TEST(kept_values_outlive_the_tensors_made_of_them)
+{
+    state = 12;
+    const net q = network(CHAIN, 9, 4);
+    eg_tensor *x[MOST], *dx[MOST], *second[2][MOST];
+    operands(&q, EG_F64, false, x);
+    uint64_t nodes = eg_stats(cx).nodes;
+    eg_tensor *y = eg_einsum_n(spec_of(&q), q.n, x), *g = eg_ones_like(y);
+    ck_assert_uint_eq(eg_stats(cx).nodes - nodes, 1);
+    for (int turn = 0; turn < 2; turn++) {
+        eg_mark m = eg_push(cx);
+        ck_assert_int_eq(eg_grad(y, g, q.n, x, dx), 0);
+        eg_tensor *sum = NULL;
+        for (int k = 0; k < q.n; k++)
+            sum =
+                sum ? eg_add(sum, eg_sum(NULL, eg_square(dx[k]))) : eg_sum(NULL, eg_square(dx[k]));
+        ck_assert_int_eq(eg_grad(sum, NULL, q.n, x, dx), 0);
+        for (int k = 0; k < q.n; k++) second[turn][k] = eg_keep(dx[k]);
+        eg_pop(cx, m);
+        eg_mark other = eg_push(cx); /* takes the memory of the tensors that have ended */
+        for (int k = 0; k < 60; k++) eg_full(cx, 7, 5, 5);
+        eg_pop(cx, other);
+    }
+    for (int k = 0; k < q.n; k++) ck_assert(same_bits(second[0][k], second[1][k]));
+    nodes = eg_stats(cx).nodes;
+    eg_nograd(cx, true);
+    ck_assert_int_eq(eg_grad(y, g, q.n, x, dx), 0);
+    ck_assert_uint_eq(eg_stats(cx).nodes - nodes, (uint64_t)q.n);
+}
+
+/* -- captured steps and copies ---------------------------------------------------------------- */
+enum { FOUR = 4 };
+typedef struct captured_case {
+    eg_tensor *x[FOUR], *y; /* y: made before the step; NULL: the step makes it */
+} captured_case;
+static int captured_gradients(void *user, eg_tensor **out)
+{
+    captured_case *c = user;
+    eg_tensor *y = c->y ? c->y : eg_einsum_n("ab,bc,cd,de->ae", FOUR, c->x);
+    const bool was = eg_nograd(cx, true);
+    const int bad = eg_grad(y, eg_ones_like(y), FOUR, c->x, out);
+    eg_nograd(cx, was);
+    return bad;
+}
+LOOP_TEST(gradients_in_a_captured_step, 2)
+{
+    captured_case c = { .y = NULL };
+    eg_tensor *want[FOUR];
+    for (int k = 0; k < FOUR; k++) c.x[k] = eg_normal(cx, 0, 1, 6, 6);
+    const eg_mark m = eg_push(cx);
+    if (_i) c.y = eg_einsum_n("ab,bc,cd,de->ae", FOUR, c.x);
+    eg_captured *step = eg_capture(cx, captured_gradients, &c, FOUR);
+    ck_assert_msg(step != NULL, "%s", eg_error(cx));
+    for (int run = 0; run < 3; run++) {
+        ck_assert_int_eq(eg_captured_run(step), 0);
+        ck_assert_int_eq(captured_gradients(&c, want), 0);
+        for (int k = 0; k < FOUR; k++)
+            ck_assert(same_bits(eg_copy(eg_captured_output(step, k)), want[k]));
+        for (int k = 0; k < FOUR && !_i; k++) eg_assign(c.x[k], eg_normal(cx, 0, 1, 6, 6));
+    }
+    eg_pop(cx, m);
+}
+TEST(gradients_of_copies_are_those_of_each)
+{
+    enum { COPIES = 3 };
+    eg_owner *owner = eg_owner_open(cx);
+    const eg_copies *copies = eg_copies_open(owner, COPIES, NULL);
+    eg_tensor *all[FOUR], *x[FOUR], *one[FOUR], *dx[FOUR], *want[FOUR];
+    for (int k = 0; k < FOUR; k++) {
+        all[k] = eg_normal(cx, 0, 1, COPIES, 5, 5);
+        x[k] = eg_copies_in(copies, all[k]);
+    }
+    eg_tensor *y = eg_einsum_n("ab,bc,cd,de->ae", FOUR, x);
+    for (int quiet = 0; quiet < 2; quiet++) {
+        eg_nograd(cx, quiet);
+        ck_assert_int_eq(eg_grad(y, eg_ones_like(y), FOUR, x, dx), 0);
+        eg_nograd(cx, false);
+        for (int s = 0; s < COPIES; s++) {
+            for (int k = 0; k < FOUR; k++) one[k] = eg_copy(eg_select_axis(all[k], 0, s));
+            eg_tensor *z = eg_einsum_n("ab,bc,cd,de->ae", FOUR, one);
+            ck_assert_int_eq(eg_grad(z, eg_ones_like(z), FOUR, one, want), 0);
+            for (int k = 0; k < FOUR; k++)
+                ck_assert(same_bits(eg_copy(eg_copy_at(dx[k], s)), want[k]));
+        }
+    }
+    eg_owner_close(owner);
+}
+/* Eight values of 2^61 bytes each, of operands that are one number each. */
+TEST(values_that_leave_the_address_space_are_an_error)
+{
+    enum { N = 10 };
+    const int64_t dim[2] = { (int64_t)1 << 29, (int64_t)1 << 29 };
+    int path[N - 1][2];
+    eg_tensor *x[N];
+    for (int k = 0; k < N; k++) x[k] = eg_expand_n(eg_ones(cx, 1, 1), 2, dim);
+    for (int s = 0; s < N - 1; s++) path[s][0] = 0, path[s][1] = 1;
+    ck_assert(!eg_ok(eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                                       .spec = "ab,ab,ab,ab,ab,ab,ab,ab,ab,ab->",
+                                                       .count = N,
+                                                       .operands = x,
+                                                       .path = (const int(*)[2])path,
+                                                       .steps = N - 1 })));
+    eg_assert_error(cx, "the intermediates take more than 2^63 bytes");
+}
 TEST(an_operand_that_changed_is_noticed)
 {
     eg_tensor *x[] = { eg_ones(cx, 2, 3), eg_ones(cx, 3, 4), eg_ones(cx, 4, 5) }, *dx[3];

@@ -207,6 +207,7 @@ typedef struct eg_tree_step {
     uint64_t operands;   /* bit k: operand k is below it */
 } eg_tree_step;
 typedef struct eg_tree {
+    uint64_t number; /* in its context, of the call that it was planned for; 0: of none */
     int count, steps;
     size_t bytes;  /* of this block */
     bool searched; /* the order is the best that was found, not a given one */
@@ -248,6 +249,9 @@ eg_program *eg__program_copy(void *room, const eg_program *); /* in room of p->b
  * eg__pair_run, for the last pair. False after "out of memory". */
 bool eg__program_run(eg_ctx *, const eg_program *, const void *const *x, void *out, double alpha,
                      bool add, const eg_finish *finish);
+/* The same, without `add` and finish. What step s makes is left at kept[s], unless that is NULL. */
+bool eg__program_run_keeping(eg_ctx *, const eg_program *, const void *const *x, void *out,
+                             double alpha, void *const *kept);
 /* The same once for each copy, without `add`. False after "out of memory". */
 bool eg__program_run_copies(eg_ctx *, const eg_program *, const eg_copy_steps *,
                             const void *const *x, void *out, double alpha, const eg_finish *finish);

@@ -180,8 +180,14 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
         taken[alive++] = (eg__stretch){ d->at[s], d->at[s] + (size + 63) / 64 * 64 };
     }
     const int64_t at = eg__gap(need, alive, taken);
+    int64_t end;
+    if (__builtin_add_overflow(at, need, &end)) {
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "einsum: up to step %d the intermediates take more than 2^63 bytes", step + 1);
+        return false;
+    }
     d->at[step] = at;
-    if ((size_t)(at + need) > d->room) d->room = (size_t)(at + need);
+    if ((size_t)end > d->room) d->room = (size_t)end;
     return true;
 }
 
@@ -420,8 +426,31 @@ bool eg__program_finishes(const eg_program *p)
 {
     return p->steps > 0 && !p->empty && eg__pair_finishes(p->step[p->steps - 1].pairing);
 }
-/* Runs the steps. Intermediates lie on the stack if they are small, else in a scope of their own.
- * */
+/* Runs the steps. Intermediates lie at kept[step], if that is not NULL; else on the stack if they
+ * are small, else in a scope of their own. */
+static bool run_steps(eg_ctx *cx, const eg_program *p, const void *const *x, void *out,
+                      double alpha, bool add, const eg_finish *finish, void *const *kept)
+{
+    const void *at[2 * EG_EINSUM_MAX];
+    memcpy(at, x, (size_t)p->count * sizeof *at);
+    _Alignas(64) char near[1 << 12];
+    bool all = kept != NULL;
+    for (int s = 0; all && s < p->steps - 1; s++) all = kept[s] != NULL;
+    const bool small = all || p->room <= sizeof near;
+    const eg_mark m = small ? (eg_mark){ NULL, 0 } : eg_push(cx);
+    char *room = small ? near : m.scope ? eg__alloc(cx, p->room) : NULL;
+    bool good = room != NULL;
+    for (int s = 0; good && s < p->steps; s++) {
+        const eg_program_step *step = &p->step[s];
+        const bool last = s == p->steps - 1;
+        void *to = last ? out : kept && kept[s] ? kept[s] : room + step->at;
+        good = eg__pair_run(cx, step->pairing, at[step->a], at[step->b], to, last ? alpha : 1,
+                            last && add, last ? finish : NULL);
+        at[p->count + s] = to;
+    }
+    eg_pop(cx, m);
+    return good;
+}
 bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void *out, double alpha,
                      bool add, const eg_finish *finish)
 {
@@ -430,23 +459,14 @@ bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void
     if (p->steps == 1)
         return eg__pair_run(cx, p->step[0].pairing, x[0], p->count == 2 ? x[1] : NULL, out, alpha,
                             add, finish);
-    const void *at[2 * EG_EINSUM_MAX];
-    memcpy(at, x, (size_t)p->count * sizeof *at);
-    _Alignas(64) char near[1 << 12];
-    const bool small = p->room <= sizeof near;
-    const eg_mark m = small ? (eg_mark){ NULL, 0 } : eg_push(cx);
-    char *room = small ? near : m.scope ? eg__alloc(cx, p->room) : NULL;
-    bool good = room != NULL;
-    for (int s = 0; good && s < p->steps; s++) {
-        const eg_program_step *step = &p->step[s];
-        const bool last = s == p->steps - 1;
-        void *to = last ? out : room + step->at;
-        good = eg__pair_run(cx, step->pairing, at[step->a], at[step->b], to, last ? alpha : 1,
-                            last && add, last ? finish : NULL);
-        at[p->count + s] = to;
-    }
-    eg_pop(cx, m);
-    return good;
+    return run_steps(cx, p, x, out, alpha, add, finish, NULL);
+}
+bool eg__program_run_keeping(eg_ctx *cx, const eg_program *p, const void *const *x, void *out,
+                             double alpha, void *const *kept)
+{
+    if (p->clear && !p->empty && !eg__pair_run(cx, p->clear, x[0], NULL, out, 1, false, NULL))
+        return false;
+    return run_steps(cx, p, x, out, alpha, false, NULL, kept);
 }
 
 bool eg__program_run_copies(eg_ctx *cx, const eg_program *p, const eg_copy_steps *s,

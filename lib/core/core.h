@@ -292,6 +292,7 @@ struct eg_ctx {
         int64_t from, to;
     } block;
     uint64_t seed, draw, seq, scopes, sweep;
+    uint64_t trees; /* calls of einsum that were planned with a tree; each has a number */
     /* the number of the node visit in which a backward sweep calls a rule, once for each operand;
      * 0 outside of sweeps; and the number of visits so far */
     uint64_t pull, pulls;

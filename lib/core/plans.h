@@ -21,7 +21,10 @@ typedef enum eg_key_kind {
                       * stands for the result */
     EG_KEY_LABELS,   /* an einsum by labels: those of operands and result … */
     EG_KEY_ORDERED,  /* … with limits or an order */
-    EG_KEY_TREE,     /* an einsum by labels, and which cotangents are wanted: an eg_tree */
+    EG_KEY_TREE,     /* an einsum by labels, or the number of its tree, and which cotangents are
+                      * wanted: an eg_tree */
+    EG_KEY_PASS,     /* the number of a tree and which cotangents are wanted; the operand is the
+                      * cotangent of the result: all products (einsum/pass.c) */
     EG_KEY_COTANGENT /* + i: the cotangent of operand i of an einsum by labels */
 } eg_key_kind;
 typedef struct eg_plan_key {

@@ -152,12 +152,13 @@ static bool einsum_run_copies(const eg_tensor *y, const eg_program *p, int count
                                   data, y->data, eg__einsum_alpha(y), NULL);
 }
 static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *const *x, void *out,
-                       double alpha, bool add)
+                       double alpha, bool add, void *const *kept)
 {
     const void *data[EG_EINSUM_MAX];
     /* operands of a network's step may have copies: the one that is being computed */
     for (int k = 0; k < count; k++) data[k] = eg__copy_data(x[k], cx->copy.of ? cx->copy.k : 0);
-    return eg__program_run(cx, p, data, out, alpha, add, NULL);
+    return kept ? eg__program_run_keeping(cx, p, data, out, alpha, kept)
+                : eg__program_run(cx, p, data, out, alpha, add, NULL);
 }
 
 bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
@@ -182,7 +183,14 @@ static bool einsum_shape(eg_tensor *y)
     const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
     const eg_call *c = eg__call_saved(y);
-    if (c) return eg__shape_known(y, eg__einsum_type(y->count, y->in), c->rank, c->dim, c->stride);
+    if (c && !eg__shape_known(y, eg__einsum_type(y->count, y->in), c->rank, c->dim, c->stride))
+        return false;
+    if (c && c->data) {
+        y->data = c->data;
+        y->own.bytes = (size_t)eg__count(y->rank, y->dim) * eg__width[y->dtype];
+        y->each = (int64_t)y->own.bytes;
+    }
+    if (c) return true;
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
     return eg__einsum_shape(y, y->count, label, l->out_rank, next);
 }
@@ -201,13 +209,14 @@ static bool einsum_forward(eg_tensor *y)
     const eg_tensor *all = eg__copies_all(y);
     const double alpha = eg__einsum_alpha(y);
     if (c && c->x && all) return einsum_run_copies(all, c->program, c->count, c->x);
-    if (c && c->x) return einsum_run(y->cx, c->program, c->count, c->x, y->data, alpha, false);
+    if (c && c->x)
+        return einsum_run(y->cx, c->program, c->count, c->x, y->data, alpha, false, NULL);
     if (c && all) return einsum_run_copies(all, c->program, y->count, all->in);
-    if (c) return einsum_run(y->cx, c->program, y->count, y->in, y->data, alpha, false);
+    if (c) return einsum_run(y->cx, c->program, y->count, y->in, y->data, alpha, false, c->kept);
     if (is_network(y->cx, y->count, y->in) && !eg__network_save(y)) return false;
     const eg_program *p = program_of(y);
     if (p && all) return einsum_run_copies(all, p, y->count, all->in);
-    return p && einsum_run(y->cx, p, y->count, y->in, y->data, alpha, false);
+    return p && einsum_run(y->cx, p, y->count, y->in, y->data, alpha, false, NULL);
 }
 static void *einsum_settle(eg_tensor *y)
 {
@@ -415,8 +424,12 @@ eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, si
                     .stride = dim + out->rank,
                     .attr_size = size,
                     .attr = memcpy(room + at_attr, attr, size),
-                    .tree = tree ? eg__tree(room + at_tree, &p.draft) : NULL,
                     .program = eg__program(room + at_program, &p.draft) };
+    if (tree) {
+        eg_tree *t = eg__tree(room + at_tree, &p.draft);
+        t->number = ++cx->trees;
+        c->tree = t;
+    }
     if (sizes) memcpy(dim, out->dim, sizes);
     if (sizes) memcpy(dim + out->rank, out->stride, sizes);
     return c;
@@ -462,24 +475,22 @@ eg_tensor *eg__einsum_limited(const eg_order_args *how, double alpha, int count,
     return eg__einsum_keyed(NULL, how, alpha, count, x, label, out_rank, out);
 }
 /* The labels of a call, as many as there can be. */
-typedef union labels_room {
+typedef union any_labels {
     labels l;
     char room[sizeof(labels) + (EG_EINSUM_MAX + 1) * EG_RANK_MAX * sizeof(uint16_t)];
-} labels_room;
+} any_labels;
 /* Applies a planned call with a factor of its own: plans do not depend on it. */
 static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int count,
                                eg_tensor *const *x)
 {
-    labels_room with;
+    any_labels with;
     const labels *l = c->attr;
-    eg_tensor *y =
-        eg__unrecorded(cx, count, x, eg__einsum_type(count, x), c->rank, c->dim, c->stride);
-    if (y && !eg_ok(y)) return y;
-    if (y && !einsum_run(cx, c->program, count, x, y->data, alpha, false)) {
-        y->live = EG_DEAD;
+    if (eg__unrecorded(cx, count, x)) {
+        eg_tensor *y = eg__result(cx, eg__einsum_type(count, x), c->rank, c->dim, c->stride);
+        if (y && einsum_run(cx, c->program, count, x, y->data, alpha, false, NULL)) return y;
+        if (y) y->live = EG_DEAD;
         return eg__poison(cx);
     }
-    if (y) return y;
     if (alpha != 1) {
         l = memcpy(&with, l, c->attr_size);
         with.l.alpha = alpha;
@@ -491,6 +502,27 @@ eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_plan_key *what, double alpha)
 {
     const eg_call *c = eg__plans_find(cx, what);
     return c ? einsum_apply(cx, c, alpha, what->count, what->x) : NULL;
+}
+/* Writes what a node remembers. Returns its bytes. */
+static size_t put_labels(any_labels *u, int64_t limit, int count, eg_tensor *const *x,
+                         const uint16_t *const *label, int out_rank, const uint16_t *out)
+{
+    labels *l = &u->l;
+    uint16_t *next = l->label;
+    for (int k = 0; k < count; next += x[k++]->rank)
+        if (x[k]->rank) memcpy(next, label[k], x[k]->rank * sizeof *out);
+    if (out_rank) memcpy(next, out, (size_t)out_rank * sizeof *out);
+    l->alpha = 1;
+    l->limit = limit;
+    l->out_rank = out_rank;
+    return sizeof *l + (size_t)(next + out_rank - l->label) * sizeof *out;
+}
+eg_tensor *eg__einsum_given(const eg_call *c, int count, eg_tensor *const *x,
+                            const uint16_t *const *label, const uint16_t *out)
+{
+    any_labels u;
+    const size_t size = put_labels(&u, 0, count, x, label, c->rank, out);
+    return eg__call_apply(eg__here(x[0]->cx), &einsum_op, c, &u.l, size, count, x);
 }
 /* A single operand whose axes only change places becomes a view. Any other call is looked up by its
  * key, or planned. With a given order it is planned and not remembered as a call. */
@@ -513,18 +545,10 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, d
         }
         return same ? x[0] : eg_permute_n(x[0], out_rank, axes);
     }
-    labels_room u;
+    any_labels u;
     labels *l = &u.l;
-    uint16_t *next = l->label;
-    for (int k = 0; k < count; next += x[k++]->rank)
-        if (x[k]->rank) memcpy(next, label[k], x[k]->rank * sizeof *out);
-    if (out_rank) memcpy(next, out, (size_t)out_rank * sizeof *out);
-    const size_t letters = (size_t)(next + out_rank - l->label) * sizeof *out,
-                 size = sizeof *l + letters;
-    l->alpha = 1;
-    l->limit = how->limit;
-    l->out_rank = out_rank;
-
+    const size_t size = put_labels(&u, how->limit, count, x, label, out_rank, out),
+                 letters = size - sizeof *l;
     const bool any = !how->limit && !how->keep_limit && !how->path && how->steps < 0;
     eg_key_text ordered;
     ordered.length = 0;
@@ -558,7 +582,7 @@ typedef struct einsum_target {
 static bool act_einsum(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
 {
     const einsum_target *t = arg;
-    return einsum_run(cx, t->program, count, x, to->data, t->alpha, t->add);
+    return einsum_run(cx, t->program, count, x, to->data, t->alpha, t->add, NULL);
 }
 bool eg__einsum_into(eg_tensor *target, double alpha, bool add, const eg_order_args *how, int count,
                      eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out)

@@ -3,6 +3,7 @@
  *   strings.c  the public einsum: reads a string for given tensors, options
  *   einsum.c   the row: labels and tensors in, one tensor out; its rule is an einsum again
  *   network.c  three and more operands: the values that are kept for the gradient, and the gradient
+ *   pass.c     all gradients of such an einsum at once, while nothing is recorded
  *   expand.c   stretched axes, whose adjoint is a sum
  *   plan.c     eg_plan: a planned einsum that no context owns
  *   explain.c  how an einsum would be computed, in words */
@@ -121,6 +122,8 @@ typedef struct eg_call {
     const eg_tree *tree; /* with three or more float operands; else NULL */
     int count;           /* x: the program's operands, if they are not the node's; */
     eg_tensor *const *x; /* else NULL */
+    void *const *kept;   /* by step: where its value is left; NULL: nowhere */
+    void *data;          /* the result's numbers, which exist already; NULL: forward() makes them */
 } eg_call;
 /* Plans a call and remembers it under its key, if that is not NULL. NULL after an error. */
 eg_call *eg__call_plan(eg_ctx *, const eg_plan_key *, const void *attr, size_t size, int count,
@@ -130,6 +133,10 @@ eg_call *eg__call_plan(eg_ctx *, const eg_plan_key *, const void *attr, size_t s
  * afterwards y->saved is NULL, since the plan memory may evict the call. */
 eg_tensor *eg__call_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,
                           size_t attr_size, int count, eg_tensor *const *);
+/* Returns the einsum of x as a node whose sizes, strides and numbers are those of the call; nothing
+ * is computed. */
+eg_tensor *eg__einsum_given(const eg_call *, int count, eg_tensor *const *x,
+                            const uint16_t *const *label, const uint16_t *out);
 /* The settle() of rows that are made by calls. Returns a copy of the call, with a program of its
  * own and the operands that it reads. p: the program of a y that was made by no call. */
 void *eg__call_settle(eg_tensor *y, const eg_program *p);

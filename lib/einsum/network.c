@@ -2,37 +2,24 @@
  * gradients.
  *
  * While the context records, the results of the pairs are kept beside the node (docs/design.md):
- * the values of the tree, each a recorded einsum of the operands below it. A cotangent g goes down
- * the same tree: the cotangent of a child is a product of its parent's cotangent and of the other
- * child's value. So all cotangents cost two products for each pair, however many operands there
- * are. Values that were not kept are computed again. If only some cotangents are wanted, the tree
- * that is cheapest for them is used (contraction/order.c). Tangents go up the tree in the same
- * way. */
-#include "einsum/einsum.h"
+ * the values of the tree. A cotangent g goes down the same tree: the cotangent of a child is a
+ * product of its parent's cotangent and of the other child's value. So all cotangents cost two
+ * products for each pair, however many operands there are. Values that were not kept are computed
+ * again. If only some cotangents are wanted, the tree that is cheapest for them is used
+ * (contraction/order.c). Tangents go up the tree in the same way.
+ *
+ * A kept value is numbers at first. Where products are recorded, it becomes a tensor, an einsum of
+ * the operands below it, so that gradients of every order exist; else pass.c reads the numbers. */
+#include "einsum/network.h"
 #include <string.h>
 
-/* One cotangent on its way down the tree, or tangents on their way up. */
-typedef struct pass {
-    eg_tensor *y, *g;
-    uint64_t pull; /* eg_ctx.pull when the rest was computed; 0: outside of sweeps */
-    const eg_tree *tree;
-    int16_t *parent, *sibling; /* by number: the step that reads it; the other number it reads */
-    eg_tensor **up, **down;    /* by number: value and cotangent; NULL: not computed yet */
-    const uint16_t **label;    /* by number: labels of the value; NULL: it has none */
-} pass;
-/* What is saved beside a node. */
-typedef struct network {
-    const eg_call *call; /* while the node is being made, for eg__call_saved; NULL afterwards */
-    eg_tree *tree;       /* by which the node was made; NULL: not known, nothing is kept */
-    eg_tensor **value;   /* by step; NULL: not kept */
-    pass pass;
-} network;
-static network *network_of(const eg_tensor *y)
+typedef eg_network_pass pass;
+static eg_network *network_of(const eg_tensor *y)
 {
-    network *w = y->saved;
+    eg_network *w = y->saved;
     return w && !w->call ? w : NULL;
 }
-bool eg__network_save(eg_tensor *y) { return eg_node_save(y, sizeof(network)) != NULL; }
+bool eg__network_save(eg_tensor *y) { return eg_node_save(y, sizeof(eg_network)) != NULL; }
 
 /* -- the value -------------------------------------------------------------------------------- */
 /* The operands and pairs of a step when only some values of the tree are tensors: the nearest such
@@ -45,6 +32,15 @@ typedef struct frontier {
 /* Finds them: first the steps in between, then the numbers that these read, then their pairs. */
 static void find_frontier(frontier *f, const eg_tree *t, int step)
 {
+    bool pair = true;
+    f->count = 2;
+    f->steps = 1;
+    for (int q = 0; q < 2; q++) {
+        f->number[q] = q ? t->step[step].b : t->step[step].a;
+        f->pair[0][q] = q;
+        pair &= f->number[q] < t->count || t->kept >> (f->number[q] - t->count) & 1;
+    }
+    if (pair) return;
     bool inside[EG_EINSUM_MAX] = { false };
     int16_t here[2 * EG_EINSUM_MAX];
     f->count = f->steps = 0;
@@ -69,50 +65,99 @@ static void find_frontier(frontier *f, const eg_tree *t, int step)
         }
 }
 
-/* Applies the call and keeps the values that its gradient will read. The call is copied first,
- * since planning may evict it. Poison after an error. */
-eg_tensor *eg__network_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const void *attr,
-                             size_t attr_size, int count, eg_tensor *const *x)
+/* Finds them, and sets in[] and of[] to the operands and their labels. value: by step, the kept
+ * values below the step. */
+static void frontier_of(frontier *f, const eg_tree *t, int s, eg_tensor *const *x,
+                        const uint16_t *const *label, eg_tensor *const *value, eg_tensor **in,
+                        const uint16_t **of)
 {
-    const uint16_t *label[2 * EG_EINSUM_MAX], *of[EG_EINSUM_MAX];
-    eg_tensor *value[2 * EG_EINSUM_MAX], *in[EG_EINSUM_MAX];
+    find_frontier(f, t, s);
+    for (int k = 0; k < f->count; k++) {
+        const int number = f->number[k], v = number - t->count;
+        in[k] = v < 0 ? x[number] : value[v];
+        of[k] = v < 0 ? label[number] : eg__tree_labels(t, v);
+    }
+}
+/* True if kept values can be numbers in one piece of memory: if all have one dtype, that of the
+ * operands, there are no copies, and no step is being captured, which gives results their places
+ * itself. */
+static bool keeps_numbers(const eg_ctx *cx, int count, eg_tensor *const *x)
+{
+    bool good = !cx->capture;
+    for (int k = 0; good && k < count; k++) good = !x[k]->copies && x[k]->dtype == x[0]->dtype;
+    return good;
+}
+/* Returns the bytes of a kept value and of what aligns the next one. The sum over all of them does
+ * not leave a size_t: kept_within (contraction/program.c) keeps less than 2^63 bytes. */
+static size_t kept_bytes(const eg_tree *t, int s)
+{
+    return t->kept >> s & 1 ? ((size_t)t->step[s].bytes + EG_ALIGN - 1) & -(size_t)EG_ALIGN : 0;
+}
+/* Applies the call, whose program leaves the values that the gradient will read beside the node.
+ * Poison after an error. */
+static eg_tensor *apply_keeping_numbers(eg_ctx *cx, const eg_op *op, const eg_call *c,
+                                        const void *attr, size_t attr_size, int count,
+                                        eg_tensor *const *x)
+{
+    const eg_tree *t = c->tree;
+    const size_t at_tree = eg__up16(sizeof(eg_network)), at_kept = at_tree + t->bytes,
+                 at_values = (at_kept + (size_t)t->steps * sizeof(void *) + EG_ALIGN - 1) &
+                             -(size_t)EG_ALIGN;
+    size_t bytes = at_values;
+    for (int s = 0; s < t->steps; s++) bytes += kept_bytes(t, s);
+    char *room = eg__alloc(cx, bytes);
+    if (!room) return eg__poison(cx);
+    char *value = room + at_values;
+    eg_network *w = (eg_network *)(void *)room;
+    eg_call made = *c;
+    *w = (eg_network){ .tree = memcpy(room + at_tree, t, t->bytes),
+                       .kept = (void **)(void *)(room + at_kept),
+                       .call = &made };
+    for (int s = 0; s < t->steps; s++) {
+        w->kept[s] = t->kept >> s & 1 ? value : NULL;
+        value += kept_bytes(t, s);
+    }
+    made.kept = w->kept;
+    eg_tensor *y = eg__apply(cx, op, attr, attr_size, w, count, x);
+    w->call = NULL;
+    return y;
+}
+/* The same with values that are tensors. The call is copied first, since planning may evict it. */
+static eg_tensor *apply_keeping_tensors(eg_ctx *cx, const eg_op *op, const eg_call *c,
+                                        const void *attr, size_t attr_size, int count,
+                                        eg_tensor *const *x)
+{
+    const uint16_t *label[EG_EINSUM_MAX], *of[EG_EINSUM_MAX];
+    eg_tensor *in[EG_EINSUM_MAX];
     const int steps = c->tree->steps, rank = c->rank;
-    const size_t at_tree = eg__up16(sizeof(network)), at_value = at_tree + c->tree->bytes,
-                 at_dim = at_value + eg__up16((size_t)steps * sizeof *value),
+    const size_t at_tree = eg__up16(sizeof(eg_network)), at_value = at_tree + c->tree->bytes,
+                 at_dim = at_value + eg__up16((size_t)steps * sizeof *in),
                  at_attr = at_dim + eg__up16(2 * (size_t)rank * sizeof(int64_t));
     char *room = eg__alloc(cx, at_attr + attr_size);
     if (!room) return eg__poison(cx);
-    network *w = (network *)(void *)room;
-    *w = (network){ .tree = memcpy(room + at_tree, c->tree, c->tree->bytes),
-                    .value = memset(room + at_value, 0, (size_t)steps * sizeof *value) };
+    eg_network *w = (eg_network *)(void *)room;
+    *w = (eg_network){ .tree = memcpy(room + at_tree, c->tree, c->tree->bytes),
+                       .value = memset(room + at_value, 0, (size_t)steps * sizeof *in) };
     int64_t *dim = (int64_t *)(void *)(room + at_dim), *stride = dim + rank;
     if (rank) memcpy(dim, c->dim, (size_t)rank * sizeof *dim);
     if (rank) memcpy(stride, c->stride, (size_t)rank * sizeof *dim);
     attr = memcpy(room + at_attr, attr, attr_size);
     const eg_tree *t = w->tree;
     const uint16_t *out = eg__einsum_attr_labels(attr);
-    for (int k = 0; k < count; out += x[k++]->rank) {
-        value[k] = x[k];
-        label[k] = out;
-    }
+    for (int k = 0; k < count; out += x[k++]->rank) label[k] = out;
     for (int s = 0; s < steps; s++) {
         const bool root = s == steps - 1;
         frontier f;
         if (!root && !(t->kept >> s & 1)) continue;
-        find_frontier(&f, t, s);
-        for (int k = 0; k < f.count; k++) {
-            in[k] = value[f.number[k]];
-            of[k] = label[f.number[k]];
-        }
+        frontier_of(&f, t, s, x, label, w->value, in, of);
         const eg_order_args pairs = { .keep_limit = EG_OFF,
                                       .steps = f.steps,
                                       .path = (const int(*)[2])f.pair,
                                       .numbered = true };
         const eg_order_args *how = f.count == 2 ? &eg__any_order : &pairs;
         if (!root) {
-            label[count + s] = eg__tree_labels(t, s);
-            value[count + s] = w->value[s] =
-                eg__einsum_limited(how, 1, f.count, in, of, t->step[s].rank, label[count + s]);
+            w->value[s] =
+                eg__einsum_limited(how, 1, f.count, in, of, t->step[s].rank, eg__tree_labels(t, s));
             if (!eg_ok(w->value[s])) return eg__poison(cx);
             continue;
         }
@@ -131,11 +176,61 @@ eg_tensor *eg__network_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, cons
     }
     return eg__poison(cx);
 }
+eg_tensor *eg__network_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const void *attr,
+                             size_t attr_size, int count, eg_tensor *const *x)
+{
+    return (keeps_numbers(cx, count, x) ? apply_keeping_numbers : apply_keeping_tensors)(
+        cx, op, c, attr, attr_size, count, x);
+}
+
+/* -- kept values ------------------------------------------------------------------------------ */
+void eg__network_sizes(const eg_tensor *y, const uint16_t *const *of, int rank,
+                       const uint16_t *label, int64_t *dim)
+{
+    for (int r = 0; r < rank; r++)
+        for (int k = 0, at = -1; at < 0 && k < y->count; k++) {
+            at = eg__label_at(of[k], y->in[k]->rank, label[r]);
+            if (at >= 0) dim[r] = y->in[k]->dim[at];
+        }
+}
+int eg__network_kept(const eg_network *w, const eg_tree *t, int s)
+{
+    const eg_tree *had = w ? w->tree : NULL;
+    if (!had || s == t->steps - 1) return -1;
+    if (t == had) return t->kept >> s & 1 ? s : -1;
+    for (int v = 0; v < had->steps - 1; v++)
+        if (had->kept >> v & 1 && had->step[v].operands == t->step[s].operands) return v;
+    return -1;
+}
+/* Returns the value that step v of the node's tree kept, as a tensor: an einsum of the values below
+ * it, which become tensors first. Poison after an error. */
+static eg_tensor *kept_value(pass *p, int v)
+{
+    const eg_network *w = network_of(p->y);
+    const eg_tree *t = w->tree;
+    const uint16_t *of[EG_EINSUM_MAX];
+    eg_tensor *in[EG_EINSUM_MAX];
+    for (; w->kept && p->made <= v; p->made++) {
+        const int s = p->made;
+        const uint16_t *label = eg__tree_labels(t, s);
+        int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+        frontier f;
+        if (!w->kept[s]) continue;
+        frontier_of(&f, t, s, p->y->in, p->label, p->value, in, of);
+        eg__network_sizes(p->y, p->label, t->step[s].rank, label, dim);
+        eg__row_major(t->step[s].rank, dim, stride);
+        const eg_call c = {
+            .rank = t->step[s].rank, .dim = dim, .stride = stride, .data = w->kept[s]
+        };
+        p->value[s] = eg__einsum_given(&c, f.count, in, of, label);
+        if (!eg_ok(p->value[s])) return eg__poison(p->y->cx);
+    }
+    return p->value[v];
+}
 
 /* -- the tree of a pass ----------------------------------------------------------------------- */
-/* Plans the tree that gives the wanted cotangents for the fewest multiply-adds, and remembers it.
- * NULL after an error. */
-static const eg_tree *planned(const eg_tensor *y, const network *w, uint64_t wanted)
+/* Plans the tree and remembers it. NULL after an error. */
+static const eg_tree *planned(const eg_tensor *y, const eg_network *w, uint64_t wanted)
 {
     const eg_tree *had = w ? w->tree : NULL;
     eg_ctx *cx = y->cx;
@@ -146,9 +241,11 @@ static const eg_tree *planned(const eg_tensor *y, const network *w, uint64_t wan
     text.length = 0;
     text.fits = true;
     eg__key_put(&text, sizeof wanted, &wanted);
-    eg__key_put(&text, y->attr_size, y->attr);
-    if (had) eg__key_put(&text, had->bytes, had);
-    const eg_plan_key key = { EG_KEY_TREE, y->count, text.length, text.text, y->in };
+    if (had)
+        eg__key_put(&text, sizeof had->number, &had->number);
+    else
+        eg__key_put(&text, y->attr_size, y->attr);
+    const eg_plan_key key = { EG_KEY_TREE, had ? 0 : y->count, text.length, text.text, y->in };
     const eg_tree *found = text.fits ? eg__plans_find(cx, &key) : NULL;
     if (found) return found;
     for (int k = 0; k < y->count; k++) label[k] = eg__einsum_labels_of(y, k);
@@ -180,20 +277,28 @@ static const eg_tree *planned(const eg_tensor *y, const network *w, uint64_t wan
     if (!room) room = eg__alloc(cx, bytes);
     return room ? eg__tree(room, &p.draft) : NULL;
 }
-/* Begins a pass for the wanted cotangents; with g NULL for tangents that only the wanted operands
- * have. Its arrays are in the open scope. False after an error. */
-static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
+const eg_tree *eg__network_tree(const eg_tensor *y, const eg_network *w, uint64_t wanted)
 {
-    const network *w = network_of(y);
-    const int n = y->count, numbers = 2 * n - 1;
+    const int n = y->count;
     const uint64_t all = ~(uint64_t)0 >> (64 - n), inner = ~(uint64_t)0 >> (64 - n + 2);
     /* if all values are kept, the tree that is best for the value is best for all cotangents */
     const bool same =
         w && w->tree && w->tree->searched && wanted == all && (w->tree->kept & inner) == inner;
-    const eg_tree *t = same ? w->tree : planned(y, w, wanted);
+    return same ? w->tree : planned(y, w, wanted);
+}
+/* Begins a pass for the wanted cotangents; with g NULL for tangents that only the wanted operands
+ * have. Its arrays are in the open scope. False after an error. */
+static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
+{
+    const eg_network *w = network_of(y);
+    const int n = y->count, numbers = 2 * n - 1, steps = n - 1;
+    const eg_tree *t = eg__network_tree(y, w, wanted);
     if (!t) return false;
-    const size_t bytes = same ? 0 : t->bytes, pointers = (size_t)numbers * 3 * sizeof *p->up;
-    char *room = eg__alloc(y->cx, pointers + bytes + (size_t)numbers * 2 * sizeof *p->parent);
+    const bool same = w && t == w->tree;
+    const size_t bytes = same ? 0 : t->bytes,
+                 pointers = (size_t)(3 * numbers + steps) * sizeof *p->up;
+    char *room =
+        eg__alloc(y->cx, pointers + bytes + (size_t)(2 * numbers + steps) * sizeof *p->parent);
     if (!room) return false;
     memset(room, 0, pointers);
     *p = (pass){ .y = y,
@@ -202,19 +307,20 @@ static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
                  .up = (eg_tensor **)(void *)room,
                  .down = (eg_tensor **)(void *)room + numbers,
                  .label = (const uint16_t **)(void *)room + 2 * numbers,
+                 .value = (eg_tensor **)(void *)room + 3 * numbers,
                  .parent = (int16_t *)(void *)(room + pointers + bytes) };
     p->sibling = p->parent + numbers;
+    p->kept = p->sibling + numbers;
     t = p->tree;
-    for (int s = 0; s < t->steps; s++) {
+    /* a captured step reads no numbers that are in no tensor */
+    const bool read = w && (w->value || (w->kept && !eg__capturing(y->cx)));
+    if (w && w->value) memcpy(p->value, w->value, (size_t)steps * sizeof *p->value);
+    for (int s = 0; s < steps; s++) {
         const eg_tree_step *q = &t->step[s];
         p->parent[q->a] = p->parent[q->b] = (int16_t)s;
         p->sibling[q->a] = q->b;
         p->sibling[q->b] = q->a;
-        for (int v = 0; w && w->tree && v < w->tree->steps; v++)
-            if (w->value[v] && w->tree->step[v].operands == q->operands) {
-                p->up[n + s] = w->value[v];
-                p->label[n + s] = eg__tree_labels(w->tree, v);
-            }
+        p->kept[s] = (int16_t)(read ? eg__network_kept(w, t, s) : -1);
     }
     for (int k = 0; k < n; k++) {
         p->up[k] = y->in[k];
@@ -238,9 +344,11 @@ static eg_tensor *value_of(pass *p, int number)
 {
     const int s = number - p->y->count;
     if (p->up[number]) return p->up[number];
-    const int a = p->tree->step[s].a, b = p->tree->step[s].b;
+    const int a = p->tree->step[s].a, b = p->tree->step[s].b, kept = p->kept[s];
+    p->label[number] =
+        eg__tree_labels(kept < 0 ? p->tree : network_of(p->y)->tree, kept < 0 ? s : kept);
+    if (kept >= 0) return p->up[number] = kept_value(p, kept);
     eg_tensor *x = value_of(p, a), *z = value_of(p, b);
-    p->label[number] = eg__tree_labels(p->tree, s);
     return p->up[number] = one_pair(p, s, 1, x, p->label[a], z, p->label[b]);
 }
 /* Sets in[] and label[] to the two factors of a number's cotangent: its parent's cotangent and the
@@ -275,18 +383,29 @@ static uint64_t asked_for(const eg_tensor *y, int i)
         if (y->in[k]->sweep == y->cx->sweep && y->in[k]->slot >= 0) wanted |= (uint64_t)1 << k;
     return wanted;
 }
+/* Computes the wanted cotangents at once, or else begins a pass for them. False after an error. */
+static bool start(pass *p, eg_tensor *y, const eg_network *w, eg_tensor *g, uint64_t wanted)
+{
+    eg_tensor *dx[EG_EINSUM_MAX] = { NULL };
+    const size_t bytes = (size_t)y->count * sizeof *dx;
+    if (!eg__network_at_once(y, w, g, wanted, dx)) return !y->cx->failed && begin(p, y, g, wanted);
+    *p = (pass){ .y = y, .g = g, .dx = eg__alloc(y->cx, bytes) };
+    return p->dx && memcpy(p->dx, dx, bytes);
+}
 eg_tensor *eg__network_cotangent(eg_tensor *y, eg_tensor *g, int i)
 {
-    network *w = network_of(y);
+    eg_network *w = network_of(y);
     pass here = { 0 }, *p = w ? &w->pass : &here;
     const uint64_t pull = y->cx->pull;
     eg_tensor *in[2];
     const uint16_t *label[2];
+    if (pull && p->pull == pull && p->g == g && p->dx && p->dx[i]) return p->dx[i];
     if (!eg__check_all(y->cx, "einsum", 1, &g)) return eg__poison(y->cx);
-    if (!pull || p->pull != pull || p->g != g) {
-        if (!begin(p, y, g, asked_for(y, i))) return eg__poison(y->cx);
+    if (!pull || p->pull != pull || p->g != g || (p->dx && !p->dx[i])) {
+        if (!start(p, y, w, g, asked_for(y, i))) return eg__poison(y->cx);
         p->pull = pull;
     }
+    if (p->dx) return p->dx[i];
     const double alpha = factors(p, i, in, label);
     return eg__einsum_cotangent(y, i, alpha, in, label);
 }
@@ -332,7 +451,7 @@ eg_tensor *eg__network_tangent(eg_tensor *y, eg_tensor *const *dx)
 void eg__network_cost(const eg_tensor *y, int count, const uint16_t *const *label,
                       const eg_labelled *out, eg_op_cost *cost)
 {
-    const network *w = count > 2 ? network_of(y) : NULL;
+    const eg_network *w = count > 2 ? network_of(y) : NULL;
     const eg_tree *t = w ? w->tree : NULL;
     int pair[EG_EINSUM_MAX][2];
     eg_order_args order = { .steps = -1 };

@@ -206,19 +206,15 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     return good ? y : &cx->poison;
 }
 
-eg_tensor *eg__unrecorded(eg_ctx *cx, int count, eg_tensor *const *xs, eg_dtype dtype, int rank,
-                          const int64_t *dims, const int64_t *strides)
+eg_tensor *eg__result(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims,
+                      const int64_t *strides)
 {
-    if (cx->recording || cx->capture || cx->parent || cx->flush || cx->copy.of || cx->hooks.result)
-        return NULL;
-    for (int k = 0; k < count; k++)
-        if (xs[k]->copies) return NULL;
     eg__arena *a = eg__top(cx);
     eg_tensor *y = eg__tensor_in(a);
     const size_t bytes = (size_t)eg__count(rank, dims) * eg__width[dtype],
                  room = ((size_t)rank * 2 * sizeof *dims + EG_ALIGN - 1) & -(size_t)EG_ALIGN;
     char *m = y ? eg__alloc_in(a, room + bytes) : NULL;
-    if (!m) return &cx->poison;
+    if (!m) return NULL;
     y->dtype = (uint8_t)dtype;
     y->rank = (uint8_t)rank;
     y->dim = (int64_t *)(void *)m;
@@ -233,6 +229,13 @@ eg_tensor *eg__unrecorded(eg_ctx *cx, int count, eg_tensor *const *xs, eg_dtype 
     y->unrecorded = true;
     cx->use.nodes++;
     return y;
+}
+bool eg__unrecorded(const eg_ctx *cx, int count, eg_tensor *const *xs)
+{
+    bool copies = cx->copy.of;
+    for (int k = 0; k < count; k++) copies |= xs[k]->copies != NULL;
+    return !copies && !cx->recording && !cx->capture && !cx->parent && !cx->flush &&
+           !cx->hooks.result;
 }
 
 /* Calls t's shape() with x in place of t's operand. For a view it sets data, sizes and strides; for

@@ -1,0 +1,268 @@
+/* pass.c: all cotangents of a network at once, while nothing is recorded.
+ *
+ * The products that a cotangent takes on its way down the tree depend on the tree, on the wanted
+ * cotangents and on the strides of g alone. They are planned once and remembered under that short
+ * key, as one list of programs. A run makes a tensor for each wanted cotangent; the cotangents in
+ * between are numbers in one piece of memory, where those that are no longer read make room for the
+ * next. network.c computes the same products one by one, as recorded einsums, to the same bits. */
+#include "einsum/network.h"
+#include <string.h>
+
+/* Operands and values have their numbers in the tree; the cotangent of number k has number
+ * number_down(n, k). */
+enum { NUMBERS = 2 * EG_EINSUM_MAX, PRODUCTS = 3 * EG_EINSUM_MAX };
+static int number_down(int n, int number) { return 2 * n - 1 + number; }
+
+/* One product: number `to` from numbers a and b. */
+typedef struct product {
+    int16_t a, b, to;
+    bool result;               /* true: the cotangent of an operand, a tensor; false: in between */
+    int64_t *stride;           /* of a result */
+    int64_t at;                /* of what is in between: its place in the pass' memory, in bytes */
+    int64_t bytes;             /* of number `to` */
+    const eg_program *program; /* of one step, … */
+    const eg_pairing *pairing; /* … which this is */
+} product;
+/* A remembered pass. */
+typedef struct plan {
+    int products;  /* 0: this pass is not computed at once */
+    size_t room;   /* bytes of cotangents and values in between */
+    int16_t *kept; /* by step of the pass' tree: the step of the node's tree that kept it, or −1 */
+    product product[];
+} plan;
+
+/* -- planning ---------------------------------------------------------------------------------- */
+/* A plan that is being made. x[] are headers without numbers, except those of operands and g. */
+typedef struct planning {
+    eg_tensor *y;
+    const eg_tree *t;
+    uint64_t wanted;
+    int steps;
+    eg_tensor *x[2 * NUMBERS]; /* by number; NULL: not made yet */
+    const uint16_t *label[2 * NUMBERS];
+    int last[2 * NUMBERS]; /* the product that reads it last */
+    int products;
+    product product[PRODUCTS];
+    int16_t kept[EG_EINSUM_MAX];
+    size_t room, bytes; /* bytes: of programs and strides */
+    eg_planning draft;  /* of the last product */
+} planning;
+
+/* Makes the header of a number. NULL after an error. */
+static eg_tensor *pass_header(planning *p, int number, int rank, const uint16_t *label)
+{
+    char *room = eg__alloc(p->y->cx, sizeof(eg_tensor) + 2 * (size_t)rank * sizeof(int64_t));
+    if (!room) return NULL;
+    int64_t *dim = (int64_t *)(void *)(room + sizeof(eg_tensor));
+    eg_tensor *x = (eg_tensor *)(void *)room;
+    *x = (eg_tensor){
+        .dtype = p->y->dtype, .rank = (uint8_t)rank, .dim = dim, .stride = dim + rank
+    };
+    eg__network_sizes(p->y, p->label, rank, label, dim);
+    eg__row_major(rank, dim, x->stride);
+    p->label[number] = label;
+    return p->x[number] = x;
+}
+/* True if the product of a and b has these labels, each once: then it is the cotangent, without
+ * stretching and without a diagonal. */
+static bool pass_plain(const planning *p, int a, int b, int rank, const uint16_t *label)
+{
+    for (int k = 0; k < rank; k++)
+        if (eg__label_at(label, k, label[k]) >= 0 ||
+            (eg__label_at(p->label[a], p->x[a]->rank, label[k]) < 0 &&
+             eg__label_at(p->label[b], p->x[b]->rank, label[k]) < 0))
+            return false;
+    return true;
+}
+/* Appends the product that makes a number. False if it is not plain, and after an error. */
+static bool pass_append(planning *p, int a, int b, int to, int rank, const uint16_t *label)
+{
+    eg_ctx *cx = p->y->cx;
+    eg_tensor *const in[] = { p->x[a], p->x[b] };
+    const uint16_t *const of[] = { p->label[a], p->label[b] };
+    if (!pass_plain(p, a, b, rank, label)) return false;
+    eg_tensor *x = pass_header(p, to, rank, label);
+    if (!x || !eg__einsum_layout(2, in, of, rank, label, x->dim, x->stride)) return false;
+    const eg_labelled out = { rank, x->dim, x->stride, label };
+    if (!eg__einsum_drafted(cx, &p->draft, 2, in, of, &out, &eg__any_order)) return false;
+    void *room = eg__alloc(cx, eg__program_bytes(&p->draft.draft));
+    if (!room) return false;
+    const int first = number_down(p->y->count, 0);
+    product *q = &p->product[p->products];
+    *q = (product){ .a = (int16_t)a,
+                    .b = (int16_t)b,
+                    .to = (int16_t)to,
+                    .result = to >= first && to < first + p->y->count,
+                    .bytes = eg__count(rank, x->dim) * eg__width[x->dtype],
+                    .program = eg__program(room, &p->draft.draft) };
+    if (q->result) q->stride = x->stride;
+    p->bytes += eg__up16(q->program->bytes) + (q->result ? (size_t)rank * sizeof *q->stride : 0);
+    p->last[a] = p->last[b] = p->products++;
+    return true;
+}
+/* Appends the products that make the value of a number, unless it exists. False as above. */
+static bool pass_value(planning *p, int number)
+{
+    const int s = number - p->y->count;
+    if (p->x[number]) return true;
+    const int rank = p->t->step[s].rank;
+    const uint16_t *label = eg__tree_labels(p->t, s);
+    if (p->kept[s] >= 0) return pass_header(p, number, rank, label) != NULL;
+    const int a = p->t->step[s].a, b = p->t->step[s].b;
+    return pass_value(p, a) && pass_value(p, b) && pass_append(p, a, b, number, rank, label);
+}
+/* Appends the products that take the cotangent of step s down to the wanted operands: first the
+ * cotangents of operands, then those of steps, so that few are needed at a time. False as above. */
+static bool pass_down(planning *p, int s)
+{
+    const int n = p->y->count, child[2] = { p->t->step[s].a, p->t->step[s].b };
+    const int from = number_down(n, n + s);
+    for (int inner = 0; inner < 2; inner++)
+        for (int q = 0; q < 2; q++) {
+            const int c = child[q] - n, to = number_down(n, child[q]);
+            const uint64_t below = c < 0 ? (uint64_t)1 << child[q] : p->t->step[c].operands;
+            if ((c >= 0) != inner || !(below & p->wanted)) continue;
+            if (!pass_value(p, child[!q])) return false;
+            const int rank = c < 0 ? p->y->in[child[q]]->rank : p->t->step[c].rank;
+            const uint16_t *label =
+                c < 0 ? eg__einsum_labels_of(p->y, child[q]) : eg__tree_labels(p->t, c);
+            if (!pass_append(p, from, child[!q], to, rank, label)) return false;
+            if (c >= 0 && !pass_down(p, c)) return false;
+        }
+    return true;
+}
+/* Gives all that is no result a place: the lowest that is free until it is read last. */
+static void pass_places(planning *p)
+{
+    eg__stretch taken[PRODUCTS];
+    for (int k = 0; k < p->products; k++) {
+        product *q = &p->product[k];
+        const int64_t bytes = eg__round_up(q->bytes, EG_ALIGN);
+        int alive = 0;
+        if (q->result) continue;
+        for (int j = 0; j < k; j++) {
+            const product *z = &p->product[j];
+            if (!z->result && p->last[z->to] >= k)
+                taken[alive++] = (eg__stretch){ z->at, z->at + eg__round_up(z->bytes, EG_ALIGN) };
+        }
+        q->at = eg__gap(bytes, alive, taken);
+        if ((size_t)(q->at + bytes) > p->room) p->room = (size_t)(q->at + bytes);
+    }
+}
+static size_t pass_bytes(const planning *p)
+{
+    return sizeof(plan) + (size_t)p->products * sizeof *p->product +
+           eg__up16((size_t)p->steps * sizeof *p->kept) + p->bytes;
+}
+/* Copies what was planned to room of that many bytes. The tree is not read: making the room may
+ * have evicted it. */
+static const plan *pass_copied(void *room, const planning *p)
+{
+    const size_t kept = (size_t)p->steps * sizeof *p->kept;
+    plan *to = room;
+    char *next = (char *)(to->product + p->products);
+    *to = (plan){ .products = p->products, .room = p->room, .kept = (int16_t *)(void *)next };
+    memcpy(to->kept, p->kept, kept);
+    next += eg__up16(kept);
+    for (int k = 0; k < p->products; k++) {
+        product *q = &to->product[k];
+        *q = p->product[k];
+        q->program = eg__program_copy(next, q->program);
+        q->pairing = q->program->step[0].pairing;
+        next += eg__up16(q->program->bytes);
+    }
+    for (int k = 0; k < p->products; k++) {
+        product *q = &to->product[k];
+        const size_t bytes = p->x[q->to]->rank * sizeof *q->stride;
+        if (!q->result) continue;
+        q->stride = memcpy(next, q->stride, bytes);
+        next += bytes;
+    }
+    return to;
+}
+/* Plans a pass and remembers it under its key. NULL after an error. */
+static const plan *pass_planned(eg_tensor *y, const eg_network *w, eg_tensor *g, uint64_t wanted,
+                                const eg_plan_key *key)
+{
+    eg_ctx *cx = y->cx;
+    eg__arena *open = eg__top(cx);
+    const eg_mark m = eg_push(cx);
+    planning *p = m.scope ? eg__alloc(cx, sizeof *p) : NULL;
+    const plan *made = NULL;
+    if (p) {
+        *p = (planning){ .y = y, .wanted = wanted, .steps = y->count - 1 };
+        p->t = eg__network_tree(y, w, wanted);
+    }
+    if (p && p->t) {
+        const int n = y->count, root = n - 2, last = number_down(n, n + root);
+        for (int s = 0; s <= root; s++) p->kept[s] = (int16_t)eg__network_kept(w, p->t, s);
+        for (int k = 0; k < n; k++) {
+            p->x[k] = y->in[k];
+            p->label[k] = eg__einsum_labels_of(y, k);
+        }
+        p->x[last] = g;
+        p->label[last] = eg__einsum_labels_of(y, n);
+        if (!pass_down(p, root)) p->products = 0, p->bytes = 0;
+        pass_places(p);
+        void *room = cx->failed ? NULL : eg__plans_add(cx, key, pass_bytes(p));
+        if (!room && !cx->failed) room = eg__alloc_in(open, pass_bytes(p));
+        if (room) made = pass_copied(room, p);
+    }
+    if (m.scope) eg_pop(cx, m);
+    return made;
+}
+
+/* -- running ----------------------------------------------------------------------------------- */
+/* Makes the tensor of a result, as the einsum of its own that it is in network.c. NULL after an
+ * error. */
+static eg_tensor *pass_result(const eg_tensor *y, const eg_tensor *x, const product *q)
+{
+    eg_tensor *d = eg__result(y->cx, (eg_dtype)y->dtype, x->rank, x->dim, q->stride);
+    if (d) d->caller = y->caller;
+    return d;
+}
+/* Runs the products. False after an error. */
+static bool pass_run(const plan *p, eg_tensor *y, const eg_network *w, const eg_tensor *g,
+                     eg_tensor **dx)
+{
+    eg_ctx *cx = y->cx;
+    const int n = y->count, steps = n - 1, root = number_down(n, n + steps - 1);
+    char *at[2 * NUMBERS];
+    for (int k = 0; k < n; k++) at[k] = y->in[k]->data;
+    for (int s = 0; s < steps; s++) at[n + s] = p->kept[s] < 0 ? NULL : w->kept[p->kept[s]];
+    at[root] = g->data;
+    for (int k = 0; k < p->products; k++) {
+        const product *q = &p->product[k];
+        const int i = q->to - number_down(n, 0);
+        if (!q->result) continue;
+        if (!(dx[i] = pass_result(y, y->in[i], q))) return false;
+        at[q->to] = dx[i]->data;
+    }
+    const eg_mark m = p->room ? eg_push(cx) : (eg_mark){ NULL, 0 };
+    char *room = m.scope ? eg__alloc(cx, p->room) : NULL;
+    bool good = room || !p->room;
+    const uint64_t begun = eg__fpmode_begin(cx->flush);
+    for (int k = 0; good && k < p->products; k++) {
+        const product *q = &p->product[k];
+        if (!q->result) at[q->to] = room + q->at;
+        /* the factor of the einsum comes with the cotangent of its result */
+        const double alpha = q->a == root ? eg__einsum_alpha(y) : 1;
+        good = eg__pair_run(cx, q->pairing, at[q->a], at[q->b], at[q->to], alpha, false, NULL);
+    }
+    eg__fpmode_end(begun);
+    if (m.scope) eg_pop(cx, m);
+    return good;
+}
+bool eg__network_at_once(eg_tensor *y, const eg_network *w, eg_tensor *g, uint64_t wanted,
+                         eg_tensor **dx)
+{
+    eg_ctx *cx = y->cx;
+    if (!w || !w->kept || cx->recording || cx->capture || g->copies || g->dtype != y->dtype ||
+        cx->hooks.operand || cx->hooks.result)
+        return false;
+    const uint64_t of[] = { wanted, w->tree->number };
+    const eg_plan_key key = { EG_KEY_PASS, 1, sizeof of, of, &g };
+    const plan *p = eg__plans_find(cx, &key);
+    if (!p) p = pass_planned(y, w, g, wanted, &key);
+    return p && p->products && pass_run(p, y, w, g, dx);
+}
