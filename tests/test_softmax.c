@@ -1,5 +1,6 @@
 /* test_softmax.c: softmax and log-softmax over any axes, masks by letters, rows with nothing to
  * attend to. */
+#include "tensor/tensor.h"
 #include "tests.h"
 #include "wave.h"
 
@@ -530,6 +531,39 @@ LOOP_TEST(fused_threads, sizeof pairs / sizeof *pairs)
     for (int k = 0; k < 4; k++)
         ck_assert_msg(same_bits(one[k], three[k]),
                       "%s: tensor %d changes with the number of threads", f->name, k);
+    eg_close(cx);
+}
+
+/* A row has the bits that it has among others, whichever those are: rows that are summed two
+ * abreast, and rows of a large tensor, which are computed a few at a time. */
+LOOP_TEST(fused_rows_alone, sizeof pairs / sizeof *pairs)
+{
+    /* rows, their length, how many are computed at once instead */
+    static const int64_t sizes[][3] = {
+        { 7, 5, 1 }, { 5, 17, 1 }, { 4, 600, 3 }, { 6400, 512, 901 }
+    };
+    eg_ctx *cx = eg_open(.seed = 3);
+    const pair_of *f = &pairs[_i];
+    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+        const int64_t n = sizes[k][0], by = sizes[k][2];
+        eg_mark m = eg_push(cx);
+        eg_tensor *x[] = { eg_normal(cx, 1, 1, n, sizes[k][1]), eg_normal(cx, 0, 1, sizes[k][1]),
+                           eg_normal(cx, 0, 1, sizes[k][1]) },
+                  *t = eg_full_n(cx, EG_I64, 3, 1, &n), *y = f->fused(x, t),
+                  *g = eg_normal_n(cx, EG_F32, 0, 1, eg_rank(y), eg_dims(y)), *dx, *d;
+        ck_assert(k < 3 || n * sizes[k][1] * 4 > EG_STREAM_BYTES);
+        eg_grad(y, g, 1, x, &dx);
+        for (int64_t from = 0, to; from < n; from = to) {
+            to = eg__min64(from + by, n);
+            eg_tensor *some[] = { eg_slice_axis(x[0], 0, from, to, 1), x[1], x[2] },
+                      *z = f->fused(some, eg_slice_axis(t, 0, from, to, 1));
+            eg_grad(z, eg_slice_axis(g, 0, from, to, 1), 1, some, &d);
+            eg_assert_ok(cx);
+            ck_assert_msg(same_bits(eg_slice_axis(y, 0, from, to, 1), z), "%s", f->name);
+            ck_assert_msg(same_bits(eg_slice_axis(dx, 0, from, to, 1), d), "%s", f->name);
+        }
+        eg_pop(cx, m);
+    }
     eg_close(cx);
 }
 

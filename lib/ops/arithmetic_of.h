@@ -60,32 +60,47 @@ EG_INLINE T NAME(powers_of)(int64_t n, const T *x, T p)
     return NAME(fold)(n, x, p, 0, true, NAME(power), NAME(plus));
 }
 
-#define FUNCTION NAME(sum_of)(int64_t n, const T *x)
-#define A        x
-#define B        x
-#define TERM     u
+#define SUM  NAME(sums)
+#define TERM u
 #include "ops/arithmetic_sum_of.h"
-#define FUNCTION NAME(squares_of)(int64_t n, const T *x, T s)
-#define A        x
-#define B        x
-#define TERM     ((u - s) * (u - s))
+#define SUM  NAME(sums_of_squares)
+#define TERM ((u - s) * (u - s))
 #include "ops/arithmetic_sum_of.h"
-#define FUNCTION NAME(dot_of)(int64_t n, const T *a, const T *b)
-#define A        a
-#define B        b
-#define TERM     (u * v)
+#define SUM  NAME(dots)
+#define TERM (u * v)
 #include "ops/arithmetic_sum_of.h"
-#define FUNCTION NAME(along_of)(int64_t n, const T *g, const T *x, T s)
-#define A        g
-#define B        x
-#define TERM     (u * (v - s))
+#define SUM  NAME(sums_along)
+#define TERM (u * (v - s))
 #include "ops/arithmetic_sum_of.h"
-#define FUNCTION  NAME(live_of)(int64_t n, const T *y, const T *g)
-#define A         y
-#define B         g
+#define SUM       NAME(live_sums)
 #define WIDE_TERM (WIDE)((BITS)v & (u != -(T)INFINITY))
 #define TERM      (u == -(T)INFINITY ? 0 : v)
 #include "ops/arithmetic_sum_of.h"
+/* the same for one row */
+EG_INLINE T NAME(sum_of)(int64_t n, const T *x)
+{
+    T sum;
+    NAME(sums)(1, n, x, 0, x, 0, &(T){ 0 }, &sum);
+    return sum;
+}
+EG_INLINE T NAME(squares_of)(int64_t n, const T *x, T s)
+{
+    T sum;
+    NAME(sums_of_squares)(1, n, x, 0, x, 0, &s, &sum);
+    return sum;
+}
+EG_INLINE T NAME(dot_of)(int64_t n, const T *a, const T *b)
+{
+    T sum;
+    NAME(dots)(1, n, a, 0, b, 0, &(T){ 0 }, &sum);
+    return sum;
+}
+EG_INLINE T NAME(live_of)(int64_t n, const T *y, const T *g)
+{
+    T sum;
+    NAME(live_sums)(1, n, y, 0, g, 0, &(T){ 0 }, &sum);
+    return sum;
+}
 
 EG_INLINE void NAME(select_of)(int64_t n, const T *x, const uint8_t *keep, T *y)
 {
@@ -412,17 +427,29 @@ EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int
     }
 }
 
-EG_INLINE void NAME(moments)(const eg_row_facts *b, const T *x, double *mean, double *r)
+/* The mean and r of `rows` rows, a constant, that lie `xs` elements apart. */
+EG_INLINE void NAME(moments)(const eg_row_facts *b, int rows, const T *x, int64_t xs, double *mean,
+                             double *r)
 {
-    double total = 0, squares = 0;
-    for (int64_t k = 0; b->center && k < b->n; k += EG_CHUNK)
-        total += (double)NAME(sum_of)(b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK, x + k);
-    *mean = total / (double)b->n;
-    for (int64_t k = 0; k < b->n; k += EG_CHUNK)
-        squares +=
-            (double)NAME(squares_of)(b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK, x + k, (T)*mean);
-    const double spread = squares / (double)b->n + b->c;
-    *r = spread == 0 ? 0 : 1 / sqrt(spread); /* all elements are equal: x̂ and its gradient are 0 */
+    double total[ABREAST] = { 0 }, squares[ABREAST] = { 0 };
+    T shift[ABREAST] = { 0 }, sum[ABREAST];
+    for (int64_t k = 0; b->center && k < b->n; k += EG_CHUNK) {
+        NAME(sums)(rows, eg__min64(b->n - k, EG_CHUNK), x + k, xs, x + k, xs, shift, sum);
+        for (int q = 0; q < rows; q++) total[q] += (double)sum[q];
+    }
+    for (int q = 0; q < rows; q++) {
+        mean[q] = total[q] / (double)b->n;
+        shift[q] = (T)mean[q];
+    }
+    for (int64_t k = 0; k < b->n; k += EG_CHUNK) {
+        const int64_t m = eg__min64(b->n - k, EG_CHUNK);
+        NAME(sums_of_squares)(rows, m, x + k, xs, x + k, xs, shift, sum);
+        for (int q = 0; q < rows; q++) squares[q] += (double)sum[q];
+    }
+    for (int q = 0; q < rows; q++) {
+        const double spread = squares[q] / (double)b->n + b->c;
+        r[q] = spread == 0 ? 0 : 1 / sqrt(spread); /* all equal: x̂ and its gradient are 0 */
+    }
 }
 /* r; p: r, x */
 EG_CLONES static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *step,
@@ -430,74 +457,96 @@ EG_CLONES static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *st
 {
     for (int64_t row = 0; row < rows; row++) {
         double mean, r;
-        NAME(moments)(user, EG_ROW(T, 1, row), &mean, &r);
+        NAME(moments)(user, 1, EG_ROW(T, 1, row), 0, &mean, &r);
         *EG_ROW(T, 0, row) = (T)r;
     }
 }
-/* y = (x − mean) r gain + bias; p: y, x */
-EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *step,
-                                 const void *user)
+/* y = (x − mean) r gain + bias for `rows` rows, a constant; p: y, x */
+EG_INLINE void NAME(norm_some)(const eg_row_facts *b, int rows, int64_t row, char *const *p,
+                               const int64_t *step)
 {
-    const eg_row_facts *b = user;
-    for (int64_t row = 0; row < rows; row++) {
-        T *y = EG_ROW(T, 0, row);
-        const T *x = EG_ROW(T, 1, row);
-        double mean, r;
-        NAME(moments)(b, x, &mean, &r);
-        NAME(affine_of)(b->n, x, (T)mean, (T)r, y);
+    double mean[ABREAST], r[ABREAST];
+    NAME(moments)(b, rows, EG_ROW(T, 1, row), step[1] / (int64_t)sizeof(T), mean, r);
+    for (int q = 0; q < rows; q++) {
+        T *y = EG_ROW(T, 0, row + q);
+        NAME(affine_of)(b->n, EG_ROW(T, 1, row + q), (T)mean[q], (T)r[q], y);
         NAME(gained)(b->n, y, b->gain, b->bias);
     }
 }
-/* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; sums += g
- * x̂ and g;
- * p: dx, x, g */
-EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t *step,
-                                       const void *user)
+EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *step,
+                                 const void *user)
 {
-    const eg_row_facts *b = user;
-    const int64_t n = b->n;
+    int64_t row = 0;
+    for (; row + ABREAST <= rows; row += ABREAST) NAME(norm_some)(user, ABREAST, row, p, step);
+    for (; row < rows; row++) NAME(norm_some)(user, 1, row, p, step);
+}
+/* h = g gain for m elements of each row from `from` on, in EG_CHUNK places a row; without a gain h
+ * is g. Returns where they begin, and sets *hs to the elements from row to row. */
+EG_INLINE const T *NAME(gained_cotangent)(const T *gain, int rows, int64_t from, int64_t m,
+                                          const T *g, int64_t gs, T *h, int64_t *hs)
+{
+    *hs = gain ? EG_CHUNK : gs;
+    if (!gain) return g + from;
+    for (int q = 0; q < rows; q++) {
+        const T *v = g + q * gs + from;
+        T *to = h + q * EG_CHUNK;
+        EG_EVERY_LANE for (int64_t k = 0; k < m; k++) to[k] = v[k] * gain[from + k];
+    }
+    return h;
+}
+/* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; sums += g
+ * x̂ and g, for `rows` rows, a constant; p: dx, x, g */
+EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, int rows, int64_t row, char *const *p,
+                                     const int64_t *step)
+{
+    _Alignas(64) T h[ABREAST * EG_CHUNK];
+    const T *x = EG_ROW(T, 1, row), *g = EG_ROW(T, 2, row), *v = g;
+    const int64_t n = b->n, xs = step[1] / (int64_t)sizeof(T), gs = step[2] / (int64_t)sizeof(T);
     const double count = (double)n;
-    _Alignas(64) T h[EG_CHUNK];
-    for (int64_t row = 0; row < rows; row++) {
-        T *dx = EG_ROW(T, 0, row);
-        const T *x = EG_ROW(T, 1, row), *g = EG_ROW(T, 2, row), *gain = b->gain;
-        double mean, r, total = 0, along = 0;
-        NAME(moments)(b, x, &mean, &r);
-        for (int64_t from = 0, m; from < n; from += m) {
-            m = n - from < EG_CHUNK ? n - from : EG_CHUNK;
-            const T *v = g + from;
-            if (gain) {
-                EG_EVERY_LANE for (int64_t k = 0; k < m; k++) h[k] = g[from + k] * gain[from + k];
-                v = h;
-            }
-            if (b->center) total += (double)NAME(sum_of)(m, v);
-            along += (double)NAME(along_of)(m, v, x + from, (T)mean);
-        }
-        const T a = (T)(total / count), s = (T)mean, c = (T)r, d = (T)(r * r * r * along / count);
-        T *sum_along = b->sums, *sum = b->sums ? sum_along + n : NULL;
-        for (int64_t from = 0, m; from < n; from += m) {
-            m = n - from < EG_CHUNK ? n - from : EG_CHUNK;
-            const T *v = g + from, *at = x + from;
-            T *to = dx + from;
-            if (gain && n > EG_CHUNK) {
-                EG_EVERY_LANE for (int64_t k = 0; k < m; k++) h[k] = g[from + k] * gain[from + k];
-            }
-            if (gain) v = h;
-            if (!sum) {
+    double mean[ABREAST], r[ABREAST], total[ABREAST] = { 0 }, along[ABREAST] = { 0 };
+    T shift[ABREAST], sum[ABREAST];
+    int64_t hs = gs;
+    NAME(moments)(b, rows, x, xs, mean, r);
+    for (int q = 0; q < rows; q++) shift[q] = (T)mean[q];
+    for (int64_t from = 0, m; from < n; from += m) {
+        m = eg__min64(n - from, EG_CHUNK);
+        v = NAME(gained_cotangent)(b->gain, rows, from, m, g, gs, h, &hs);
+        if (b->center) NAME(sums)(rows, m, v, hs, v, hs, shift, sum);
+        for (int q = 0; q < rows && b->center; q++) total[q] += (double)sum[q];
+        NAME(sums_along)(rows, m, v, hs, x + from, xs, shift, sum);
+        for (int q = 0; q < rows; q++) along[q] += (double)sum[q];
+    }
+    T *sum_along = b->sums, *sum_g = b->sums ? sum_along + n : NULL;
+    for (int64_t from = 0, m; from < n; from += m) {
+        m = eg__min64(n - from, EG_CHUNK);
+        if (n > EG_CHUNK) v = NAME(gained_cotangent)(b->gain, rows, from, m, g, gs, h, &hs);
+        for (int q = 0; q < rows; q++) {
+            const T a = (T)(total[q] / count), s = shift[q], c = (T)r[q],
+                    d = (T)(r[q] * r[q] * r[q] * along[q] / count);
+            const T *w = v + q * hs, *at = x + q * xs + from, *u = g + q * gs + from;
+            T *to = EG_ROW(T, 0, row + q) + from;
+            if (!sum_g) {
                 EG_EVERY_LANE
-                for (int64_t k = 0; k < m; k++) to[k] = (v[k] - a) * c - (at[k] - s) * d;
+                for (int64_t k = 0; k < m; k++) to[k] = (w[k] - a) * c - (at[k] - s) * d;
                 continue;
             }
-            T *sx = sum_along + from, *sg = sum + from;
-            const T *u = g + from;
+            T *sx = sum_along + from, *sg = sum_g + from;
             EG_EVERY_LANE
             for (int64_t k = 0; k < m; k++) {
-                to[k] = (v[k] - a) * c - (at[k] - s) * d;
+                to[k] = (w[k] - a) * c - (at[k] - s) * d;
                 sx[k] += u[k] * ((at[k] - s) * c);
                 sg[k] += u[k];
             }
         }
     }
+}
+EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t *step,
+                                       const void *user)
+{
+    int64_t row = 0;
+    for (; row + ABREAST <= rows; row += ABREAST)
+        NAME(norm_slope_some)(user, ABREAST, row, p, step);
+    for (; row < rows; row++) NAME(norm_slope_some)(user, 1, row, p, step);
 }
 EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)
 {

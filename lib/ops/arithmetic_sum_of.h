@@ -1,41 +1,52 @@
 /* arithmetic_sum_of.h: one sum of arithmetic_of.h, in one vector that never leaves its register:
- * FUNCTION, its name and parameters, adds up TERM of two numbers u and v, elements of A and B.
- * WIDE_TERM is the same of 16 of them, where it is written otherwise. The last, incomplete group is
- * read together with elements before it, which count as 0. */
+ * SUM, a function's name, adds up TERM of two numbers u and v, elements of a and b, and of a number
+ * s for each row. It takes several rows at once (a constant, at most ABREAST), because the
+ * additions of one row wait for each other; a row's sum does not depend on the others. Steps from
+ * row to row are in elements. WIDE_TERM is the same of 16 numbers, where it is written otherwise.
+ * The last, incomplete group is read together with elements before it, which count as 0. */
 #ifndef WIDE_TERM
 #define WIDE_TERM TERM
 #endif
-EG_INLINE T FUNCTION
+EG_INLINE void SUM(int rows, int64_t n, const T *a, int64_t as, const T *b, int64_t bs,
+                   const T *shift, T *total)
 {
     int64_t k = 0;
-    if (n < EG_LANES) {
-        T few = 0;
-        for (; k < n; k++) {
-            const T u = A[k], v = B[k];
+    for (int r = 0; r < rows && n < EG_LANES; r++) {
+        const T s = shift[r];
+        (void)s;
+        total[r] = 0;
+        for (k = 0; k < n; k++) {
+            const T u = a[r * as + k], v = b[r * bs + k];
             (void)v;
-            few += TERM;
+            total[r] += TERM;
         }
-        return few;
     }
-    WIDE sum = { 0 }, u, v;
-    for (; k + EG_LANES <= n; k += EG_LANES) {
-        memcpy(&u, A + k, sizeof u);
-        memcpy(&v, B + k, sizeof v);
-        sum += WIDE_TERM;
+    if (n < EG_LANES) return;
+    WIDE sum[ABREAST] = { { 0 } }, u, v;
+    for (; k + EG_LANES <= n; k += EG_LANES) ALL_ROWS for (int r = 0; r < rows; r++)
+        {
+            const T s = shift[r];
+            (void)s;
+            memcpy(&u, a + r * as + k, sizeof u);
+            memcpy(&v, b + r * bs + k, sizeof v);
+            sum[r] += WIDE_TERM;
+        }
+    ALL_ROWS for (int r = 0; r < rows; r++)
+    {
+        const T s = shift[r];
+        (void)s;
+        if (k < n) {
+            const BITS ours = COUNTING >= EG_LANES - (int)(n - k);
+            memcpy(&u, a + r * as + n - EG_LANES, sizeof u);
+            memcpy(&v, b + r * bs + n - EG_LANES, sizeof v);
+            sum[r] += (WIDE)((BITS)(WIDE_TERM)&ours);
+        }
+        sum[r] += TURN(sum[r], 8);
+        sum[r] += TURN(sum[r], 4);
+        sum[r] += TURN(sum[r], 2);
+        total[r] = sum[r][0] + sum[r][1];
     }
-    if (k < n) {
-        const BITS ours = COUNTING >= EG_LANES - (int)(n - k);
-        memcpy(&u, A + n - EG_LANES, sizeof u);
-        memcpy(&v, B + n - EG_LANES, sizeof v);
-        sum += (WIDE)((BITS)(WIDE_TERM)&ours);
-    }
-    sum += TURN(sum, 8);
-    sum += TURN(sum, 4);
-    sum += TURN(sum, 2);
-    return sum[0] + sum[1];
 }
-#undef FUNCTION
-#undef A
-#undef B
+#undef SUM
 #undef TERM
 #undef WIDE_TERM

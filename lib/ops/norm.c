@@ -189,8 +189,13 @@ static void gradient_block(void *user, int64_t block, int thread)
     eg_row_facts b = j->b;
     (void)thread;
     b.sums = memset(j->sums + 2 * block * j->bytes, 0, (size_t)(2 * j->bytes));
-    j->run(rows, (char *[]){ j->dx + at, j->x + at, j->g + at },
-           (int64_t[]){ j->bytes, j->bytes, j->bytes }, &b);
+    char *p[] = { j->dx + at, j->x + at, j->g + at };
+    const int64_t step[] = { j->bytes, j->bytes, j->bytes };
+    if (eg__ahead(j->rows, j->bytes))
+        eg__rows_ahead(rows, p, step,
+                       &(eg_ahead){ j->run, &b, 3, { j->bytes, j->bytes, j->bytes } });
+    else
+        j->run(rows, p, step, &b);
 }
 static bool norm_gradient_shape(eg_tensor *d)
 {

@@ -101,6 +101,17 @@ typedef struct eg_row_facts {
  * an error. */
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work);
+/* The `user` argument of eg__rows_ahead, which calls `run` for all rows, a few at a time, and
+ * fetches the rows of operands 1 … that come next while these are computed. */
+typedef struct eg_ahead {
+    eg_inner *run;
+    const void *user;
+    int operands;
+    int64_t bytes[EG_ROW_OPERANDS]; /* of a row */
+} eg_ahead;
+eg_inner eg__rows_ahead;
+/* True if that is faster for so many rows of `bytes` each. */
+bool eg__ahead(int64_t rows, int64_t bytes);
 /* x, or a recorded copy of it in which each row is contiguous */
 eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 

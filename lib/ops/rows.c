@@ -334,6 +334,31 @@ void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, in
     walk w = { .outer = outer, .operands = operands, .x = x, .body = body, .user = user };
     rows_by(cx, rows_team(cx, outer, x[0], work), &w, NULL);
 }
+
+/* A row is read several times, the second time from the first cache, and meanwhile memory would
+ * rest: the processor prefetches along a row that it reads, but hardly into the next one. Shorter
+ * rows cost less than their prefetches, and longer ones wait once in many lines. */
+enum { LINE = 64, AHEAD = 2048, AHEAD_LEAST = 1024, AHEAD_MOST = 4096 }; /* bytes */
+void eg__rows_ahead(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    const eg_ahead *a = user;
+    const int64_t most = a->bytes[1] < AHEAD ? AHEAD / a->bytes[1] : 1;
+    for (int64_t r = 0, m; r < rows; r += m) {
+        char *q[EG_ROW_OPERANDS];
+        m = eg__min64(most, rows - r);
+        const int64_t next = eg__min64(m, rows - r - m); /* rows to fetch */
+        for (int k = 0; k < a->operands; k++) q[k] = p[k] + r * step[k];
+        for (int k = 1; k < a->operands; k++)
+            for (int64_t s = m; s < m + next; s++)
+                for (int64_t at = 0; at < a->bytes[k]; at += LINE)
+                    __builtin_prefetch(q[k] + s * step[k] + at);
+        a->run(m, q, step, a->user);
+    }
+}
+bool eg__ahead(int64_t rows, int64_t bytes)
+{
+    return rows * bytes > EG_STREAM_BYTES && bytes >= AHEAD_LEAST && bytes <= AHEAD_MOST;
+}
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work)
 {
@@ -352,7 +377,10 @@ bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
         if (g.strip[k].n > longest) longest = g.strip[k].n;
     }
     if (contiguous) {
-        eg__loop_work(y->cx, operands, all, run, user, work);
+        const bool ahead = operands > 1 && eg__ahead(eg__count(outer, y->dim), g.bytes[1]);
+        eg_ahead a = { run, user, operands, { 0 } };
+        memcpy(a.bytes, g.bytes, sizeof a.bytes);
+        eg__loop_work(y->cx, operands, all, ahead ? eg__rows_ahead : run, ahead ? &a : user, work);
         return true;
     }
     g.block = longest > EG_CHUNK ? 1 : (int)(EG_CHUNK / longest);
