@@ -232,7 +232,7 @@ TEST(paths_refused)
     const int far[2][2] = { { 0, 1 }, { 0, 2 } }, self[2][2] = { { 1, 1 }, { 0, 1 } },
               below[2][2] = { { -1, 1 }, { 0, 1 } };
     WITH("ab,bc,cd->ad", x, .path = far, .steps = 1);
-    eg_assert_error(cx, "einsum: .path has 1 steps; 3 operands take 2");
+    eg_assert_error(cx, "einsum: .path has 1 step; 3 operands take 2");
     WITH("ab,bc,cd->ad", x, .path = far, .steps = 2);
     eg_assert_error(cx, "einsum: step 2 of .path is (0, 2), but 2 are left then: 0 to 1");
     WITH("ab,bc,cd->ad", x, .path = self, .steps = 2);
