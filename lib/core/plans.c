@@ -8,7 +8,7 @@
 #include "core/plans.h"
 #include <string.h>
 
-enum { HALF = 256 << 10, HEADS = 256 };
+enum { HALF = 384 << 10, HEADS = 256 };
 typedef struct entry {
     struct entry *next;
     uint64_t hash;
