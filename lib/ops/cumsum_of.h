@@ -1,19 +1,27 @@
 /* cumsum_of.h: the running sum of scan.c for results of one type T from operands of type FROM,
  * which WIDE adds up. NAME(x) is a name for FROM. */
+
+/* Runs along m ≤ LANES lines; ys, xs: bytes from line to line. */
+EG_INLINE void NAME(cumsum_some)(const int64_t m, const line *l, char *y, int64_t ys, const char *x,
+                                 int64_t xs)
+{
+    WIDE run[LANES] = { 0 };
+    for (int64_t i = 0; i < l->n; i++, y += l->y, x += l->a)
+        for (int64_t k = 0; k < m; k++) {
+            run[k] += (WIDE) * (const FROM *)(x + k * xs);
+            *(T *)(y + k * ys) = (T)run[k];
+        }
+}
 static void NAME(cumsum)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const line *l = user;
-    for (int64_t j = 0; j < n; j += LANES) {
-        WIDE run[LANES] = { 0 };
-        const int64_t m = n - j < LANES ? n - j : LANES;
-        char *y = p[0] + j * step[0];
-        const char *x = p[1] + j * step[1];
-        for (int64_t i = 0; i < l->n; i++, y += l->y, x += l->a)
-            for (int64_t k = 0; k < m; k++) {
-                run[k] += (WIDE) * (const FROM *)(x + k * step[1]);
-                *(T *)(y + k * step[0]) = (T)run[k];
-            }
-    }
+    int64_t j = 0;
+    /* lines that are contiguous: a few, whose sums stay in registers */
+    if (eg__abs64(l->a) < eg__abs64(step[1]))
+        for (; j + FEW <= n; j += FEW)
+            NAME(cumsum_some)(FEW, l, p[0] + j * step[0], step[0], p[1] + j * step[1], step[1]);
+    for (; j < n; j += LANES) NAME(cumsum_some)
+    (n - j < LANES ? n - j : LANES, l, p[0] + j * step[0], step[0], p[1] + j * step[1], step[1]);
 }
 #undef FROM
 #undef T

@@ -2,7 +2,8 @@
  * them. */
 #include "ops/ops.h"
 
-enum { LANES = 64 }; /* so many lines go along the axis together */
+/* LANES: so many lines go along the axis together; FEW: if each of them is contiguous */
+enum { LANES = 64, FEW = 8 };
 typedef struct line {
     int64_t n, y, a, b;
 } line; /* elements; steps in bytes along the axis of the result and of the operands */

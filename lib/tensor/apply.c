@@ -206,8 +206,8 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     return good ? y : &cx->poison;
 }
 
-eg_tensor *eg__result(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims,
-                      const int64_t *strides)
+eg_tensor *eg__new_result(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims,
+                          const int64_t *strides)
 {
     eg__arena *a = eg__top(cx);
     eg_tensor *y = eg__tensor_in(a);

@@ -30,7 +30,8 @@ eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size
 bool eg__unrecorded(const eg_ctx *, int count, eg_tensor *const *);
 /* Returns a result without history and without numbers, which the caller computes, in one block:
  * what eg__apply leaves where nothing records. NULL after an error. */
-eg_tensor *eg__result(eg_ctx *, eg_dtype, int rank, const int64_t *dims, const int64_t *strides);
+eg_tensor *eg__new_result(eg_ctx *, eg_dtype, int rank, const int64_t *dims,
+                          const int64_t *strides);
 /* Returns the versions that y's operands had when y was made. */
 static inline uint64_t *eg__versions(const eg_tensor *y)
 {

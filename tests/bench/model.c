@@ -105,6 +105,7 @@ static void tape(void)
 }
 
 /* -- rows ------------------------------------------------------------------------------------- */
+enum { TOP = 8 }; /* the k of topk, as in peers.py */
 typedef struct row {
     const char *name;
     eg_tensor *x, *gain, *bias, *seed;
@@ -112,7 +113,11 @@ typedef struct row {
 static eg_tensor *forward(const row *r)
 {
     if (!strcmp(r->name, "softmax")) return eg_softmax("... [j]", r->x);
+    if (!strcmp(r->name, "log_softmax")) return eg_log_softmax("... [j]", r->x);
     if (!strcmp(r->name, "gelu")) return eg_gelu(r->x);
+    if (!strcmp(r->name, "sort")) return eg_sort("... [j]", r->x);
+    if (!strcmp(r->name, "topk")) return eg_topk("... [j]", r->x, TOP);
+    if (!strcmp(r->name, "cumsum")) return eg_cumsum("... [j]", r->x);
     return eg_layernorm("... [d]", r->x, .gain = r->gain, .bias = r->bias);
 }
 static bool rows_forward(void *user, int64_t n)
@@ -146,6 +151,9 @@ static void rows(void)
         { "softmax", 4, { 64, 4, 16, 16 } }, { "softmax", 3, { 32, 512, 512 } },
         { "layernorm", 3, { 64, 16, 64 } },  { "layernorm", 2, { 8192, 512 } },
         { "gelu", 3, { 64, 16, 256 } },      { "gelu", 2, { 8192, 1024 } },
+        { "log_softmax", 2, { 1024, 26 } },  { "log_softmax", 2, { 256, 512 } },
+        { "sort", 2, { 1024, 512 } },        { "topk", 2, { 1024, 512 } },
+        { "cumsum", 2, { 1024, 512 } },
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++)
         for (int g = 0; g < 2; g++) {
@@ -163,12 +171,15 @@ static void rows(void)
                      g ? "gradient" : "forward");
             eg_mark m = eg_push(bench_cx);
             bool norm = !strcmp(table[k].name, "layernorm");
-            int64_t width = table[k].dims[table[k].rank - 1];
+            const int last = table[k].rank - 1;
+            int64_t width = table[k].dims[last], shape_of_g[4];
+            memcpy(shape_of_g, table[k].dims, sizeof shape_of_g);
+            if (!strcmp(table[k].name, "topk")) shape_of_g[last] = TOP;
             row r = { table[k].name,
                       eg_uniform_n(bench_cx, EG_F32, -1, 1, table[k].rank, table[k].dims),
                       norm ? eg_ones(bench_cx, width) : NULL,
                       norm ? eg_zeros(bench_cx, width) : NULL,
-                      eg_uniform_n(bench_cx, EG_F32, 0, 1, table[k].rank, table[k].dims) };
+                      eg_uniform_n(bench_cx, EG_F32, 0, 1, table[k].rank, shape_of_g) };
             eg_nograd(bench_cx, !g);
             measure("rows", name, line, g ? 0 : 8 * n, g ? rows_gradient : rows_forward, &r);
             eg_nograd(bench_cx, false);

@@ -102,10 +102,12 @@ def rows(name, dims, gradient):
     x.requires_grad_(gradient)
     gain, bias = torch.ones(dims[-1], requires_grad=gradient), torch.zeros(dims[-1], requires_grad=gradient)
     f = {"softmax": lambda: torch.softmax(x, -1), "gelu": lambda: F.gelu(x),
+         "log_softmax": lambda: torch.log_softmax(x, -1), "cumsum": lambda: torch.cumsum(x, -1),
+         "sort": lambda: torch.sort(x, -1).values, "topk": lambda: torch.topk(x, 8).values,
          "layernorm": lambda: F.layer_norm(x, (dims[-1],), gain, bias)}[name]
     if not gradient:
         return f
-    over, g = [x, gain, bias] if name == "layernorm" else [x], torch.rand(dims)
+    over, g = [x, gain, bias] if name == "layernorm" else [x], torch.rand(f().shape)
     return lambda: torch.autograd.grad(f(), over, g)
 
 
