@@ -1,6 +1,8 @@
 /* test_sort.c: order along an axis (sort, argsort, topk), recurrences (linear_scan, cumprod),
  * p-norms. */
 #include <eingrad.h>
+#include <math.h>
+#include <string.h>
 #include "tests.h"
 #include "wave.h"
 
@@ -25,6 +27,75 @@ TEST(sort_keeps_equals_in_their_order)
     ck_assert_int_eq(eg_type(eg_sort("[l]", eg_from(cx, ((bool[]){ true, false }), 2))), EG_BOOL);
     ck_assert_int_eq(eg_size(eg_sort("b [l]", eg_zeros(cx, 3, 0))), 0);
     eg_assert_ok(cx);
+    eg_close(cx);
+}
+
+/* True if place a comes before place b by the definition of argsort. */
+static bool comes_before(const double *v, int64_t a, int64_t b, bool descending)
+{
+    const bool a_nan = v[a] != v[a], b_nan = v[b] != v[b];
+    if (v[a] == v[b] || (a_nan && b_nan)) return a < b;
+    const bool below = b_nan || (!a_nan && v[a] < v[b]);
+    return below != descending;
+}
+/* The first k places of rows of every length, dtype and layout: in order, equals in theirs, and no
+ * other place comes before the last of them. */
+LOOP_TEST(places_of_long_rows, 6)
+{
+    enum { ROWS = 3, MOST = 1500 };
+    static const int64_t lengths[] = { 1, 2, 31, 32, 33, 300, MOST };
+    const eg_dtype dtype = (eg_dtype[]){ EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL, EG_C128 }[_i];
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    static double value[ROWS * MOST];
+    uint64_t state = 1 + (uint64_t)_i;
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+        for (int turn = 0; turn < 12; turn++) {
+            const eg_mark m = eg_push(cx);
+            const int64_t n = lengths[l], k = turn % 3 == 0   ? n
+                                              : turn % 3 == 1 ? n / 9
+                                                              : (n + 1) / 2;
+            const bool descending = turn % 2;
+            for (int64_t e = 0; e < ROWS * n; e++) {
+                state = state * 6364136223846793005u + 1442695040888963407u;
+                const int64_t d = (int64_t)(state >> 40) % 2000 - 1000;
+                value[e] = turn > 5 ? (double)d * 1e3 : (double)(d % 40);
+                if (dtype == EG_F32 || dtype == EG_F64)
+                    value[e] = d % 37 == 1   ? NAN
+                               : d % 37 == 2 ? -INFINITY
+                               : d % 37 == 3 ? -0.0
+                               : d % 37 == 4 ? 0
+                                             : value[e] * 0.37;
+            }
+            eg_tensor *x = eg_cast(eg_from_n(
+                                       cx, EG_F64, value, 2,
+                                       (int64_t[]) {
+                                           ROWS
+                                           , n
+                                       }),
+                                   dtype);
+            if (turn % 4 == 1) x = eg_permute(eg_copy(eg_permute(x, 1, 0)), 1, 0);
+            if (turn % 4 == 2) x = eg_flip_axis(eg_copy(eg_flip_axis(x, 1)), 1);
+            eg_threads(cx, 1 + turn % 3);
+            eg_tensor *place;
+            eg_topk("b [l]", x, k, .smallest = !descending, .order = &place);
+            eg_assert_ok(cx);
+            const double *all =
+                eg_f64(eg_contiguous(eg_cast(dtype == EG_C128 ? eg_real(x) : x, EG_F64)));
+            const double *at = eg_f64(eg_contiguous(eg_cast(place, EG_F64)));
+            for (int64_t r = 0; r < ROWS && k > 1; r++) {
+                static bool taken[MOST];
+                const double *v = all + r * n, *a = at + r * k;
+                memset(taken, 0, sizeof taken);
+                for (int64_t i = 0; i < k; i++) {
+                    ck_assert(a[i] >= 0 && a[i] < (double)n && !taken[(int64_t)a[i]]);
+                    taken[(int64_t)a[i]] = true;
+                    if (i) ck_assert(comes_before(v, (int64_t)a[i - 1], (int64_t)a[i], descending));
+                }
+                for (int64_t e = 0; e < n; e++)
+                    if (!taken[e]) ck_assert(comes_before(v, (int64_t)a[k - 1], e, descending));
+            }
+            eg_pop(cx, m);
+        }
     eg_close(cx);
 }
 

@@ -148,7 +148,7 @@ typedef enum eg_scratch {
     EG_SCRATCH_PANELS,   /* contraction/gemm.c, direct.c: blocks of operands as kernels read them */
     EG_SCRATCH_SUM_A,    /* contraction/pair.c: operand a summed over the axes that it alone has */
     EG_SCRATCH_SUM_B,    /* the same of b */
-    EG_SCRATCH_PARTS,    /* contraction/sum.c, ops/norm.c: partial sums */
+    EG_SCRATCH_PARTS,    /* contraction/sum.c, ops/norm.c: partial sums; ops/sort.c: rows by key */
     EG_SCRATCH_BATCH_A,  /* contraction/inner_batch.c: a block of a, batch by batch */
     EG_SCRATCH_BATCH_B,  /* the same of b */
     EG_SCRATCH_ROWS,     /* ops/rows.c: every thread's rows that are not contiguous */

@@ -13,14 +13,95 @@ typedef struct rank_job {
     int64_t n, k, step;
     bool descending;
 } rank_job;
+/* An element of a row: rows are ordered by key, then by place. */
+typedef struct ranked {
+    uint64_t key;
+    int64_t place;
+} ranked;
+/* FEW: a heap is faster for fewer places than this share of the row; SHORT: rows of fewer elements
+ * are sorted by insertion. */
+enum { FEW = 8, SHORT = 32 };
+
+static bool after(const ranked *a, const ranked *b)
+{
+    return a->key > b->key || (a->key == b->key && a->place > b->place);
+}
+/* Moves heap[at] down until none of its children comes after it (Williams 1964): the root is the
+ * last of all. */
+static void sink(ranked *heap, int64_t count, int64_t at)
+{
+    const ranked it = heap[at];
+    for (int64_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && after(&heap[child + 1], &heap[child])) child++;
+        if (!after(&heap[child], &it)) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = it;
+}
+/* Sorts n elements that stand by place, by keys of some bytes: byte after byte, the last one first,
+ * each stably (Knuth, volume 3, 5.2.5); bytes that all keys share are left out. Returns the one of
+ * the two arrays that has the order. */
+static ranked *by_key(int64_t n, int bytes, ranked *from, ranked *to)
+{
+    int64_t count[sizeof(uint64_t)][256];
+    if (n < SHORT) {
+        for (int64_t i = 1; i < n; i++) {
+            const ranked it = from[i];
+            int64_t at = i;
+            for (; at > 0 && from[at - 1].key > it.key; at--) from[at] = from[at - 1];
+            from[at] = it;
+        }
+        return from;
+    }
+    memset(count, 0, (size_t)bytes * sizeof *count);
+    for (int64_t i = 0; i < n; i++)
+        for (int b = 0; b < bytes; b++) count[b][from[i].key >> 8 * b & 255]++;
+    for (int b = 0; b < bytes; b++) {
+        int64_t *c = count[b], next = 0;
+        if (c[from->key >> 8 * b & 255] == n) continue;
+        for (int v = 0; v < 256; v++) {
+            const int64_t here = c[v];
+            c[v] = next;
+            next += here;
+        }
+        for (int64_t i = 0; i < n; i++) to[c[from[i].key >> 8 * b & 255]++] = from[i];
+        ranked *sorted = to;
+        to = from;
+        from = sorted;
+    }
+    return from;
+}
 
 #define TEMPLATE  "ops/sort_of.h"
 #define WITH_BOOL uint8_t
 #include "tensor/each_type_of.h"
-static eg_row_body *const rank[EG_DTYPES] = {
+typedef void rank_row(const rank_job *, const char *x, int64_t *place, ranked *room);
+static rank_row *const rank[EG_DTYPES] = {
     [EG_F32] = rank_f32, [EG_F64] = rank_f64, [EG_C128] = rank_c128,
     [EG_I32] = rank_i32, [EG_I64] = rank_i64, [EG_BOOL] = rank_bool
 };
+
+/* All rows of a tensor, in pieces; each thread has room of its own. */
+typedef struct rank_rows {
+    rank_job job;
+    const eg_tensor *y, *x;
+    int64_t rows, pieces, each;
+    ranked *room;
+} rank_rows;
+static void rank_piece(void *user, int64_t piece, int thread)
+{
+    const rank_rows *s = user;
+    const int outer = s->x->rank - 1;
+    for (int64_t r = s->rows * piece / s->pieces; r < s->rows * (piece + 1) / s->pieces; r++) {
+        int64_t from = 0, to = 0;
+        for (int64_t a = outer, left = r; a-- > 0; left /= s->x->dim[a]) {
+            from += left % s->x->dim[a] * s->x->stride[a];
+            to += left % s->x->dim[a] * s->y->stride[a];
+        }
+        rank[s->x->dtype](&s->job, s->x->data + from * eg__width[s->x->dtype],
+                          (int64_t *)(void *)s->y->data + to, s->room + thread * s->each);
+    }
+}
 
 /* -- argsort: x[y_0] ≤ x[y_1] ≤ …, equals in their order -------------------------------------- */
 static bool argsort_shape(eg_tensor *y)
@@ -36,8 +117,20 @@ static bool argsort_forward(eg_tensor *y)
     const ranking *a = y->attr;
     const eg_tensor *x = y->in[0];
     const int last = x->rank - 1;
-    const rank_job j = { x->dim[last], a->k, x->stride[last] * eg__width[x->dtype], a->descending };
-    if (j.k) eg__rows(y->cx, last, 2, (const eg_tensor *[]){ y, x }, 16 * j.n, rank[x->dtype], &j);
+    rank_rows s = {
+        .job = { x->dim[last], a->k, x->stride[last] * eg__width[x->dtype], a->descending },
+        .y = y,
+        .x = x,
+        .rows = eg__count(last, x->dim),
+    };
+    if (!a->k || !s.rows) return true;
+    int team = eg__team(y->cx, s.rows * 16 * s.job.n, 1 << 18);
+    if (team > s.rows) team = (int)s.rows;
+    s.pieces = team > 1 ? eg__min64(s.rows, 4 * team) : 1;
+    s.each = a->k < s.job.n / FEW ? a->k : 2 * s.job.n;
+    s.room = eg__scratch(y->cx, EG_SCRATCH_PARTS, (size_t)(team * s.each) * sizeof *s.room);
+    if (!s.room) return false;
+    eg__parallel(y->cx, team, s.pieces, rank_piece, &s);
     return true;
 }
 static eg_tensor *argsort_call(eg_tensor *const *x) { return eg_argsort("b [l] d", x[0]); }

@@ -1,47 +1,50 @@
 /* sort_of.h: the order of sort.c for numbers of one type T, which stand by REAL, their real part.
  * NAME(x) is a name for this type. */
 
-/* True if place a comes before place b. A NaN is larger than every number, and equal values stay in
- * their order. So no two places are equal, and every method of sorting gives the same order. */
-static bool NAME(before)(const rank_job *j, const char *x, int64_t a, int64_t b)
+/* Returns the element's key, of as many bytes as REAL has: unsigned numbers in the order of the
+ * elements. A NaN is larger than every number, −0 and 0 are equal. */
+EG_INLINE uint64_t NAME(key)(const rank_job *j, const char *x, int64_t at)
 {
-    const REAL u = EG_RE(*(const T *)(const void *)(x + a * j->step)),
-               v = EG_RE(*(const T *)(const void *)(x + b * j->step));
-    /* of integers both are false, which a compiler sees */
-    const bool u_nan = isnan((double)u), v_nan = isnan((double)v);
-    const bool below = u < v || (v_nan && !u_nan), above = u > v || (u_nan && !v_nan);
-    return below ? !j->descending : above ? j->descending : a < b;
+    const uint64_t top = (uint64_t)1 << (8 * sizeof(REAL) - 1), all = top | (top - 1);
+    uint64_t key = 0;
+#if INTEGERS
+    key = ((uint64_t) * (const T *)(const void *)(x + at * j->step) + top) & all;
+#else
+    const REAL v = EG_RE(*(const T *)(const void *)(x + at * j->step)) + 0; /* −0 + 0 = 0 */
+    memcpy(&key, &v, sizeof v);
+    key ^= key & top ? all : top;
+    key = isnan((double)v) ? all : key;
+#endif
+    return key ^ (j->descending ? all : 0);
 }
-/* Moves the place at heap[at] down until none of its children comes after it. */
-static void NAME(sink)(const rank_job *j, const char *x, int64_t *heap, int64_t count, int64_t at)
+/* The k places that come first of those with the least keys, equal keys in their order: n log k
+ * comparisons. */
+static void NAME(first_places)(const rank_job *j, const char *x, int64_t *place, ranked *heap)
 {
-    const int64_t place = heap[at];
-    for (int64_t child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && NAME(before)(j, x, heap[child], heap[child + 1])) child++;
-        if (!NAME(before)(j, x, place, heap[child])) break;
-        heap[at] = heap[child];
+    for (int64_t i = 0; i < j->k; i++) heap[i] = (ranked){ NAME(key)(j, x, i), i };
+    for (int64_t i = j->k / 2; i-- > 0;) sink(heap, j->k, i);
+    const rank_job one = *j;
+    uint64_t last = heap[0].key;
+    for (int64_t i = one.k; i < one.n; i++) {
+        const uint64_t key = NAME(key)(&one, x, i);
+        if (key >= last) continue; /* of equal keys the earlier place stays */
+        heap[0] = (ranked){ key, i };
+        sink(heap, one.k, 0);
+        last = heap[0].key;
     }
-    heap[at] = place;
-}
-/* Williams' heap of the k places that come first; its root is the last of them. All n places are
- * tried, then the heap is sorted in place. It takes n log k comparisons and no memory but the
- * result's. */
-static void NAME(rank)(const void *user, int64_t row, char *const *p)
-{
-    const rank_job *j = user;
-    int64_t *heap = (int64_t *)(void *)p[0];
-    (void)row;
-    for (int64_t i = 0; i < j->k; i++) heap[i] = i;
-    for (int64_t i = j->k / 2; i-- > 0;) NAME(sink)(j, p[1], heap, j->k, i);
-    for (int64_t i = j->k; i < j->n; i++) {
-        if (!NAME(before)(j, p[1], i, heap[0])) continue;
-        heap[0] = i;
-        NAME(sink)(j, p[1], heap, j->k, 0);
-    }
-    for (int64_t i = j->k; i-- > 1;) {
-        const int64_t last = heap[0];
+    for (int64_t i = j->k; i-- > 0;) {
+        place[i] = heap[0].place;
         heap[0] = heap[i];
-        heap[i] = last;
-        NAME(sink)(j, p[1], heap, i, 0);
+        sink(heap, i, 0);
     }
+}
+static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked *room)
+{
+    if (j->k < j->n / FEW) {
+        NAME(first_places)(j, x, place, room);
+        return;
+    }
+    for (int64_t i = 0; i < j->n; i++) room[i] = (ranked){ NAME(key)(j, x, i), i };
+    const ranked *in_order = by_key(j->n, (int)sizeof(REAL), room, room + j->n);
+    for (int64_t i = 0; i < j->k; i++) place[i] = in_order[i].place;
 }
