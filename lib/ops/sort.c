@@ -88,6 +88,7 @@ typedef struct rank_rows {
     int64_t rows, pieces, each;
     ranked *room;
 } rank_rows;
+/* Orders one share of the rows. */
 static void rank_piece(void *user, int64_t piece, int thread)
 {
     const rank_rows *s = user;
