@@ -113,6 +113,7 @@ static bool argsort_shape(eg_tensor *y)
         dim[r] = r < x->rank - 1 ? x->dim[r] : ((const ranking *)y->attr)->k;
     return eg__shape(y, EG_I64, x->rank, dim);
 }
+/* Shares the rows among threads, each with room for one row. False after "out of memory". */
 static bool argsort_forward(eg_tensor *y)
 {
     const ranking *a = y->attr;
