@@ -351,6 +351,19 @@ EG_API eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x);
 EG_API eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x);
 /* eg_stack with the new axis as a number, −1 the last */
 EG_API eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x);
+/* Sequences of different lengths without their padding. eg_pack: x (b l …), lengths t (b) i32/i64 →
+ * y (p …): y[t[0] + … + t[b−1] + i, …] = x[b, i, …] for i < t[b], and 0 behind the last sequence.
+ * eg_unpack: (p …) → (b l …), the same in reverse, and 0 where a sequence has ended. What computes
+ * each place by itself then computes Σ t places instead of b·l; eg_mha_run has .packed for
+ * attention within each sequence. Each is the gradient of the other. (The pack of einops joins
+ * tensors of different shapes: eg_concat.) Refused: a length below 0 or above l; Σ t above p. As
+ * pad_packed_sequence of PyTorch, or the "unpadding" of Portes et al. 2023 (MosaicBERT) */
+EG_API eg_tensor *eg_pack(eg_tensor *x, eg_tensor *lengths, int64_t places /* p */);
+EG_API eg_tensor *eg_unpack(eg_tensor *x, eg_tensor *lengths, int64_t places /* l */);
+/* Σ t, rounded up to a multiple of 16 so that few different shapes occur: the places that eg_pack
+ * needs. Reads the lengths, so that a captured step refuses it. −1 after an error */
+enum { EG_PACK_ROUND = 16 };
+EG_API int64_t eg_packed_places(eg_tensor *lengths);
 /* "b [l] d": y[b,before+l,d] = x[b,l,d], and `value` before and after */
 EG_API eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after,
                          double value);

@@ -1,0 +1,263 @@
+/* pack.c: sequences of different lengths one after the other, without padding (eg_pack), and with
+ * padding again (eg_unpack).
+ *
+ * Both rows copy x[b, i] ↔ p[Σ_{c<b} t[c] + i] for i < t[b], and write 0 everywhere else. Each is
+ * linear in its first operand, and the adjoint of the other. */
+#include "ops/ops.h"
+#include <string.h>
+
+/* The attribute: the size of the result's axis of places. */
+typedef struct packing {
+    int64_t places;
+} packing;
+
+static int64_t length_at(const eg_tensor *t, int64_t b)
+{
+    const char *at = t->data + b * t->stride[0] * eg__width[t->dtype];
+    return t->dtype == EG_I64 ? *(const int64_t *)(const void *)at
+                              : *(const int32_t *)(const void *)at;
+}
+/* True if the lengths t are integers (b), with b = rows if that is not −1; else records an error.
+ */
+static bool lengths_shaped(const char *who, const eg_tensor *t, int64_t rows)
+{
+    char have[256];
+    if (!eg__is_int(t->dtype))
+        eg_fail_as(t->cx, EG_ERROR_DTYPE, "%s: the lengths are %s, not i32 or i64", who,
+                   eg_type_name(t->dtype));
+    else if (t->rank != 1)
+        eg_fail_as(t->cx, EG_ERROR_SHAPE, "%s: the lengths are %s, not one number a sequence", who,
+                   eg__dims_text(t, have, sizeof have));
+    else if (rows >= 0 && t->dim[0] != rows)
+        eg_fail_as(t->cx, EG_ERROR_SHAPE, "%s: %lld length%s for %lld sequence%s", who,
+                   (long long)t->dim[0], t->dim[0] == 1 ? "" : "s", (long long)rows,
+                   rows == 1 ? "" : "s");
+    else
+        return true;
+    return false;
+}
+/* True if each length lies in 0 … longest and their sum is at most `places`; else records an
+ * error. */
+static bool lengths_fit(const char *who, const eg_tensor *t, int64_t longest, int64_t places)
+{
+    int64_t left = places;
+    for (int64_t b = 0; b < t->dim[0]; b++) {
+        const int64_t n = length_at(t, b);
+        if (n < 0 || n > longest)
+            return eg_fail_as(t->cx, EG_ERROR_INDEX,
+                              "%s: lengths[%lld] is %lld, but a sequence has %lld place%s", who,
+                              (long long)b, (long long)n, (long long)longest,
+                              longest == 1 ? "" : "s"),
+                   false;
+        if (n > left)
+            return eg_fail_as(t->cx, EG_ERROR_SHAPE,
+                              "%s: there are %lld packed place%s, %lld of them before sequence "
+                              "%lld, which has %lld",
+                              who, (long long)places, places == 1 ? "" : "s",
+                              (long long)(places - left), (long long)b, (long long)n),
+                   false;
+        left -= n;
+    }
+    return true;
+}
+
+/* -- copying ---------------------------------------------------------------------------------- */
+/* Returns the elements of a place, its axes from `first` on, if they lie row-major in memory and
+ * places along axis first − 1 follow each other; else −1. */
+static int64_t place_run(const eg_tensor *t, int first)
+{
+    int64_t run = 1;
+    for (int k = t->rank; k-- > first; run *= t->dim[k])
+        if (t->dim[k] != 1 && t->stride[k] != run) return -1;
+    return t->stride[first - 1] == run ? run : -1;
+}
+/* Returns places [from, from + n) along an axis of t, `offset` elements behind its first one; the
+ * axes before it are left out. dim: room for the sizes. */
+static eg_tensor places_of(const eg_tensor *t, int axis, int64_t offset, int64_t from, int64_t n,
+                           int64_t *dim)
+{
+    eg_tensor part = *t;
+    part.rank = (uint8_t)(t->rank - axis);
+    memcpy(dim, t->dim + axis, part.rank * sizeof *dim);
+    dim[0] = n;
+    part.dim = dim;
+    part.stride = t->stride + axis;
+    if (n) part.data += (offset + from * part.stride[0]) * eg__width[t->dtype];
+    return part;
+}
+
+/* A call: y is packed if `pack`, else x is. Pieces of sequences are copied by any thread. */
+typedef struct laying {
+    const eg_tensor *y, *x, *lengths;
+    bool pack;
+    int64_t run, pieces; /* run: elements of a place that are one run on both sides, or −1 */
+} laying;
+/* Copies n places, from place `at` of the packed side on, to or from sequence b. */
+static void copy_sequence(const laying *l, int64_t b, int64_t at, int64_t n)
+{
+    int64_t dim[2][EG_RANK_MAX];
+    const eg_tensor *x = l->x, *y = l->y;
+    eg_tensor to = l->pack ? places_of(y, 0, 0, at, n, dim[0])
+                           : places_of(y, 1, b * y->stride[0], 0, n, dim[0]);
+    const eg_tensor from = l->pack ? places_of(x, 1, b * x->stride[0], 0, n, dim[1])
+                                   : places_of(x, 0, 0, at, n, dim[1]);
+    if (n && l->run >= 0)
+        memcpy(to.data, from.data, (size_t)(n * l->run) * (size_t)eg__width[y->dtype]);
+    else if (n)
+        eg__copy(&to, &from);
+}
+/* Writes 0 to n places of y along an axis. */
+static void clear_places(const laying *l, int axis, int64_t offset, int64_t from, int64_t n)
+{
+    int64_t dim[EG_RANK_MAX];
+    eg_tensor to = places_of(l->y, axis, offset, from, n, dim);
+    if (n && l->run >= 0)
+        memset(to.data, 0, (size_t)(n * l->run) * (size_t)eg__width[to.dtype]);
+    else if (n)
+        eg__fill(&to, 0);
+}
+static void lay_piece(void *user, int64_t piece, int thread)
+{
+    (void)thread;
+    const laying *l = user;
+    const int64_t rows = l->lengths->dim[0], from = rows * piece / l->pieces,
+                  to = rows * (piece + 1) / l->pieces;
+    int64_t at = 0;
+    for (int64_t b = 0; b < from; b++) at += length_at(l->lengths, b);
+    for (int64_t b = from; b < to; b++) {
+        const int64_t n = length_at(l->lengths, b);
+        copy_sequence(l, b, at, n);
+        if (!l->pack) clear_places(l, 1, b * l->y->stride[0], n, l->y->dim[1] - n);
+        at += n;
+    }
+    if (l->pack && to == rows) clear_places(l, 0, 0, at, l->y->dim[0] - at);
+}
+static bool lay(eg_tensor *y, bool pack)
+{
+    const eg_tensor *x = y->in[0], *t = y->in[1];
+    const int padded = pack ? 2 : 1; /* the first axis of a place in x */
+    const int64_t rows = t->dim[0], run = place_run(x, padded), own = place_run(y, 3 - padded);
+    if (!lengths_fit(y->op->name, t, pack ? x->dim[1] : y->dim[1], pack ? y->dim[0] : x->dim[0]))
+        return false;
+    if (!eg_size(y)) return true;
+    const int team = eg__team(y->cx, eg_size(y), 1 << 18);
+    laying l = {
+        y, x, t, pack, own == run ? run : -1, team > 1 && rows ? eg__min64(rows, 4 * team) : 1
+    };
+    eg__parallel(y->cx, team, l.pieces, lay_piece, &l);
+    return true;
+}
+
+/* -- pack: (b l …) → (p …) -------------------------------------------------------------------- */
+static const eg_op pack_op, unpack_op;
+static eg_tensor *packed(eg_tensor *x, eg_tensor *lengths, int64_t places)
+{
+    return eg_apply(&pack_op, &(packing){ places }, sizeof(packing), 2,
+                    (eg_tensor *[]){ x, lengths });
+}
+static eg_tensor *unpacked(eg_tensor *x, eg_tensor *lengths, int64_t places)
+{
+    return eg_apply(&unpack_op, &(packing){ places }, sizeof(packing), 2,
+                    (eg_tensor *[]){ x, lengths });
+}
+static bool pack_shape(eg_tensor *y)
+{
+    const eg_tensor *x = y->in[0], *t = y->in[1];
+    int64_t dim[EG_RANK_MAX];
+    char have[256];
+    if (x->rank < 2)
+        return eg_fail_as(y->cx, EG_ERROR_SHAPE, "pack: operand 1 is %s, not (b l ...)",
+                          eg__dims_text(x, have, sizeof have)),
+               false;
+    if (!lengths_shaped("pack", t, x->dim[0])) return false;
+    dim[0] = ((const packing *)y->attr)->places;
+    memcpy(dim + 1, x->dim + 2, (size_t)(x->rank - 2) * sizeof *dim);
+    return eg__shape(y, x->dtype, x->rank - 1, dim);
+}
+static bool pack_forward(eg_tensor *y) { return lay(y, true); }
+static eg_tensor *pack_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return unpacked(g, y->in[1], y->in[i]->dim[1]);
+}
+static eg_tensor *pack_call(eg_tensor *const *x) { return eg_pack(x[0], x[1], 14); }
+static const eg_sample pack_samples[] = { { pack_call, "3x4x2, 3:i5", 0, 0 },
+                                          { pack_call, "3x4, 3:i5", 0, 0 },
+                                          { pack_call, "3x4x2x2:i9, 3:i5", 0, 0 },
+                                          { 0 } };
+static const eg_op pack_op = { "pack",
+                               "y[sum of t[c] over c < b + i] = x[b, i], i < t[b]; else 0",
+                               "unpack(g, t)",
+                               2,
+                               pack_shape,
+                               pack_forward,
+                               pack_rule,
+                               EG_USES_INTEGERS,
+                               pack_samples,
+                               .jvp = eg_jvp_linear,
+                               .forward_c128 = pack_forward,
+                               .takes = EG_TAKES_ALL };
+int64_t eg_packed_places(eg_tensor *lengths)
+{
+    int64_t sum = 0;
+    if (!eg__check("packed_places", lengths) || !lengths_shaped("packed_places", lengths, -1) ||
+        eg_no_capture(lengths->cx, "packed_places"))
+        return -1;
+    for (int64_t b = 0; b < lengths->dim[0]; b++) {
+        const int64_t n = length_at(lengths, b);
+        if (n < 0 || __builtin_add_overflow(sum, n, &sum) || sum > INT64_MAX - EG_PACK_ROUND)
+            return eg_fail_as(lengths->cx, EG_ERROR_INDEX, "packed_places: lengths[%lld] is %lld",
+                              (long long)b, (long long)n),
+                   -1;
+    }
+    return (sum + EG_PACK_ROUND - 1) / EG_PACK_ROUND * EG_PACK_ROUND;
+}
+eg_tensor *eg_pack(eg_tensor *x, eg_tensor *lengths, int64_t places)
+{
+    if (places >= 0 || !x) return packed(x, lengths, places);
+    return eg_fail_as(x->cx, EG_ERROR_SHAPE, "pack: %lld places", (long long)places);
+}
+
+/* -- unpack: (p …) → (b l …) ------------------------------------------------------------------ */
+static bool unpack_shape(eg_tensor *y)
+{
+    const eg_tensor *x = y->in[0], *t = y->in[1];
+    int64_t dim[EG_RANK_MAX + 1];
+    char have[256];
+    if (x->rank < 1 || x->rank == EG_RANK_MAX)
+        return eg_fail_as(y->cx, EG_ERROR_SHAPE, "unpack: operand 1 is %s, not (p ...)",
+                          eg__dims_text(x, have, sizeof have)),
+               false;
+    if (!lengths_shaped("unpack", t, -1)) return false;
+    dim[0] = t->dim[0], dim[1] = ((const packing *)y->attr)->places;
+    memcpy(dim + 2, x->dim + 1, (size_t)(x->rank - 1) * sizeof *dim);
+    return eg__shape(y, x->dtype, x->rank + 1, dim);
+}
+static bool unpack_forward(eg_tensor *y) { return lay(y, false); }
+static eg_tensor *unpack_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return packed(g, y->in[1], y->in[i]->dim[0]);
+}
+static eg_tensor *unpack_call(eg_tensor *const *x) { return eg_unpack(x[0], x[1], 4); }
+static const eg_sample unpack_samples[] = { { unpack_call, "14x2, 3:i5", 0, 0 },
+                                            { unpack_call, "14, 3:i5", 0, 0 },
+                                            { unpack_call, "14x2x2:i9, 3:i5", 0, 0 },
+                                            { 0 } };
+static const eg_op unpack_op = { "unpack",
+                                 "y[b, i] = x[sum of t[c] over c < b + i], i < t[b]; else 0",
+                                 "pack(g, t)",
+                                 2,
+                                 unpack_shape,
+                                 unpack_forward,
+                                 unpack_rule,
+                                 EG_USES_INTEGERS,
+                                 unpack_samples,
+                                 .jvp = eg_jvp_linear,
+                                 .forward_c128 = unpack_forward,
+                                 .takes = EG_TAKES_ALL };
+eg_tensor *eg_unpack(eg_tensor *x, eg_tensor *lengths, int64_t places)
+{
+    if (places >= 0 || !x) return unpacked(x, lengths, places);
+    return eg_fail_as(x->cx, EG_ERROR_SHAPE, "unpack: %lld places", (long long)places);
+}
+
+const eg_op *const eg__pack_rows[] = { &pack_op, &unpack_op, NULL };
