@@ -255,7 +255,7 @@ static int course_body(void *user, const eg_ranks_table *table)
     if (c->divided) eg_opt_divide(opt, r);
     c->predicted[me] = predicted(r, c);
     c->hash[me] = 1;
-    eg_captured_blocks *captured = c->captured ? eg_capture_blocks(own) : NULL;
+    eg_captured_blocks *captured = c->captured ? eg_captured_blocks_open(own) : NULL;
     p.armed = c->event == MEMORY && me == c->bad_rank;
     steps(&p, own, r, opt, captured);
     p.armed = false;

@@ -1,4 +1,4 @@
-/* test_recapture.c: blocks of steps that are captured, and run again (eg_capture_blocks). */
+/* test_recapture.c: blocks of steps that are captured, and run again (eg_captured_blocks_open). */
 #if HAVE_CONFIG_H
 #include <config.h> /* EG_DEBUG_ALLOC */
 #endif
@@ -34,7 +34,7 @@ static void school_open(school *s, int threads, double dropout, bool captured)
                                 .layers = 2, .d_model = WIDE, .heads = 2, .dropout = dropout);
     s->idle = eg_param(s->params, "idle", "k", 3);
     s->opt = eg_adam(s->params, .lr = 1e-2);
-    if (captured) s->captured = eg_capture_blocks(s->cx);
+    if (captured) s->captured = eg_captured_blocks_open(s->cx);
     eg_assert_ok(s->cx);
 }
 static void school_data(school *s, int step)
@@ -91,6 +91,13 @@ static eg_tensor *school_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, 
     eg_tensor *one = eg_cross_entropy("b l [v]", logits, target, .ignore = -1, .each = true);
     return eg_sum(NULL, one);
 }
+static void school_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_KIND_NUMBERS])
+{
+    const school *s = user;
+    (void)from;
+    (void)to;
+    kind[0] = s->length;
+}
 typedef struct course {
     int threads;
     int64_t block;
@@ -107,7 +114,7 @@ static uint64_t school_hash(school *s, const course *c, int steps)
         school_data(s, k);
         eg_step_over(s->opt, school_loss, s, EXAMPLES, .block = c->block, .leaves = c->leaves,
                      .serial = c->serial, .mean = &mean, .counted = &counted,
-                     .captured = s->captured, .shape = s->length);
+                     .captured = s->captured, .kind = school_kind);
         eg_assert_ok(s->cx);
         h = hash_bytes(hash_bytes(h, &mean, sizeof mean), &counted, sizeof counted);
     }
@@ -217,7 +224,7 @@ TEST(tensors_that_are_gone_begin_anew)
     for (int i = 0; i < 2; i++) {
         eg_ctx *cx = eg_open(.threads = 2);
         lecture l = { .x = x, .w = eg_full(cx, 0.5, 3) };
-        eg_captured_blocks *c = i ? eg_capture_blocks(cx) : NULL;
+        eg_captured_blocks *c = i ? eg_captured_blocks_open(cx) : NULL;
         for (int k = 0; k < 80; k++) {
             const eg_mark m = eg_push(cx);
             for (int n = 0; n < k % 3; n++) eg_full(cx, 9, 100);
@@ -242,7 +249,7 @@ TEST(numbers_that_need_other_operations)
     for (int i = 0; i < 2; i++) {
         eg_ctx *cx = eg_open(.threads = 2);
         lecture l = { .x = x, .w = eg_full(cx, 0.5, 3), .factor = eg_full(cx, 2, 3) };
-        eg_captured_blocks *c = i ? eg_capture_blocks(cx) : NULL;
+        eg_captured_blocks *c = i ? eg_captured_blocks_open(cx) : NULL;
         for (int k = 0; k < 12; k++) {
             for (int n = 0; n < 36; n++) x[n] = (float)(n % 7) - 2;
             if (k % 4 == 3) x[5] = k == 3 ? -INFINITY : 3e38f;
@@ -329,14 +336,14 @@ LOOP_TEST(a_trainer_has_the_bits_of_one_that_captures_nothing, sizeof trained / 
 static eg_tensor *loss_inside(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
     (void)from, (void)to, (void)count;
-    eg_capture_blocks(cx);
+    eg_captured_blocks_open(cx);
     return eg_sum(NULL, user);
 }
 TEST(what_is_refused)
 {
     eg_ctx *cx = eg_open(.threads = 1), *other = eg_open(.threads = 1);
     eg_tensor *x = eg_full(cx, 1, 4), *g;
-    eg_captured_blocks *c = eg_capture_blocks(other);
+    eg_captured_blocks *c = eg_captured_blocks_open(other);
     ck_assert(eg_grad_over(cx, loss_inside, x, 4, 1, &x, &g, .captured = c));
     eg_assert_error(cx, "grad_over: the captured blocks belong to another context");
     ck_assert(eg_grad_over(cx, loss_inside, x, 4, 1, &x, &g));
@@ -344,7 +351,7 @@ TEST(what_is_refused)
     ck_assert_int_eq(eg_block_range(cx, NULL, NULL), -1);
     ck_assert_int_eq(eg_block_range(NULL, NULL, NULL), -1);
     ck_assert(!eg_error(cx));
-    ck_assert_ptr_null(eg_capture_blocks(NULL));
+    ck_assert_ptr_null(eg_captured_blocks_open(NULL));
     eg_captured_blocks_free(NULL);
     ck_assert(!eg_ok(eg_from_call(cx, EG_F32, 1, (int64_t[]){ 2 }, NULL, NULL, 0)));
     eg_assert_error(cx, "from_call: the function is NULL");
@@ -386,7 +393,7 @@ TEST(warm_steps_call_no_allocator)
     for (int k = 0; k < 500 && same < 30; k++, had = has) {
         school_data(&s, k);
         ck_assert_int_eq(eg_step_over(s.opt, school_loss, &s, EXAMPLES, .block = 4,
-                                      .captured = s.captured, .shape = s.length),
+                                      .captured = s.captured, .kind = school_kind),
                          0);
         has = eg_stats(s.cx);
         const bool equal = has.mallocs == had.mallocs && has.used == had.used;
@@ -401,7 +408,7 @@ static bool captured_life(eg_ctx *cx, const char *path)
     float x[36] = { 1, 2, -1 };
     (void)path;
     lecture l = { .x = x, .w = eg_full(cx, 0.5, 3), .factor = eg_full(cx, 2, 3) };
-    eg_captured_blocks *c = eg_capture_blocks(cx);
+    eg_captured_blocks *c = eg_captured_blocks_open(cx);
     bool good = c != NULL;
     for (int k = 0; k < 4 && good; k++) {
         eg_tensor *g;

@@ -53,6 +53,10 @@ typedef struct eg_leaf_sum {
     int64_t count;
 } eg_leaf_sum;
 typedef struct eg_captured_blocks eg_captured_blocks;
+/* Writes numbers, 0 at first, that differ between blocks whose loss applies different operations,
+ * or operations of different shapes; examples [from, to). */
+enum { EG_KIND_NUMBERS = 4 };
+typedef void eg_block_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_KIND_NUMBERS]);
 typedef struct eg_grad_over_args {
     size_t size;
     eg_ctx *cx;
@@ -79,7 +83,7 @@ typedef struct eg_grad_over_args {
     int (*take)(void *user, const eg_leaf_sum *);
     void *take_user;
     eg_captured_blocks *captured; /* see below; NULL: every block calls the loss */
-    int64_t shape;                /* with .captured: see below */
+    eg_block_kind *kind;          /* with .captured: see below; NULL: the numbers are 0 */
 } eg_grad_over_args;
 /* Bits depend on examples, block and leaves, on seed and number of the call, never on threads: a
  * leaf's blocks are added in order, leaves 0 and 1, 2 and 3, then pairs of pairs. A block draws
@@ -92,16 +96,17 @@ typedef struct eg_grad_over_args {
 EG_API int eg_grad_over_with(const eg_grad_over_args *);
 /* Blocks captured once (eg_capture) and run again in later calls, to the same bits; what is
  * captured lives until the scope ends that is open now, or eg_captured_blocks_free is called. Each
- * thread calls the loss for the first two blocks of a kind: of as many examples, of calls with an
- * equal .shape, in eg_train or eg_eval alike. For later ones it runs the operations that the second
- * of them applied. So blocks of one kind must apply the same operations to tensors of the same
- * shapes; numbers that depend on the block come from eg_from_call, and what depends on results is
- * done in eg_host_call. There `count`, which lies in one place for all blocks of a thread, can be
- * set, and eg_block_range says which block it is. `.shape` tells calls apart whose shapes differ,
+ * thread calls the loss for the first two blocks of a kind: of as many examples, for which .kind
+ * gives the same numbers, in eg_train or eg_eval alike. For later ones it runs the operations that
+ * the second of them applied. So blocks of one kind must apply the same operations to tensors of
+ * the same shapes; numbers that depend on the block come from eg_from_call, and what depends on
+ * results is done in eg_host_call. There `count`, which lies in one place for all blocks of a
+ * thread, can be set, and eg_block_range says which block it is. `.kind` tells blocks apart whose
+ * shapes differ,
  * such as batches of several lengths. With another loss, user or list of xs, or if tensors are
  * gone, the recording starts anew. A loss that cannot be captured is called for each block, as
  * without .captured. NULL after an error: inside a block or a captured step. */
-EG_API eg_captured_blocks *eg_capture_blocks(eg_ctx *);
+EG_API eg_captured_blocks *eg_captured_blocks_open(eg_ctx *);
 EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* held by them now */
 /* Frees them before their scope ends; NULL is fine */
 EG_API void eg_captured_blocks_free(eg_captured_blocks *);

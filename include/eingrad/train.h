@@ -128,7 +128,7 @@ typedef struct eg_step_over_args {
     int *sums;        /* out: sums of gradients that were held at most; may be NULL */
     const char *who;  /* for messages: "step_over" */
     struct eg_captured_blocks *captured; /* as eg_grad_over's; NULL: every block calls the loss */
-    int64_t shape;                       /* the same: 0 */
+    eg_block_kind *kind;                 /* the same */
 } eg_step_over_args;
 EG_API int eg_step_over_with(const eg_step_over_args *);
 typedef struct eg_opt_report {
@@ -286,7 +286,7 @@ typedef struct eg_trainer_args {
     int64_t evaluate;     /* steps between evaluations on the test set; 0: see eg_trainer_run (a
                            * text: 250; with early_stop: 100) */
     int64_t early_stop;   /* evaluations without a smaller held-out loss, then stop; 0: never */
-    bool eager; /* blocks are not captured (eg_capture_blocks): less memory, more time, same bits */
+    bool eager; /* blocks are not captured (eg_captured_blocks_open): less memory, more time, same bits */
 } eg_trainer_args;
 typedef struct eg_progress {
     int64_t step, steps;  /* done, planned */

@@ -17,7 +17,8 @@ enum { KINDS = 16, WASTED = 64 };
 
 /* Blocks of one kind, which the same captured step can compute. */
 typedef struct captured_kind {
-    int64_t examples, shape;
+    int64_t examples;
+    int64_t number[EG_KIND_NUMBERS]; /* of eg_block_kind */
     bool training;
     eg_dtype dtype;       /* the context's default */
     bool *before, *after; /* of each x: its sum holds something before and after the block */
@@ -76,7 +77,7 @@ static void captured_drop(eg_captured_blocks *c)
     }
 }
 static void captured_release(void *user) { captured_drop(user); }
-eg_captured_blocks *eg_capture_blocks(eg_ctx *cx)
+eg_captured_blocks *eg_captured_blocks_open(eg_ctx *cx)
 {
     cx = eg__here(cx);
     if (eg__failed(cx)) return NULL;
@@ -193,10 +194,13 @@ static captured_kind *kind_of(const blocks *b, const eg_ctx *child, captured_wor
 {
     const int64_t examples = child->block.to - child->block.from;
     const size_t n = (size_t)b->o.count;
+    int64_t number[EG_KIND_NUMBERS] = { 0 };
+    if (b->o.kind) b->o.kind(b->o.user, child->block.from, child->block.to, number);
     captured_kind *oldest = w->kind;
     for (captured_kind *p = w->kind; p < w->kind + w->kinds; p++) {
-        if (p->examples == examples && p->shape == b->o.shape && p->training == child->training &&
-            p->dtype == child->dtype && !memcmp(p->before, s->reached, n))
+        if (p->examples == examples && !memcmp(p->number, number, sizeof number) &&
+            p->training == child->training && p->dtype == child->dtype &&
+            !memcmp(p->before, s->reached, n))
             return p;
         if (p->used < oldest->used) oldest = p;
     }
@@ -213,13 +217,13 @@ static captured_kind *kind_of(const blocks *b, const eg_ctx *child, captured_wor
     }
     memcpy(p->before, s->reached, n);
     *p = (captured_kind){ .examples = examples,
-                          .shape = b->o.shape,
                           .training = child->training,
                           .dtype = child->dtype,
                           .before = p->before,
                           .after = p->before + n,
                           .until = p->until,
                           .part = p->part };
+    memcpy(p->number, number, sizeof number);
     return p;
 }
 /* Sets the addresses of the sums in the headers of the captured step. */
@@ -290,8 +294,8 @@ static bool kind_due(const captured_worker *w, const captured_kind *p, int count
     if (!kind_adds(p, count)) return true;
     for (int k = 0; k < w->kinds; k++) {
         const captured_kind *o = &w->kind[k];
-        if (o->c && o->shape == p->shape && o->training == p->training && o->dtype == p->dtype &&
-            !kind_adds(o, count))
+        if (o->c && !memcmp(o->number, p->number, sizeof o->number) && o->training == p->training &&
+            o->dtype == p->dtype && !kind_adds(o, count))
             return true;
     }
     return false;

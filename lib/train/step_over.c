@@ -129,7 +129,7 @@ int eg_step_over_with(const eg_step_over_args *given)
                                      .counted = o.counted,
                                      .sums = o.sums,
                                      .captured = o.captured,
-                                     .shape = o.shape,
+                                     .kind = o.kind,
                                      .who = o.who };
     const eg_mark m = eg_push(op->cx);
     const bool was = eg_nograd(op->cx, true);
