@@ -227,6 +227,12 @@ typedef struct eg_mha_args {
     const char *W_q, *W_k, *W_v, *W_o, *b_q, *b_k, *b_v, *b_o; /* other names of parameters */
     const char *W_qkv, *b_qkv;                                 /* the same; NULL: these */
 } eg_mha_args;
+/* Sequences that eg_pack laid one after the other. A packed operand is (1 p m). */
+typedef struct eg_packed {
+    eg_tensor
+        *lengths;    /* (b) i32 or i64, whose sum is at most p; NULL: the operand is not packed */
+    int64_t longest; /* l ≥ each of them */
+} eg_packed;
 typedef struct eg_mha_run_args {
     size_t size;
     const eg_mha *mha;
@@ -239,6 +245,12 @@ typedef struct eg_mha_run_args {
     eg_given with[8];     /* what where and score read in this run, beside the module's .with */
     eg_masked keep, bias; /* {"bj", pad}, {"hij", relative} */
     eg_masked lengths;    /* as eg_attention's */
+    /* sequences without padding, in the layout "b i m" alone: the projections compute p places, the
+     * attention each sequence with itself. Masks, scores, positions and .weights are those of
+     * (b h i j) with l places, where what lies behind a sequence's length is not attended to; its
+     * weights have no meaning. Refused beside .cache, .ranks and .lengths */
+    eg_packed packed;     /* of the query, of y and .add, and of the key if that is the query */
+    eg_packed key_packed; /* of other keys and values; none: they are (b j ·) */
     eg_masked alibi;      /* {"h", slopes} instead of the module's */
     double fill;    /* the score of pairs that where and keep forbid: −∞ (given as 0), so that
                      * a row with nothing to attend to is 0. Older code has −1e9, with which

@@ -52,6 +52,8 @@ typedef struct eg_block_run_args {
     eg_masked keep, bias;
     int64_t offset;
     eg_masked positions; /* {"bi", t}: places for rotary positions, as eg_mha_run's */
+    /* x and the result are (1 p m), packed sequences, as eg_mha_run's; so may the memory be */
+    eg_packed packed, memory_packed;
     /* of the cross attention: i is a place of x, j one of the memory; `with` is read there, too */
     const char *memory_where;
     const char *memory_score;
@@ -123,12 +125,18 @@ typedef struct eg_transformer_args {
 typedef struct eg_transformer_run_args {
     size_t size;
     const eg_transformer *transformer;
-    eg_tensor *index;    /* (b l) tokens */
-    eg_tensor *types;    /* (b l) their types; NULL: all 0 */
-    const char *where;   /* of every layer's attention: "j <= i" makes a decoder */
-    const char *score;   /* of every layer's attention, as eg_mha_run's */
-    eg_given with[8];    /* what where and score read */
-    eg_masked keep;      /* {"bj", pad} */
+    eg_tensor *index;  /* (b l) tokens */
+    eg_tensor *types;  /* (b l) their types; NULL: all 0 */
+    const char *where; /* of every layer's attention: "j <= i" makes a decoder */
+    const char *score; /* of every layer's attention, as eg_mha_run's */
+    eg_given with[8];  /* what where and score read */
+    eg_masked keep;    /* {"bj", pad} */
+    /* (b) i32 or i64: what lies behind the length of a sequence is padding. Nothing is computed of
+     * it, it is not attended to, and the result there is 0. Masks and scores are of (b h i j) all
+     * the same. Refused beside .cache and .ranks; NULL: all places are computed */
+    eg_tensor *lengths;
+    int64_t places;      /* with .lengths: for so many packed places, at least their sum;
+                          * eg_packed_places(lengths), at most b·l. A captured step needs it */
     eg_masked positions; /* {"bi", t}: places for rotary positions, as eg_mha_run's */
     eg_cache *cache;     /* index holds the next tokens only; keep's j counts from the first */
     eg_tensor *gain;     /* (layers h): factors of the heads */
@@ -191,14 +199,16 @@ typedef struct eg_seq2seq_run_args {
     const char *where, *score;
     /* … and of its cross attention, i in the target and j in the source */
     const char *memory_where, *memory_score;
-    eg_given with[8];            /* what these six read */
-    eg_masked source_keep, keep; /* {"bj", pad} each: of the source, of the target */
-    eg_tensor *gain;             /* (layers + 2 decoder_layers, h): factors of the heads of the
-                                  * encoder, then of self and cross attention of each decoder
-                                  * layer; NULL: 1 */
-    eg_tensor **source_weights;  /* out: one (b h i j) per layer of the encoder, … */
-    eg_tensor **weights;         /* … of the decoder's self attention … */
-    eg_tensor **memory_weights;  /* … and of its cross attention */
+    eg_given with[8];                    /* what these six read */
+    eg_masked source_keep, keep;         /* {"bj", pad} each: of the source, of the target */
+    eg_tensor *source_lengths, *lengths; /* as eg_transformer_run's .lengths: of the source, … */
+    int64_t source_places, places;       /* … and .places */
+    eg_tensor *gain;            /* (layers + 2 decoder_layers, h): factors of the heads of the
+                                 * encoder, then of self and cross attention of each decoder
+                                 * layer; NULL: 1 */
+    eg_tensor **source_weights; /* out: one (b h i j) per layer of the encoder, … */
+    eg_tensor **weights;        /* … of the decoder's self attention … */
+    eg_tensor **memory_weights; /* … and of its cross attention */
 } eg_seq2seq_run_args;
 typedef struct eg_seq2seq_decode_args {
     size_t size;
@@ -208,6 +218,8 @@ typedef struct eg_seq2seq_decode_args {
     const char *where, *score, *memory_where, *memory_score; /* as those of a run */
     eg_given with[8];
     eg_masked memory_keep, keep;
+    eg_tensor *memory_lengths, *lengths; /* as those of a run; refused beside .cache */
+    int64_t memory_places, places;
     eg_cache *cache; /* NULL: none; else target holds the next tokens only, and the memory is
                       * projected at the first step only */
     eg_tensor *gain; /* as that of a run; the encoder's rows are not read */

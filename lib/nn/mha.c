@@ -289,6 +289,7 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
         s->extra_value = eg__nn_text(p, "%shi,he->%sihe", batch, batch);
     }
     s->out_bias = eg__nn_text(p, "%s,o->%s", o, o);
+    s->keys = eg__nn_text(p, "%sj", batch);
     return !eg_error(cx);
 }
 

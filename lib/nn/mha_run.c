@@ -43,19 +43,94 @@ static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_
 }
 
 /* True if two operands have the same sizes along the axes that they share: batch letters, and the
- * places of key and value; else records an error. */
-static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const char *b_is, eg_tensor *b,
-                  bool places)
+ * places of key and value; else records an error. pa, pb: how they are packed. */
+static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const eg_packed *pa,
+                  const char *b_is, eg_tensor *b, const eg_packed *pb, bool places)
 {
     for (int k = 0; k < m->specs->axes; k++) {
-        char c = m->specs->letter[k];
-        if (!c || c == 'm' || (c == 'i' && !places) || eg_dim(a, k) == eg_dim(b, k)) continue;
+        const char c = m->specs->letter[k];
+        const bool batch = c != 'i';
+        if (!c || c == 'm' || (!batch && !places)) continue;
+        const int64_t have = batch && pa->lengths ? eg_dim(pa->lengths, 0) : eg_dim(a, k),
+                      want = batch && pb->lengths ? eg_dim(pb->lengths, 0) : eg_dim(b, k);
+        if (have == want) continue;
         eg_fail_as(eg_context(a), EG_ERROR_SHAPE, "%s '%c' is %lld in the %s but %lld in the %s",
-                   c == 'i' ? "length" : "batch", c == 'i' ? 'j' : c, (long long)eg_dim(a, k), a_is,
-                   (long long)eg_dim(b, k), b_is);
+                   batch ? "batch" : "length", batch ? c : 'j', (long long)have, a_is,
+                   (long long)want, b_is);
         return false;
     }
     return true;
+}
+
+/* -- operands that are packed ----------------------------------------------------------------- */
+/* Returns how the keys are packed. */
+static const eg_packed *key_packed(const eg_mha_run_args *a)
+{
+    return a->key && a->key != a->query ? &a->key_packed : &a->packed;
+}
+/* True if the operand can have been packed so; else records an error. */
+static bool packed_fits(const char *which, const eg_packed *p, eg_tensor *x)
+{
+    eg_ctx *cx = eg_context(x);
+    if (!p->lengths) return true;
+    if (!eg_ok(p->lengths) || eg_rank(p->lengths) != 1)
+        eg_fail_as(cx, EG_ERROR_SHAPE, "the lengths of the packed %s are no vector (b)", which);
+    else if (p->longest < 0)
+        eg_fail_as(cx, EG_ERROR_SHAPE, "the packed %s has a longest sequence of %lld", which,
+                   (long long)p->longest);
+    else if (eg_dim(x, 0) != 1)
+        eg_fail_as(cx, EG_ERROR_SHAPE, "a packed %s is (1 p m), but 'b' is %lld", which,
+                   (long long)eg_dim(x, 0));
+    else
+        return true;
+    return false;
+}
+/* True if .packed and .key_packed can be used with the module and the other options; else records
+ * an error. */
+static bool mha_run_packs(const eg_mha *m, const eg_mha_run_args *a)
+{
+    const struct eg__mha_specs *s = m->specs;
+    eg_ctx *cx = eg_context(a->query);
+    const bool own = a->packed.lengths, keys = a->key_packed.lengths;
+    if (!own && !keys) return true;
+    const char *with = a->cache                          ? ".cache"
+                       : a->ranks                        ? ".ranks"
+                       : a->lengths.x || a->lengths.axes ? ".lengths"
+                       : m->linear && a->keep.x          ? ".keep in a linear attention"
+                                                         : NULL;
+    if (with)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s cannot be used beside %s",
+                   own ? ".packed" : ".key_packed", with);
+    else if (s->axes != 3 || s->batch != 1 || s->letter[1] != 'i' || s->letter[2] != 'm')
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s needs a module of the layout \"b i m\"",
+                   own ? ".packed" : ".key_packed");
+    else if (keys && (!a->key || a->key == a->query))
+        eg_fail_as(cx, EG_ERROR_MISUSE, ".key_packed is of keys that are not the query");
+    else
+        return true;
+    return false;
+}
+/* Returns x (1 p …) as (b l …), or x itself if it is not packed. */
+static eg_tensor *apart(const eg_packed *p, eg_tensor *x)
+{
+    return p->lengths ? eg_unpack(eg_select_axis(x, 0, 0), p->lengths, p->longest) : x;
+}
+/* Returns x (b l …) as (1 p …) for an operand y of p places, or x itself if that is not packed. */
+static eg_tensor *together(const eg_packed *p, eg_tensor *x, eg_tensor *y)
+{
+    return p->lengths ? eg_unsqueeze(eg_pack(x, p->lengths, eg_dim(y, 1)), 0) : x;
+}
+/* Hides the keys behind the end of their sequence from the attention. */
+static void hide_padding(const eg_mha *m, const eg_packed *keys, eg_attention_args *o)
+{
+    eg_tensor *t = keys->lengths;
+    if (t && m->linear)
+        o->keep = (eg_masked){ m->specs->keys,
+                               eg_where_mask(eg_context(t), .where = "j < t[b]", .axes = "[b] [j]",
+                                             .sizes = (int64_t[]){ eg_dim(t, 0), keys->longest },
+                                             .with = { { "t", t } }) };
+    else if (t)
+        o->lengths = (eg_masked){ m->batch, t };
 }
 
 static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
@@ -133,11 +208,13 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
     if (!mha_run_operand(m, "key", 'j', key, m->kdim) ||
         !mha_run_operand(m, "value", 'j', value, m->vdim))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "the key is NULL"), false;
-    if (!agree(m, "query", a->query, "key", key, false) ||
-        !agree(m, "key", key, "value", value, true))
+    const eg_packed *packed = key_packed(a);
+    if (!packed_fits("key", packed, key) || !packed_fits("value", packed, value) ||
+        !agree(m, "query", a->query, &a->packed, "key", key, packed, false) ||
+        !agree(m, "key", key, packed, "value", value, packed, true))
         return false;
-    *k = projected(m, EG_K, key);
-    *v = projected(m, EG_V, value);
+    *k = apart(packed, projected(m, EG_K, key));
+    *v = apart(packed, projected(m, EG_V, value));
     *k = turned(m, m->specs->turn_k, normed(m, m->norm_k, *k), before, eg__mha_key_places(a));
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
@@ -207,7 +284,9 @@ static bool mha_run_fits(const eg_mha *m, const eg_mha_run_args *a)
 bool eg__mha_run_allowed(const eg_mha *m, const eg_mha_run_args *a)
 {
     return mha_run_operand(m, "query", 'i', a->query, m->qdim) && mha_run_numbers(m, a) &&
-           mha_run_fits(m, a) && (!a->key || mha_run_operand(m, "key", 'j', a->key, m->kdim));
+           mha_run_fits(m, a) && mha_run_packs(m, a) &&
+           packed_fits("query", &a->packed, a->query) &&
+           (!a->key || mha_run_operand(m, "key", 'j', a->key, m->kdim));
 }
 
 /* Returns y + r, where r must have y's shape. */
@@ -246,10 +325,11 @@ eg_tensor *eg__mha_run_whole(const eg_mha *m, const eg_mha_run_args *a, const eg
     if (m->alibi && !o.alibi.x) o.alibi = (eg_masked){ "h", m->alibi };
     if (!keys_and_values(m, a, before, &o.k, &o.v))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "there are no keys");
-    eg_tensor *q = normed(m, m->norm_q, projected(m, EG_Q, a->query));
+    hide_padding(m, key_packed(a), &o);
+    eg_tensor *q = normed(m, m->norm_q, apart(&a->packed, projected(m, EG_Q, a->query)));
     if (m->temperature) q = eg_on(m->specs->per_head, eg_mul, q, m->temperature);
     o.q = turned(m, m->specs->turn_q, q, o.offset, a->positions);
-    eg_tensor *y = eg__mha_core(m, a, part, &o, q);
+    eg_tensor *y = together(&a->packed, eg__mha_core(m, a, part, &o, q), a->query);
     const bool whole = !m->b_o || m->specs->last;
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), whole ? m->b_o : NULL,
                   .add = whole ? a->add : NULL);

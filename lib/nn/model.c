@@ -23,18 +23,63 @@ static eg_block **model_blocks(eg_params *p, int64_t count, const eg_block_args 
     return block;
 }
 
-/* Returns x plus positions, of which the first is place `before`. */
-static eg_tensor *model_placed(const eg_positions *at, eg_tensor *x, int64_t before)
-{
-    return at ? eg_positions_run(at, x, .offset = before) : x;
-}
-
 /* Returns logits after the norm; with tied weights logits = x Eᵀ. */
 static eg_tensor *model_logits(const eg_norm *norm, const eg_linear *logits, const eg_embedding *e,
                                eg_tensor *x)
 {
     x = norm ? eg_norm_run(norm, x) : x;
     return logits ? eg_linear_run(logits, x) : eg_einsum("...m,vm->...v", x, e->table);
+}
+
+/* Tokens whose padding is left out: how they are packed, and in how many places. */
+typedef struct model_packing {
+    eg_packed of;
+    int64_t places;
+} model_packing;
+/* Sets *p for x (b l …) of these lengths; lengths NULL: it is not packed. places 0: as many as are
+ * needed. cached: the run has a cache, beside which lengths are refused. False after an error. */
+static bool model_packs(model_packing *p, const char *who, const char *name, eg_tensor *x,
+                        eg_tensor *lengths, int64_t places, bool cached)
+{
+    eg_ctx *cx = eg_context(x);
+    *p = (model_packing){ .places = 0 };
+    if (!lengths) return true;
+    if (cached || !eg_ok(x) || eg_rank(x) < 2)
+        return eg_fail_as(cx, cached ? EG_ERROR_UNSUPPORTED : EG_ERROR_SHAPE, "%s \"%s\": %s", who,
+                          name,
+                          cached ? "lengths cannot be used beside .cache; .keep hides padding"
+                                 : "what has lengths needs axes b and l"),
+               false;
+    if (places < 0)
+        return eg_fail_as(cx, EG_ERROR_SHAPE, "%s \"%s\": %lld packed places", who, name,
+                          (long long)places),
+               false;
+    const int64_t all = eg_dim(x, 0) * eg_dim(x, 1),
+                  needed = places ? places : eg_packed_places(lengths);
+    *p = (model_packing){ { lengths, eg_dim(x, 1) }, needed < all || places ? needed : all };
+    return needed >= 0;
+}
+/* Returns x (b l …) as (1 p …), or x itself if it is not packed. */
+static eg_tensor *model_packed(const model_packing *p, eg_tensor *x)
+{
+    return p->of.lengths ? eg_unsqueeze(eg_pack(x, p->of.lengths, p->places), 0) : x;
+}
+/* Returns x (1 p …) as (b l …), or x itself if it is not packed. */
+static eg_tensor *model_unpacked(const model_packing *p, eg_tensor *x)
+{
+    return p->of.lengths ? eg_unpack(eg_select_axis(x, 0, 0), p->of.lengths, p->of.longest) : x;
+}
+/* Returns the embedded tokens plus positions from place `before` on, packed if p says so. */
+static eg_tensor *model_tokens(const eg_embedding *e, const eg_positions *at, eg_tensor *index,
+                               const model_packing *p, int64_t before)
+{
+    eg_tensor *x = eg_embedding_run(e, model_packed(p, index));
+    if (!at) return x;
+    if (!p->of.lengths) return eg_positions_run(at, x, .offset = before);
+    const int64_t dims[] = { eg_dim(p->of.lengths, 0), p->of.longest };
+    eg_tensor *place =
+        eg_expand_n(eg_arange(eg_context(x), EG_I32, 0, (double)dims[1], 1), 2, dims);
+    return eg_positions_run(at, x, .places = eg_pack(place, p->of.lengths, p->places));
 }
 
 static eg_tensor *model_row(eg_tensor *gain, int64_t k)
@@ -121,20 +166,21 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
 
 /* Returns the norm of tokens + types + positions. Without types, all tokens are of type 0. */
 static eg_tensor *transformer_embedded(const eg_transformer *m, const eg_transformer_run_args *a,
-                                       const eg__part *part)
+                                       const eg__part *part, const model_packing *packing)
 {
-    eg_tensor *x = eg_embedding_run(m->tokens, a->index);
+    eg_tensor *x = part->ranks ? eg_embedding_run(m->tokens, a->index)
+                               : model_tokens(m->tokens, m->positions, a->index, packing,
+                                              eg_cache_length(a->cache));
     if (a->types && !m->types)
         return eg_fail_as(eg_context(a->index), EG_ERROR_MISUSE,
                           "transformer \"%s\": made without types, but run with some", m->name);
     if (a->types)
-        x = eg_on("b l m, b l m", eg_add, x, eg_embedding_run(m->types, a->types));
+        x = eg_on("b l m, b l m", eg_add, x,
+                  eg_embedding_run(m->types, model_packed(packing, a->types)));
     else if (m->types)
         x = eg_on("b l m, m", eg_add, x, eg_select_axis(m->types->table, 0, 0));
     if (part->ranks && m->positions)
         x = eg_positions_run(m->positions, x, .places = eg__part_places(part, 0));
-    else
-        x = model_placed(m->positions, x, eg_cache_length(a->cache));
     return eg__part_dropped(part, 1, m->embedding_norm ? eg_norm_run(m->embedding_norm, x) : x,
                             m->dropout);
 }
@@ -184,6 +230,9 @@ static bool transformer_divides(const eg_transformer *m, const eg_transformer_ru
     else if (a->cache)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    ".ranks: .cache holds places that came one after the other; decode on one rank");
+    else if (a->lengths)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   ".ranks: .lengths packs places that the ranks divide; .keep hides padding");
     if (!eg__part_find(part, a->ranks, fits ? eg_dim(a->index, 1) : 0, a->ranks_block, a->zigzag))
         return false;
     if (!m->positions || part->length <= m->positions->length) return true;
@@ -206,8 +255,13 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     if (!gain_fits("transformer", m->name, a->gain, a->index, m->layers, m->block[0]->self->heads))
         return eg_fail_as(eg_context(a->index), EG_ERROR_SHAPE,
                           "transformer: the gain does not fit");
+    model_packing packing;
+    if (!model_packs(&packing, "transformer", m->name, a->index, a->lengths, a->places,
+                     a->cache != NULL))
+        return eg_fail_as(eg_context(a->index), EG_ERROR_MISUSE,
+                          "transformer: .lengths is refused");
     if (a->ranks) m = transformer_shared(a->ranks, m, &shared);
-    eg_tensor *x = transformer_embedded(m, a, &part);
+    eg_tensor *x = transformer_embedded(m, a, &part, &packing);
     for (int64_t k = 0; k < m->layers; k++) {
         eg_block_run_args block = { .size = sizeof block,
                                     .block = m->block[k],
@@ -216,6 +270,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
                                     .score = a->score,
                                     .keep = a->keep,
                                     .positions = a->positions,
+                                    .packed = packing.of,
                                     .weights = a->weights ? a->weights + k : NULL,
                                     .cache = a->cache,
                                     .slot = (int)k,
@@ -226,8 +281,11 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
         memcpy(block.with, a->with, sizeof block.with);
         x = eg_block_run_with(&block);
     }
-    if (m->no_logits) return m->norm ? eg_norm_run(m->norm, x) : x;
-    return model_logits(m->norm, m->logits, m->tokens, x);
+    if (!m->no_logits)
+        x = model_logits(m->norm, m->logits, m->tokens, x);
+    else if (m->norm)
+        x = eg_norm_run(m->norm, x);
+    return model_unpacked(&packing, x);
 }
 
 /* -- encoder and decoder ---------------------------------------------------------------------- */
@@ -306,7 +364,12 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     if (!a->source) return eg__nn_missing("seq2seq", m->name, "the source", a->source);
     if (!seq2seq_gain(m, a->gain, a->source))
         return eg_fail_as(eg_context(a->source), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
-    eg_tensor *x = model_placed(m->source_positions, eg_embedding_run(m->source, a->source), 0);
+    model_packing packing;
+    if (!model_packs(&packing, "seq2seq", m->name, a->source, a->source_lengths, a->source_places,
+                     false))
+        return eg_fail_as(eg_context(a->source), EG_ERROR_MISUSE,
+                          "seq2seq: .source_lengths is refused");
+    eg_tensor *x = model_tokens(m->source, m->source_positions, a->source, &packing, 0);
     x = eg__nn_dropped(x, m->dropout);
     for (int64_t k = 0; k < m->layers; k++) {
         eg_block_run_args block = { .size = sizeof block,
@@ -315,12 +378,13 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
                                     .where = a->source_where,
                                     .score = a->source_score,
                                     .keep = a->source_keep,
+                                    .packed = packing.of,
                                     .weights = a->source_weights ? a->source_weights + k : NULL,
                                     .gain = model_row(a->gain, k) };
         memcpy(block.with, a->with, sizeof block.with);
         x = eg_block_run_with(&block);
     }
-    return m->source_norm ? eg_norm_run(m->source_norm, x) : x;
+    return model_unpacked(&packing, m->source_norm ? eg_norm_run(m->source_norm, x) : x);
 }
 
 /* Returns "j <= i", joined with the predicate if there is one. */
@@ -341,15 +405,24 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     if (!a->target) return eg__nn_missing("seq2seq", m->name, "the target", a->target);
     if (!seq2seq_gain(m, a->gain, a->target))
         return eg_fail_as(eg_context(a->target), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
-    eg_tensor *x = model_placed(m->positions, eg_embedding_run(m->target, a->target),
-                                eg_cache_length(a->cache));
+    model_packing packing, memory;
+    if (!model_packs(&packing, "seq2seq", m->name, a->target, a->lengths, a->places,
+                     a->cache != NULL) ||
+        !model_packs(&memory, "seq2seq", m->name, a->memory, a->memory_lengths, a->memory_places,
+                     a->cache != NULL))
+        return eg_fail_as(eg_context(a->target), EG_ERROR_MISUSE, "seq2seq: .lengths is refused");
+    eg_tensor *x =
+        model_tokens(m->target, m->positions, a->target, &packing, eg_cache_length(a->cache));
     x = eg__nn_dropped(x, m->dropout);
+    eg_tensor *const keys = model_packed(&memory, a->memory);
     const char *where = earlier(eg_context(a->target), a->where);
     for (int64_t k = 0; k < m->decoder_layers; k++) {
         eg_block_run_args block = { .size = sizeof block,
                                     .block = m->decoder[k],
                                     .x = x,
-                                    .memory = a->memory,
+                                    .memory = keys,
+                                    .packed = packing.of,
+                                    .memory_packed = memory.of,
                                     .where = where,
                                     .score = a->score,
                                     .keep = a->keep,
@@ -366,7 +439,7 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
         memcpy(block.with, a->with, sizeof block.with);
         x = eg_block_run_with(&block);
     }
-    return model_logits(m->norm, m->logits, m->target, x);
+    return model_unpacked(&packing, model_logits(m->norm, m->logits, m->target, x));
 }
 
 eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *given)
@@ -382,6 +455,10 @@ eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *given)
                                       .memory_score = a->memory_score,
                                       .keep = a->keep,
                                       .memory_keep = a->source_keep,
+                                      .lengths = a->lengths,
+                                      .places = a->places,
+                                      .memory_lengths = a->source_lengths,
+                                      .memory_places = a->source_places,
                                       .weights = a->weights,
                                       .memory_weights = a->memory_weights,
                                       .gain = a->gain };

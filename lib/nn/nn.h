@@ -114,6 +114,7 @@ struct eg__mha_specs {
     const char *per_head;    /* the query times a number for each head */
     const char *extra_score; /* the query times an extra key of each head: one score per row */
     const char *rows;        /* the indices of the scores without the key's */
+    const char *keys;        /* the batch letters and the key's place, "bj" */
     const char *extra_value; /* rows times an extra value of each head */
 };
 const char *eg__mha_which(int part, bool bias); /* "W_q" … "b_o" */
