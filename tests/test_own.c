@@ -28,12 +28,13 @@ static void *make_plain(eg_params *p, const eg_trainer_args *o, const eg_network
 }
 static eg_tensor *plain_encoder(const void *net, eg_ctx *c, const eg_batch *b)
 {
-    return eg_transformer_run(net, eg_batch_tokens(c, b), .keep = eg_batch_keep(c, b),
-                              .weights = b->weights, .gain = b->gain);
+    return eg_transformer_run(net, eg_batch_tokens(c, b), .lengths = eg_batch_lengths(c, b),
+                              .places = eg_batch_places(b), .weights = b->weights, .gain = b->gain);
 }
 static eg_tensor *plain_decoder(const void *net, eg_ctx *c, const eg_batch *b)
 {
     return eg_transformer_run(net, eg_batch_tokens(c, b), .where = "j <= i", .cache = b->cache,
+                              .lengths = eg_batch_lengths(c, b), .places = eg_batch_places(b),
                               .weights = b->weights, .gain = b->gain);
 }
 
@@ -47,7 +48,9 @@ static void *make_seq2seq(eg_params *p, const eg_trainer_args *o, const eg_netwo
 static eg_tensor *plain_seq2seq(const void *net, eg_ctx *c, const eg_batch *b)
 {
     return eg_seq2seq_run(net, eg_batch_source(c, b), eg_batch_tokens(c, b),
-                          .source_keep = eg_batch_source_keep(c, b));
+                          .source_lengths = eg_batch_source_lengths(c, b),
+                          .source_places = eg_batch_source_places(b),
+                          .lengths = eg_batch_lengths(c, b), .places = eg_batch_places(b));
 }
 /* without a cache, and seq2seq without a memory: answers are computed from their start */
 static const eg_network plain[] = {

@@ -37,7 +37,7 @@ typedef struct eg_batch {
     eg_tensor *memory;   /* what eg_network.memory returned for the source; NULL: see there */
     eg_cache *cache;     /* if the network is .cached: `tokens` follow those in it; or NULL */
     /* the whole batch, of which this one has the rows eg_block_range, in memory that stays: a
-     * captured block (eg_capture_blocks) reads its numbers from there in each run; NULL: this batch
+     * captured block (eg_captured_blocks_open) reads its numbers from there in each run; NULL: this batch
      * cannot be captured */
     const struct eg_batch *whole;
 } eg_batch;
@@ -50,6 +50,13 @@ EG_API eg_tensor *eg_batch_source(eg_ctx *, const eg_batch *); /* refused if the
  * not set. */
 EG_API eg_masked eg_batch_keep(eg_ctx *, const eg_batch *);
 EG_API eg_masked eg_batch_source_keep(eg_ctx *, const eg_batch *);
+/* The .lengths and .places of eg_transformer_run …: the lengths (b) of i64, and the places that the
+ * rows need without padding, Σ lengths rounded up to a multiple of EG_PACK_ROUND. NULL and 0, so
+ * that nothing is packed, if no row is shorter, or an answer is decoded. */
+EG_API eg_tensor *eg_batch_lengths(eg_ctx *, const eg_batch *);
+EG_API eg_tensor *eg_batch_source_lengths(eg_ctx *, const eg_batch *);
+EG_API int64_t eg_batch_places(const eg_batch *);
+EG_API int64_t eg_batch_source_places(const eg_batch *);
 /* How many targets count. */
 EG_API int64_t eg_batch_counted(const eg_batch *);
 /* Σ of −ln p over the targets that count, of logits (b l v), with label smoothing ε in [0, 1). The
@@ -147,7 +154,7 @@ struct eg_network {
     int (*config)(const eg_trainer_args *, char *out, size_t room);
     /* true: what logits does depends on the batch's sizes and on whether .keep, .source_keep and
      * .gain are there, and reads its numbers through eg_batch_tokens, _source, _keep and
-     * _source_keep alone. Then the blocks of a step are captured (eg_capture_blocks). */
+     * _source_keep alone. Then the blocks of a step are captured (eg_captured_blocks_open). */
     bool captures;
 };
 /* Refused, before the first step: a name of the built-in models; logits that are not (b l v) floats

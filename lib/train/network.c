@@ -26,13 +26,14 @@ static void *network_transformer(eg_params *p, const eg_trainer_args *o, const e
 
 static eg_tensor *network_encode(const void *net, eg_ctx *cx, const eg_batch *b)
 {
-    return eg_transformer_run(net, eg_batch_tokens(cx, b), .keep = eg_batch_keep(cx, b),
-                              .weights = b->weights, .gain = b->gain);
+    return eg_transformer_run(net, eg_batch_tokens(cx, b), .lengths = eg_batch_lengths(cx, b),
+                              .places = eg_batch_places(b), .weights = b->weights, .gain = b->gain);
 }
 
 static eg_tensor *network_decode(const void *net, eg_ctx *cx, const eg_batch *b)
 {
     return eg_transformer_run(net, eg_batch_tokens(cx, b), .where = "j <= i", .cache = b->cache,
+                              .lengths = eg_batch_lengths(cx, b), .places = eg_batch_places(b),
                               .weights = b->weights, .gain = b->gain);
 }
 
@@ -72,8 +73,10 @@ static eg_tensor *network_translate(const void *net, eg_ctx *cx, const eg_batch 
         return eg_seq2seq_decode(n, eg_batch_tokens(cx, b), b->memory, .cache = b->cache,
                                  .gain = network_gain(n, b));
     return eg_seq2seq_run(n, eg_batch_source(cx, b), eg_batch_tokens(cx, b),
-                          .source_keep = eg_batch_source_keep(cx, b), .gain = network_gain(n, b),
-                          .source_weights = b->weights,
+                          .source_lengths = eg_batch_source_lengths(cx, b),
+                          .source_places = eg_batch_source_places(b),
+                          .lengths = eg_batch_lengths(cx, b), .places = eg_batch_places(b),
+                          .gain = network_gain(n, b), .source_weights = b->weights,
                           .weights = b->weights ? b->weights + n->layers : NULL,
                           .memory_weights = b->weights ? b->weights + 2 * n->layers : NULL);
 }

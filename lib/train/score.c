@@ -7,7 +7,15 @@
 
 /* -- tensors ---------------------------------------------------------------------------------- */
 /* The arrays of a batch. */
-typedef enum batch_array { TOKENS, TARGETS, KEEP, SOURCE, SOURCE_KEEP } batch_array;
+typedef enum batch_array {
+    TOKENS,
+    TARGETS,
+    KEEP,
+    LENGTHS,
+    SOURCE,
+    SOURCE_KEEP,
+    SOURCE_LENGTHS
+} batch_array;
 static const struct {
     const char *name;
     eg_dtype dtype;
@@ -15,9 +23,12 @@ static const struct {
 } arrays[] = { [TOKENS] = { "tokens", EG_I32, sizeof(int32_t), offsetof(eg_batch, tokens) },
                [TARGETS] = { "targets", EG_I32, sizeof(int32_t), offsetof(eg_batch, target) },
                [KEEP] = { "mask", EG_BOOL, sizeof(bool), offsetof(eg_batch, keep) },
+               [LENGTHS] = { "lengths", EG_I64, sizeof(int64_t), offsetof(eg_batch, lengths) },
                [SOURCE] = { "source", EG_I32, sizeof(int32_t), offsetof(eg_batch, source) },
                [SOURCE_KEEP] = { "mask of the source", EG_BOOL, sizeof(bool),
-                                 offsetof(eg_batch, source_keep) } };
+                                 offsetof(eg_batch, source_keep) },
+               [SOURCE_LENGTHS] = { "lengths of the source", EG_I64, sizeof(int64_t),
+                                    offsetof(eg_batch, source_lengths) } };
 static const void *batch_array_of(const eg_batch *b, batch_array which)
 {
     const void *array;
@@ -46,9 +57,10 @@ static eg_tensor *batch_tensor(eg_ctx *cx, const eg_batch *b, batch_array which)
 {
     const void *at = batch_array_of(b, which);
     const int64_t length = which < SOURCE ? b->length : b->sources, dims[] = { b->rows, length };
+    const int rank = which == LENGTHS || which == SOURCE_LENGTHS ? 1 : 2;
     if (!at) return eg_fail_as(cx, EG_ERROR_MISUSE, "batch: it has no %s", arrays[which].name);
-    if (!b->whole || !eg_capturing(cx)) return eg_from_n(cx, arrays[which].dtype, at, 2, dims);
-    return eg_from_call(cx, arrays[which].dtype, 2, dims, batch_read,
+    if (!b->whole || !eg_capturing(cx)) return eg_from_n(cx, arrays[which].dtype, at, rank, dims);
+    return eg_from_call(cx, arrays[which].dtype, rank, dims, batch_read,
                         &(batch_rows){ cx, b->whole, which }, sizeof(batch_rows));
 }
 eg_tensor *eg_batch_tokens(eg_ctx *cx, const eg_batch *b) { return batch_tensor(cx, b, TOKENS); }
@@ -62,6 +74,29 @@ eg_masked eg_batch_source_keep(eg_ctx *cx, const eg_batch *b)
 {
     return b->source_padded ? (eg_masked){ "bj", batch_tensor(cx, b, SOURCE_KEEP) }
                             : (eg_masked){ 0 };
+}
+/* Returns Σ lengths rounded up, at most rows · longest; 0 if no row is shorter than `longest`. */
+static int64_t places_needed(int64_t rows, int64_t longest, const int64_t *lengths)
+{
+    const int64_t all = rows * longest;
+    int64_t sum = 0;
+    for (int64_t k = 0; lengths && k < rows; k++) sum += lengths[k];
+    if (!lengths || sum == all) return 0;
+    sum = (sum + EG_PACK_ROUND - 1) / EG_PACK_ROUND * EG_PACK_ROUND;
+    return sum < all ? sum : all;
+}
+int64_t eg_batch_places(const eg_batch *b) { return places_needed(b->rows, b->length, b->lengths); }
+int64_t eg_batch_source_places(const eg_batch *b)
+{
+    return places_needed(b->rows, b->sources, b->source_lengths);
+}
+eg_tensor *eg_batch_lengths(eg_ctx *cx, const eg_batch *b)
+{
+    return eg_batch_places(b) ? batch_tensor(cx, b, LENGTHS) : NULL;
+}
+eg_tensor *eg_batch_source_lengths(eg_ctx *cx, const eg_batch *b)
+{
+    return eg_batch_source_places(b) ? batch_tensor(cx, b, SOURCE_LENGTHS) : NULL;
 }
 
 /* -- results ---------------------------------------------------------------------------------- */

@@ -275,7 +275,7 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     t->opt = eg__recipe_optimiser(t->params, &t->o);
     if (!t->o.block) t->o.block = trainer_block(t);
     /* with diversity a factor is another number in each batch */
-    if (t->network->captures && !o.eager && !(o.diversity > 0)) t->captured = eg_capture_blocks(cx);
+    if (t->network->captures && !o.eager && !(o.diversity > 0)) t->captured = eg_captured_blocks_open(cx);
     return !eg_error(cx) && eg__network_probe(t) ? t : NULL;
 }
 
@@ -346,12 +346,15 @@ static bool score_of_all(eg_trainer *t, eg_score *s)
     for (int k = 0; k < ranks; k++) eg__score_add(s, &t->looks[k]);
     return true;
 }
-/* Returns a number that is the same for batches whose blocks are computed by the same
- * operations. */
-static int64_t trainer_shape(const eg_trainer *t, const eg_batch *b)
+/* The kind of a block of t->batch (eg_block_kind). */
+static void trainer_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_KIND_NUMBERS])
 {
-    return ((b->length << 24 | b->sources) << 3) | b->padded << 2 | b->source_padded << 1 |
-           (t->gain_now != NULL);
+    const eg_trainer *t = user;
+    const eg_batch b = eg_batch_part(&t->batch, from, to);
+    kind[0] = b.length << 24 | b.sources;
+    kind[1] = eg_batch_places(&b);
+    kind[2] = eg_batch_source_places(&b);
+    kind[3] = b.padded << 2 | b.source_padded << 1 | (t->gain_now != NULL);
 }
 /* Does a step on t->batch; sets its mean loss per target and its score. False after an error. */
 static bool trainer_step_over(eg_trainer *t, double *mean, eg_score *s)
@@ -367,7 +370,7 @@ static bool trainer_step_over(eg_trainer *t, double *mean, eg_score *s)
     snprintf(who, sizeof who, "trainer, step %lld", (long long)t->now.step + 1);
     if (eg_step_over(t->opt, trainer_loss, t, all->rows, .block = t->o.block,
                      .leaves = (int)t->o.leaves, .ranks = t->ranks, .mean = mean, .who = who,
-                     .captured = t->captured, .shape = trainer_shape(t, all))) {
+                     .captured = t->captured, .kind = trainer_kind)) {
         const char *said = eg_error(t->cx);
         const eg_code code = eg_error_code(t->cx);
         char sentence[900];

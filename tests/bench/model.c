@@ -194,7 +194,9 @@ typedef struct training {
     eg_transformer *net;
     eg_opt *opt;
     int32_t index[BATCH * LENGTH], target[BATCH * LENGTH];
+    int32_t lengths[BATCH];
     bool keep[BATCH * LENGTH];
+    bool padding; /* is computed, and hidden by .keep */
 } training;
 static bool train_step(void *user, int64_t n)
 {
@@ -204,8 +206,13 @@ static bool train_step(void *user, int64_t n)
         const int64_t dims[] = { BATCH, LENGTH };
         eg_tensor *index = eg_from_n(bench_cx, EG_I32, t->index, 2, dims),
                   *target = eg_from_n(bench_cx, EG_I32, t->target, 2, dims);
-        eg_tensor *logits = eg_transformer_run(
-            t->net, index, .keep = { "bj", eg_from_n(bench_cx, EG_BOOL, t->keep, 2, dims) });
+        eg_tensor *logits =
+            t->padding
+                ? eg_transformer_run(
+                      t->net, index,
+                      .keep = { "bj", eg_from_n(bench_cx, EG_BOOL, t->keep, 2, dims) })
+                : eg_transformer_run(t->net, index,
+                                     .lengths = eg_from_n(bench_cx, EG_I32, t->lengths, 1, dims));
         eg_step(t->opt, eg_cross_entropy("b l [v]", logits, target, .ignore = EG_OFF));
         eg_pop(bench_cx, m);
     }
@@ -262,13 +269,16 @@ static void train(void)
     t->opt = eg_adam(params, .lr = 3e-3);
     eg_dice dice = { 1, 0, 0 };
     for (int b = 0; b < BATCH; b++) {
-        int n = 4 + (int)eg_roll(&dice, 13);
-        for (int l = 0; l < n; l++)
-            t->index[b * LENGTH + l] = EG_FIRST + (int)eg_roll(&dice, 26),
-                                  t->keep[b * LENGTH + l] = true;
+        const int n = t->lengths[b] = 4 + (int)eg_roll(&dice, 13);
+        for (int l = 0; l < n; l++) {
+            t->index[b * LENGTH + l] = EG_FIRST + (int)eg_roll(&dice, 26);
+            t->keep[b * LENGTH + l] = true;
+        }
         for (int l = 0; l < n; l++) t->target[b * LENGTH + l] = t->index[b * LENGTH + n - 1 - l];
     }
     measure("train", "step of the reverse model, fixed batch", "op train", 0, train_step, t);
+    t->padding = true;
+    measure("train", "the same, padding computed as PyTorch does", "op train", 0, train_step, t);
     const char *whole = "the same by eg_trainer, its examples and score included";
     if (bench_wanted("train", whole, EG_F32))
         measure("train", whole, "op train", 0, trainer_step,
