@@ -37,8 +37,8 @@ typedef struct eg_batch {
     eg_tensor *memory;   /* what eg_network.memory returned for the source; NULL: see there */
     eg_cache *cache;     /* if the network is .cached: `tokens` follow those in it; or NULL */
     /* the whole batch, of which this one has the rows eg_block_range, in memory that stays: a
-     * captured block (eg_captured_blocks_open) reads its numbers from there in each run; NULL: this batch
-     * cannot be captured */
+     * captured block (eg_captured_blocks_open) reads its numbers from there in each run; NULL: this
+     * batch cannot be captured */
     const struct eg_batch *whole;
 } eg_batch;
 /* The numbers of a batch as tensors (b l) of i32, made in the given context, which may be that of a

@@ -286,7 +286,7 @@ typedef struct eg_trainer_args {
     int64_t evaluate;     /* steps between evaluations on the test set; 0: see eg_trainer_run (a
                            * text: 250; with early_stop: 100) */
     int64_t early_stop;   /* evaluations without a smaller held-out loss, then stop; 0: never */
-    bool eager; /* blocks are not captured (eg_captured_blocks_open): less memory, more time, same bits */
+    bool eager;           /* blocks are not captured: less memory, more time, same bits */
 } eg_trainer_args;
 typedef struct eg_progress {
     int64_t step, steps;  /* done, planned */

@@ -111,12 +111,12 @@ static bool mha_run_packs(const eg_mha *m, const eg_mha_run_args *a)
     return false;
 }
 /* Returns x (1 p …) as (b l …), or x itself if it is not packed. */
-static eg_tensor *apart(const eg_packed *p, eg_tensor *x)
+static eg_tensor *mha_unpacked(const eg_packed *p, eg_tensor *x)
 {
     return p->lengths ? eg_unpack(eg_select_axis(x, 0, 0), p->lengths, p->longest) : x;
 }
 /* Returns x (b l …) as (1 p …) for an operand y of p places, or x itself if that is not packed. */
-static eg_tensor *together(const eg_packed *p, eg_tensor *x, eg_tensor *y)
+static eg_tensor *mha_packed(const eg_packed *p, eg_tensor *x, eg_tensor *y)
 {
     return p->lengths ? eg_unsqueeze(eg_pack(x, p->lengths, eg_dim(y, 1)), 0) : x;
 }
@@ -213,8 +213,8 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
         !agree(m, "query", a->query, &a->packed, "key", key, packed, false) ||
         !agree(m, "key", key, packed, "value", value, packed, true))
         return false;
-    *k = apart(packed, projected(m, EG_K, key));
-    *v = apart(packed, projected(m, EG_V, value));
+    *k = mha_unpacked(packed, projected(m, EG_K, key));
+    *v = mha_unpacked(packed, projected(m, EG_V, value));
     *k = turned(m, m->specs->turn_k, normed(m, m->norm_k, *k), before, eg__mha_key_places(a));
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
@@ -326,10 +326,10 @@ eg_tensor *eg__mha_run_whole(const eg_mha *m, const eg_mha_run_args *a, const eg
     if (!keys_and_values(m, a, before, &o.k, &o.v))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "there are no keys");
     hide_padding(m, key_packed(a), &o);
-    eg_tensor *q = normed(m, m->norm_q, apart(&a->packed, projected(m, EG_Q, a->query)));
+    eg_tensor *q = normed(m, m->norm_q, mha_unpacked(&a->packed, projected(m, EG_Q, a->query)));
     if (m->temperature) q = eg_on(m->specs->per_head, eg_mul, q, m->temperature);
     o.q = turned(m, m->specs->turn_q, q, o.offset, a->positions);
-    eg_tensor *y = together(&a->packed, eg__mha_core(m, a, part, &o, q), a->query);
+    eg_tensor *y = mha_packed(&a->packed, eg__mha_core(m, a, part, &o, q), a->query);
     const bool whole = !m->b_o || m->specs->last;
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), whole ? m->b_o : NULL,
                   .add = whole ? a->add : NULL);

@@ -38,7 +38,7 @@ static bool lengths_shaped(const char *who, const eg_tensor *t, int64_t rows)
 }
 /* True if each length lies in 0 … longest and their sum is at most `places`; else records an
  * error. */
-static bool lengths_fit(const char *who, const eg_tensor *t, int64_t longest, int64_t places)
+static bool lengths_in_range(const char *who, const eg_tensor *t, int64_t longest, int64_t places)
 {
     int64_t left = places;
     for (int64_t b = 0; b < t->dim[0]; b++) {
@@ -73,8 +73,8 @@ static int64_t place_run(const eg_tensor *t, int first)
 }
 /* Returns places [from, from + n) along an axis of t, `offset` elements behind its first one; the
  * axes before it are left out. dim: room for the sizes. */
-static eg_tensor places_of(const eg_tensor *t, int axis, int64_t offset, int64_t from, int64_t n,
-                           int64_t *dim)
+static eg_tensor places_along(const eg_tensor *t, int axis, int64_t offset, int64_t from, int64_t n,
+                              int64_t *dim)
 {
     eg_tensor part = *t;
     part.rank = (uint8_t)(t->rank - axis);
@@ -87,39 +87,39 @@ static eg_tensor places_of(const eg_tensor *t, int axis, int64_t offset, int64_t
 }
 
 /* A call: y is packed if `pack`, else x is. Pieces of sequences are copied by any thread. */
-typedef struct laying {
+typedef struct pack_job {
     const eg_tensor *y, *x, *lengths;
     bool pack;
     int64_t run, pieces; /* run: elements of a place that are one run on both sides, or −1 */
-} laying;
+} pack_job;
 /* Copies n places, from place `at` of the packed side on, to or from sequence b. */
-static void copy_sequence(const laying *l, int64_t b, int64_t at, int64_t n)
+static void copy_sequence(const pack_job *l, int64_t b, int64_t at, int64_t n)
 {
     int64_t dim[2][EG_RANK_MAX];
     const eg_tensor *x = l->x, *y = l->y;
-    eg_tensor to = l->pack ? places_of(y, 0, 0, at, n, dim[0])
-                           : places_of(y, 1, b * y->stride[0], 0, n, dim[0]);
-    const eg_tensor from = l->pack ? places_of(x, 1, b * x->stride[0], 0, n, dim[1])
-                                   : places_of(x, 0, 0, at, n, dim[1]);
+    eg_tensor to = l->pack ? places_along(y, 0, 0, at, n, dim[0])
+                           : places_along(y, 1, b * y->stride[0], 0, n, dim[0]);
+    const eg_tensor from = l->pack ? places_along(x, 1, b * x->stride[0], 0, n, dim[1])
+                                   : places_along(x, 0, 0, at, n, dim[1]);
     if (n && l->run >= 0)
         memcpy(to.data, from.data, (size_t)(n * l->run) * (size_t)eg__width[y->dtype]);
     else if (n)
         eg__copy(&to, &from);
 }
 /* Writes 0 to n places of y along an axis. */
-static void clear_places(const laying *l, int axis, int64_t offset, int64_t from, int64_t n)
+static void clear_places(const pack_job *l, int axis, int64_t offset, int64_t from, int64_t n)
 {
     int64_t dim[EG_RANK_MAX];
-    eg_tensor to = places_of(l->y, axis, offset, from, n, dim);
+    eg_tensor to = places_along(l->y, axis, offset, from, n, dim);
     if (n && l->run >= 0)
         memset(to.data, 0, (size_t)(n * l->run) * (size_t)eg__width[to.dtype]);
     else if (n)
         eg__fill(&to, 0);
 }
-static void lay_piece(void *user, int64_t piece, int thread)
+static void pack_sequences(void *user, int64_t piece, int thread)
 {
     (void)thread;
-    const laying *l = user;
+    const pack_job *l = user;
     const int64_t rows = l->lengths->dim[0], from = rows * piece / l->pieces,
                   to = rows * (piece + 1) / l->pieces;
     int64_t at = 0;
@@ -132,30 +132,31 @@ static void lay_piece(void *user, int64_t piece, int thread)
     }
     if (l->pack && to == rows) clear_places(l, 0, 0, at, l->y->dim[0] - at);
 }
-static bool lay(eg_tensor *y, bool pack)
+static bool pack_all(eg_tensor *y, bool pack)
 {
     const eg_tensor *x = y->in[0], *t = y->in[1];
     const int padded = pack ? 2 : 1; /* the first axis of a place in x */
     const int64_t rows = t->dim[0], run = place_run(x, padded), own = place_run(y, 3 - padded);
-    if (!lengths_fit(y->op->name, t, pack ? x->dim[1] : y->dim[1], pack ? y->dim[0] : x->dim[0]))
+    if (!lengths_in_range(y->op->name, t, pack ? x->dim[1] : y->dim[1],
+                          pack ? y->dim[0] : x->dim[0]))
         return false;
     if (!eg_size(y)) return true;
     const int team = eg__team(y->cx, eg_size(y), 1 << 18);
-    laying l = {
+    pack_job l = {
         y, x, t, pack, own == run ? run : -1, team > 1 && rows ? eg__min64(rows, 4 * team) : 1
     };
-    eg__parallel(y->cx, team, l.pieces, lay_piece, &l);
+    eg__parallel(y->cx, team, l.pieces, pack_sequences, &l);
     return true;
 }
 
 /* -- pack: (b l …) → (p …) -------------------------------------------------------------------- */
 static const eg_op pack_op, unpack_op;
-static eg_tensor *packed(eg_tensor *x, eg_tensor *lengths, int64_t places)
+static eg_tensor *packed_of(eg_tensor *x, eg_tensor *lengths, int64_t places)
 {
     return eg_apply(&pack_op, &(packing){ places }, sizeof(packing), 2,
                     (eg_tensor *[]){ x, lengths });
 }
-static eg_tensor *unpacked(eg_tensor *x, eg_tensor *lengths, int64_t places)
+static eg_tensor *unpacked_of(eg_tensor *x, eg_tensor *lengths, int64_t places)
 {
     return eg_apply(&unpack_op, &(packing){ places }, sizeof(packing), 2,
                     (eg_tensor *[]){ x, lengths });
@@ -174,10 +175,10 @@ static bool pack_shape(eg_tensor *y)
     memcpy(dim + 1, x->dim + 2, (size_t)(x->rank - 2) * sizeof *dim);
     return eg__shape(y, x->dtype, x->rank - 1, dim);
 }
-static bool pack_forward(eg_tensor *y) { return lay(y, true); }
+static bool pack_forward(eg_tensor *y) { return pack_all(y, true); }
 static eg_tensor *pack_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    return unpacked(g, y->in[1], y->in[i]->dim[1]);
+    return unpacked_of(g, y->in[1], y->in[i]->dim[1]);
 }
 static eg_tensor *pack_call(eg_tensor *const *x) { return eg_pack(x[0], x[1], 14); }
 static const eg_sample pack_samples[] = { { pack_call, "3x4x2, 3:i5", 0, 0 },
@@ -213,7 +214,7 @@ int64_t eg_packed_places(eg_tensor *lengths)
 }
 eg_tensor *eg_pack(eg_tensor *x, eg_tensor *lengths, int64_t places)
 {
-    if (places >= 0 || !x) return packed(x, lengths, places);
+    if (places >= 0 || !x) return packed_of(x, lengths, places);
     return eg_fail_as(x->cx, EG_ERROR_SHAPE, "pack: %lld places", (long long)places);
 }
 
@@ -232,10 +233,10 @@ static bool unpack_shape(eg_tensor *y)
     memcpy(dim + 2, x->dim + 1, (size_t)(x->rank - 1) * sizeof *dim);
     return eg__shape(y, x->dtype, x->rank + 1, dim);
 }
-static bool unpack_forward(eg_tensor *y) { return lay(y, false); }
+static bool unpack_forward(eg_tensor *y) { return pack_all(y, false); }
 static eg_tensor *unpack_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    return packed(g, y->in[1], y->in[i]->dim[0]);
+    return packed_of(g, y->in[1], y->in[i]->dim[0]);
 }
 static eg_tensor *unpack_call(eg_tensor *const *x) { return eg_unpack(x[0], x[1], 4); }
 static const eg_sample unpack_samples[] = { { unpack_call, "14x2, 3:i5", 0, 0 },
@@ -256,7 +257,7 @@ static const eg_op unpack_op = { "unpack",
                                  .takes = EG_TAKES_ALL };
 eg_tensor *eg_unpack(eg_tensor *x, eg_tensor *lengths, int64_t places)
 {
-    if (places >= 0 || !x) return unpacked(x, lengths, places);
+    if (places >= 0 || !x) return unpacked_of(x, lengths, places);
     return eg_fail_as(x->cx, EG_ERROR_SHAPE, "unpack: %lld places", (long long)places);
 }
 

@@ -275,7 +275,8 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     t->opt = eg__recipe_optimiser(t->params, &t->o);
     if (!t->o.block) t->o.block = trainer_block(t);
     /* with diversity a factor is another number in each batch */
-    if (t->network->captures && !o.eager && !(o.diversity > 0)) t->captured = eg_captured_blocks_open(cx);
+    if (t->network->captures && !o.eager && !(o.diversity > 0))
+        t->captured = eg_captured_blocks_open(cx);
     return !eg_error(cx) && eg__network_probe(t) ? t : NULL;
 }
 
