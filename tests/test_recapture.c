@@ -383,6 +383,54 @@ TEST(a_function_that_fails)
     ck_assert(eg_ok(eg_from_call(cx, EG_BOOL, 1, (int64_t[]){ 0 }, fails, NULL, 0)));
     eg_close(cx);
 }
+/* Blocks of one call whose shapes differ: block k sums the first 1 + k % 3 columns. */
+typedef struct columns {
+    eg_tensor *x, *w;
+    atomic_int calls;
+} columns;
+static void columns_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_KIND_NUMBERS])
+{
+    (void)user;
+    (void)to;
+    kind[EG_KIND_NUMBERS - 1] = from % 3;
+}
+static int columns_read(void *args, void *to, int64_t n)
+{
+    const columns *c = *(columns **)args;
+    int64_t from;
+    eg_block_range(eg_context(c->x), &from, NULL);
+    for (int64_t k = 0; k < n; k++) ((double *)to)[k] = (double)(from + k + 1);
+    return 0;
+}
+static eg_tensor *columns_loss(void *user, eg_ctx *c, int64_t from, int64_t to, int64_t *count)
+{
+    columns *u = user;
+    (void)to, (void)count;
+    atomic_fetch_add(&u->calls, 1);
+    const int64_t n = 1 + from % 3;
+    eg_tensor *a = eg_from_call(c, EG_F64, 1, &n, columns_read, &u, sizeof u);
+    return eg_sum(NULL, eg_mul(eg_square(a), eg_slice_axis(u->w, 0, 0, n, 1)));
+}
+TEST(blocks_of_one_call_have_kinds)
+{
+    eg_ctx *cx = eg_open(.threads = 1, .dtype = EG_F64);
+    columns c = { .x = eg_ones(cx, 1), .w = eg_ones(cx, 3) };
+    eg_captured_blocks *kept = eg_captured_blocks_open(cx);
+    eg_tensor *plain, *d;
+    for (int turn = 0; turn < 4; turn++) {
+        eg_mark m = eg_push(cx);
+        const int before = atomic_load(&c.calls);
+        ck_assert(!eg_grad_over(cx, columns_loss, &c, 12, 1, &c.w, &d, .block = 1, .captured = kept,
+                                .kind = columns_kind));
+        const int called = atomic_load(&c.calls) - before;
+        ck_assert(!eg_grad_over(cx, columns_loss, &c, 12, 1, &c.w, &plain, .block = 1));
+        ck_assert(!memcmp(eg_f64(d), eg_f64(plain), 3 * sizeof(double)));
+        /* two calls for each of three kinds, then none */
+        ck_assert_int_eq(called, turn ? 0 : 6);
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
 #if !EG_DEBUG_ALLOC
 TEST(warm_steps_call_no_allocator)
 {

@@ -86,66 +86,65 @@ static eg_tensor places_along(const eg_tensor *t, int axis, int64_t offset, int6
     return part;
 }
 
-/* A call: y is packed if `pack`, else x is. Pieces of sequences are copied by any thread. */
+/* A call: y, which is row-major, is packed if `pack`, else x is. Any thread copies a piece of the
+ * sequences. */
 typedef struct pack_job {
     const eg_tensor *y, *x, *lengths;
     bool pack;
-    int64_t run, pieces; /* run: elements of a place that are one run on both sides, or −1 */
+    int64_t run, pieces; /* run: elements of a place if those of x are one run, else −1 */
 } pack_job;
 /* Copies n places, from place `at` of the packed side on, to or from sequence b. */
-static void copy_sequence(const pack_job *l, int64_t b, int64_t at, int64_t n)
+static void copy_sequence(const pack_job *job, int64_t b, int64_t at, int64_t n)
 {
     int64_t dim[2][EG_RANK_MAX];
-    const eg_tensor *x = l->x, *y = l->y;
-    eg_tensor to = l->pack ? places_along(y, 0, 0, at, n, dim[0])
-                           : places_along(y, 1, b * y->stride[0], 0, n, dim[0]);
-    const eg_tensor from = l->pack ? places_along(x, 1, b * x->stride[0], 0, n, dim[1])
-                                   : places_along(x, 0, 0, at, n, dim[1]);
-    if (n && l->run >= 0)
-        memcpy(to.data, from.data, (size_t)(n * l->run) * (size_t)eg__width[y->dtype]);
+    const eg_tensor *x = job->x, *y = job->y;
+    eg_tensor to = job->pack ? places_along(y, 0, 0, at, n, dim[0])
+                             : places_along(y, 1, b * y->stride[0], 0, n, dim[0]);
+    const eg_tensor from = job->pack ? places_along(x, 1, b * x->stride[0], 0, n, dim[1])
+                                     : places_along(x, 0, 0, at, n, dim[1]);
+    if (n && job->run >= 0)
+        memcpy(to.data, from.data, (size_t)(n * job->run) * (size_t)eg__width[y->dtype]);
     else if (n)
         eg__copy(&to, &from);
 }
 /* Writes 0 to n places of y along an axis. */
-static void clear_places(const pack_job *l, int axis, int64_t offset, int64_t from, int64_t n)
+static void clear_places(const pack_job *job, int axis, int64_t offset, int64_t from, int64_t n)
 {
     int64_t dim[EG_RANK_MAX];
-    eg_tensor to = places_along(l->y, axis, offset, from, n, dim);
-    if (n && l->run >= 0)
-        memset(to.data, 0, (size_t)(n * l->run) * (size_t)eg__width[to.dtype]);
+    eg_tensor to = places_along(job->y, axis, offset, from, n, dim);
+    if (n && job->run >= 0)
+        memset(to.data, 0, (size_t)(n * job->run) * (size_t)eg__width[to.dtype]);
     else if (n)
         eg__fill(&to, 0);
 }
 static void pack_sequences(void *user, int64_t piece, int thread)
 {
     (void)thread;
-    const pack_job *l = user;
-    const int64_t rows = l->lengths->dim[0], from = rows * piece / l->pieces,
-                  to = rows * (piece + 1) / l->pieces;
+    const pack_job *job = user;
+    const int64_t rows = job->lengths->dim[0], from = rows * piece / job->pieces,
+                  to = rows * (piece + 1) / job->pieces;
     int64_t at = 0;
-    for (int64_t b = 0; b < from; b++) at += length_at(l->lengths, b);
+    for (int64_t b = 0; b < from; b++) at += length_at(job->lengths, b);
     for (int64_t b = from; b < to; b++) {
-        const int64_t n = length_at(l->lengths, b);
-        copy_sequence(l, b, at, n);
-        if (!l->pack) clear_places(l, 1, b * l->y->stride[0], n, l->y->dim[1] - n);
+        const int64_t n = length_at(job->lengths, b);
+        copy_sequence(job, b, at, n);
+        if (!job->pack) clear_places(job, 1, b * job->y->stride[0], n, job->y->dim[1] - n);
         at += n;
     }
-    if (l->pack && to == rows) clear_places(l, 0, 0, at, l->y->dim[0] - at);
+    if (job->pack && to == rows) clear_places(job, 0, 0, at, job->y->dim[0] - at);
 }
 static bool pack_all(eg_tensor *y, bool pack)
 {
     const eg_tensor *x = y->in[0], *t = y->in[1];
-    const int padded = pack ? 2 : 1; /* the first axis of a place in x */
-    const int64_t rows = t->dim[0], run = place_run(x, padded), own = place_run(y, 3 - padded);
+    const int64_t rows = t->dim[0];
     if (!lengths_in_range(y->op->name, t, pack ? x->dim[1] : y->dim[1],
                           pack ? y->dim[0] : x->dim[0]))
         return false;
     if (!eg_size(y)) return true;
     const int team = eg__team(y->cx, eg_size(y), 1 << 18);
-    pack_job l = {
-        y, x, t, pack, own == run ? run : -1, team > 1 && rows ? eg__min64(rows, 4 * team) : 1
-    };
-    eg__parallel(y->cx, team, l.pieces, pack_sequences, &l);
+    pack_job job = { y, x, t, pack, place_run(x, pack ? 2 : 1), 1 };
+    if (team > 1 && rows) job.pieces = eg__min64(rows, 4 * team);
+    eg__parallel(y->cx, team, job.pieces, pack_sequences, &job);
     return true;
 }
 
