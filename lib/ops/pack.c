@@ -62,87 +62,75 @@ static bool lengths_in_range(const char *who, const eg_tensor *t, int64_t longes
 }
 
 /* -- copying ---------------------------------------------------------------------------------- */
-/* Returns the elements of a place, its axes from `first` on, if they lie row-major in memory and
- * places along axis first − 1 follow each other; else −1. */
-static int64_t place_run(const eg_tensor *t, int first)
-{
-    int64_t run = 1;
-    for (int k = t->rank; k-- > first; run *= t->dim[k])
-        if (t->dim[k] != 1 && t->stride[k] != run) return -1;
-    return t->stride[first - 1] == run ? run : -1;
-}
-/* Returns places [from, from + n) along an axis of t, `offset` elements behind its first one; the
- * axes before it are left out. dim: room for the sizes. */
-static eg_tensor places_along(const eg_tensor *t, int axis, int64_t offset, int64_t from, int64_t n,
-                              int64_t *dim)
-{
-    eg_tensor part = *t;
-    part.rank = (uint8_t)(t->rank - axis);
-    memcpy(dim, t->dim + axis, part.rank * sizeof *dim);
-    dim[0] = n;
-    part.dim = dim;
-    part.stride = t->stride + axis;
-    if (n) part.data += (offset + from * part.stride[0]) * eg__width[t->dtype];
-    return part;
-}
-
-/* A call: y, which is row-major, is packed if `pack`, else x is. Any thread copies a piece of the
+/* A call: the row-major result y is packed if `pack`, else x is. Any thread copies a piece of the
  * sequences. */
 typedef struct pack_job {
     const eg_tensor *y, *x, *lengths;
     bool pack;
-    int64_t run, pieces; /* run: elements of a place if those of x are one run, else −1 */
+    int axis;      /* of x's places */
+    int64_t width; /* bytes of an element, … */
+    int64_t place; /* … and of a place */
+    bool together; /* the places of a sequence are row-major in x, too */
+    int64_t pieces;
 } pack_job;
-/* Copies n places, from place `at` of the packed side on, to or from sequence b. */
-static void copy_sequence(const pack_job *job, int64_t b, int64_t at, int64_t n)
+/* True if places of t follow each other along an axis, and each is row-major. */
+static bool places_together(const eg_tensor *t, int axis)
 {
-    int64_t dim[2][EG_RANK_MAX];
-    const eg_tensor *x = job->x, *y = job->y;
-    eg_tensor to = job->pack ? places_along(y, 0, 0, at, n, dim[0])
-                             : places_along(y, 1, b * y->stride[0], 0, n, dim[0]);
-    const eg_tensor from = job->pack ? places_along(x, 1, b * x->stride[0], 0, n, dim[1])
-                                     : places_along(x, 0, 0, at, n, dim[1]);
-    if (n && job->run >= 0)
-        memcpy(to.data, from.data, (size_t)(n * job->run) * (size_t)eg__width[y->dtype]);
-    else if (n)
-        eg__copy(&to, &from);
+    int64_t run = 1;
+    for (int k = t->rank; --k > axis; run *= t->dim[k])
+        if (t->dim[k] != 1 && t->stride[k] != run) return false;
+    return t->stride[axis] == run;
 }
-/* Writes 0 to n places of y along an axis. */
-static void clear_places(const pack_job *job, int axis, int64_t offset, int64_t from, int64_t n)
+/* Copies n ≥ 1 places of x from the address `from` on, to places of y that follow each other. */
+static void copy_places(const pack_job *job, char *to, char *from, int64_t n)
 {
-    int64_t dim[EG_RANK_MAX];
-    eg_tensor to = places_along(job->y, axis, offset, from, n, dim);
-    if (n && job->run >= 0)
-        memset(to.data, 0, (size_t)(n * job->run) * (size_t)eg__width[to.dtype]);
-    else if (n)
-        eg__fill(&to, 0);
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    if (job->together) {
+        memcpy(to, from, (size_t)(n * job->place));
+        return;
+    }
+    eg_tensor source = *job->x, target = *job->y;
+    source.rank = target.rank = (uint8_t)(job->x->rank - job->axis);
+    memcpy(dim, job->x->dim + job->axis, source.rank * sizeof *dim);
+    dim[0] = n;
+    eg__row_major(target.rank, dim, stride);
+    source.data = from, source.dim = dim, source.stride = job->x->stride + job->axis;
+    target.data = to, target.dim = dim, target.stride = stride;
+    eg__copy(&target, &source);
 }
 static void pack_sequences(void *user, int64_t piece, int thread)
 {
     (void)thread;
     const pack_job *job = user;
-    const int64_t rows = job->lengths->dim[0], from = rows * piece / job->pieces,
-                  to = rows * (piece + 1) / job->pieces;
-    int64_t at = 0;
-    for (int64_t b = 0; b < from; b++) at += length_at(job->lengths, b);
-    for (int64_t b = from; b < to; b++) {
+    const eg_tensor *x = job->x, *y = job->y;
+    const int64_t rows = job->lengths->dim[0], first = rows * piece / job->pieces,
+                  end = rows * (piece + 1) / job->pieces;
+    int64_t at = 0; /* the packed place */
+    for (int64_t b = 0; b < first; b++) at += length_at(job->lengths, b);
+    for (int64_t b = first; b < end; b++) {
         const int64_t n = length_at(job->lengths, b);
-        copy_sequence(job, b, at, n);
-        if (!job->pack) clear_places(job, 1, b * job->y->stride[0], n, job->y->dim[1] - n);
+        char *to = y->data + (job->pack ? at : b * y->dim[1]) * job->place;
+        if (n) copy_places(job, to, x->data + (job->pack ? b : at) * x->stride[0] * job->width, n);
+        if (!job->pack) memset(to + n * job->place, 0, (size_t)((y->dim[1] - n) * job->place));
         at += n;
     }
-    if (job->pack && to == rows) clear_places(job, 0, 0, at, job->y->dim[0] - at);
+    if (job->pack && end == rows)
+        memset(y->data + at * job->place, 0, (size_t)((y->dim[0] - at) * job->place));
 }
 static bool pack_all(eg_tensor *y, bool pack)
 {
     const eg_tensor *x = y->in[0], *t = y->in[1];
-    const int64_t rows = t->dim[0];
+    const int64_t rows = t->dim[0], size = eg_size(y);
     if (!lengths_in_range(y->op->name, t, pack ? x->dim[1] : y->dim[1],
                           pack ? y->dim[0] : x->dim[0]))
         return false;
-    if (!eg_size(y)) return true;
-    const int team = eg__team(y->cx, eg_size(y), 1 << 18);
-    pack_job job = { y, x, t, pack, place_run(x, pack ? 2 : 1), 1 };
+    if (!size) return true;
+    const int team = eg__team(y->cx, size, 1 << 18);
+    pack_job job = {
+        y, x, t, .pack = pack, .axis = pack, .width = eg__width[y->dtype], .pieces = 1
+    };
+    job.place = size / (pack ? y->dim[0] : rows * y->dim[1]) * job.width;
+    job.together = places_together(x, job.axis);
     if (team > 1 && rows) job.pieces = eg__min64(rows, 4 * team);
     eg__parallel(y->cx, team, job.pieces, pack_sequences, &job);
     return true;
