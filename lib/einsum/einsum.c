@@ -157,8 +157,7 @@ static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *co
     const void *data[EG_EINSUM_MAX];
     /* operands of a network's step may have copies: the one that is being computed */
     for (int k = 0; k < count; k++) data[k] = eg__copy_data(x[k], cx->copy.of ? cx->copy.k : 0);
-    return kept ? eg__program_run_keeping(cx, p, data, out, alpha, kept)
-                : eg__program_run(cx, p, data, out, alpha, add, NULL);
+    return eg__program_run(cx, p, data, out, alpha, add, NULL, kept);
 }
 
 bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
