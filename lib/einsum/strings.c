@@ -115,7 +115,7 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
     if (rank) memcpy(out, r->out.label, (size_t)rank * sizeof *out);
     for (int i = 0; i < rank; i++) counting[i] = (uint16_t)i;
     const eg_mark m = eg_push(cx);
-    eg_tensor *y = eg__einsum_limited(order, alpha, count, x, label, rank, out);
+    eg_tensor *y = eg__einsum_keyed(NULL, order, alpha, count, x, label, rank, out);
     /* y may be a view of an operand */
     if (eg_ok(y) && eg__overlap(target, y)) y = eg_copy(y);
     const bool good = eg_ok(y) && (beta == 0 || beta == 1 || eg__scale_act(target, beta)) &&
@@ -220,8 +220,8 @@ static eg_tensor *add_scaled(eg_tensor *c, double beta)
 {
     uint16_t label[EG_RANK_MAX];
     for (int r = 0; r < c->rank; r++) label[r] = (uint16_t)r;
-    return eg__einsum_limited(&eg__any_order, eg_option(beta, 1), 1, &c,
-                              (const uint16_t *[]){ label }, c->rank, label);
+    return eg__einsum_keyed(NULL, &eg__any_order, eg_option(beta, 1), 1, &c,
+                            (const uint16_t *[]){ label }, c->rank, label);
 }
 /* Computes the einsum without .add, then the sum. Poison after an error. */
 static eg_tensor *einsum_and_add(eg_ctx *cx, const eg_einsum_args *o)
