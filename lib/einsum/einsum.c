@@ -478,8 +478,9 @@ static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int c
 {
     any_labels with;
     const labels *l = c->attr;
-    if (eg__unrecorded(cx, count, x)) {
-        eg_tensor *y = eg__new_result(cx, eg__einsum_type(count, x), c->rank, c->dim, c->stride);
+    if (!eg__needs_node(cx, count, x)) {
+        eg_tensor *y =
+            eg__new_unrecorded(cx, eg__einsum_type(count, x), c->rank, c->dim, c->stride);
         if (y && einsum_run(cx, c->program, count, x, y->data, alpha, false, NULL)) return y;
         if (y) y->live = EG_DEAD;
         return eg__poison(cx);

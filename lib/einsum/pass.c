@@ -217,7 +217,7 @@ static const plan *pass_planned(eg_tensor *y, const eg_network *w, eg_tensor *g,
  * error. */
 static eg_tensor *pass_result(const eg_tensor *y, const eg_tensor *x, const product *q)
 {
-    eg_tensor *d = eg__new_result(y->cx, (eg_dtype)y->dtype, x->rank, x->dim, q->stride);
+    eg_tensor *d = eg__new_unrecorded(y->cx, (eg_dtype)y->dtype, x->rank, x->dim, q->stride);
     if (d) d->caller = y->caller;
     return d;
 }
