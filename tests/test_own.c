@@ -157,6 +157,25 @@ TEST(a_steep_network_is_checked_by_extrapolation)
                   (long long)r.right, (long long)r.entries, r.worst, r.worst_name);
 }
 
+static eg_tensor *undefined_logits(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const steep *m = net; /* s is 0: its gradient is 0 times infinity */
+    return eg_add(eg_scale(eg_sqrt(m->s), 0), eg_embedding_run(m->table, eg_batch_tokens(c, b)));
+}
+TEST(a_gradient_that_is_no_number_is_the_worst)
+{
+    const eg_network row = {
+        .name = "undefined", .encoder = true, .make = make_steep, .logits = undefined_logits
+    };
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("reverse")), .network = &row);
+    eg_assert_ok(cx);
+    eg_trainer_check_report r;
+    ck_assert_int_eq(eg_trainer_check(t, &r), 0);
+    ck_assert_msg(isnan(r.worst) && r.right == r.entries - 1, "%lld of %lld, worst %g in %s",
+                  (long long)r.right, (long long)r.entries, r.worst, r.worst_name);
+    ck_assert_str_eq(r.worst_name, "s");
+}
+
 /* A text of 3000 letters in a new file. */
 static void write_text(char *path)
 {
