@@ -11,9 +11,9 @@
 # as long as a processor, so this is no part of `make check`. EG_BUILD_DIR: where it builds
 # (build-aarch64, build-baseline). EG_SUITE_SECONDS: what a suite may take (600). EG_RUN_TEST,
 # CK_RUN_CASE: a part of a suite (tests/main.c). Installs what is missing, as root or by sudo.
-# `all` takes about 6 minutes for baseline. On aarch64 most suites take seconds to a minute each of a
-# processor; train takes 40 minutes, divide 20, experiments 16, seq2seq 13, halves 7, copies 2. The
-# trainings take 2 minutes more.
+# `all` takes about 6 minutes for baseline. On aarch64 most suites take seconds to a minute each of
+# a processor; train takes 40 minutes, divide 20, experiments 16, seq2seq 13, halves 7, copies 2.
+# The trainings take 2 minutes more.
 set -eu
 cd "$(dirname "$0")/.."
 cpu=${1:?aarch64, baseline, or a model of x86-64 that qemu-x86_64-static -cpu help lists}

@@ -11,7 +11,8 @@ bad() { echo "FAILED: $*"; fails=$((fails + 1)); }
 
 # one of them is no plural, whatever is said: "1 steps"
 many='steps|layers|heads|runs|logs|curves|seeds|settings|pairs|symbols|sequences|tensors|options'
-many="$many|entries|calls|sweeps|mutants|numbers|elements|operands|axes|intermediates|multiplications"
+many="$many|entries|calls|sweeps|mutants|numbers|elements|operands|axes|intermediates"
+many="$many|multiplications"
 singular() {                            # singular COMMAND...: of its files out and err
     said=$(cat out err | grep -E "(^|[^-0-9.e])1 ($many)\\b") && bad "eingrad $*: said '$said'"
     return 0
@@ -91,7 +92,8 @@ refuses 'mha "0.self": --where: the predicate' train reverse --where 'j <= q'
 # this one is found by the first step
 "$eingrad" train reverse --linear --where 'abs(i-j)<3' --out x.st >out 2>err &&
     bad 'train --linear --where: a window was trained'
-grep -q 'linear_attention: --where may be "j <= i" and truths' err || bad "train --linear: $(cat err)"
+grep -q 'linear_attention: --where may be "j <= i" and truths' err ||
+    bad "train --linear: $(cat err)"
 rm -f x.st
 refuses '--alibi belongs to a softmax, which --linear has not' train reverse --linear --alibi
 refuses 'heads must be divisible by --kv-heads: 4 / 3' train copy --heads 4 --kv-heads 3
@@ -801,8 +803,8 @@ refuses 'when it had 2580 characters' train --resume whole.safetensors --steps 7
     "{'descr': '|u1', 'fortran_order': False, 'shape': (400,), }"
   k=0; while [ $k -lt 100 ]; do printf '\000\003\001\002'; k=$((k + 1)); done; } >../n.npy
 # shellcheck disable=SC2086
-prints 'bits a token' train --text ../n.npy --layers 1 --d-model 16 --heads 2 --context 8 --steps 60 \
-    --lr 0.01 --out n.safetensors --log n.json
+prints 'bits a token' train --text ../n.npy --layers 1 --d-model 16 --heads 2 --context 8 \
+    --steps 60 --lr 0.01 --out n.safetensors --log n.json
 grep -q '^../n.npy: 400 tokens, 4 different ones' out || bad "train --text n.npy: $(cat out)"
 prints '1 2 0 3 1' generate n.safetensors --prompt '0 3' --length 5 --temperature 0.01
 prints 'bits a token, perplexity' evaluate n.safetensors
@@ -988,14 +990,15 @@ grep -q '^0 of 3   2 (2-2) ' out || bad "grid: no table of those that finished: 
 rm -r new/grid
 only
 
-# a run that is killed is named, and goes on when the grid is run again; a signal to the grid ends all
+# a run that is killed is named, and goes on when the grid is run again; a signal to the grid
+# ends all
 until_there() {                         # until_there FILE...: they are there within 20 s
     for file; do
         tries=0
         until [ -s "$file" ] || [ $tries = 200 ]; do sleep 0.1; tries=$((tries + 1)); done
     done
 }
-long() {                                # long COMMAND...: a small model that trains until it is ended
+long() {                                # long COMMAND...: a small model trains until it is ended
     "$eingrad" "$@" --layers 1 --d-model 8 --heads 2 --batch 8 --schedule constant --goal 0 \
         --steps 1000000 --every 1 >long.out 2>long.err </dev/null &
 }
@@ -1050,11 +1053,13 @@ prints '1 step, 0.0 s' train --pairs new/pairs.tsv --layers 1 --d-model 8 --head
     --goal 0 --steps 1 --seed 7 --force --out new/one.safetensors
 grep -q '^decoder, 1 layer, d_model 8, 1 head: ' out || bad "train: one layer: $(cat out)"
 rm new/one.safetensors
-small refuses 'new/pairs.tsv has changed since new/pairs.safetensors was trained on it (4 pairs, now 5)' \
+changed='new/pairs.tsv has changed since new/pairs.safetensors was trained on it'
+small refuses "$changed (4 pairs, now 5)" \
     train --pairs new/pairs.tsv --layers 1 --resume new/pairs.safetensors --steps 3
 prints 'new/pairs.tsv: 4 pairs' train --resume new/pairs.safetensors --steps 3
 # a grid of pairs is called after their file, and has one folder of its own
-(cd new && small "$eingrad" grid --pairs pairs.tsv --layers 1 --steps 1 --seeds 2 --jobs 1 >../out &&
+(cd new &&
+    small "$eingrad" grid --pairs pairs.tsv --layers 1 --steps 1 --seeds 2 --jobs 1 >../out &&
     small "$eingrad" grid --pairs=./pairs.tsv --layers 1 --steps 1 --seeds 2 >../out2) ||
     bad 'grid --pairs: failed'
 grep -q '^2 runs in pairs-grid, 0 of them finished; 1 at a time$' out ||

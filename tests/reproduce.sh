@@ -20,8 +20,9 @@ for program in $REPRODUCE; do
     grep -q "^## .*\`$name\`" "$EG_SRCDIR/docs/reproduce.md" || bad "docs/reproduce.md: no $name"
 done
 sed -n 's/^ *# *include *"\(.*\)"/\1/p' "$EG_SRCDIR"/examples/reproduce/*.[ch] | sort -u |
-    while read -r header; do [ -f "$EG_SRCDIR/examples/reproduce/$header" ] || echo "$header"; done \
-        >"$out/headers"
+    while read -r header; do
+        [ -f "$EG_SRCDIR/examples/reproduce/$header" ] || echo "$header"
+    done >"$out/headers"
 [ ! -s "$out/headers" ] || bad "neither public headers nor of the folder: $(cat "$out/headers")"
 
 # The verdict follows from the numbers: a study whose number is its seed.

@@ -384,7 +384,7 @@ static bool same_bits(eg_tensor *a, eg_tensor *b)
                   (size_t)eg_size(a) * (eg_type(a) == EG_F32 ? 4 : 8)) == 0;
 }
 /* While nothing is recorded all gradients are computed at once: the same products, to the bit, for
- * any wanted gradients, kept values, and strides of operands and cotangent, planned or
+ * any wanted gradients, kept values, factor, and strides of operands and cotangent, planned or
  * remembered. */
 LOOP_TEST(gradients_at_once_are_the_recorded_ones, SHAPES)
 {
@@ -398,6 +398,7 @@ LOOP_TEST(gradients_at_once_are_the_recorded_ones, SHAPES)
         for (int turn = 0; turn < 6; turn++) {
             eg_einsum_args o = { .size = sizeof o, .spec = spec_of(&q), .count = n, .operands = x };
             o.keep_limit = (int64_t[]){ 0, EG_OFF, 40, 400, 4000, 0 }[turn];
+            o.alpha = (double[]){ -0.7, 1, 0.3, 1, 2.5, 1 }[turn];
             eg_tensor *y = eg_einsum_with(&o);
             eg_tensor *g = turn % 2 ? eg_expand_n(eg_full_n(cx, EG_DEFAULT, 0.3, 0, NULL),
                                                   eg_rank(y), eg_dims(y))

@@ -127,6 +127,58 @@ LOOP_TEST(a_row_is_as_good_as_a_built_in_one, 3)
     unlink(path[0]), unlink(path[1]);
 }
 
+/* logits = e^20s table[token]: along s the loss bends so much that a central difference is wrong by
+ * 3e-6 of the slope. */
+typedef struct steep {
+    eg_tensor *s;
+    eg_embedding *table;
+} steep;
+static void *make_steep(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
+{
+    (void)o;
+    steep *net = eg_params_alloc(p, sizeof *net);
+    if (!net) return NULL;
+    net->s = eg_param(p, "s", "a", 1);
+    net->table = eg_embedding_new(p, "table", .count = n->vocabulary, .d_model = n->vocabulary);
+    return net;
+}
+static eg_tensor *steep_logits(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const steep *m = net;
+    return eg_mul(eg_exp(eg_scale(m->s, 20)), eg_embedding_run(m->table, eg_batch_tokens(c, b)));
+}
+TEST(a_steep_network_is_checked_by_extrapolation)
+{
+    const eg_network row = {
+        .name = "steep", .encoder = true, .make = make_steep, .logits = steep_logits
+    };
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("reverse")), .network = &row);
+    eg_assert_ok(cx);
+    eg_trainer_check_report r;
+    ck_assert_int_eq(eg_trainer_check(t, &r), 0);
+    ck_assert_msg(r.right == r.entries && r.worst < 1e-6, "%lld of %lld, worst %g in %s",
+                  (long long)r.right, (long long)r.entries, r.worst, r.worst_name);
+}
+
+static eg_tensor *undefined_logits(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const steep *m = net; /* s is 0: its gradient is 0 times infinity */
+    return eg_add(eg_scale(eg_sqrt(m->s), 0), eg_embedding_run(m->table, eg_batch_tokens(c, b)));
+}
+TEST(a_gradient_that_is_no_number_is_the_worst)
+{
+    const eg_network row = {
+        .name = "undefined", .encoder = true, .make = make_steep, .logits = undefined_logits
+    };
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("reverse")), .network = &row);
+    eg_assert_ok(cx);
+    eg_trainer_check_report r;
+    ck_assert_int_eq(eg_trainer_check(t, &r), 0);
+    ck_assert_msg(isnan(r.worst) && r.right == r.entries - 1, "%lld of %lld, worst %g in %s",
+                  (long long)r.right, (long long)r.entries, r.worst, r.worst_name);
+    ck_assert_str_eq(r.worst_name, "s");
+}
+
 /* A text of 3000 letters in a new file. */
 static void write_text(char *path)
 {

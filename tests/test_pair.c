@@ -264,6 +264,44 @@ LOOP_TEST(batches_that_continue_rows, 4)
     eg_close(cx);
 }
 
+/* Without a sum, a factor is applied to the product of two numbers, whatever the strides: bits are
+ * those of alpha (a b). */
+TEST(factors_of_products_round_alike_in_every_layout)
+{
+    enum { I = 5, J = 37 };
+    static float a[2 * I * J], b[2 * I * J], c[2 * I * J], before[2 * I * J];
+    const float alpha = 0.3F;
+    eg_ctx *cx = eg_open();
+    state = 9;
+    for (int k = 0; k < 2 * I * J; k++) {
+        a[k] = (float)(draw(2000) - 1000) / 777;
+        b[k] = (float)(draw(2000) - 1000) / 777;
+        before[k] = (float)(draw(2000) - 1000) / 777;
+    }
+    for (int layout = 0; layout < 128; layout++) {
+        const bool by_i = layout & 1, by_j = layout & 2, add = layout & 4, flip = layout & 8;
+        const int64_t sa = layout & 16 ? 2 : 1, sb = layout & 32 ? 2 : 1, sc = layout & 64 ? 2 : 1;
+        const eg_axis axis[] = {
+            { I, { { flip ? sa : sa * J, by_i ? sb * J : 0, sc * J } }, true, by_i, true },
+            { J, { { flip ? sa * I : sa, by_j ? sb : 0, sc } }, true, by_j, true }
+        };
+        memcpy(c, before, sizeof c);
+        ck_assert(eg__pair(cx, EG_F32, 2, axis, a, by_i || by_j ? b : NULL, c, 0.3, add));
+        for (int64_t i = 0; i < I; i++)
+            for (int64_t j = 0; j < J; j++) {
+                const float x = a[i * axis[0].sa + j * axis[1].sa],
+                            y = by_i || by_j ? b[i * axis[0].sb + j * axis[1].sb] : 1;
+                const int64_t at = i * axis[0].sc + j * axis[1].sc;
+                const float product = x * y, scaled = alpha * product,
+                            want = add ? before[at] + scaled : scaled;
+                ck_assert_msg(memcmp(&c[at], &want, sizeof want) == 0,
+                              "layout %d: element %lld, %lld is %.9g, not %.9g", layout,
+                              (long long)i, (long long)j, (double)c[at], (double)want);
+            }
+    }
+    eg_close(cx);
+}
+
 /* Acceptance: a contraction of strided operands packs blocks of them, and never a whole one. */
 TEST(no_operand_is_copied)
 {

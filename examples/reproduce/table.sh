@@ -1,7 +1,7 @@
 #!/bin/sh
-# make reproduce: table.sh FOLDER [OPTION...]  Runs every program of the folder, as many at a time as
-# there are cores, the longest first, and prints one table. Options go to the programs: --quick is
-# one seed of five. Logs and pictures are left in FOLDER/results. Exit status 1: a figure was not
+# make reproduce: table.sh FOLDER [OPTION...]  Runs every program of the folder, as many at a time
+# as there are cores, the longest first, and prints one table. Options go to the programs: --quick
+# is one seed of five. Logs and pictures are left in FOLDER/results. Exit status 1: a figure was not
 # reproduced by every seed.
 folder=$1
 shift

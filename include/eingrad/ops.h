@@ -21,10 +21,11 @@ typedef struct eg_einsum_args {
     int count;                  /* of operands */
     eg_tensor *const *operands; /* count of them */
     bool broadcast;             /* allow a size of 1 under a letter, as NumPy does */
-    double alpha;               /* alpha Σ …; 1. Of integers: a whole number */
+    double alpha; /* the factor of the result, alpha Σ …: 1. Of integers: a whole number */
     /* written in place and returned: any view of the result's shape and dtype */
     eg_tensor *out;
-    double beta; /* … + beta out, what out had before; 0. Of integers: a whole number */
+    /* the factor of what out had before, alpha Σ … + beta out: 0. Of integers: a whole number */
+    double beta;
     /* beta times this tensor is added to the result (beta is 1 here if it is not given); of the
      * result's dtype, and of its shape or one that broadcasts to it; NULL: nothing */
     eg_tensor *add;

@@ -246,12 +246,10 @@ size_t eg__program_bytes(const eg_draft *);
 eg_program *eg__program(void *room, const eg_draft *);
 eg_program *eg__program_copy(void *room, const eg_program *); /* in room of p->bytes */
 /* Computes out = alpha times the contraction of x, or out += with `add`. finish: as in
- * eg__pair_run, for the last pair. False after "out of memory". */
+ * eg__pair_run, for the last pair. kept: NULL, or by step where the intermediate that it makes is
+ * left; NULL: nowhere. False after "out of memory". */
 bool eg__program_run(eg_ctx *, const eg_program *, const void *const *x, void *out, double alpha,
-                     bool add, const eg_finish *finish);
-/* The same, without `add` and finish. What step s makes is left at kept[s], unless that is NULL. */
-bool eg__program_run_keeping(eg_ctx *, const eg_program *, const void *const *x, void *out,
-                             double alpha, void *const *kept);
+                     bool add, const eg_finish *finish, void *const *kept);
 /* The same once for each copy, without `add`. False after "out of memory". */
 bool eg__program_run_copies(eg_ctx *, const eg_program *, const eg_copy_steps *,
                             const void *const *x, void *out, double alpha, const eg_finish *finish);

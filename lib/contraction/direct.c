@@ -197,7 +197,6 @@ static void direct_cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* n into 
     t->blocks = (g->n.total + block - 1) / block;
     t->units = t->strips * t->blocks * g->batch.total;
     t->single = t->strips == 1 && t->blocks == 1 && g->k.total <= EG_KC && !t->far;
-    t->once = t->single && t->in_place && g->batch.total == 1;
 }
 eg_tiling eg__direct_tiling(const eg_gemm *g)
 {

@@ -24,7 +24,6 @@ typedef struct eg_tiling {
     bool in_place;         /* a is read where it lies */
     bool far;              /* the next batch is worth prefetching */
     bool single;           /* one strip, one block, k whole */
-    bool once;             /* and one batch, read in place: eg__direct_once */
 } eg_tiling;
 /* c[b,m,n] (+)= alpha Σ_k a[b,m,k] b[b,k,n]. m axes have sb = 0, n axes sa = 0, k axes sc = 0. */
 typedef struct eg_gemm {
@@ -49,6 +48,7 @@ typedef struct eg_unshared {
 struct eg_pairing {
     eg_pair_kind kind;
     bool swap;      /* the kernel's a is the second operand */
+    bool once;      /* it is one product for eg__direct_once, with no sum before it */
     eg_dtype of[2]; /* of the operands in the order of the call */
     uint64_t work;  /* multiply-adds, as eg_usage counts them */
     /* Its a, b and c are not set. If this is not a matrix product, batch has the axes of c, and k
@@ -67,7 +67,8 @@ bool eg__gemm(eg_ctx *, const eg_gemm *); /* gemm.c: floats, any m, n, k ≥ 1 *
 bool eg__direct_suits(const eg_gemm *);
 eg_tiling eg__direct_tiling(const eg_gemm *); /* by sizes and strides alone */
 bool eg__direct(eg_ctx *, const eg_gemm *);   /* g->tiling is set */
-/* The same for g->tiling.once, with pointers of its own, without a look at threads. */
+/* The same for one single product whose a is read in place (eg_pairing.once): the tiles alone,
+ * without a look at threads. What is not known before a run is given here, not read from g. */
 void eg__direct_once(const eg_gemm *, const void *a, const void *b, void *c, double alpha, bool add,
                      const eg_finish *);
 /* c[m[i] + n[j]] (+)= tile[i + j·ts]. stretch[i]: how many places of m from i on are neighbours */

@@ -1,43 +1,59 @@
-/* map_of.h: map.c's tile for one type, REAL. */
+/* map_of.h: map.c's tile for one type, REAL. Products are rounded alike in all loops: bits do not
+ * depend on strides. */
 
-/* c[r, i] (+)= alpha a[r, i] b[r, i]; b NULL: alpha a[r, i]. Contiguous rows, and rows times one
- * number, have loops of their own. */
-EG_CLONES static void NAME(map)(const tile *t, const REAL *a, const REAL *b, REAL *restrict c,
-                                REAL alpha, bool add)
+#define EACH(to, value)                                \
+    if (add)                                           \
+        for (int64_t i = 0; i < n; i++) (to) += value; \
+    else                                               \
+        for (int64_t i = 0; i < n; i++) (to) = value
+/* c[r, i] (+)= a[r, i] */
+EG_CLONES static void NAME(copy)(const tile *t, const REAL *a, REAL *restrict c, bool add)
 {
     const int64_t n = t->n, sa = t->sa, sc = t->sc;
-    const bool factor = !b && alpha != 1; /* rows times alpha */
-    for (int64_t r = 0; r < t->rows; r++, a += t->ra, c += t->rc) {
-        if (!b && !factor) {
-            if (sa == 1 && sc == 1) {
-                if (add)
-                    for (int64_t i = 0; i < n; i++) c[i] += a[i];
-                else
-                    for (int64_t i = 0; i < n; i++) c[i] = a[i];
-            } else if (add)
-                for (int64_t i = 0; i < n; i++) c[i * sc] += a[i * sa];
-            else
-                for (int64_t i = 0; i < n; i++) c[i * sc] = a[i * sa];
-            continue;
-        }
-        const int64_t sb = b ? t->sb : 0;
-        const REAL one = !b ? alpha : sa ? *b * alpha : *a * alpha, *many = sa ? a : b;
-        if (sc == 1 && sa == 1 && sb == 1) {
-            if (add)
-                for (int64_t i = 0; i < n; i++) c[i] += alpha * (a[i] * b[i]);
-            else
-                for (int64_t i = 0; i < n; i++) c[i] = alpha * (a[i] * b[i]);
-        } else if (sc == 1 && (sa == 0 || sb == 0) && sa + sb == 1) {
-            if (add)
-                for (int64_t i = 0; i < n; i++) c[i] += one * many[i];
-            else
-                for (int64_t i = 0; i < n; i++) c[i] = one * many[i];
-        } else if (add)
-            for (int64_t i = 0; i < n; i++) c[i * sc] += alpha * (a[i * sa] * (b ? b[i * sb] : 1));
+    for (int64_t r = 0; r < t->rows; r++, a += t->ra, c += t->rc)
+        if (sa == 1 && sc == 1)
+            EACH(c[i], a[i]);
         else
-            for (int64_t i = 0; i < n; i++) c[i * sc] = alpha * (a[i * sa] * (b ? b[i * sb] : 1));
-        if (b) b += t->rb;
+            EACH(c[i * sc], a[i * sa]);
+}
+/* c[r, i] (+)= alpha (a[r, i] b[r]); b NULL: alpha a[r, i] */
+EG_CLONES static void NAME(scale)(const tile *t, const REAL *a, const REAL *b, REAL *restrict c,
+                                  REAL alpha, bool add)
+{
+    const int64_t n = t->n, sa = t->sa, sc = t->sc;
+    for (int64_t r = 0; r < t->rows; r++, a += t->ra, c += t->rc) {
+        const REAL one = b ? b[r * t->rb] : 1;
+        if (sa == 1 && sc == 1)
+            EACH(c[i], alpha * (a[i] * one));
+        else
+            EACH(c[i * sc], alpha * (a[i * sa] * one));
     }
 }
+/* c[r, i] (+)= alpha (a[r, i] b[r, i]) */
+EG_CLONES static void NAME(multiply)(const tile *t, const REAL *a, const REAL *b, REAL *restrict c,
+                                     REAL alpha, bool add)
+{
+    const int64_t n = t->n, sa = t->sa, sb = t->sb, sc = t->sc;
+    for (int64_t r = 0; r < t->rows; r++, a += t->ra, b += t->rb, c += t->rc)
+        if (sa == 1 && sb == 1 && sc == 1)
+            EACH(c[i], alpha * (a[i] * b[i]));
+        else if (sa == 1 && sc == 1)
+            EACH(c[i], alpha * (a[i] * b[i * sb]));
+        else
+            EACH(c[i * sc], alpha * (a[i * sa] * b[i * sb]));
+}
+/* c (+)= alpha a b; b NULL: alpha a. Of two operands, the one in rows comes first. */
+static void NAME(map)(const tile *t, const REAL *a, const REAL *b, REAL *c, REAL alpha, bool add)
+{
+    tile turned = *t; /* with a and b exchanged */
+    turned.ra = t->rb, turned.sa = t->sb, turned.rb = t->ra, turned.sb = t->sa;
+    if (!b && alpha == 1)
+        NAME(copy)(t, a, c, add);
+    else if (b && t->sb && (t->sa == 0 || (t->sb == 1 && t->sa != 1)))
+        NAME(map)(&turned, b, a, c, alpha, add);
+    else
+        (b && t->sb ? NAME(multiply) : NAME(scale))(t, a, b, c, alpha, add);
+}
+#undef EACH
 #undef REAL
 #undef NAME

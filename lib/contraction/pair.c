@@ -221,7 +221,8 @@ static void pair_product(eg_pairing *p, const roles *r)
               : small                                   ? EG_PAIR_DIRECT
                                                         : EG_PAIR_PACKED;
     if (p->kind == EG_PAIR_DIRECT) g->tiling = eg__direct_tiling(g);
-    g->tiling.once &= !p->unshared[0].bytes && !p->unshared[1].bytes;
+    p->once = g->tiling.single && g->tiling.in_place && g->batch.total == 1 &&
+              !p->unshared[0].bytes && !p->unshared[1].bytes;
     if (!small && eg__kernel(g->dtype)->rows) exchange(p);
 }
 
@@ -353,7 +354,7 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
 {
     const eg_dtype dtype = p->gemm.dtype;
     cx->use.multiply_adds += p->work;
-    if (p->gemm.tiling.once) {
+    if (p->once) {
         eg__direct_once(&p->gemm, p->swap ? b : a, p->swap ? a : b, c, alpha, add, finish);
         return true;
     }

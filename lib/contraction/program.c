@@ -426,8 +426,8 @@ bool eg__program_finishes(const eg_program *p)
 {
     return p->steps > 0 && !p->empty && eg__pair_finishes(p->step[p->steps - 1].pairing);
 }
-/* Runs the steps. Intermediates lie at kept[step], if that is not NULL; else on the stack if they
- * are small, else in a scope of their own. */
+/* Runs two steps or more. Intermediates lie at kept[step], if that is not NULL; else on the stack
+ * if they are small, else in a scope of their own. */
 static bool run_steps(eg_ctx *cx, const eg_program *p, const void *const *x, void *out,
                       double alpha, bool add, const eg_finish *finish, void *const *kept)
 {
@@ -451,22 +451,17 @@ static bool run_steps(eg_ctx *cx, const eg_program *p, const void *const *x, voi
     eg_pop(cx, m);
     return good;
 }
+/* Zeros beside a diagonal come first. An empty result takes no step, unless intermediates are
+ * kept. */
 bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void *out, double alpha,
-                     bool add, const eg_finish *finish)
+                     bool add, const eg_finish *finish, void *const *kept)
 {
-    if (p->empty) return true;
+    if (p->empty && !kept) return true;
     if (p->clear && !eg__pair_run(cx, p->clear, x[0], NULL, out, 1, add, NULL)) return false;
     if (p->steps == 1)
         return eg__pair_run(cx, p->step[0].pairing, x[0], p->count == 2 ? x[1] : NULL, out, alpha,
                             add, finish);
-    return run_steps(cx, p, x, out, alpha, add, finish, NULL);
-}
-bool eg__program_run_keeping(eg_ctx *cx, const eg_program *p, const void *const *x, void *out,
-                             double alpha, void *const *kept)
-{
-    if (p->clear && !p->empty && !eg__pair_run(cx, p->clear, x[0], NULL, out, 1, false, NULL))
-        return false;
-    return run_steps(cx, p, x, out, alpha, false, NULL, kept);
+    return run_steps(cx, p, x, out, alpha, add, finish, kept);
 }
 
 bool eg__program_run_copies(eg_ctx *cx, const eg_program *p, const eg_copy_steps *s,
@@ -479,7 +474,7 @@ bool eg__program_run_copies(eg_ctx *cx, const eg_program *p, const eg_copy_steps
     bool good = true;
     for (int64_t k = 0; good && k < s->count; k++) {
         for (int i = 0; i < p->count; i++) at[i] = (const char *)x[i] + k * s->x[i];
-        good = eg__program_run(cx, p, at, (char *)out + k * s->out, alpha, false, finish);
+        good = eg__program_run(cx, p, at, (char *)out + k * s->out, alpha, false, finish, NULL);
     }
     return good;
 }

@@ -157,8 +157,7 @@ static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *co
     const void *data[EG_EINSUM_MAX];
     /* operands of a network's step may have copies: the one that is being computed */
     for (int k = 0; k < count; k++) data[k] = eg__copy_data(x[k], cx->copy.of ? cx->copy.k : 0);
-    return kept ? eg__program_run_keeping(cx, p, data, out, alpha, kept)
-                : eg__program_run(cx, p, data, out, alpha, add, NULL);
+    return eg__program_run(cx, p, data, out, alpha, add, NULL, kept);
 }
 
 bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
@@ -466,13 +465,7 @@ const eg_order_args eg__any_order = { .limit = 0, .steps = -1 };
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                       const uint16_t *out)
 {
-    return eg__einsum_limited(&eg__any_order, 1, count, x, label, out_rank, out);
-}
-eg_tensor *eg__einsum_limited(const eg_order_args *how, double alpha, int count,
-                              eg_tensor *const *x, const uint16_t *const *label, int out_rank,
-                              const uint16_t *out)
-{
-    return eg__einsum_keyed(NULL, how, alpha, count, x, label, out_rank, out);
+    return eg__einsum_keyed(NULL, &eg__any_order, 1, count, x, label, out_rank, out);
 }
 /* The labels of a call, as many as there can be. */
 typedef union any_labels {
@@ -485,8 +478,9 @@ static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int c
 {
     any_labels with;
     const labels *l = c->attr;
-    if (eg__unrecorded(cx, count, x)) {
-        eg_tensor *y = eg__new_result(cx, eg__einsum_type(count, x), c->rank, c->dim, c->stride);
+    if (!eg__needs_node(cx, count, x)) {
+        eg_tensor *y =
+            eg__new_unrecorded(cx, eg__einsum_type(count, x), c->rank, c->dim, c->stride);
         if (y && einsum_run(cx, c->program, count, x, y->data, alpha, false, NULL)) return y;
         if (y) y->live = EG_DEAD;
         return eg__poison(cx);
@@ -524,8 +518,9 @@ eg_tensor *eg__einsum_given(const eg_call *c, int count, eg_tensor *const *x,
     const size_t size = put_labels(&u, 0, count, x, label, c->rank, out);
     return eg__call_apply(eg__here(x[0]->cx), &einsum_op, c, &u.l, size, count, x);
 }
-/* A single operand whose axes only change places becomes a view. Any other call is looked up by its
- * key, or planned. With a given order it is planned and not remembered as a call. */
+/* A single operand whose axes only change places becomes a view. Any other call is looked up, or
+ * planned and remembered: with the best order under the given key or its labels, else under its
+ * order and labels. */
 eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, double alpha,
                             int count, eg_tensor *const *x, const uint16_t *const *label,
                             int out_rank, const uint16_t *out)
@@ -533,7 +528,6 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, d
     eg_ctx *cx = eg__context_of("einsum", count, x);
     if (!cx) return NULL;
     if (!eg__check_taken(cx, "einsum", EG_TAKES_HALVES, count, x)) return eg__poison(cx);
-    /* only the order changes: a view */
     if (count == 1 && alpha == 1 && out_rank == x[0]->rank &&
         x[0]->dtype == eg__einsum_type(1, x) && einsum_distinct(out, out_rank) &&
         einsum_distinct(label[0], out_rank)) {
@@ -564,7 +558,7 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, d
         ordered.fits && !(any && what) ? eg__einsum_lookup(cx, &by_labels, alpha) : NULL;
     if (again) return again;
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
-    /* refuses */
+    /* refused by the row's shape() */
     if (!eg__einsum_layout(count, x, label, out_rank, out, dim, stride))
         return eg_apply(&einsum_op, l, size, count, x);
     const eg_labelled to = { out_rank, dim, stride, out };

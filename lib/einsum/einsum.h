@@ -57,10 +57,8 @@ eg_tensor *eg__shape_only(eg_ctx *, const eg_shape *);
  * checked that every label of out is in some operand and that sizes agree. */
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                       const uint16_t *out);
-/* The same times alpha, in a given order of pairs, or with a limit. */
-eg_tensor *eg__einsum_limited(const eg_order_args *, double alpha, int count, eg_tensor *const *x,
-                              const uint16_t *const *label, int out_rank, const uint16_t *out);
-/* The same, remembered under a key; key NULL: under its labels. */
+/* The same times alpha, in a given order of pairs or with a limit, remembered under a key; key
+ * NULL: under its labels and the order. */
 eg_tensor *eg__einsum_keyed(const eg_plan_key *, const eg_order_args *, double alpha, int count,
                             eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                             const uint16_t *out);

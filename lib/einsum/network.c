@@ -156,8 +156,8 @@ static eg_tensor *apply_keeping_tensors(eg_ctx *cx, const eg_op *op, const eg_ca
                                       .numbered = true };
         const eg_order_args *how = f.count == 2 ? &eg__any_order : &pairs;
         if (!root) {
-            w->value[s] =
-                eg__einsum_limited(how, 1, f.count, in, of, t->step[s].rank, eg__tree_labels(t, s));
+            w->value[s] = eg__einsum_keyed(NULL, how, 1, f.count, in, of, t->step[s].rank,
+                                           eg__tree_labels(t, s));
             if (!eg_ok(w->value[s])) return eg__poison(cx);
             continue;
         }
@@ -334,9 +334,9 @@ static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
 static eg_tensor *one_pair(const pass *p, int s, double alpha, eg_tensor *a, const uint16_t *la,
                            eg_tensor *b, const uint16_t *lb)
 {
-    return eg__einsum_limited(&eg__any_order, alpha, 2, (eg_tensor *[]){ a, b },
-                              (const uint16_t *[]){ la, lb }, p->tree->step[s].rank,
-                              eg__tree_labels(p->tree, s));
+    return eg__einsum_keyed(NULL, &eg__any_order, alpha, 2, (eg_tensor *[]){ a, b },
+                            (const uint16_t *[]){ la, lb }, p->tree->step[s].rank,
+                            eg__tree_labels(p->tree, s));
 }
 /* Returns the value of a number of the tree: an operand, a kept value, or one that is computed
  * again. */
@@ -432,8 +432,8 @@ static eg_tensor *tangent_of(pass *p, int number, eg_tensor *const *dx)
                            : p->label[child[k]];
         }
         eg_tensor *part =
-            eg__einsum_limited(&eg__any_order, root ? eg__einsum_alpha(p->y) : 1, 2, in, label,
-                               root ? p->y->rank : p->tree->step[s].rank, out);
+            eg__einsum_keyed(NULL, &eg__any_order, root ? eg__einsum_alpha(p->y) : 1, 2, in, label,
+                             root ? p->y->rank : p->tree->step[s].rank, out);
         sum = sum ? eg__add(sum, part) : part;
     }
     return sum;

@@ -213,15 +213,7 @@ static const plan *pass_planned(eg_tensor *y, const eg_network *w, eg_tensor *g,
 }
 
 /* -- running ----------------------------------------------------------------------------------- */
-/* Makes the tensor of a result, as the einsum of its own that it is in network.c. NULL after an
- * error. */
-static eg_tensor *pass_result(const eg_tensor *y, const eg_tensor *x, const product *q)
-{
-    eg_tensor *d = eg__new_result(y->cx, (eg_dtype)y->dtype, x->rank, x->dim, q->stride);
-    if (d) d->caller = y->caller;
-    return d;
-}
-/* Runs the products. False after an error. */
+/* Makes the tensors of the results, then runs the products. False after an error. */
 static bool pass_run(const plan *p, eg_tensor *y, const eg_network *w, const eg_tensor *g,
                      eg_tensor **dx)
 {
@@ -235,7 +227,9 @@ static bool pass_run(const plan *p, eg_tensor *y, const eg_network *w, const eg_
         const product *q = &p->product[k];
         const int i = q->to - number_down(n, 0);
         if (!q->result) continue;
-        if (!(dx[i] = pass_result(y, y->in[i], q))) return false;
+        const eg_tensor *x = y->in[i];
+        dx[i] = eg__new_unrecorded(cx, (eg_dtype)y->dtype, x->rank, x->dim, q->stride);
+        if (!dx[i]) return false;
         at[q->to] = dx[i]->data;
     }
     const eg_mark m = p->room ? eg_push(cx) : (eg_mark){ NULL, 0 };

@@ -159,7 +159,7 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
                                    .data = out },
                      p->beta);
     const bool good =
-        eg__program_run(&brief, p->program, operands, out, p->alpha, p->beta != 0, NULL);
+        eg__program_run(&brief, p->program, operands, out, p->alpha, p->beta != 0, NULL, NULL);
     eg__brief_close(&brief);
     return good ? 0 : -1;
 }

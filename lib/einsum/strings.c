@@ -115,7 +115,7 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
     if (rank) memcpy(out, r->out.label, (size_t)rank * sizeof *out);
     for (int i = 0; i < rank; i++) counting[i] = (uint16_t)i;
     const eg_mark m = eg_push(cx);
-    eg_tensor *y = eg__einsum_limited(order, alpha, count, x, label, rank, out);
+    eg_tensor *y = eg__einsum_keyed(NULL, order, alpha, count, x, label, rank, out);
     /* y may be a view of an operand */
     if (eg_ok(y) && eg__overlap(target, y)) y = eg_copy(y);
     const bool good = eg_ok(y) && (beta == 0 || beta == 1 || eg__scale_act(target, beta)) &&
@@ -220,8 +220,8 @@ static eg_tensor *add_scaled(eg_tensor *c, double beta)
 {
     uint16_t label[EG_RANK_MAX];
     for (int r = 0; r < c->rank; r++) label[r] = (uint16_t)r;
-    return eg__einsum_limited(&eg__any_order, eg_option(beta, 1), 1, &c,
-                              (const uint16_t *[]){ label }, c->rank, label);
+    return eg__einsum_keyed(NULL, &eg__any_order, eg_option(beta, 1), 1, &c,
+                            (const uint16_t *[]){ label }, c->rank, label);
 }
 /* Computes the einsum without .add, then the sum. Poison after an error. */
 static eg_tensor *einsum_and_add(eg_ctx *cx, const eg_einsum_args *o)
@@ -239,6 +239,12 @@ static eg_tensor *einsum_and_add(eg_ctx *cx, const eg_einsum_args *o)
     eg_tensor *c = add_scaled(o->add, o->beta);
     return eg_ok(c) ? eg__add(y, eg_expand_n(c, y->rank, y->dim)) : c;
 }
+/* The key of a call without options but alpha, which plans do not depend on. */
+static eg_plan_key key_of_spec(const char *spec, bool broadcast, int count, eg_tensor *const *x)
+{
+    const eg_key_kind kind = broadcast ? EG_KEY_SPEC_ONES : EG_KEY_SPEC;
+    return (eg_plan_key){ kind, count, strlen(spec), spec, x };
+}
 eg_tensor *eg_einsum_with(const eg_einsum_args *o)
 {
     if (!o || o->size < sizeof *o) { /* built with an older header */
@@ -253,8 +259,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *o)
     const double alpha = eg_option(o->alpha, 1);
     const bool plain =
         !o->out && !o->add && o->beta == 0 && !o->path && !o->steps && !o->limit && !o->keep_limit;
-    const eg_plan_key what = { o->broadcast ? EG_KEY_SPEC_ONES : EG_KEY_SPEC, o->count,
-                               plain ? strlen(o->spec) : 0, o->spec, o->operands };
+    const eg_plan_key what = key_of_spec(o->spec, o->broadcast, o->count, o->operands);
     const eg_dtype dtype = eg__einsum_type(o->count, o->operands);
     /* a fraction times integers is refused below */
     const bool fits = eg__is_inexact(dtype) || alpha == rint(alpha);
@@ -295,7 +300,7 @@ eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands)
     eg_ctx *cx = eg__context_of("einsum", count, operands);
     if (!cx) return NULL;
     if (spec && count <= EG_EINSUM_MAX) { /* a call like an earlier one, before anything else */
-        const eg_plan_key what = { EG_KEY_SPEC, count, strlen(spec), spec, operands };
+        const eg_plan_key what = key_of_spec(spec, false, count, operands);
         if (!eg__check_taken(cx, "einsum", EG_TAKES_HALVES, count, operands)) return eg__poison(cx);
         eg_tensor *again = eg__einsum_lookup(cx, &what, 1);
         if (again) return again;

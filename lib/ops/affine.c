@@ -163,7 +163,7 @@ static bool affine_forward(eg_tensor *y)
         z = &its;
     }
     if (!affine_regular(y))
-        return eg__program_run(y->cx, p, data, y->data, 1, false, NULL) && affine_rest(y, z);
+        return eg__program_run(y->cx, p, data, y->data, 1, false, NULL, NULL) && affine_rest(y, z);
     eg_affine_finish f = { .y = y->data,
                            .z = z ? z->data : NULL,
                            .bias = b ? b->data : NULL,
@@ -175,7 +175,7 @@ static bool affine_forward(eg_tensor *y)
     eg_tensor *all = inside && y->each ? eg__copies_all(y) : NULL;
     if (all) all->saved = y->saved; /* z, which affine_keep has made */
     if (all) return affine_copies(all, p, &f);
-    if (!eg__program_run(y->cx, p, data, y->data, 1, false, inside ? &f.finish : NULL))
+    if (!eg__program_run(y->cx, p, data, y->data, 1, false, inside ? &f.finish : NULL, NULL))
         return false;
     if (!inside && eg_size(y)) eg__affine_finish_all(y->cx, &f, eg_size(y));
     return true;

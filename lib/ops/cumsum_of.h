@@ -15,13 +15,15 @@ EG_INLINE void NAME(cumsum_some)(const int64_t m, const line *l, char *y, int64_
 static void NAME(cumsum)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const line *l = user;
-    int64_t j = 0;
-    /* lines that are contiguous: a few, whose sums stay in registers */
-    if (eg__abs64(l->a) < eg__abs64(step[1]))
-        for (; j + FEW <= n; j += FEW)
-            NAME(cumsum_some)(FEW, l, p[0] + j * step[0], step[0], p[1] + j * step[1], step[1]);
-    for (; j < n; j += LANES) NAME(cumsum_some)
-    (n - j < LANES ? n - j : LANES, l, p[0] + j * step[0], step[0], p[1] + j * step[1], step[1]);
+    const bool contiguous = eg__abs64(l->a) < eg__abs64(step[1]); /* the lines */
+    for (int64_t j = 0, m; j < n; j += m) {
+        char *y = p[0] + j * step[0], *x = p[1] + j * step[1];
+        m = contiguous && n - j >= FEW ? FEW : eg__min64(n - j, LANES);
+        if (m == FEW) /* a constant: the sums stay in registers */
+            NAME(cumsum_some)(FEW, l, y, step[0], x, step[1]);
+        else
+            NAME(cumsum_some)(m, l, y, step[0], x, step[1]);
+    }
 }
 #undef FROM
 #undef T

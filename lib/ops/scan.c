@@ -2,7 +2,7 @@
  * them. */
 #include "ops/ops.h"
 
-/* LANES: so many lines go along the axis together; FEW: if each of them is contiguous */
+/* Lines that go along the axis together: LANES at most, FEW where each line is contiguous. */
 enum { LANES = 64, FEW = 8 };
 typedef struct line {
     int64_t n, y, a, b;

@@ -16,13 +16,15 @@ EG_INLINE void NAME(scan_some)(const int64_t m, const line *l, char *y, const ch
 static void NAME(scan)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const line *l = user;
-    int64_t j = 0;
-    if (eg__abs64(l->b) < eg__abs64(step[2])) /* as in cumsum_of.h */
-        for (; j + FEW <= n; j += FEW) NAME(scan_some)
-    (FEW, l, p[0] + j * step[0], p[1] + j * step[1], p[2] + j * step[2], step);
-    for (; j < n; j += LANES) NAME(scan_some)
-    (n - j < LANES ? n - j : LANES, l, p[0] + j * step[0], p[1] + j * step[1], p[2] + j * step[2],
-     step);
+    const bool contiguous = eg__abs64(l->b) < eg__abs64(step[2]); /* as in cumsum_of.h */
+    for (int64_t j = 0, m; j < n; j += m) {
+        char *y = p[0] + j * step[0], *a = p[1] + j * step[1], *b = p[2] + j * step[2];
+        m = contiguous && n - j >= FEW ? FEW : eg__min64(n - j, LANES);
+        if (m == FEW)
+            NAME(scan_some)(FEW, l, y, a, b, step);
+        else
+            NAME(scan_some)(m, l, y, a, b, step);
+    }
 }
 #undef T
 #undef NAME

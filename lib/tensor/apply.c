@@ -206,8 +206,8 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     return good ? y : &cx->poison;
 }
 
-eg_tensor *eg__new_result(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims,
-                          const int64_t *strides)
+eg_tensor *eg__new_unrecorded(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims,
+                              const int64_t *strides)
 {
     eg__arena *a = eg__top(cx);
     eg_tensor *y = eg__tensor_in(a);
@@ -230,12 +230,11 @@ eg_tensor *eg__new_result(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *d
     cx->use.nodes++;
     return y;
 }
-bool eg__unrecorded(const eg_ctx *cx, int count, eg_tensor *const *xs)
+bool eg__needs_node(const eg_ctx *cx, int count, eg_tensor *const *xs)
 {
     bool copies = cx->copy.of;
     for (int k = 0; k < count; k++) copies |= xs[k]->copies != NULL;
-    return !copies && !cx->recording && !cx->capture && !cx->parent && !cx->flush &&
-           !cx->hooks.result;
+    return copies || cx->recording || cx->capture || cx->parent || cx->flush || cx->hooks.result;
 }
 
 /* Calls t's shape() with x in place of t's operand. For a view it sets data, sizes and strides; for

@@ -25,13 +25,13 @@ bool eg__check_taken(eg_ctx *, const char *who, eg_takes, int count, eg_tensor *
  * and forward() run, and afterwards; NULL: nothing is saved yet. */
 eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size, void *saved,
                      int count, eg_tensor *const *);
-/* True if a result of these operands needs no node and no more than its numbers: nothing records,
- * captures, checks or flushes, cx is no child, and no operand has copies. */
-bool eg__unrecorded(const eg_ctx *, int count, eg_tensor *const *);
-/* Returns a result without history and without numbers, which the caller computes, in one block:
- * what eg__apply leaves where nothing records. NULL after an error. */
-eg_tensor *eg__new_result(eg_ctx *, eg_dtype, int rank, const int64_t *dims,
-                          const int64_t *strides);
+/* True if a result of these operands has to be made by eg__apply: something records, captures,
+ * checks or flushes, cx is a child, or an operand has copies. */
+bool eg__needs_node(const eg_ctx *, int count, eg_tensor *const *);
+/* Returns the result of an operation that is not recorded, as eg__apply leaves it, in one block.
+ * The caller computes its numbers. NULL after an error. */
+eg_tensor *eg__new_unrecorded(eg_ctx *, eg_dtype, int rank, const int64_t *dims,
+                              const int64_t *strides);
 /* Returns the versions that y's operands had when y was made. */
 static inline uint64_t *eg__versions(const eg_tensor *y)
 {

@@ -5,8 +5,8 @@
 
 /* ROWS: test examples; DIRECTIONS: for each tensor */
 enum { ROWS = 4, DIRECTIONS = 3 };
-/* Relative to the largest slope: what counts as right, and what a central difference is trusted
- * for. */
+/* Relative to the largest slope: an error that counts as right, and one up to which a central
+ * difference is not asked for more. */
 static const double right_to = 1e-6, central_to = 1e-8;
 /* The model copied to f64, and a batch of test examples. */
 typedef struct probe {
@@ -39,80 +39,97 @@ static double loss_at(const probe *p, eg_tensor *x, const double *from, const do
 }
 
 /* D(δ) = (f(δ) − f(−δ))/2δ: error O(δ²) */
-static double central(const probe *p, eg_tensor *x, const double *from, const double *sign,
-                      double d)
+static double difference(const probe *p, eg_tensor *x, const double *from, const double *sign,
+                         double d)
 {
     return (loss_at(p, x, from, sign, d) - loss_at(p, x, from, sign, -d)) / (2 * d);
+}
+static double central(const probe *p, eg_tensor *x, const double *from, const double *sign)
+{
+    return difference(p, x, from, sign, 1e-4);
 }
 /* (4 D(δ) − D(2δ))/3: error O(δ⁴). Richardson 1911 */
 static double extrapolated(const probe *p, eg_tensor *x, const double *from, const double *sign)
 {
     const double d = 1e-3;
-    return (4 * central(p, x, from, sign, d) - central(p, x, from, sign, 2 * d)) / 3;
+    return (4 * difference(p, x, from, sign, d) - difference(p, x, from, sign, 2 * d)) / 3;
 }
 
-/* The slopes of a tensor in a direction. */
-typedef struct slope {
-    double analytic, numeric;
-} slope;
-static double slope_error(const slope *s, double largest)
+/* The slopes of a tensor in its directions. */
+typedef struct slopes {
+    double analytic[DIRECTIONS], numeric[DIRECTIONS];
+} slopes;
+/* Returns the largest difference between the two in any direction; NAN if there is one. */
+static double slope_error(const slopes *s)
 {
-    const double e = fabs(s->analytic - s->numeric);
-    return largest > 0 ? e / largest : e;
-}
-/* Computes the slopes of each tensor in each direction, the numeric ones by central differences;
- * with largest > 0 only where they disagree with that largest slope in mind, by extrapolation.
- * False after an error. */
-static bool compare_slopes(const probe *p, eg_tensor **g, slope *all, double largest)
-{
-    int count = eg_params_count(p->params);
-    for (int k = 0; k < count; k++) {
-        bool wanted = largest == 0;
-        for (int r = 0; r < DIRECTIONS; r++)
-            wanted |= !(slope_error(&all[k * DIRECTIONS + r], largest) <= central_to);
-        if (!wanted) continue;
-        eg_mark m = eg_push(p->t->cx);
-        eg_tensor *x = eg_params_at(p->params, k)->x;
-        int64_t n = eg_size(x);
-        const double *a = eg_f64(g[k]), *from = eg_f64(eg_copy(x));
-        double *sign = eg_mut_f64(eg_zeros_like(x));
-        for (int r = 0; r < DIRECTIONS && sign && from && a; r++) {
-            slope *s = &all[k * DIRECTIONS + r];
-            eg_dice dice = { 1, (uint64_t)(k * DIRECTIONS + r), 0 };
-            s->analytic = 0;
-            for (int64_t i = 0; i < n; i++) {
-                sign[i] = (eg_roll(&dice, 2) ? 1 : -1) / sqrt((double)n);
-                s->analytic += a[i] * sign[i];
-            }
-            s->numeric =
-                largest == 0 ? central(p, x, from, sign, 1e-4) : extrapolated(p, x, from, sign);
-        }
-        if (from && sign) loss_at(p, x, from, sign, 0); /* restores θ₀ */
-        eg_pop(p->t->cx, m);
-        if (eg_error(p->t->cx)) return false;
+    double most = 0;
+    for (int r = 0; r < DIRECTIONS; r++) {
+        const double e = fabs(s->analytic[r] - s->numeric[r]);
+        if (e > most || isnan(e)) most = e;
     }
-    return true;
+    return most;
 }
-static double largest_of(const slope *all, int count)
+static double largest_of(const slopes *all, int count)
 {
     double largest = 0;
-    for (int k = 0; k < count; k++) largest = fmax(largest, fabs(all[k].numeric));
+    for (int k = 0; k < count; k++)
+        for (int r = 0; r < DIRECTIONS; r++) largest = fmax(largest, fabs(all[k].numeric[r]));
     return largest;
 }
-
+/* Sets sign[] to direction r of tensor k, n entries ±1/√n. */
+static void direction(int k, int r, int64_t n, double *sign)
+{
+    eg_dice dice = { 1, (uint64_t)(k * DIRECTIONS + r), 0 };
+    for (int64_t i = 0; i < n; i++) sign[i] = (eg_roll(&dice, 2) ? 1 : -1) / sqrt((double)n);
+}
+/* Computes the slopes of tensor k, whose gradient is g, the numeric ones by `slope`. False after an
+ * error. */
+static bool compare_slopes(const probe *p, int k, eg_tensor *g, slopes *s,
+                           double slope(const probe *, eg_tensor *, const double *, const double *))
+{
+    const eg_mark m = eg_push(p->t->cx);
+    eg_tensor *x = eg_params_at(p->params, k)->x;
+    const int64_t n = eg_size(x);
+    const double *a = eg_f64(g), *from = eg_f64(eg_copy(x));
+    double *sign = eg_mut_f64(eg_zeros_like(x));
+    for (int r = 0; r < DIRECTIONS && a && from && sign; r++) {
+        direction(k, r, n, sign);
+        s->analytic[r] = 0;
+        for (int64_t i = 0; i < n; i++) s->analytic[r] += a[i] * sign[i];
+        s->numeric[r] = slope(p, x, from, sign);
+    }
+    if (from && sign) loss_at(p, x, from, sign, 0); /* restores θ₀ */
+    eg_pop(p->t->cx, m);
+    return !eg_error(p->t->cx);
+}
+/* Computes the slopes of all tensors, by extrapolation where central differences disagree. Sets the
+ * largest numeric one. False after an error. */
+static bool compare_tensors(const probe *p, int count, eg_tensor **g, slopes *all, double *largest)
+{
+    for (int k = 0; k < count; k++)
+        if (!compare_slopes(p, k, g[k], &all[k], central)) return false;
+    const double trusted = central_to * largest_of(all, count);
+    for (int k = 0; k < count; k++)
+        if (!(slope_error(&all[k]) <= trusted) &&
+            !compare_slopes(p, k, g[k], &all[k], extrapolated))
+            return false;
+    *largest = largest_of(all, count);
+    return true;
+}
 /* Makes the model again in f64, with the same parameters and without dropout. False after an
  * error. */
 static bool probe_open(probe *p)
 {
     eg_trainer *t = p->t;
     p->params = eg_params_open(t->cx, .dtype = EG_F64);
-    const int64_t tests = t->batches->tests, rows = tests < ROWS
-    ? tests : ROWS;
+    int64_t rows = t->o.batch;
+    if (rows > ROWS) rows = ROWS;
+    if (rows > t->batches->tests) rows = t->batches->tests;
     p->copy = *t;
     p->copy.gain_now = NULL;
     p->copy.net = eg__network_make(t, p->params, 0);
     if (!p->copy.net) return false;
-    p->batch = eg__batches_tested(t->batches, 0, rows < t->o.batch ? rows : t->o.batch);
+    p->batch = eg__batches_tested(t->batches, 0, rows);
     return p->batch.rows && !eg_params_copy(p->params, t->params);
 }
 
@@ -130,25 +147,19 @@ int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
     int count = eg_params_count(t->params);
     eg_tensor **x = owner ? eg_owner_alloc(owner, 2 * (size_t)count * sizeof *x) : NULL,
               **g = x ? x + count : NULL;
-    slope *all = x ? eg_owner_alloc(owner, (size_t)count * DIRECTIONS * sizeof *all) : NULL;
+    slopes *all = x ? eg_owner_alloc(owner, (size_t)count * sizeof *all) : NULL;
     if (all && probe_open(&p)) {
+        double largest = 0;
         for (int k = 0; k < count; k++) x[k] = eg_params_at(p.params, k)->x;
-        bool done = !eg_grad(loss_of(&p), NULL, count, x, g) && compare_slopes(&p, g, all, 0);
-        double largest = largest_of(all, count * DIRECTIONS);
-        done = done && (largest == 0 || compare_slopes(&p, g, all, largest));
-        largest = largest_of(all, count * DIRECTIONS);
+        const bool done = !eg_grad(loss_of(&p), NULL, count, x, g) &&
+                          compare_tensors(&p, count, g, all, &largest);
         for (int k = 0; done && k < count; k++) {
-            bool right = true;
-            for (int d = 0; d < DIRECTIONS; d++) {
-                const double error = slope_error(&all[k * DIRECTIONS + d], largest);
-                right &= error <= right_to;
-                if (!(error <= r.worst)) {
-                    r.worst = error;
-                    r.worst_name = eg_params_at(t->params, k)->name;
-                }
-            }
+            const double error = slope_error(&all[k]) / (largest > 0 ? largest : 1);
             r.entries += eg_size(x[k]);
-            r.right += right ? eg_size(x[k]) : 0;
+            if (error <= right_to) r.right += eg_size(x[k]);
+            if (!(error > r.worst || isnan(error))) continue;
+            r.worst = error;
+            r.worst_name = eg_params_at(t->params, k)->name;
         }
     }
     eg_pop(t->cx, m);
