@@ -98,6 +98,7 @@ static void copy_places(const pack_job *job, char *to, char *from, int64_t n)
     target.data = to, target.dim = dim, target.stride = stride;
     eg__copy(&target, &source);
 }
+/* Copies a piece of the sequences, and writes 0 where y has padding, or places that are left. */
 static void pack_sequences(void *user, int64_t piece, int thread)
 {
     (void)thread;
@@ -117,6 +118,7 @@ static void pack_sequences(void *user, int64_t piece, int thread)
     if (job->pack && end == rows)
         memset(y->data + at * job->place, 0, (size_t)((y->dim[0] - at) * job->place));
 }
+/* Checks the lengths and shares the sequences among threads. False after an error. */
 static bool pack_all(eg_tensor *y, bool pack)
 {
     const eg_tensor *x = y->in[0], *t = y->in[1];
