@@ -8,7 +8,7 @@ EG_CLONES static void NAME(add)(int64_t n, char *const *p, const double *c)
 }
 
 #if !INTEGERS
-static void NAME(add_to)(int64_t n, char *const *p, const int64_t *step, const void *user)
+EG_CLONES static void NAME(add_to)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     (void)user;
     if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T)) {
