@@ -185,18 +185,30 @@ static bool trainer_room(eg_trainer *t)
     return t->weights && t->asked && t->label[0] && eg__attention_names(t);
 }
 
+/* Returns the mean number of places of a sequence and its source, without padding, in the first
+ * batch of tests. */
+static double mean_places(eg_trainer *t)
+{
+    const int64_t rows = t->o.batch < t->batches->tests ? t->o.batch : t->batches->tests;
+    const eg_batch b = eg__batches_tested(t->batches, 0, rows);
+    double sum = 0;
+    for (int64_t k = 0; k < b.rows; k++)
+        sum += (double)b.lengths[k] + (b.source_lengths ? (double)b.source_lengths[k] : 0);
+    return b.rows ? sum / (double)b.rows : 1;
+}
+
 /* Returns the number of sequences in a block: of 1, 2, 4 … up to a quarter of the batch, so that
  * four threads or ranks have work, the number for which a step moves the fewest bytes between
  * memory and a cache of CACHE bytes. Each block goes over the parameters WEIGHTS times: twice to
- * read them, and to write and to read its gradient and the sum's. Activations are read again by the
- * reverse sweep; those that do not fit into the cache count PASSES times. Only sizes decide, never
- * the machine, since the cut decides the bits. */
-static int64_t trainer_block(const eg_trainer *t)
+ * read them, and to write and to read its gradient and the sum's; calling its operations takes the
+ * time of CALLS bytes. Activations are read again by the reverse sweep; those that do not fit into
+ * the cache count PASSES times. Only sizes decide, never the machine, since the cut decides the
+ * bits. */
+static int64_t trainer_block(eg_trainer *t)
 {
-    enum { CACHE = 1 << 20, WEIGHTS = 6, PASSES = 4 };
+    enum { CACHE = 1 << 20, CALLS = 1 << 20, WEIGHTS = 6, PASSES = 4 };
     const eg_trainer_args *o = &t->o;
-    const double width = eg_params_type(t->params) == EG_F64 ? 8 : 4,
-                 places = (double)(t->batches->longest + t->batches->source_longest),
+    const double width = eg_params_type(t->params) == EG_F64 ? 8 : 4, places = mean_places(t),
                  d = (double)o->d_model, batch = (double)o->batch,
                  parameters = width * (double)eg_params_size(t->params),
                  layer = 10 * d + 2 * (double)o->width + 2 * (double)o->heads * places,
@@ -207,7 +219,7 @@ static int64_t trainer_block(const eg_trainer *t)
     double least = INFINITY;
     for (int64_t b = 1;; b = 2 * b < most ? 2 * b : most) {
         const double fits = fmin(1, CACHE / ((double)b * sequence)),
-                     bytes = ceil(batch / (double)b) * WEIGHTS * parameters +
+                     bytes = ceil(batch / (double)b) * (WEIGHTS * parameters + CALLS) +
                              batch * PASSES * sequence * (1 - fits);
         if (bytes <= least) least = bytes, best = b;
         if (b == most) return best;
