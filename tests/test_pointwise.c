@@ -150,6 +150,23 @@ TEST(exponentials_have_the_same_bits_on_every_processor)
     eg_close(cx);
 }
 
+/* Softmax takes e^x of numbers from −87 to 0 without a look at the others' cases: the same bits. */
+TEST(softmax_has_the_bits_of_exp)
+{
+    enum { N = 4096 };
+    eg_ctx *cx = eg_open();
+    float x[N][2];
+    for (int k = 0; k < N; k++) x[k][0] = 0, x[k][1] = -86.99f * (float)k / N;
+    eg_tensor *in = eg_from(cx, &x[0][0], N, 2);
+    const float *e = eg_f32(eg_copy(eg_exp(in))), *w = eg_f32(eg_softmax("i [j]", in));
+    for (int k = 0; k < N; k++) {
+        const float each = (float)(1 / (double)(e[2 * k] + e[2 * k + 1]));
+        ck_assert_msg(w[2 * k + 1] == e[2 * k + 1] * each, "%g: %.9g, not %.9g", x[k][1],
+                      w[2 * k + 1], e[2 * k + 1] * each);
+    }
+    eg_close(cx);
+}
+
 /* lib/ops/gauss.h, f32: nothing cancels in gelu's lower tail, so its error is relative, but for
  * that of x², which e^(−x²/2) magnifies. */
 TEST(gelu_in_its_tails)

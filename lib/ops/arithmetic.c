@@ -49,7 +49,7 @@ static void logs(int64_t n, double *v)
 #define NAME(x)   x##_f32
 #define BITS      bits_f32
 #define WIDE      wide_f32
-#define EXP       epowf
+#define EXP       epowf_normal /* of numbers from LEAST to 0 */
 #define POW       powf
 #define LEAST     -87
 #define TINY      1.66e-38f

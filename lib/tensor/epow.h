@@ -15,24 +15,38 @@
 #include "tensor/lanes.h"
 #include <string.h>
 
-EG_INLINE float epowf(float x)
+/* Returns e^r of x = n ln 2 + r; the lowest bits of *bits hold n + 254, the sum of two exponents
+ * with their biases. */
+EG_INLINE float epowf_reduced(float x, uint32_t *bits)
 {
-    /* e^−104 is 0 and e^89 infinite; NaN stays */
-    const float v = x < -104 ? -104 : x > 89 ? 89 : x;
-    /* the lowest bits of m hold n + 254, the sum of two exponents with their biases */
-    const float m = v * 0x1.715476p+0f + (0x1.8p23f + 254), n = m - (0x1.8p23f + 254);
-    const float r = (v - n * 0x1.62e4p-1f) - n * 0x1.7f7ep-20f;
+    const float m = x * 0x1.715476p+0f + (0x1.8p23f + 254), n = m - (0x1.8p23f + 254);
+    const float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7ep-20f;
     const float q =
         (((0x1.6a2436p-10f * r + 0x1.1239e8p-7f) * r + 0x1.5558f2p-5f) * r + 0x1.555492p-3f) * r +
         .5f;
-    const float y = r * r * q + r + 1;
+    memcpy(bits, &m, sizeof *bits);
+    return r * r * q + r + 1;
+}
+EG_INLINE float epowf(float x)
+{
     uint32_t bits;
     float power, rest;
-    memcpy(&bits, &m, sizeof bits);
+    /* e^−104 is 0 and e^89 infinite; NaN stays */
+    const float y = epowf_reduced(x < -104 ? -104 : x > 89 ? 89 : x, &bits);
     const uint32_t half = bits >> 1, low = half << 23, high = (bits - half) << 23;
     memcpy(&power, &low, sizeof power);
     memcpy(&rest, &high, sizeof rest);
     return y * power * rest;
+}
+/* The same bits for −87 ≤ x ≤ 88, where 2^n and e^x are normal numbers; NaN stays. */
+EG_INLINE float epowf_normal(float x)
+{
+    uint32_t bits;
+    float power;
+    const float y = epowf_reduced(x, &bits);
+    const uint32_t whole = (bits - 127) << 23;
+    memcpy(&power, &whole, sizeof power);
+    return y * power;
 }
 EG_INLINE double epow(double x) { return exp(x); }
 #define eg__c_epow cexp
