@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <eingrad/check.h>
 #include "fixtures.h"
 #include "tests.h"
 
@@ -133,6 +134,50 @@ TEST(copies_every_row_gives_each_copy_the_bits_of_one)
     }
     ck_assert_int_gt(calls, 200);
     ck_assert_int_eq(bad, 0);
+    eg_close(cx);
+}
+
+/* A predicate that reads a tensor with copies forbids in each copy what that copy's numbers say: in
+ * a softmax, in an attention of any form, in a formula's choice. */
+TEST(copies_of_what_a_predicate_reads)
+{
+    enum { EACH = 3, KEYS = 5 };
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), EACH, NULL);
+    const int64_t t[] = { 2, 5, 1 };
+    eg_tensor *x = eg_normal(cx, 0, 1, EACH, 2, KEYS),
+              *q = eg_normal(cx, 0, 1, EACH, 1, KEYS, 1, 2),
+              *of = eg_from_n(cx, EG_I64, t, 2, (int64_t[]){ EACH, 1 }),
+              *bucket = eg_randint(cx, 0, 3, EACH, KEYS), *table = eg_normal(cx, 0, 1, 3);
+    for (int how = 0; how < 6; how++) {
+        eg_tensor *y[2][EACH];
+        for (int k = -1; k < EACH; k++) {
+            eg_tensor *xs = k < 0 ? eg_copies_in(c, x) : eg_select_axis(x, 0, k),
+                      *qs = k < 0 ? eg_copies_in(c, q) : eg_select_axis(q, 0, k),
+                      *ts = k < 0 ? eg_copies_in(c, of) : eg_select_axis(of, 0, k),
+                      *bs = k < 0 ? eg_copies_in(c, bucket) : eg_select_axis(bucket, 0, k);
+            eg_tensor *one =
+                how == 0 ? eg_softmax("i [j]", xs, .where = "j < t[0]", .with = { { "t", ts } })
+                : how == 1
+                    ? eg_expr("i j", "j < t[0] ? x : x * r[b[j]]",
+                              .with = { { "x", xs }, { "t", ts }, { "r", table }, { "b", bs } })
+                : how == 2 ? eg_attention("bihd,bjhd,bjhe->bihe", qs, qs, qs,
+                                          .lengths = { "b", ts }, .form = EG_UNFUSED)
+                : how == 3 ? eg_attention("bihd,bjhd,bjhe->bihe", qs, qs, qs,
+                                          .lengths = { "b", ts }, .form = EG_FUSED)
+                : how == 4
+                    ? eg_attention("bihd,bjhd,bjhe->bihe", qs, qs, qs, .where = "j < t[b]",
+                                   .with = { { "t", ts } })
+                    : eg_attention("bihd,bjhd,bjhe->bihe", qs, qs, qs, .score = "score + r[b0[j]]",
+                                   .with = { { "r", table }, { "b0", bs } }, .form = EG_UNFUSED);
+            eg_assert_ok(cx);
+            for (int n = 0; n < EACH; n++) {
+                if (k < 0) y[0][n] = eg_copy_at(one, n);
+                if (k == n) y[1][n] = one;
+            }
+        }
+        for (int n = 0; n < EACH; n++) eg_assert_close(y[0][n], y[1][n], 0);
+    }
     eg_close(cx);
 }
 

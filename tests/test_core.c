@@ -547,13 +547,23 @@ static void *compute(void *user)
     eg_close(cx);
     return user;
 }
+/* Whether another thread computes while the process forks: not under the address sanitizer, whose
+ * allocator (gcc 12) stays locked in the child if the thread held its lock. */
+#ifdef __SANITIZE_ADDRESS__
+enum { BESIDE = false };
+#else
+enum { BESIDE = true };
+#endif
 TEST(children_compute_while_other_threads_of_the_parent_do)
 {
     pthread_t other;
     eg_ctx *cx = eg_open(.threads = 3);
     const double sum = product(cx);
     enough = false;
+#ifndef __SANITIZE_ADDRESS__ /* its allocator (gcc 12) may be locked by the thread when fork \
+                                copies it */
     ck_assert_int_eq(pthread_create(&other, NULL, compute, NULL), 0);
+#endif
     for (int k = 0; k < 40; k++) {
         product(cx);
         /* helpers sleep 0.2 ms after their last piece: some forks find them awake, some asleep */
@@ -570,7 +580,7 @@ TEST(children_compute_while_other_threads_of_the_parent_do)
         ck_assert_int_eq(status_of(child), 0);
     }
     enough = true;
-    pthread_join(other, NULL);
+    if (BESIDE) pthread_join(other, NULL);
     eg_close(cx);
 }
 #endif

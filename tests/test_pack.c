@@ -162,8 +162,8 @@ static const refusal refusals[] = {
     { no_axis, "unpack: operand 1 is (), not (p ...)" },
     { below_zero, "pack: -4 places" },
     { below_too, "unpack: -4 places" },
-    { counted, "packed_places: lengths[1] is -2" },
-    { counted_far, "packed_places: lengths[0] is 9223372036854775807" },
+    { counted, "packed_places: lengths[1] is -2, but no sequence is shorter than 0" },
+    { counted_far, "packed_places: lengths[0] is 9223372036854775807, with which" },
 };
 LOOP_TEST(what_is_refused, sizeof refusals / sizeof *refusals)
 {
@@ -265,7 +265,7 @@ LOOP_TEST(a_transformer_of_lengths, sizeof nets / sizeof *nets)
                     packed, 1e-13);
     ck_assert(!eg_ok(
         eg_transformer_run(net, index, .types = types, .lengths = of_lengths(), .places = 12)));
-    eg_assert_error(cx, "pack: there are 12 packed places");
+    eg_assert_error(cx, "transformer \"net\": .lengths: pack: there are 12 packed places");
 }
 
 LOOP_TEST(a_seq2seq_of_lengths, 4)
@@ -352,7 +352,8 @@ TEST(captured_with_other_lengths)
                    .t = of_lengths() };
     eg_nograd(cx, true);
     ck_assert_ptr_null(eg_capture(cx, captured_step, &c, 1));
-    eg_assert_error(cx, "packed_places");
+    eg_assert_error(cx,
+                    "transformer \"net\": .lengths: a captured step needs the number of places");
     c.places = 16;
     eg_captured *step = eg_capture(cx, captured_step, &c, 1);
     eg_assert_ok(cx);
@@ -383,12 +384,12 @@ LOOP_TEST(what_modules_refuse, 9)
         { { .heads = 2 },
           { .packed = { mask, L } },
           1,
-          "lengths of the packed query are no vector" },
+          "the lengths of the packed query have 2 axes, not one" },
         { { .heads = 2 }, { .packed = { t, -1 } }, 1, "has a longest sequence of -1" },
         { { .heads = 2 },
           { .packed = { t, 6 } },
           1,
-          "lengths[1] is 7, but a sequence has 6 places" },
+          "packed, the longest of 6 places: unpack: lengths[1] is 7" },
         { { .heads = 2, .layout = "i b m" }, { .packed = { t, L } }, 1, "of the layout \"b i m\"" },
         { { .heads = 2 }, { .packed = { t, L }, .lengths = { "b", t } }, 1, "beside .lengths" },
         { { .heads = 2 }, { .key_packed = { t, L } }, 1, ".key_packed is of keys that are not" },
@@ -419,12 +420,39 @@ TEST(what_models_refuse)
     eg_tensor *index = eg_randint(cx, 0, TOKENS, B, L);
     eg_cache *cache = eg_cache_new(eg_owner_open(cx), L);
     ck_assert(!eg_ok(eg_transformer_run(net, index, .lengths = of_lengths(), .cache = cache)));
-    eg_assert_error(cx, "transformer \"net\": lengths cannot be used beside .cache");
+    eg_assert_error(cx, "transformer \"net\": .lengths: it cannot be used beside .cache");
     ck_assert(!eg_ok(eg_transformer_run(net, index, .lengths = eg_ones(cx, B))));
-    eg_assert_error(cx, "the lengths are f64");
+    eg_assert_error(cx, "transformer \"net\": .lengths: packed_places: the lengths are f64");
     ck_assert(!eg_ok(eg_transformer_run(net, index, .lengths = of_lengths(), .places = -1)));
-    eg_assert_error(cx, "transformer \"net\": -1 packed places");
+    eg_assert_error(cx, "transformer \"net\": .lengths: -1 packed places");
+    ck_assert(!eg_ok(eg_transformer_run(net, index, .places = 8)));
+    eg_assert_error(cx, "8 packed places, but no lengths");
     ck_assert(
         !eg_ok(eg_transformer_run(net, eg_select_axis(index, 0, 0), .lengths = of_lengths())));
-    eg_assert_error(cx, "needs axes b and l");
+    eg_assert_error(cx, "it belongs to axes b and l, but there is 1 axis");
+    eg_seq2seq *pair = eg_seq2seq_new(p, "pair", .vocabulary = TOKENS, .length = L, .d_model = WIDE,
+                                      .heads = 2, .layers = 1);
+    eg_tensor *two = eg_ones(cx, 2);
+    ck_assert(!eg_ok(eg_seq2seq_run(pair, index, index, .source_lengths = eg_cast(two, EG_I32))));
+    eg_assert_error(cx, "seq2seq \"pair\": .source_lengths: pack: 2 lengths for 3 sequences");
+    ck_assert(!eg_ok(eg_seq2seq_run(pair, index, index, .lengths = eg_cast(two, EG_I32))));
+    eg_assert_error(cx, "seq2seq \"pair\": .lengths: pack: 2 lengths for 3 sequences");
+    eg_block *block = eg_block_new(p, "block", .d_model = WIDE, .heads = 2);
+    ck_assert(!eg_ok(eg_block_run(block, eg_ones(cx, 1, 13, WIDE), .packed = { of_lengths(), L },
+                                  .memory_packed = { of_lengths(), L })));
+    eg_assert_error(cx, "block \"block\": .memory_packed, but it has no cross attention");
+    eg_mha *attention = eg_mha_new(p, "m", .d_model = WIDE, .heads = 2);
+    ck_assert(!eg_ok(eg_mha_run(attention, eg_ones(cx, 13, WIDE), .packed = { of_lengths(), L })));
+    eg_assert_error(cx, "a packed query is (1 p m), but has 2 axes; eg_unsqueeze(x, 0) adds one");
+    /* one number of places cannot serve copies, whose lengths differ */
+    eg_owner *owner = eg_owner_open(cx);
+    const eg_copies *two_of = eg_copies_open(owner, 2, NULL);
+    eg_tensor *each = eg_copies_in(two_of, eg_from(cx, ((int64_t[]){ 1, 2, 40, 7 }), 2, 2));
+    ck_assert_int_eq(eg_packed_places(each), -1);
+    eg_assert_error(cx, "packed_places: the tensor has 2 copies");
+    ck_assert(!eg_ok(eg_batch_lengths(cx, NULL)) && eg_batch_places(NULL) == 0 &&
+              eg_batch_source_places(NULL) == 0);
+    eg_clear(cx);
+    ck_assert(!eg_ok(eg_batch_tokens(cx, NULL)) && !eg_ok(eg_batch_keep(cx, NULL).x));
+    eg_assert_error(cx, "batch: it is NULL");
 }

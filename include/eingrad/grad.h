@@ -102,10 +102,10 @@ EG_API int eg_grad_over_with(const eg_grad_over_args *);
  * the same shapes; numbers that depend on the block come from eg_from_call, and what depends on
  * results is done in eg_host_call. There `count`, which lies in one place for all blocks of a
  * thread, can be set, and eg_block_range says which block it is. `.kind` tells blocks apart whose
- * shapes differ,
- * such as batches of several lengths. With another loss, user or list of xs, or if tensors are
- * gone, the recording starts anew. A loss that cannot be captured is called for each block, as
- * without .captured. NULL after an error: inside a block or a captured step. */
+ * shapes differ, such as batches of several lengths, or blocks of packed sequences (eg_pack). With
+ * another loss, user or list of xs, or if tensors are gone, the recording starts anew. A loss that
+ * cannot be captured is called for each block, as without .captured. NULL after an error: inside a
+ * block or a captured step. */
 EG_API eg_captured_blocks *eg_captured_blocks_open(eg_ctx *);
 EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* held by them now */
 /* Frees them before their scope ends; NULL is fine */

@@ -245,12 +245,14 @@ typedef struct eg_mha_run_args {
     eg_given with[8];     /* what where and score read in this run, beside the module's .with */
     eg_masked keep, bias; /* {"bj", pad}, {"hij", relative} */
     eg_masked lengths;    /* as eg_attention's */
-    /* sequences without padding, in the layout "b i m" alone: the projections compute p places, the
-     * attention each sequence with itself. Masks, scores, positions and .weights are those of
-     * (b h i j) with l places, where what lies behind a sequence's length is not attended to; its
-     * weights have no meaning. Refused beside .cache, .ranks and .lengths */
+    /* sequences without padding, for modules whose layout is one batch letter, place and width, "b
+     * i m": x (1 p m), eg_unsqueeze(eg_pack(x, t, p), 0), gives y (1 p m). The projections compute
+     * p places, the attention each sequence with itself. Masks, scores, positions and .weights are
+     * those of (b h i j) with l places, where what lies behind a sequence's length is not attended
+     * to; its weights have no meaning. Refused beside .cache, .ranks and .lengths */
     eg_packed packed;     /* of the query, of y and .add, and of the key if that is the query */
-    eg_packed key_packed; /* of other keys and values; none: they are (b j ·) */
+    eg_packed key_packed; /* of a key that is not the query, and of its values; none: they are
+                           * (b j ·). Values for the query as key are packed as the query is */
     eg_masked alibi;      /* {"h", slopes} instead of the module's */
     double fill;    /* the score of pairs that where and keep forbid: −∞ (given as 0), so that
                      * a row with nothing to attend to is 0. Older code has −1e9, with which

@@ -135,8 +135,9 @@ typedef struct eg_transformer_run_args {
      * it, it is not attended to, and the result there is 0. Masks and scores are of (b h i j) all
      * the same. Refused beside .cache and .ranks; NULL: all places are computed */
     eg_tensor *lengths;
-    int64_t places;      /* with .lengths: for so many packed places, at least their sum;
-                          * eg_packed_places(lengths), at most b·l. A captured step needs it */
+    int64_t places;      /* with .lengths: the number of packed places, at least the sum of the
+                          * lengths. 0: eg_packed_places(lengths), or b·l if that is less, which a
+                          * captured step refuses */
     eg_masked positions; /* {"bi", t}: places for rotary positions, as eg_mha_run's */
     eg_cache *cache;     /* index holds the next tokens only; keep's j counts from the first */
     eg_tensor *gain;     /* (layers h): factors of the heads */
@@ -151,8 +152,8 @@ typedef struct eg_transformer_run_args {
  * "logits.…". Refused: a needed size that is missing, .tied with another number of classes than of
  * tokens, what the parts refuse. */
 EG_API eg_transformer *eg_transformer_new_with(const eg_transformer_args *);
-/* Refused: tokens out of range, more places than .length, types of a model without them, a gain of
- * another shape, what the attentions refuse. */
+/* Refused: tokens out of range and more places than .length, but behind .lengths; types of a model
+ * without them, a gain of another shape, what the attentions and eg_pack refuse. */
 EG_API eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *);
 
 /* -- encoder and decoder: source (b j), target (b i) → logits (b i v)

@@ -51,7 +51,8 @@ EG_API eg_tensor *eg_batch_source(eg_ctx *, const eg_batch *); /* refused if the
 EG_API eg_masked eg_batch_keep(eg_ctx *, const eg_batch *);
 EG_API eg_masked eg_batch_source_keep(eg_ctx *, const eg_batch *);
 /* The .lengths and .places of eg_transformer_run …: the lengths (b) of i64, and the places that the
- * rows need without padding, Σ lengths rounded up to a multiple of EG_PACK_ROUND. NULL and 0, so
+ * rows need without padding: Σ lengths rounded up to a multiple of EG_PACK_ROUND, or rows · length
+ * if that is less. NULL and 0, so
  * that nothing is packed, if no row is shorter, or an answer is decoded. */
 EG_API eg_tensor *eg_batch_lengths(eg_ctx *, const eg_batch *);
 EG_API eg_tensor *eg_batch_source_lengths(eg_ctx *, const eg_batch *);
@@ -152,9 +153,10 @@ struct eg_network {
      * and returns its length as snprintf does. A checkpoint stores the text, and is refused for a
      * network whose text differs. NULL: no text. */
     int (*config)(const eg_trainer_args *, char *out, size_t room);
-    /* true: what logits does depends on the batch's sizes and on whether .keep, .source_keep and
-     * .gain are there, and reads its numbers through eg_batch_tokens, _source, _keep and
-     * _source_keep alone. Then the blocks of a step are captured (eg_captured_blocks_open). */
+    /* true: what logits does depends on the batch's sizes, eg_batch_places among them, and on
+     * whether .keep, .source_keep and .gain are there, and it reads numbers through
+     * eg_batch_tokens, _source, _keep, _lengths, _source_keep and _source_lengths alone. Then the
+     * blocks of a step are captured (eg_captured_blocks_open). */
     bool captures;
 };
 /* Refused, before the first step: a name of the built-in models; logits that are not (b l v) floats

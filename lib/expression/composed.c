@@ -47,11 +47,18 @@ static eg_tensor *plain_values(eg_composed *c, int k)
     for (int t = 0; t < c->count; t++)
         if (!eg_ok(x[t])) return x[t];
     const bool truth = c->e->node[k].kind == EG_IS_TRUTH;
-    eg_tensor *y = eg__new(c->cx, truth ? EG_BOOL : EG_I64, c->letters, dim);
-    if (!y || !eg__expression_into(y, c->e, k, c->letters, dim, c->first, x, c->count,
-                                   c->floats != EG_F32))
-        return eg__poison(c->cx);
-    return c->value[k] = y;
+    eg_tensor *y = eg__expression_values(c->cx,
+                                         &(eg_expression_values){ .who = "expr",
+                                                                  .e = c->e,
+                                                                  .root = k,
+                                                                  .letters = c->letters,
+                                                                  .size = dim,
+                                                                  .first = c->first,
+                                                                  .x = x,
+                                                                  .count = c->count,
+                                                                  .f64 = c->floats != EG_F32 },
+                                         truth ? EG_BOOL : EG_I64, c->letters, dim);
+    return y ? (c->value[k] = y) : eg__poison(c->cx);
 }
 /* True if read k is a view of its tensor: each index is another letter, from position 0 on, whose
  * size is that of the axis. letter[r] is then the letter of axis r. */

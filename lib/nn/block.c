@@ -187,6 +187,9 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
         return eg_fail_as(eg_context(a->x), EG_ERROR_MISUSE,
                           "block \"%s\": made with%s cross attention, but run with%s memory",
                           m->name, m->cross ? "" : "out", m->cross ? "out" : "");
+    if (!m->cross && a->memory_packed.lengths)
+        return eg_fail_as(eg_context(a->x), EG_ERROR_MISUSE,
+                          "block \"%s\": .memory_packed, but it has no cross attention", m->name);
     eg__part part = { .ranks = NULL };
     block_part shared;
     if (!block_divides(m, a, &part))

@@ -74,7 +74,8 @@ static bool packed_fits(const char *which, const eg_packed *p, eg_tensor *x)
     eg_ctx *cx = eg_context(x);
     if (!p->lengths) return true;
     if (!eg_ok(p->lengths) || eg_rank(p->lengths) != 1)
-        eg_fail_as(cx, EG_ERROR_SHAPE, "the lengths of the packed %s are no vector (b)", which);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "the lengths of the packed %s have %d axes, not one", which,
+                   eg_rank(p->lengths));
     else if (p->longest < 0)
         eg_fail_as(cx, EG_ERROR_SHAPE, "the packed %s has a longest sequence of %lld", which,
                    (long long)p->longest);
@@ -93,6 +94,10 @@ static bool mha_run_packs(const eg_mha *m, const eg_mha_run_args *a)
     eg_ctx *cx = eg_context(a->query);
     const bool own = a->packed.lengths, keys = a->key_packed.lengths;
     if (!own && !keys) return true;
+    if (own && eg_ok(a->query) && eg_rank(a->query) == 2)
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
+                          "a packed query is (1 p m), but has 2 axes; eg_unsqueeze(x, 0) adds one"),
+               false;
     const char *with = a->cache                          ? ".cache"
                        : a->ranks                        ? ".ranks"
                        : a->lengths.x || a->lengths.axes ? ".lengths"
@@ -113,7 +118,12 @@ static bool mha_run_packs(const eg_mha *m, const eg_mha_run_args *a)
 /* Returns x (1 p …) as (b l …), or x itself if it is not packed. */
 static eg_tensor *mha_unpacked(const eg_packed *p, eg_tensor *x)
 {
-    return p->lengths ? eg_unpack(eg_select_axis(x, 0, 0), p->lengths, p->longest) : x;
+    const bool before = failed(x);
+    if (!p->lengths) return x;
+    eg_tensor *y = eg_unpack(eg_select_axis(x, 0, 0), p->lengths, p->longest);
+    return eg_ok(y) || before ? y
+                              : eg_fail_in(eg_context(x), "packed, the longest of %lld places",
+                                           (long long)p->longest);
 }
 /* Returns x (b l …) as (1 p …) for an operand y of p places, or x itself if that is not packed. */
 static eg_tensor *mha_packed(const eg_packed *p, eg_tensor *x, eg_tensor *y)
@@ -283,8 +293,8 @@ static bool mha_run_fits(const eg_mha *m, const eg_mha_run_args *a)
 
 bool eg__mha_run_allowed(const eg_mha *m, const eg_mha_run_args *a)
 {
-    return mha_run_operand(m, "query", 'i', a->query, m->qdim) && mha_run_numbers(m, a) &&
-           mha_run_fits(m, a) && mha_run_packs(m, a) &&
+    return mha_run_packs(m, a) && mha_run_operand(m, "query", 'i', a->query, m->qdim) &&
+           mha_run_numbers(m, a) && mha_run_fits(m, a) &&
            packed_fits("query", &a->packed, a->query) &&
            (!a->key || mha_run_operand(m, "key", 'j', a->key, m->kdim));
 }

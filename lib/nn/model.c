@@ -1,6 +1,7 @@
 /* model.c: whole models: tokens → embedding + positions → blocks → norm → logits, with or without
  * an encoder in front. */
 #include "nn.h"
+#include <eingrad/grad.h>
 
 /* -- parts that the models share -------------------------------------------------------------- */
 /* Makes `count` blocks with the names "0", "1" …. where: a predicate for the self attention of
@@ -35,34 +36,50 @@ static eg_tensor *model_logits(const eg_norm *norm, const eg_linear *logits, con
 typedef struct model_packing {
     eg_packed of;
     int64_t places;
+    const char *who, *name, *option; /* for messages: transformer "net": .lengths */
 } model_packing;
-/* Sets *p for x (b l …) of these lengths; lengths NULL: it is not packed. places 0: as many as are
- * needed. cached: the run has a cache, beside which lengths are refused. False after an error. */
-static bool model_packs(model_packing *p, const char *who, const char *name, eg_tensor *x,
-                        eg_tensor *lengths, int64_t places, bool cached)
+/* Adds the model and its option to the message if x is poison because packing failed. */
+static eg_tensor *model_packing_told(const model_packing *p, eg_ctx *cx, bool before, eg_tensor *x)
+{
+    return before || eg_ok(x) ? x : eg_fail_in(cx, "%s \"%s\": %s", p->who, p->name, p->option);
+}
+/* Sets the rest of *p for x (b l …) of these lengths; lengths NULL: it is not packed. places 0: as
+ * many as are needed. cached: the run has a cache, beside which lengths are refused. False after an
+ * error. */
+static bool model_packs(model_packing *p, eg_tensor *x, eg_tensor *lengths, int64_t places,
+                        bool cached)
 {
     eg_ctx *cx = eg_context(x);
-    *p = (model_packing){ .places = 0 };
-    if (!lengths) return true;
-    if (cached || !eg_ok(x) || eg_rank(x) < 2)
-        return eg_fail_as(cx, cached ? EG_ERROR_UNSUPPORTED : EG_ERROR_SHAPE, "%s \"%s\": %s", who,
-                          name,
-                          cached ? "lengths cannot be used beside .cache; .keep hides padding"
-                                 : "what has lengths needs axes b and l"),
-               false;
-    if (places < 0)
-        return eg_fail_as(cx, EG_ERROR_SHAPE, "%s \"%s\": %lld packed places", who, name,
-                          (long long)places),
-               false;
-    const int64_t all = eg_dim(x, 0) * eg_dim(x, 1),
-                  needed = places ? places : eg_packed_places(lengths);
-    *p = (model_packing){ { lengths, eg_dim(x, 1) }, needed < all || places ? needed : all };
-    return needed >= 0;
+    const bool before = failed(x), counts = lengths && !places;
+    if (!x || (!lengths && !places)) return true;
+    if (lengths && cached)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "it cannot be used beside .cache; .keep hides padding");
+    else if (lengths && eg_ok(x) && eg_rank(x) < 2)
+        eg_fail_as(cx, EG_ERROR_SHAPE, "it belongs to axes b and l, but there is %d axis",
+                   eg_rank(x));
+    else if (places < 0 || (places && !lengths))
+        eg_fail_as(cx, EG_ERROR_SHAPE, "%lld packed places%s", (long long)places,
+                   lengths ? "" : ", but no lengths");
+    else if (counts && eg_capturing(cx))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "a captured step needs the number of places beside it");
+    else if (lengths && eg_ok(x)) {
+        const int64_t all = eg_dim(x, 0) * eg_dim(x, 1),
+                      needed = counts ? eg_packed_places(lengths) : places;
+        p->of = (eg_packed){ lengths, eg_dim(x, 1) };
+        p->places = counts && needed > all ? all : needed;
+    }
+    if (!eg_error(cx)) return true;
+    model_packing_told(p, cx, before, NULL);
+    return false;
 }
 /* Returns x (b l …) as (1 p …), or x itself if it is not packed. */
 static eg_tensor *model_packed(const model_packing *p, eg_tensor *x)
 {
-    return p->of.lengths ? eg_unsqueeze(eg_pack(x, p->of.lengths, p->places), 0) : x;
+    const bool before = failed(x);
+    if (!p->of.lengths) return x;
+    return model_packing_told(p, eg_context(x), before,
+                              eg_unsqueeze(eg_pack(x, p->of.lengths, p->places), 0));
 }
 /* Returns x (1 p …) as (b l …), or x itself if it is not packed. */
 static eg_tensor *model_unpacked(const model_packing *p, eg_tensor *x)
@@ -255,9 +272,8 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     if (!gain_fits("transformer", m->name, a->gain, a->index, m->layers, m->block[0]->self->heads))
         return eg_fail_as(eg_context(a->index), EG_ERROR_SHAPE,
                           "transformer: the gain does not fit");
-    model_packing packing;
-    if (!model_packs(&packing, "transformer", m->name, a->index, a->lengths, a->places,
-                     a->cache != NULL))
+    model_packing packing = { .who = "transformer", .name = m->name, .option = ".lengths" };
+    if (!model_packs(&packing, a->index, a->lengths, a->places, a->cache != NULL))
         return eg_fail_as(eg_context(a->index), EG_ERROR_MISUSE,
                           "transformer: .lengths is refused");
     if (a->ranks) m = transformer_shared(a->ranks, m, &shared);
@@ -364,9 +380,8 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     if (!a->source) return eg__nn_missing("seq2seq", m->name, "the source", a->source);
     if (!seq2seq_gain(m, a->gain, a->source))
         return eg_fail_as(eg_context(a->source), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
-    model_packing packing;
-    if (!model_packs(&packing, "seq2seq", m->name, a->source, a->source_lengths, a->source_places,
-                     false))
+    model_packing packing = { .who = "seq2seq", .name = m->name, .option = ".source_lengths" };
+    if (!model_packs(&packing, a->source, a->source_lengths, a->source_places, false))
         return eg_fail_as(eg_context(a->source), EG_ERROR_MISUSE,
                           "seq2seq: .source_lengths is refused");
     eg_tensor *x = model_tokens(m->source, m->source_positions, a->source, &packing, 0);
@@ -405,11 +420,11 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     if (!a->target) return eg__nn_missing("seq2seq", m->name, "the target", a->target);
     if (!seq2seq_gain(m, a->gain, a->target))
         return eg_fail_as(eg_context(a->target), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
-    model_packing packing, memory;
-    if (!model_packs(&packing, "seq2seq", m->name, a->target, a->lengths, a->places,
-                     a->cache != NULL) ||
-        !model_packs(&memory, "seq2seq", m->name, a->memory, a->memory_lengths, a->memory_places,
-                     a->cache != NULL))
+    const bool cached = a->cache != NULL;
+    model_packing packing = { .who = "seq2seq", .name = m->name, .option = ".lengths" },
+                  memory = { .who = "seq2seq", .name = m->name, .option = ".memory_lengths" };
+    if (!model_packs(&packing, a->target, a->lengths, a->places, cached) ||
+        !model_packs(&memory, a->memory, a->memory_lengths, a->memory_places, cached))
         return eg_fail_as(eg_context(a->target), EG_ERROR_MISUSE, "seq2seq: .lengths is refused");
     eg_tensor *x =
         model_tokens(m->target, m->positions, a->target, &packing, eg_cache_length(a->cache));

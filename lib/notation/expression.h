@@ -390,9 +390,19 @@ void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most);
 /* In a captured step, as an act: each run refuses numbers of x outside of these bounds, for which
  * the step was planned. False after an error. */
 bool eg__extremes_act(const char *who, eg_tensor *x, int64_t least, int64_t most);
-/* Computes node `root` for all places of the letters, of `size` each, into y, as an act. False
- * after an error. */
-bool eg__expression_into(eg_tensor *y, const eg_expression *e, int root, int letters,
-                         const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
-                         bool f64);
+/* Values of an expression over tensors. */
+typedef struct eg_expression_values {
+    const char *who;
+    const eg_expression *e;
+    int root, letters;    /* node `root` is computed for all places of the letters, … */
+    const int64_t *size;  /* … of these sizes, … */
+    const int64_t *first; /* … from these places on; NULL: 0 */
+    eg_tensor *const *x;  /* the tensors that it reads */
+    int count;
+    bool f64;
+} eg_expression_values;
+/* Returns a tensor of them, without history; each copy is computed of that copy's numbers. In a
+ * captured step this is an act. NULL after an error. */
+eg_tensor *eg__expression_values(eg_ctx *, const eg_expression_values *, eg_dtype, int rank,
+                                 const int64_t *dims);
 #endif

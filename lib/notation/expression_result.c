@@ -240,20 +240,40 @@ static bool act_values(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *x,
     o.out = y->data;
     return eg__block_loop_run(&o);
 }
-bool eg__expression_into(eg_tensor *y, const eg_expression *e, int root, int letters,
-                         const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
-                         bool f64)
+/* Computes the values into y from the numbers of x. False after an error. */
+static bool values_into(eg_tensor *y, const eg_expression_values *v, eg_tensor *const *x)
 {
-    const size_t bytes = eg__expression_bytes(e);
+    const size_t bytes = eg__expression_bytes(v->e);
     values_act *a = eg__alloc(y->cx, sizeof *a + bytes);
     if (!a) return false;
-    *a = (values_act){ .root = root, .letters = letters, .f64 = f64 };
-    if (letters) memcpy(a->size, size, (size_t)letters * sizeof *size);
-    if (letters && first) memcpy(a->first, first, (size_t)letters * sizeof *first);
-    memcpy(a + 1, e, bytes);
-    if (!count && eg__capturing(y->cx)) { /* positions alone: the same in each run */
+    *a = (values_act){ .root = v->root, .letters = v->letters, .f64 = v->f64 };
+    if (v->letters) memcpy(a->size, v->size, (size_t)v->letters * sizeof *v->size);
+    if (v->letters && v->first) memcpy(a->first, v->first, (size_t)v->letters * sizeof *v->first);
+    memcpy(a + 1, v->e, bytes);
+    if (!v->count && eg__capturing(y->cx)) { /* positions alone: the same in each run */
         eg__made_once(y);
         return act_values(y->cx, y, 0, x, a);
     }
-    return eg__act(y->cx, act_values, y, count, x, a, sizeof *a + bytes, 0);
+    return eg__act(y->cx, act_values, y, v->count, x, a, sizeof *a + bytes, 0);
+}
+eg_tensor *eg__expression_values(eg_ctx *cx, const eg_expression_values *v, eg_dtype dtype,
+                                 int rank, const int64_t *dims)
+{
+    const eg_copies *copies;
+    if (!eg__copies_of_all(cx, v->who, v->count, v->x, &copies)) return NULL;
+    eg_tensor *y = eg__new_copies(cx, copies, dtype, rank, dims);
+    if (!y || !copies) return y && values_into(y, v, v->x) ? y : NULL;
+    for (int64_t k = 0; k < copies->count; k++) {
+        eg_tensor one[EG_TENSORS_MAX], *x[EG_TENSORS_MAX], to = *y;
+        for (int i = 0; i < v->count; i++) {
+            one[i] = *v->x[i];
+            one[i].data = eg__copy_data(v->x[i], k);
+            one[i].copies = NULL;
+            x[i] = &one[i];
+        }
+        to.data = eg__copy_data(y, k);
+        to.copies = NULL;
+        if (!values_into(&to, v, x)) return NULL;
+    }
+    return y;
 }

@@ -189,14 +189,19 @@ static const eg_op pack_op = { "pack",
 int64_t eg_packed_places(eg_tensor *lengths)
 {
     int64_t sum = 0;
-    if (!eg__check("packed_places", lengths) || !lengths_shaped("packed_places", lengths, -1) ||
+    if (!eg__check("packed_places", lengths) || !eg__check_single("packed_places", lengths) ||
+        !lengths_shaped("packed_places", lengths, -1) ||
         eg_no_capture(lengths->cx, "packed_places"))
         return -1;
     for (int64_t b = 0; b < lengths->dim[0]; b++) {
         const int64_t n = length_at(lengths, b);
-        if (n < 0 || __builtin_add_overflow(sum, n, &sum) || sum > INT64_MAX - EG_PACK_ROUND)
-            return eg_fail_as(lengths->cx, EG_ERROR_INDEX, "packed_places: lengths[%lld] is %lld",
-                              (long long)b, (long long)n),
+        const bool far = __builtin_add_overflow(sum, n, &sum) || sum > INT64_MAX - EG_PACK_ROUND;
+        if (n < 0 || far)
+            return eg_fail_as(lengths->cx, EG_ERROR_INDEX,
+                              "packed_places: lengths[%lld] is %lld, %s", (long long)b,
+                              (long long)n,
+                              n < 0 ? "but no sequence is shorter than 0"
+                                    : "with which the sum is above 2^63"),
                    -1;
     }
     return (sum + EG_PACK_ROUND - 1) / EG_PACK_ROUND * EG_PACK_ROUND;
@@ -214,7 +219,10 @@ static bool unpack_shape(eg_tensor *y)
     int64_t dim[EG_RANK_MAX + 1];
     char have[256];
     if (x->rank < 1 || x->rank == EG_RANK_MAX)
-        return eg_fail_as(y->cx, EG_ERROR_SHAPE, "unpack: operand 1 is %s, not (p ...)",
+        return eg_fail_as(y->cx, EG_ERROR_SHAPE,
+                          x->rank ? "unpack: operand 1 is %s, and the result has an axis more than "
+                                    "a tensor can have"
+                                  : "unpack: operand 1 is %s, not (p ...)",
                           eg__dims_text(x, have, sizeof have)),
                false;
     if (!lengths_shaped("unpack", t, -1)) return false;

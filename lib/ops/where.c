@@ -115,11 +115,17 @@ eg_tensor *eg__where_bools(const eg_where_call *w, bool whole)
         loop[r] = used ? w->size[r] : 1;
         if (used) dim[n++] = w->size[r];
     }
-    eg_tensor *y = eg__new(w->cx, EG_BOOL, n, dim);
-    if (!y || !eg__expression_into(y, w->e, w->e->root, w->rank, loop, w->first, w->given.x,
-                                   w->given.count, false))
-        return NULL;
-    if (n == w->rank) return y;
+    eg_tensor *y = eg__expression_values(w->cx,
+                                         &(eg_expression_values){ .who = w->who,
+                                                                  .e = w->e,
+                                                                  .root = w->e->root,
+                                                                  .letters = w->rank,
+                                                                  .size = loop,
+                                                                  .first = w->first,
+                                                                  .x = w->given.x,
+                                                                  .count = w->given.count },
+                                         EG_BOOL, n, dim);
+    if (!y || n == w->rank) return y;
     for (int r = 0, k = 0; r < w->rank; r++)
         stride[r] = w->e->positions >> r & 1 ? y->stride[k++] : 0;
     return eg__alias(y, w->rank, w->size, stride, 0);

@@ -55,6 +55,7 @@ static int batch_read(void *args, void *to, int64_t n)
 }
 static eg_tensor *batch_tensor(eg_ctx *cx, const eg_batch *b, batch_array which)
 {
+    if (!b) return eg_fail_as(cx, EG_ERROR_MISUSE, "batch: it is NULL");
     const void *at = batch_array_of(b, which);
     const int64_t length = which < SOURCE ? b->length : b->sources, dims[] = { b->rows, length };
     const int rank = which == LENGTHS || which == SOURCE_LENGTHS ? 1 : 2;
@@ -68,12 +69,12 @@ eg_tensor *eg_batch_target(eg_ctx *cx, const eg_batch *b) { return batch_tensor(
 eg_tensor *eg_batch_source(eg_ctx *cx, const eg_batch *b) { return batch_tensor(cx, b, SOURCE); }
 eg_masked eg_batch_keep(eg_ctx *cx, const eg_batch *b)
 {
-    return b->padded ? (eg_masked){ "bj", batch_tensor(cx, b, KEEP) } : (eg_masked){ 0 };
+    return !b || b->padded ? (eg_masked){ "bj", batch_tensor(cx, b, KEEP) } : (eg_masked){ 0 };
 }
 eg_masked eg_batch_source_keep(eg_ctx *cx, const eg_batch *b)
 {
-    return b->source_padded ? (eg_masked){ "bj", batch_tensor(cx, b, SOURCE_KEEP) }
-                            : (eg_masked){ 0 };
+    return !b || b->source_padded ? (eg_masked){ "bj", batch_tensor(cx, b, SOURCE_KEEP) }
+                                  : (eg_masked){ 0 };
 }
 /* Returns Σ lengths rounded up, at most rows · longest; 0 if no row is shorter than `longest`. */
 static int64_t places_needed(int64_t rows, int64_t longest, const int64_t *lengths)
@@ -85,18 +86,21 @@ static int64_t places_needed(int64_t rows, int64_t longest, const int64_t *lengt
     sum = (sum + EG_PACK_ROUND - 1) / EG_PACK_ROUND * EG_PACK_ROUND;
     return sum < all ? sum : all;
 }
-int64_t eg_batch_places(const eg_batch *b) { return places_needed(b->rows, b->length, b->lengths); }
+int64_t eg_batch_places(const eg_batch *b)
+{
+    return b ? places_needed(b->rows, b->length, b->lengths) : 0;
+}
 int64_t eg_batch_source_places(const eg_batch *b)
 {
-    return places_needed(b->rows, b->sources, b->source_lengths);
+    return b ? places_needed(b->rows, b->sources, b->source_lengths) : 0;
 }
 eg_tensor *eg_batch_lengths(eg_ctx *cx, const eg_batch *b)
 {
-    return eg_batch_places(b) ? batch_tensor(cx, b, LENGTHS) : NULL;
+    return !b || eg_batch_places(b) ? batch_tensor(cx, b, LENGTHS) : NULL;
 }
 eg_tensor *eg_batch_source_lengths(eg_ctx *cx, const eg_batch *b)
 {
-    return eg_batch_source_places(b) ? batch_tensor(cx, b, SOURCE_LENGTHS) : NULL;
+    return !b || eg_batch_source_places(b) ? batch_tensor(cx, b, SOURCE_LENGTHS) : NULL;
 }
 
 /* -- results ---------------------------------------------------------------------------------- */
