@@ -7,7 +7,7 @@
     else                                               \
         for (int64_t i = 0; i < n; i++) (to) = value
 /* c[r, i] (+)= a[r, i] */
-EG_CLONES static void NAME(copy)(const tile *t, const REAL *a, REAL *restrict c, bool add)
+EG_CLONES static void NAME(map_copy)(const tile *t, const REAL *a, REAL *restrict c, bool add)
 {
     const int64_t n = t->n, sa = t->sa, sc = t->sc;
     for (int64_t r = 0; r < t->rows; r++, a += t->ra, c += t->rc)
@@ -17,8 +17,8 @@ EG_CLONES static void NAME(copy)(const tile *t, const REAL *a, REAL *restrict c,
             EACH(c[i * sc], a[i * sa]);
 }
 /* c[r, i] (+)= alpha (a[r, i] b[r]); b NULL: alpha a[r, i] */
-EG_CLONES static void NAME(scale)(const tile *t, const REAL *a, const REAL *b, REAL *restrict c,
-                                  REAL alpha, bool add)
+EG_CLONES static void NAME(map_scale)(const tile *t, const REAL *a, const REAL *b, REAL *restrict c,
+                                      REAL alpha, bool add)
 {
     const int64_t n = t->n, sa = t->sa, sc = t->sc;
     for (int64_t r = 0; r < t->rows; r++, a += t->ra, c += t->rc) {
@@ -30,8 +30,8 @@ EG_CLONES static void NAME(scale)(const tile *t, const REAL *a, const REAL *b, R
     }
 }
 /* c[r, i] (+)= alpha (a[r, i] b[r, i]) */
-EG_CLONES static void NAME(multiply)(const tile *t, const REAL *a, const REAL *b, REAL *restrict c,
-                                     REAL alpha, bool add)
+EG_CLONES static void NAME(map_multiply)(const tile *t, const REAL *a, const REAL *b,
+                                         REAL *restrict c, REAL alpha, bool add)
 {
     const int64_t n = t->n, sa = t->sa, sb = t->sb, sc = t->sc;
     for (int64_t r = 0; r < t->rows; r++, a += t->ra, b += t->rb, c += t->rc)
@@ -48,11 +48,11 @@ static void NAME(map)(const tile *t, const REAL *a, const REAL *b, REAL *c, REAL
     tile turned = *t; /* with a and b exchanged */
     turned.ra = t->rb, turned.sa = t->sb, turned.rb = t->ra, turned.sb = t->sa;
     if (!b && alpha == 1)
-        NAME(copy)(t, a, c, add);
+        NAME(map_copy)(t, a, c, add);
     else if (b && t->sb && (t->sa == 0 || (t->sb == 1 && t->sa != 1)))
         NAME(map)(&turned, b, a, c, alpha, add);
     else
-        (b && t->sb ? NAME(multiply) : NAME(scale))(t, a, b, c, alpha, add);
+        (b && t->sb ? NAME(map_multiply) : NAME(map_scale))(t, a, b, c, alpha, add);
 }
 #undef EACH
 #undef REAL
