@@ -331,6 +331,28 @@ TEST(attention_of_second_order)
     eg_assert_grad2(attends, m, eg_normal(cx, 0, 1, B, L, 4));
 }
 
+/* The gradient of each example, each of its own length: lengths with copies, .places given. */
+TEST(the_gradient_of_each_example_of_its_length)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_transformer *net = eg_transformer_new(p, "net", .vocabulary = TOKENS, .length = L,
+                                             .d_model = WIDE, .heads = 2, .layers = 1);
+    randomise(p, 0.4);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), B, NULL);
+    eg_tensor *index = eg_randint(cx, 0, TOKENS, B, 1, L), *t = eg_unsqueeze(of_lengths(), -1),
+              *x[] = { net->logits->weight, net->tokens->table }, *each[2], *one[2];
+    eg_tensor *y =
+        eg_transformer_run(net, eg_copies_in(c, index), .lengths = eg_copies_in(c, t), .places = L);
+    ck_assert_int_eq(eg_grad_each(eg_sum(NULL, eg_square(y)), 2, x, each), 0);
+    for (int b = 0; b < B; b++) {
+        y = eg_transformer_run(net, eg_select_axis(index, 0, b), .lengths = eg_select_axis(t, 0, b),
+                               .places = L);
+        ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_square(y)), NULL, 2, x, one), 0);
+        for (int k = 0; k < 2; k++) eg_assert_close(eg_select_axis(each[k], 0, b), one[k], 1e-13);
+    }
+    eg_assert_ok(cx);
+}
+
 /* A captured step reads the lengths anew in each run. */
 typedef struct captured {
     eg_transformer *net;

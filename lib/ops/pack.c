@@ -139,16 +139,12 @@ static bool pack_all(eg_tensor *y, bool pack)
 }
 
 /* -- pack: (b l …) → (p …) -------------------------------------------------------------------- */
-static const eg_op pack_op, unpack_op;
-static eg_tensor *packed_of(eg_tensor *x, eg_tensor *lengths, int64_t places)
+/* Applies either row. Poison after an error. */
+static eg_tensor *apply_packing(const eg_op *op, eg_tensor *x, eg_tensor *lengths, int64_t places)
 {
-    return eg_apply(&pack_op, &(packing){ places }, sizeof(packing), 2,
-                    (eg_tensor *[]){ x, lengths });
-}
-static eg_tensor *unpacked_of(eg_tensor *x, eg_tensor *lengths, int64_t places)
-{
-    return eg_apply(&unpack_op, &(packing){ places }, sizeof(packing), 2,
-                    (eg_tensor *[]){ x, lengths });
+    const packing p = { places };
+    if (places >= 0 || !x) return eg_apply(op, &p, sizeof p, 2, (eg_tensor *[]){ x, lengths });
+    return eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: %lld places", op->name, (long long)places);
 }
 static bool pack_shape(eg_tensor *y)
 {
@@ -167,7 +163,7 @@ static bool pack_shape(eg_tensor *y)
 static bool pack_forward(eg_tensor *y) { return pack_all(y, true); }
 static eg_tensor *pack_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    return unpacked_of(g, y->in[1], y->in[i]->dim[1]);
+    return eg_unpack(g, y->in[1], y->in[i]->dim[1]);
 }
 static eg_tensor *pack_call(eg_tensor *const *x) { return eg_pack(x[0], x[1], 14); }
 static const eg_sample pack_samples[] = { { pack_call, "3x4x2, 3:i5", 0, 0 },
@@ -201,15 +197,14 @@ int64_t eg_packed_places(eg_tensor *lengths)
                               "packed_places: lengths[%lld] is %lld, %s", (long long)b,
                               (long long)n,
                               n < 0 ? "but no sequence is shorter than 0"
-                                    : "with which the sum is above 2^63"),
+                                    : "with which the sum is too large"),
                    -1;
     }
     return (sum + EG_PACK_ROUND - 1) / EG_PACK_ROUND * EG_PACK_ROUND;
 }
 eg_tensor *eg_pack(eg_tensor *x, eg_tensor *lengths, int64_t places)
 {
-    if (places >= 0 || !x) return packed_of(x, lengths, places);
-    return eg_fail_as(x->cx, EG_ERROR_SHAPE, "pack: %lld places", (long long)places);
+    return apply_packing(&pack_op, x, lengths, places);
 }
 
 /* -- unpack: (p …) → (b l …) ------------------------------------------------------------------ */
@@ -233,7 +228,7 @@ static bool unpack_shape(eg_tensor *y)
 static bool unpack_forward(eg_tensor *y) { return pack_all(y, false); }
 static eg_tensor *unpack_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    return packed_of(g, y->in[1], y->in[i]->dim[0]);
+    return eg_pack(g, y->in[1], y->in[i]->dim[0]);
 }
 static eg_tensor *unpack_call(eg_tensor *const *x) { return eg_unpack(x[0], x[1], 4); }
 static const eg_sample unpack_samples[] = { { unpack_call, "14x2, 3:i5", 0, 0 },
@@ -254,8 +249,7 @@ static const eg_op unpack_op = { "unpack",
                                  .takes = EG_TAKES_ALL };
 eg_tensor *eg_unpack(eg_tensor *x, eg_tensor *lengths, int64_t places)
 {
-    if (places >= 0 || !x) return unpacked_of(x, lengths, places);
-    return eg_fail_as(x->cx, EG_ERROR_SHAPE, "unpack: %lld places", (long long)places);
+    return apply_packing(&unpack_op, x, lengths, places);
 }
 
 const eg_op *const eg__pack_rows[] = { &pack_op, &unpack_op, NULL };
