@@ -8,12 +8,16 @@ typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t)))
 typedef float wide_f32 __attribute__((vector_size(EG_LANES * sizeof(float))));
 typedef double wide_f64 __attribute__((vector_size(EG_LANES * sizeof(double))));
 enum { ABREAST = 2 }; /* rows that are summed at once */
+enum { SHORT = 96 };  /* exponentials of rows of fewer elements are computed for several at once */
 #if defined(__clang__)
 #define ALL_ROWS _Pragma("clang loop unroll(full)")
 #else
 #define ALL_ROWS _Pragma("GCC unroll 4")
 #endif
-#define COUNTING ((BITS){ 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 })
+#define ALL_BITS                                                       \
+    {                                                                  \
+        -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1 \
+    }
 /* The lanes of v, `by` places further on. */
 #if defined(__clang__) || __GNUC__ >= 12
 #define TURN(v, by)                                                                           \

@@ -4,6 +4,13 @@
  * number, e^x counts as 0: beside the 1 of the maximum it is nothing, and the vector functions
  * leave their fast path there, which every masked row would pay for. TINY is just above e^LEAST. */
 
+/* Sets the lanes from `first` on to all bits and those before it to 0, read from a table: gcc 12
+ * takes two comparisons of lanes that are combined apart into single numbers. */
+EG_INLINE void NAME(from_lane)(int first, BITS *lanes)
+{
+    static const BITS table[2] = { { 0 }, ALL_BITS };
+    memcpy(lanes, (const char *)table + (size_t)(EG_LANES - first) * sizeof(T), sizeof *lanes);
+}
 /* Folds a row to one number: applies `pick` to term(x[k], p), beginning with `start`. once: no
  * element may be used twice. */
 EG_INLINE T NAME(fold)(int64_t n, const T *x, T p, T start, bool once, T (*term)(T x, T p),
@@ -31,17 +38,28 @@ EG_INLINE T NAME(plus)(T v, T so_far) { return so_far + v; }
 EG_INLINE T NAME(itself)(T x, T p) { return (void)p, x; }
 EG_INLINE T NAME(absolute)(T x, T p) { return (void)p, x < 0 ? -x : x; }
 EG_INLINE T NAME(power)(T x, T p) { return POW(x < 0 ? -x : x, p); }
-/* Returns the largest element that is not NaN; −inf if there is none. */
+/* Returns the largest element that is not NaN; −inf if there is none. Each step waits for the one
+ * before it, so four maxima grow side by side. */
 EG_INLINE T NAME(top_of)(int64_t n, const T *x)
 {
-    int64_t k = 0;
+    enum { CHAINS = 4 };
     if (n < EG_LANES) {
         T top = -(T)INFINITY;
-        for (; k < n; k++) top = x[k] > top ? x[k] : top;
+        for (int64_t k = 0; k < n; k++) top = x[k] > top ? x[k] : top;
         return top;
     }
-    WIDE top = { 0 }, u;
+    WIDE some[CHAINS], top = { 0 }, u;
+    int64_t k = 0;
     top -= (T)INFINITY;
+    if (n >= CHAINS * EG_LANES) {
+        for (int q = 0; q < CHAINS; q++) some[q] = top;
+        for (; k + CHAINS * EG_LANES <= n; k += CHAINS * EG_LANES) ALL_ROWS
+        for (int q = 0; q < CHAINS; q++) {
+            memcpy(&u, x + k + q * EG_LANES, sizeof u);
+            some[q] = LARGER(u, some[q]);
+        }
+        top = LARGER(LARGER(some[3], some[2]), LARGER(some[1], some[0]));
+    }
     for (; k < n; k += EG_LANES) { /* the last group may overlap the one before */
         memcpy(&u, x + (k + EG_LANES <= n ? k : n - EG_LANES), sizeof u);
         top = LARGER(u, top);
@@ -49,7 +67,8 @@ EG_INLINE T NAME(top_of)(int64_t n, const T *x)
     top = LARGER(TURN(top, 8), top);
     top = LARGER(TURN(top, 4), top);
     top = LARGER(TURN(top, 2), top);
-    return top[1] > top[0] ? top[1] : top[0];
+    top = LARGER(TURN(top, 1), top); /* a choice of two numbers would become a jump */
+    return top[0];
 }
 EG_INLINE T NAME(tallest_of)(int64_t n, const T *x)
 {
@@ -121,41 +140,113 @@ EG_INLINE void NAME(erase_of)(int64_t n, const uint8_t *keep, T fill, T *y)
 {
     for (int64_t k = 0; k < n; k++) y[k] = keep[k] ? y[k] : fill;
 }
+/* y = (x − s) c; y may be x */
 EG_INLINE void NAME(affine_of)(int64_t n, const T *x, T s, T c, T *y)
 {
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) y[k] = (x[k] - s) * c;
 }
-/* y = e^(x − s); n is a multiple of EG_LANES. A function of its own, because epow needs fused
- * operations. */
-EG_CLONES EG_FUSING static void NAME(exps_of)(int64_t n, const T *x, T s, T *y)
+/* y = (x − top) − rest, for n >= EG_LANES in groups of which the last overlaps the one before */
+EG_INLINE void NAME(less_both)(int64_t n, const T *x, T top, T rest, T *y)
+{
+    WIDE u, last;
+    if (n < EG_LANES) {
+        for (int64_t k = 0; k < n; k++) y[k] = x[k] - top - rest;
+        return;
+    }
+    memcpy(&last, x + n - EG_LANES, sizeof last);
+    for (int64_t k = 0; k + EG_LANES <= n; k += EG_LANES) {
+        memcpy(&u, x + k, sizeof u);
+        u = u - top - rest;
+        memcpy(y + k, &u, sizeof u);
+    }
+    last = last - top - rest;
+    if (n % EG_LANES) memcpy(y + n - EG_LANES, &last, sizeof last);
+}
+/* e = e^((x − s) c), for a group of lanes; least is LEAST. Inlined into functions that are
+ * EG_FUSING, because epow needs fused operations. */
+EG_INLINE void NAME(exps_of_group)(const T *x, T s, T c, T least, T *e)
+{
+    EG_EVERY_LANE
+    for (int l = 0; l < EG_LANES; l++) {
+        const T v = (x[l] - s) * c, w = EXP(v < least ? least : v);
+        e[l] = w < TINY ? 0 : w;
+    }
+}
+/* y = e^((x − s) c); n is a multiple of EG_LANES */
+EG_CLONES EG_FUSING static void NAME(exps_of)(int64_t n, const T *x, T s, T c, T *y)
 {
     const volatile T unknown = LEAST; /* volatile: else gcc would move the choice after the call */
     const T least = unknown;
-    EG_EVERY_LANE
-    for (int64_t k = 0; k < n; k++) {
-        const T v = x[k] - s, e = EXP(v < least ? least : v);
-        y[k] = e < TINY ? 0 : e;
+    for (int64_t k = 0; k < n; k += EG_LANES) NAME(exps_of_group)(x + k, s, c, least, y + k);
+}
+/* to[r] = e^((x[r] − s[r]) c) for rows of n >= EG_LANES elements, and their sums in the order of
+ * sum_of; to[r] may be x[r]. The last group of a row overlaps the one before; the elements that
+ * both have are not counted again. */
+EG_CLONES EG_FUSING static void NAME(exps_summed)(int64_t rows, int64_t n, const T *const *x,
+                                                  const T *s, T c, T *const *to, double *total)
+{
+    const volatile T unknown = LEAST;
+    const T least = unknown;
+    const int over = (int)(-n & (EG_LANES - 1)); /* elements that the last groups have in common */
+    BITS ours;
+    NAME(from_lane)(over, &ours);
+    for (int64_t r = 0; r < rows; r++) {
+        WIDE sum = { 0 }, u;
+        T last[EG_LANES], *y = to[r];
+        memcpy(last, x[r] + n - EG_LANES, sizeof last);
+        for (int64_t k = 0; k + EG_LANES <= n; k += EG_LANES) {
+            NAME(exps_of_group)(x[r] + k, s[r], c, least, y + k);
+            memcpy(&u, y + k, sizeof u);
+            sum += u;
+        }
+        if (over) {
+            NAME(exps_of_group)(last, s[r], c, least, last);
+            memcpy(&u, last, sizeof u);
+            memcpy(y + n - EG_LANES, &u, sizeof u);
+            sum += (WIDE)((BITS)u & ours);
+        }
+        sum += TURN(sum, 8);
+        sum += TURN(sum, 4);
+        sum += TURN(sum, 2);
+        total[r] = (double)(sum[0] + sum[1]);
     }
 }
-/* The same for any n. */
-EG_INLINE void NAME(exps_of_any)(int64_t n, const T *x, T s, T *y)
+/* exps_of for any n */
+EG_INLINE void NAME(exps_of_any)(int64_t n, const T *x, T s, T c, T *y)
 {
     const int64_t whole = n & -EG_LANES;
     T rest[EG_LANES];
-    NAME(exps_of)(whole, x, s, y);
+    NAME(exps_of)(whole, x, s, c, y);
     if (whole == n) return;
     for (int l = 0; l < EG_LANES; l++) rest[l] = whole + l < n ? x[whole + l] : s;
-    NAME(exps_of)(EG_LANES, rest, s, rest);
+    NAME(exps_of)(EG_LANES, rest, s, c, rest);
     for (int64_t k = whole; k < n; k++) y[k] = rest[k - whole];
 }
-/* y = x − top; if top is infinite, the limit: 0 where x is top, else −inf. NaN stays NaN. */
-EG_INLINE void NAME(shift_of)(int64_t n, const T *x, T top, T *y)
+/* exps_summed for rows of any n. Those of short rows are computed in one run and lie one after the
+ * other from to[0] on. */
+EG_INLINE void NAME(exps_of_rows)(int64_t rows, int64_t n, const T *const *x, const T *s, T c,
+                                  T *const *to, double *sum)
 {
-    if (top == (T)INFINITY)
-        for (int64_t k = 0; k < n; k++) y[k] = x[k] == top ? 0 : x[k] != x[k] ? x[k] : -(T)INFINITY;
-    else
-        NAME(affine_of)(n, x, top - top == 0 ? top : 0, 1, y);
+    T *y = *to;
+    if (n >= SHORT) {
+        NAME(exps_summed)(rows, n, x, s, c, to, sum);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++) NAME(affine_of)(n, x[r], s[r], c, y + r * n);
+    NAME(exps_of_any)(rows * n, y, 0, 1, y);
+    for (int64_t r = 0; r < rows; r++) sum[r] = (double)NAME(sum_of)(n, y + r * n);
+}
+/* Returns where the elements are from which s, which it sets, is to be subtracted: x − top of a
+ * finite top. If top is infinite, the limit: 0 where x is top, else −inf, in `room`, which may be
+ * x. NaN stays NaN. */
+EG_INLINE const T *NAME(shifted)(int64_t n, const T *x, T top, T *room, T *s)
+{
+    *s = top > -(T)INFINITY ? top : 0;
+    if (top != (T)INFINITY) return x;
+    for (int64_t k = 0; k < n; k++) room[k] = x[k] == top ? 0 : x[k] != x[k] ? x[k] : -(T)INFINITY;
+    *s = 0;
+    return room;
 }
 
 /* -- a chunk ---------------------------------------------------------------------------------- */
@@ -233,101 +324,127 @@ EG_INLINE void NAME(mask_again)(const eg_row_facts *b, int64_t row, int64_t k, i
     }
 }
 /* Softmax of a row of more than EG_CHUNK elements: one pass for its maximum, one for its
- * exponentials. */
+ * exponentials. y is the room for what masks leave of x. */
 EG_INLINE void NAME(softmax_long)(const eg_row_facts *b, int64_t row, char *const *p,
                                   const int64_t *step)
 {
-    _Alignas(64) T shifted[EG_CHUNK + EG_LANES], e[EG_CHUNK + EG_LANES];
-    T *y = EG_ROW(T, 0, row), top = -(T)INFINITY;
-    double total = 0;
+    _Alignas(64) T e[EG_CHUNK];
+    T *y = EG_ROW(T, 0, row), *to, top = -(T)INFINITY, s;
+    double total = 0, part;
     for (int64_t k = 0, m; k < b->n; k += m) {
-        m = b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK;
-        const T t = NAME(top_of)(m, NAME(allowed)(b, row, k, m, p, step, shifted));
+        m = eg__min64(b->n - k, EG_CHUNK);
+        const T t = NAME(top_of)(m, NAME(allowed)(b, row, k, m, p, step, y + k));
         top = t > top ? t : top;
     }
     for (int64_t k = 0, m; k < b->n; k += m) {
-        m = b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK;
-        NAME(shift_of)(m, NAME(allowed)(b, row, k, m, p, step, shifted), top, shifted);
-        if (b->c != 1) NAME(affine_of)(m, shifted, 0, (T)b->c, shifted);
-        NAME(exps_of_any)(m, shifted, 0, b->log ? e : y + k);
-        total += (double)NAME(sum_of)(m, b->log ? e : y + k);
+        m = eg__min64(b->n - k, EG_CHUNK);
+        const T *x = NAME(allowed)(b, row, k, m, p, step, y + k);
+        x = NAME(shifted)(m, x, top, y + k, &s);
+        to = b->log ? e : y + k;
+        NAME(exps_of_rows)(1, m, &x, &s, (T)b->c, &to, &part);
+        total += part;
     }
     double last = total == 0 ? 1 : total;
     if (b->log) logs(1, &last);
     for (int64_t k = 0, m; k < b->n; k += m) {
-        m = b->n - k < EG_CHUNK ? b->n - k : EG_CHUNK;
+        m = eg__min64(b->n - k, EG_CHUNK);
         if (b->log) {
-            NAME(shift_of)(m, NAME(allowed)(b, row, k, m, p, step, shifted), top, shifted);
-            NAME(affine_of)(m, shifted, (T)last, 1, y + k);
+            const T *x = NAME(allowed)(b, row, k, m, p, step, y + k);
+            x = NAME(shifted)(m, x, top, y + k, &s);
+            NAME(less_both)(m, x, s, (T)last, y + k);
         } else
             NAME(affine_of)(m, y + k, 0, total == 0 ? 0 : (T)(1 / total), y + k);
         if (total != total) NAME(mask_again)(b, row, k, m, p, step);
     }
 }
-/* softmax of c x, or its logarithm; p: y, x, masks. Exponentials cost least in long runs: all rows
- * of a block are shifted first, and then their exponentials computed in one call. */
+/* How many rows of n elements are computed together, so that they stay in the first cache. */
+EG_INLINE int64_t NAME(block_of)(int64_t n)
+{
+    const int64_t most = n < SHORT ? EG_CHUNK / n : 4 * EG_CHUNK / n;
+    return n > EG_CHUNK ? 1 : eg__min64(most, EG_CHUNK);
+}
+/* softmax of c x, or its logarithm; p: y, x, masks. y is the room for what masks leave of x, and
+ * for exponentials if they are not a logarithm's or share groups. The logarithms of several rows'
+ * sums are computed in one call. */
 EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t *step,
                                     const void *user)
 {
     const eg_row_facts *b = user;
-    const int64_t n = b->n, most = n > EG_CHUNK ? 1 : EG_CHUNK / n;
-    _Alignas(64) T shifted[EG_CHUNK + EG_LANES], e[EG_CHUNK + EG_LANES];
+    const int64_t n = b->n, most = NAME(block_of)(n);
+    _Alignas(64) T e[EG_CHUNK];
+    const bool apart = b->log || n < SHORT; /* the exponentials are in e */
+    const T *x[EG_CHUNK];
+    T s[EG_CHUNK], *to[EG_CHUNK];
     double last[EG_CHUNK];
     for (int64_t r = 0; n > EG_CHUNK && r < rows; r++) NAME(softmax_long)(b, r, p, step);
     for (int64_t first = 0, count; n <= EG_CHUNK && first < rows; first += count) {
-        count = rows - first < most ? rows - first : most;
+        count = eg__min64(rows - first, most);
         for (int64_t r = 0; r < count; r++) {
-            T *to = shifted + r * n;
-            const T *x = NAME(allowed)(b, first + r, 0, n, p, step, to);
-            NAME(shift_of)(n, x, NAME(top_of)(n, x), to);
+            T *y = EG_ROW(T, 0, first + r);
+            x[r] = NAME(allowed)(b, first + r, 0, n, p, step, y);
+            x[r] = NAME(shifted)(n, x[r], NAME(top_of)(n, x[r]), y, &s[r]);
+            to[r] = apart ? e : y;
         }
-        if (b->c != 1) NAME(affine_of)(count * n, shifted, 0, (T)b->c, shifted);
-        NAME(exps_of_any)(count * n, shifted, 0, e);
-        for (int64_t r = 0; r < count; r++) {
-            last[r] = (double)NAME(sum_of)(n, e + r * n);
-            if (b->log && last[r] == 0) last[r] = 1; /* all elements are forbidden: −inf stays */
-        }
+        NAME(exps_of_rows)(count, n, x, s, (T)b->c, to, last);
+        for (int64_t r = 0; b->log && r < count; r++)
+            if (last[r] == 0) last[r] = 1; /* all elements are forbidden: −inf stays */
         if (b->log) logs(count, last);
         for (int64_t r = 0; r < count; r++) {
             T *y = EG_ROW(T, 0, first + r);
             if (b->log)
-                NAME(affine_of)(n, shifted + r * n, (T)last[r], 1, y);
+                NAME(less_both)(n, x[r], s[r], (T)last[r], y);
             else
-                NAME(affine_of)(n, e + r * n, 0, last[r] == 0 ? 0 : (T)(1 / last[r]), y);
+                NAME(affine_of)
+                (n, apart ? e + r * n : y, 0, last[r] == 0 ? 0 : (T)(1 / last[r]), y);
             if (last[r] != last[r]) NAME(mask_again)(b, first + r, 0, n, p, step);
         }
+    }
+}
+/* Sets top[r], and to[r] and sum[r] as exps_of_rows does for c = 1, of `count` rows from `first`
+ * on. A row of more than EG_CHUNK elements comes alone, and to[0] has room for EG_CHUNK; only top
+ * and the sum are for the caller then. */
+EG_INLINE void NAME(exps_of_block)(int64_t first, int64_t count, int64_t n, char *const *p,
+                                   const int64_t *step, T *top, T *const *to, double *sum)
+{
+    const T *x[EG_CHUNK];
+    T s[EG_CHUNK];
+    double part;
+    for (int64_t r = 0; r < count; r++) {
+        x[r] = EG_ROW(T, 1, first + r);
+        top[r] = NAME(top_of)(n, x[r]);
+        if (n <= EG_CHUNK)
+            x[r] = NAME(shifted)(n, x[r], top[r], n < SHORT ? *to + r * n : to[r], &s[r]);
+    }
+    if (n <= EG_CHUNK) {
+        NAME(exps_of_rows)(count, n, x, s, 1, to, sum);
+        return;
+    }
+    *sum = 0;
+    for (int64_t from = 0, m; from < n; from += m) {
+        m = eg__min64(n - from, EG_CHUNK);
+        const T *const at = NAME(shifted)(m, *x + from, *top, *to, s);
+        NAME(exps_of_rows)(1, m, &at, s, 1, to, &part);
+        *sum += part;
     }
 }
 /* top = max x and rest = ln Σ e^(x − top), as doubles; p: a pair of them, x */
 EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *step,
                                    const void *user)
 {
-    const int64_t n = ((const eg_row_facts *)user)->n, most = n > EG_CHUNK ? 1 : EG_CHUNK / n;
-    _Alignas(64) T e[EG_CHUNK + EG_LANES];
+    const int64_t n = ((const eg_row_facts *)user)->n, most = NAME(block_of)(n);
+    _Alignas(64) T e[4 * EG_CHUNK];
+    T top[EG_CHUNK], *to[EG_CHUNK];
     double last[EG_CHUNK];
+    for (int64_t r = 0; r < most; r++) to[r] = e + r * n;
     for (int64_t first = 0, count; first < rows; first += count) {
-        count = rows - first < most ? rows - first : most;
-        for (int64_t r = 0; r < count; r++) {
-            const T *x = EG_ROW(T, 1, first + r), top = NAME(top_of)(n, x);
-            *EG_ROW(double, 0, first + r) = (double)top;
-            last[r] = 0;
-            if (n <= EG_CHUNK) {
-                NAME(shift_of)(n, x, top, e + r * n);
-                continue;
-            }
-            for (int64_t from = 0, m; from < n; from += m) {
-                m = n - from < EG_CHUNK ? n - from : EG_CHUNK;
-                NAME(shift_of)(m, x + from, top, e);
-                NAME(exps_of_any)(m, e, 0, e);
-                last[r] += (double)NAME(sum_of)(m, e);
-            }
-        }
-        if (n <= EG_CHUNK) {
-            NAME(exps_of_any)(count * n, e, 0, e);
-            for (int64_t r = 0; r < count; r++) last[r] = (double)NAME(sum_of)(n, e + r * n);
-        }
+        count = eg__min64(rows - first, most);
+        NAME(exps_of_block)(first, count, n, p, step, top, to, last);
         logs(count, last);
-        for (int64_t r = 0; r < count; r++) (EG_ROW(double, 0, first + r))[1] = last[r];
+        for (int64_t r = 0; r < count; r++) {
+            double *pair = EG_ROW(double, 0, first + r);
+            pair[0] = (double)top[r];
+            pair[1] = last[r];
+        }
     }
 }
 /* dx = c y (g − Σ g y), 0 where y is 0; p: dx, y, g */
@@ -347,38 +464,47 @@ EG_CLONES static void NAME(softmax_slope)(int64_t rows, char *const *p, const in
         for (int64_t k = 0; k < n; k++) dx[k] = y[k] == 0 ? 0 : c * (y[k] * (g[k] - s));
     }
 }
+/* dx = (y is −inf ? 0 : g) − u s, in groups as in less_both */
+EG_INLINE void NAME(live_less)(int64_t n, const T *y, const T *g, const T *u, T s, T *dx)
+{
+    WIDE a, b, c;
+    int64_t k = 0;
+    for (; k < n && n < EG_LANES; k++) dx[k] = (y[k] == -(T)INFINITY ? 0 : g[k]) - u[k] * s;
+    while (k < n) {
+        const int64_t at = k + EG_LANES <= n ? k : n - EG_LANES;
+        memcpy(&a, y + at, sizeof a);
+        memcpy(&b, g + at, sizeof b);
+        memcpy(&c, u + at, sizeof c);
+        c = (WIDE)((BITS)b & (a != -(T)INFINITY)) - c * s;
+        memcpy(dx + at, &c, sizeof c);
+        k += EG_LANES;
+    }
+}
 /* dx = g − e^y Σ g, where g counts as 0 wherever y is −inf; p: dx, y, g */
 EG_CLONES static void NAME(log_softmax_slope)(int64_t rows, char *const *p, const int64_t *step,
                                               const void *user)
 {
     const int64_t n = ((const eg_row_facts *)user)->n;
-    const bool blocks = n <= EG_CHUNK / 8; /* short rows: the exponentials of several at once */
+    /* rows without gaps: the exponentials of several at once */
+    const bool blocks = n <= EG_CHUNK && step[1] == n * (int64_t)sizeof(T);
     const int64_t most = blocks ? EG_CHUNK / n : 1;
-    _Alignas(64) T e[EG_CHUNK + EG_LANES], s[EG_CHUNK];
+    _Alignas(64) T e[EG_CHUNK], s[EG_CHUNK];
     for (int64_t first = 0, count; first < rows; first += count) {
-        count = rows - first < most ? rows - first : most;
+        count = eg__min64(rows - first, most);
         for (int64_t r = 0; r < count; r++) {
             const T *y = EG_ROW(T, 1, first + r), *g = EG_ROW(T, 2, first + r);
             double total = 0;
             for (int64_t k = 0; k < n; k += EG_CHUNK)
-                total += (double)NAME(live_of)(n - k < EG_CHUNK ? n - k : EG_CHUNK, y + k, g + k);
+                total += (double)NAME(live_of)(eg__min64(n - k, EG_CHUNK), y + k, g + k);
             s[r] = (T)total;
-            if (blocks) memcpy(e + r * n, y, (size_t)n * sizeof(T));
         }
-        if (blocks) NAME(exps_of_any)(count * n, e, 0, e);
+        if (blocks) NAME(exps_of_any)(count * n, EG_ROW(T, 1, first), 0, 1, e);
         for (int64_t r = 0; r < count; r++)
             for (int64_t from = 0, m; from < n; from += m) {
-                m = n - from < EG_CHUNK ? n - from : EG_CHUNK;
+                m = eg__min64(n - from, EG_CHUNK);
                 const T *y = EG_ROW(T, 1, first + r) + from, *g = EG_ROW(T, 2, first + r) + from;
-                T *dx = EG_ROW(T, 0, first + r) + from;
-                const T *u = e + r * n;
-                if (!blocks) {
-                    NAME(exps_of_any)(m, y, 0, e);
-                    u = e;
-                }
-                EG_EVERY_LANE
-                for (int64_t k = 0; k < m; k++)
-                    dx[k] = (y[k] == -(T)INFINITY ? 0 : g[k]) - u[k] * s[r];
+                if (!blocks) NAME(exps_of_any)(m, y, 0, 1, e);
+                NAME(live_less)(m, y, g, e + r * n, s[r], EG_ROW(T, 0, first + r) + from);
             }
     }
 }
@@ -387,40 +513,27 @@ EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int
                                          const void *user)
 {
     const eg_row_facts *b = user;
-    const int64_t n = b->n, most = n > EG_CHUNK ? 1 : EG_CHUNK / n;
-    _Alignas(64) T e[EG_CHUNK + EG_LANES];
+    const int64_t n = b->n, most = NAME(block_of)(n);
+    const bool apart = n < SHORT || n > EG_CHUNK; /* the exponentials are in e, else in dx */
+    _Alignas(64) T e[EG_CHUNK];
+    T top[EG_CHUNK], s, *to[EG_CHUNK];
+    double total[EG_CHUNK];
     for (int64_t first = 0, count; first < rows; first += count) {
-        count = rows - first < most ? rows - first : most;
-        double total = 0;
-        T top = -(T)INFINITY;
-        const T *x = NULL;
-        for (int64_t r = 0; r < count; r++) {
-            x = EG_ROW(T, 1, first + r);
-            top = NAME(top_of)(n, x);
-            if (n <= EG_CHUNK) NAME(shift_of)(n, x, top, e + r * n);
-        }
-        if (n <= EG_CHUNK)
-            NAME(exps_of_any)(count * n, e, 0, e);
-        else
-            for (int64_t from = 0, m; from < n; from += m) {
-                m = n - from < EG_CHUNK ? n - from : EG_CHUNK;
-                NAME(shift_of)(m, x + from, top, e);
-                NAME(exps_of_any)(m, e, 0, e);
-                total += (double)NAME(sum_of)(m, e);
-            }
+        count = eg__min64(rows - first, most);
+        for (int64_t r = 0; r < count; r++) to[r] = apart ? e : EG_ROW(T, 0, first + r);
+        NAME(exps_of_block)(first, count, n, p, step, top, to, total);
         for (int64_t r = 0; r < count; r++) {
             T *dx = EG_ROW(T, 0, first + r);
             const double g = (double)*EG_ROW(T, 2, first + r);
-            if (n <= EG_CHUNK) total = (double)NAME(sum_of)(n, e + r * n);
-            const T less = (T)(b->c * total), factor = (T)(g / total);
+            const T less = (T)(b->c * total[r]), factor = (T)(g / total[r]);
             if (n <= EG_CHUNK) {
-                NAME(affine_of)(n, e + r * n, less, factor, dx);
+                NAME(affine_of)(n, apart ? e + r * n : dx, less, factor, dx);
                 continue;
             }
             for (int64_t from = 0, m; from < n; from += m) {
-                m = n - from < EG_CHUNK ? n - from : EG_CHUNK;
-                NAME(shift_of)(m, x + from, top, e);
-                NAME(exps_of_any)(m, e, 0, e);
+                m = eg__min64(n - from, EG_CHUNK);
+                const T *const x = NAME(shifted)(m, EG_ROW(T, 1, first + r) + from, top[r], e, &s);
+                NAME(exps_of_any)(m, x, s, 1, e);
                 NAME(affine_of)(m, e, less, factor, dx + from);
             }
         }

@@ -23,6 +23,8 @@ EG_INLINE void SUM(int rows, int64_t n, const T *a, int64_t as, const T *b, int6
     }
     if (n < EG_LANES) return;
     WIDE sum[ABREAST] = { { 0 } }, u, v;
+    BITS ours;
+    NAME(from_lane)((int)(-n & (EG_LANES - 1)), &ours);
     for (; k + EG_LANES <= n; k += EG_LANES) ALL_ROWS for (int r = 0; r < rows; r++)
         {
             const T s = shift[r];
@@ -36,7 +38,6 @@ EG_INLINE void SUM(int rows, int64_t n, const T *a, int64_t as, const T *b, int6
         const T s = shift[r];
         (void)s;
         if (k < n) {
-            const BITS ours = COUNTING >= EG_LANES - (int)(n - k);
             memcpy(&u, a + r * as + n - EG_LANES, sizeof u);
             memcpy(&v, b + r * bs + n - EG_LANES, sizeof v);
             sum[r] += (WIDE)((BITS)(WIDE_TERM)&ours);
