@@ -18,9 +18,9 @@ typedef struct ranked {
     uint64_t key;
     int64_t place;
 } ranked;
-/* FEW: a heap is faster for fewer places than this share of the row; SHORT: rows of fewer elements
- * are sorted by insertion. */
-enum { FEW = 8, SHORT = 32 };
+/* FEW: for fewer places than this share of a row the row is not sorted; IN_ORDER: so few places are
+ * kept in order, more in a heap; SHORT: rows of fewer elements are sorted by insertion. */
+enum { FEW = 8, IN_ORDER = 16, APART = 2 * IN_ORDER, SHORT = 32 };
 
 static bool after(const ranked *a, const ranked *b)
 {
@@ -37,6 +37,19 @@ static void sink(ranked *heap, int64_t count, int64_t at)
         heap[at] = heap[child];
     }
     heap[at] = it;
+}
+/* Puts an element in place of a heap's root. */
+static void put_in_heap(ranked *heap, int64_t count, ranked it)
+{
+    heap[0] = it;
+    sink(heap, count, 0);
+}
+/* Puts an element among elements that stand in order; the last one goes. */
+static void put_in_order(ranked *best, int64_t count, ranked it)
+{
+    int64_t k = count - 1;
+    for (; k > 0 && after(&best[k - 1], &it); k--) best[k] = best[k - 1];
+    best[k] = it;
 }
 /* Sorts n elements that stand by place, by keys of some bytes: byte after byte, the last one first,
  * each stably (Knuth, volume 3, 5.2.5); bytes that all keys share are left out. Returns the one of

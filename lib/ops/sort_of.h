@@ -1,41 +1,86 @@
 /* sort_of.h: the order of sort.c for numbers of one type T, which stand by REAL, their real part.
  * NAME(x) is a name for this type. */
 
-/* Returns the element's key, of as many bytes as REAL has: unsigned numbers in the order of the
- * elements. A NaN is larger than every number, −0 and 0 are equal. */
-EG_INLINE uint64_t NAME(key)(const rank_job *j, const char *x, int64_t at)
+typedef __typeof__(_Generic((REAL)0, float
+                            : (uint32_t)0, int32_t
+                            : (uint32_t)0, uint8_t
+                            : (uint8_t)0, default
+                            : (uint64_t)0)) NAME(bits);
+/* Returns the element's key: unsigned numbers in the order of the elements. A NaN is larger than
+ * every number, −0 and 0 are equal. */
+EG_INLINE NAME(bits) NAME(key)(const rank_job *j, const char *x, int64_t at)
 {
-    const uint64_t top = (uint64_t)1 << (8 * sizeof(REAL) - 1), all = top | (top - 1);
-    uint64_t key = 0;
+    const NAME(bits) all = (NAME(bits)) - 1, top = all ^ all >> 1;
+    NAME(bits) key;
 #if INTEGERS
-    key = ((uint64_t) * (const T *)(const void *)(x + at * j->step) + top) & all;
+    key = (NAME(bits))((NAME(bits)) * (const T *)(const void *)(x + at * j->step) + top);
 #else
     const REAL v = EG_RE(*(const T *)(const void *)(x + at * j->step)) + 0; /* −0 + 0 = 0 */
     memcpy(&key, &v, sizeof v);
     key ^= key & top ? all : top;
-    key = isnan((double)v) ? all : key;
+    key = v != v ? all : key;
 #endif
     return key ^ (j->descending ? all : 0);
 }
-/* The k places that come first of those with the least keys, equal keys in their order: n log k
- * comparisons. */
-static void NAME(first_places)(const rank_job *j, const char *x, int64_t *place, ranked *heap)
+/* A bound that at least k <= APART keys of contiguous elements do not exceed, and few others:
+ * the k-th of the least keys of APART interleaved parts of the row. */
+EG_INLINE NAME(bits) NAME(bound)(const rank_job *j, const char *x)
 {
-    for (int64_t i = 0; i < j->k; i++) heap[i] = (ranked){ NAME(key)(j, x, i), i };
-    for (int64_t i = j->k / 2; i-- > 0;) sink(heap, j->k, i);
-    const rank_job one = *j;
-    uint64_t last = heap[0].key;
-    for (int64_t i = one.k; i < one.n; i++) {
-        const uint64_t key = NAME(key)(&one, x, i);
-        if (key >= last) continue; /* of equal keys the earlier place stays */
-        heap[0] = (ranked){ key, i };
-        sink(heap, one.k, 0);
-        last = heap[0].key;
+    const rank_job contiguous = { .step = sizeof(T), .descending = j->descending };
+    NAME(bits) least[APART], bound = (NAME(bits)) - 1;
+    for (int l = 0; l < APART; l++) least[l] = bound;
+    for (int64_t i = 0; i + APART <= j->n; i += APART) {
+        EG_EVERY_LANE
+        for (int l = 0; l < APART; l++) {
+            const NAME(bits) key = NAME(key)(&contiguous, x, i + l);
+            least[l] = key < least[l] ? key : least[l];
+        }
+    }
+    for (int q = 0; q < APART; q++) {
+        int32_t count = 0;
+        EG_EVERY_LANE
+        for (int l = 0; l < APART; l++) count += least[l] <= least[q];
+        bound = count >= j->k && least[q] < bound ? least[q] : bound;
+    }
+    return bound;
+}
+/* Bit l says that the key of contiguous element i + l, of a group of lanes, does not exceed
+ * `most`. */
+EG_INLINE uint32_t NAME(up_to)(const rank_job *j, const char *x, int64_t i, NAME(bits) most)
+{
+    const rank_job contiguous = { .step = sizeof(T), .descending = j->descending };
+    uint32_t bits = 0;
+    EG_EVERY_LANE
+    for (int l = 0; l < EG_LANES; l++)
+        bits |= (uint32_t)(NAME(key)(&contiguous, x, i + l) <= most) << l;
+    return bits;
+}
+/* The k places that come first of those with the least keys, equal keys in their order: of the
+ * elements that have been looked at the first k are kept, and from them the last one goes when one
+ * comes that belongs before it. */
+EG_CLONES static void NAME(first_places)(const rank_job *j, const char *x, int64_t *place,
+                                         ranked *best)
+{
+    const bool few = j->k <= IN_ORDER, groups = j->step == (int64_t)sizeof(T);
+    const ranked *last = best + (few ? j->k - 1 : 0);
+    const NAME(bits) bound = few && groups ? NAME(bound)(j, x) : (NAME(bits)) - 1;
+    for (int64_t i = 0; i < j->k; i++) best[i] = (ranked){ bound, INT64_MAX };
+    for (int64_t i = 0, m; i < j->n; i += m) {
+        m = groups && i + EG_LANES <= j->n ? EG_LANES : 1;
+        uint32_t bits = m == 1 ? 1 : NAME(up_to)(j, x, i, (NAME(bits))last->key);
+        for (; bits; bits &= bits - 1) {
+            const int64_t at = i + __builtin_ctz(bits);
+            const ranked it = { NAME(key)(j, x, at), at };
+            if (!after(last, &it)) continue;
+            if (few)
+                put_in_order(best, j->k, it);
+            else
+                put_in_heap(best, j->k, it);
+        }
     }
     for (int64_t i = j->k; i-- > 0;) {
-        place[i] = heap[0].place;
-        heap[0] = heap[i];
-        sink(heap, i, 0);
+        place[i] = best[few ? i : 0].place;
+        if (!few) put_in_heap(best, i, best[i]);
     }
 }
 static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked *room)
