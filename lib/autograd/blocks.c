@@ -331,29 +331,6 @@ static bool blocks_hand_out(blocks *b)
     }
     return true;
 }
-/* dxs = sum over the whole tree / count, with one division per element. The quotient of two floats
- * is the same number whether it is rounded once, or to a double first, which has more than twice as
- * many bits. Figueroa 1995 */
-EG_CLONES static void blocks_divide_f32(int64_t n, char *const *p, const int64_t *step,
-                                        const void *user)
-{
-    const double count = *(const double *)user;
-    const float whole = (float)count;
-    float *g = (float *)(void *)p[0];
-    (void)step; /* row-major tensors are one run */
-    if ((double)whole == count)
-        for (int64_t k = 0; k < n; k++) g[k] /= whole;
-    else
-        for (int64_t k = 0; k < n; k++) g[k] = (float)((double)g[k] / count);
-}
-EG_CLONES static void blocks_divide_f64(int64_t n, char *const *p, const int64_t *step,
-                                        const void *user)
-{
-    const double count = *(const double *)user;
-    double *g = (double *)(void *)p[0];
-    (void)step;
-    for (int64_t k = 0; k < n; k++) g[k] /= count;
-}
 /* Divides the sums, which become the results. False after an error. */
 static bool blocks_mean(blocks *b)
 {
@@ -367,9 +344,7 @@ static bool blocks_mean(blocks *b)
     const double count = (double)s->count;
     for (int k = 0; k < b->o.count; k++) {
         b->o.dxs[k] = s->reached[k] ? s->g[k] : NULL;
-        if (s->reached[k])
-            eg__loop(b->cx, 1, (const eg_tensor *[]){ s->g[k] },
-                     s->g[k]->dtype == EG_F64 ? blocks_divide_f64 : blocks_divide_f32, &count);
+        if (s->reached[k]) eg__divide_by(s->g[k], count);
     }
     if (b->o.mean) *b->o.mean = s->loss / count;
     if (b->o.counted) *b->o.counted = s->count;

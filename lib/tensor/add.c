@@ -74,7 +74,7 @@ bool eg__add_act(eg_tensor *target, eg_tensor *source)
     return eg__act(target->cx, act_add, target, 1, &source, NULL, 0, 0);
 }
 
-/* -- target *= c ------------------------------------------------------------------------------ */
+/* -- target *= c, target /= c ----------------------------------------------------------------- */
 static eg_inner *const scale_by[EG_DTYPES] = {
     [EG_F32] = scale_by_f32, [EG_F64] = scale_by_f64, [EG_C128] = scale_by_c128,
     [EG_I32] = scale_by_i32, [EG_I64] = scale_by_i64,
@@ -95,4 +95,13 @@ static bool act_scale(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x,
 bool eg__scale_act(eg_tensor *target, double c)
 {
     return eg__act(target->cx, act_scale, target, 0, NULL, &c, sizeof c, 0);
+}
+
+static eg_inner *const divide_by[EG_DTYPES] = {
+    [EG_F32] = divide_by_f32, [EG_F64] = divide_by_f64, [EG_C128] = divide_by_c128
+};
+void eg__divide_by(eg_tensor *target, double c)
+{
+    const eg_tensor *const x = target;
+    eg__loop(target->cx, 1, &x, divide_by[target->dtype], &c);
 }

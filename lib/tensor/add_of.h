@@ -19,6 +19,25 @@ EG_CLONES static void NAME(add_to)(int64_t n, char *const *p, const int64_t *ste
         for (int64_t i = 0; i < n; i++)
             *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]);
 }
+
+/* y = y / c of n numbers, rounded once: the quotient of two floats is the same number whether it is
+ * made at once or in f64, which has more than twice as many bits, and rounded to a float (Figueroa
+ * 1995). */
+EG_CLONES static void NAME(divide_by)(int64_t n, char *const *p, const int64_t *step,
+                                      const void *user)
+{
+    const double count = *(const double *)user;
+    const REAL c = (REAL)count;
+    const bool exact = (double)c == count;
+    T *y = (T *)p[0];
+    if (exact && step[0] == (int64_t)sizeof(T))
+        for (int64_t i = 0; i < n; i++) y[i] /= c;
+    else
+        for (int64_t i = 0; i < n; i++) {
+            T *at = (T *)(p[0] + i * step[0]);
+            *at = exact ? *at / c : (T)(*at / count);
+        }
+}
 #endif
 
 /* y = y c of n numbers */

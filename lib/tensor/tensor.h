@@ -248,6 +248,8 @@ bool eg__add_act(eg_tensor *target, eg_tensor *source); /* … as an act */
 /* target *= c, of any strides; f32, f64, i64 and c128 */
 void eg__scale_by(eg_tensor *target, double c);
 bool eg__scale_act(eg_tensor *target, double c); /* … as an act */
+/* target /= c, each quotient rounded once; floats and c128, of any strides */
+void eg__divide_by(eg_tensor *target, double c);
 
 /* -- view.c: views are affine maps of indices; the adjoint of a view is `embed`, and the adjoint of
  * embed is the view */
