@@ -14,8 +14,8 @@ static const char usage[] =
     "\n"
     "Contraction, small operations, rows and training, each beside this machine's limits and\n"
     "beside BLIS, OpenBLAS, NumPy and PyTorch where they are, everybody in turn.\n"
-    "Groups: attention projection batch square thin tccg move reduce network sdpa capture tape\n"
-    "        rows train.\n"
+    "Groups: attention projection batch square thin tccg move reduce network sdpa score capture\n"
+    "        tape rows train.\n"
     "  --quick      short rounds, about five minutes in all\n"
     "  --case WORD  only cases whose name contains WORD; --group, --type, --threads: only these\n"
     "  --rounds N   turns for everybody (5; quick: 2)\n"
@@ -117,6 +117,12 @@ static double paired(const double *over, const double *under)
     qsort(all, (size_t)n, sizeof *all, ascending);
     return n ? (all[(n - 1) / 2] + all[n / 2]) / 2 : 0;
 }
+/* the peers that have a column each */
+static const struct {
+    const char *name;
+    int width;
+} columns[] = { { "plan", 5 }, { "BLIS", 7 }, { "OpenBLAS", 8 }, { "NumPy", 7 }, { "PyTorch", 7 } };
+enum { COLUMNS = sizeof columns / sizeof *columns };
 static void ratio(int count, const contender *c, const result *r, const char *name, int width)
 {
     for (int k = 1; k < count; k++)
@@ -163,10 +169,14 @@ void bench_case(const report *p, int count, const contender *list)
         printf(" %5.1f%% ", 100 * roof / t);
     else
         printf(" %6s ", "-");
-    ratio(count, list, r, "plan", 5), ratio(count, list, r, "BLIS", 7),
-        ratio(count, list, r, "OpenBLAS", 8), ratio(count, list, r, "NumPy", 7),
-        ratio(count, list, r, "PyTorch", 7);
-    printf("  %5.0f%%%s\n", 100 * (r[0].worst / t - 1), p->note ? " *" : "");
+    for (int k = 0; k < COLUMNS; k++) ratio(count, list, r, columns[k].name, columns[k].width);
+    printf("  %5.0f%%%s", 100 * (r[0].worst / t - 1), p->note ? " *" : "");
+    for (int k = 1, q; k < count; k++) {
+        for (q = 0; q < COLUMNS && strcmp(columns[q].name, list[k].name);) q++;
+        if (q == COLUMNS && r[k].best > 0)
+            printf("  %s %.2f", list[k].name, paired(r[k].turn, r[0].turn));
+    }
+    putchar('\n');
     fflush(stdout);
     if (!json) return;
     fprintf(json,
@@ -371,7 +381,8 @@ int main(int argc, char **argv)
             head();
             einsum_cases(dtype);
             eg_nograd(bench_cx, false);
-            if (dtype == EG_F32) attention_cases(), module_cases(), capture_cases(), model_cases();
+            if (dtype == EG_F32)
+                attention_cases(), score_cases(), module_cases(), capture_cases(), model_cases();
             eg_close(bench_cx);
         }
         bench_peers_close();

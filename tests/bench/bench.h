@@ -6,6 +6,7 @@
  *   gemm.c     BLIS and OpenBLAS, looped over batches
  *   einsum.c   the cases of contraction
  *   attention.c  attention alone
+ *   score.c    scores and masks of published attentions beside plain causal attention
  *   module.c   attention modules, an encoder layer
  *   capture.c  steps that are captured and run again, beside the same steps as they are; a table of
  *              its own
@@ -101,6 +102,7 @@ void einsum_cases(eg_dtype);
 /* the program that bench runs itself as: BLIS, OpenBLAS */
 int einsum_serve(const char *peer, int threads, const char *library);
 void attention_cases(void);
+void score_cases(void);
 void module_cases(void);
 void capture_cases(void);
 void model_cases(void);

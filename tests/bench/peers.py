@@ -120,6 +120,31 @@ def sdpa(length, causal, gradient):             # the same as attention.c: 8 hea
     return (lambda: torch.autograd.grad(forward(), x, g)) if gradient else forward
 
 
+def flex(kind):                                 # score.c: compiled, forward alone
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    n, heads, width = 2048, 4, 32
+    q, k, v = (torch.randn(1, heads, n, width) for _ in range(3))
+    slopes, table, gates = torch.rand(heads) * .1, torch.randn(heads, 128), torch.rand(heads, n).neg().mul(.1).cumsum(-1)
+    each = int(kind[9:]) if kind.startswith("documents") else n
+    document = torch.arange(n) // each
+    score = {"cap": lambda s, b, h, i, j: 30 * torch.tanh(s / 30), "alibi": lambda s, b, h, i, j: s - slopes[h] * (i - j),
+             "table": lambda s, b, h, i, j: s + table[h, torch.clamp(i - j, 0, 127)],
+             "gates": lambda s, b, h, i, j: s + gates[h, i] - gates[h, j]}.get(kind)
+    mask = create_block_mask(lambda b, h, i, j: (j <= i) & (document[i] == document[j]), None, None, n, n, device="cpu")
+    compiled = torch.compile(flex_attention)
+
+    def forward():
+        with torch.no_grad():
+            return compiled(q, k, v, score_mod=score, block_mask=mask)
+    try:
+        forward()
+    except Exception as e:                      # no compiler, or none that it likes
+        print(f"peers.py: flex_attention: {' '.join(str(e).split())[:200]}", file=sys.stderr)
+        return "no"
+    cases["PyTorch"] = forward
+    return "ok"
+
+
 def module(kind, batch, length, width, heads, compiled):        # module.c
     nn = torch.nn
     x, g = (torch.randn(batch, length, width) for _ in range(2))
@@ -280,6 +305,8 @@ def op(name, *words):
         cases["PyTorch"] = rows(words[0], [int(n) for n in words[1].split("x")], words[2] == "gradient")
     elif name == "sdpa":
         cases["PyTorch"] = sdpa(int(words[0]), words[1] == "causal", words[2] == "gradient")
+    elif name == "flex":
+        return flex(words[0])
     elif name == "module":
         return module(words[0], *(int(n) for n in words[1:]))
     elif name == "train" and words:

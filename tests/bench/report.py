@@ -14,6 +14,8 @@ TITLES = {"attention": "Attention scores and values", "projection": "Projections
           "move": "Transpositions, carried out", "reduce": "Reductions, dot, outer, diagonal, trace",
           "network": "Chains and networks",
           "sdpa": "Attention alone, 8 heads of 64",
+          "score": "Scores and masks: 2048 places, 4 heads of 32; beside plain causal attention (its time is 1), and forward beside "
+                   "PyTorch's flex_attention, compiled",
           "module": "Modules: (batch, length, width, heads), forward and all gradients", "tape": "Small operations", "rows": "Rows", "train": "Training"}
 
 
@@ -135,7 +137,7 @@ def tables(lines):
         if names:
             yield "### %s" % title
             yield ""
-            yield from (contractions if group in CONTRACTION else modules if group == "module" else others)(names, by)
+            yield from (contractions if group in CONTRACTION else modules if group == "module" else scores if group == "score" else others)(names, by)
             yield ""
     names = list(dict.fromkeys(r["case"] for r in rows if r["group"] in CONTRACTION and r["threads"] == 2))
     if names:
@@ -209,6 +211,24 @@ def modules(names, by):                         # PyTorch: nn.MultiheadAttention
             cells += [seconds(r["seconds"]) if r else ""] + ([share(r) if r else ""] if n == 1 else []) + peers
             if n == 1:
                 cells.append("%.0f %%" % (100 * r["spread"]) if r else "")
+        yield "| " + " | ".join(cells) + " |"
+
+
+def scores(names, by):
+    both = ", forward and gradient"
+    part = "time | of peak | over causal"
+    yield "| score | 1 thread, forward: " + part + " | flex_attention | with gradient: " + part + " | 2 threads, forward: time | " \
+          "over causal | flex_attention | with gradient: time | over causal |"
+    yield "|---|" + "---|" * 12
+    for name in (n for n in names if not n.endswith(both)):
+        cells = [name]
+        for threads in 1, 2:
+            for case in name, name + both:
+                r = by.get((case, "f32", threads))
+                causal = ratio(r, "causal") if r else None
+                cells += [seconds(r["seconds"]) if r else ""] + ([share(r) if r else ""] if threads == 1 else [])
+                cells += [figure(1 / causal) if causal else ""]
+                cells += [figure(ratio(r, "PyTorch")) if r else ""] if case == name else []
         yield "| " + " | ".join(cells) + " |"
 
 
