@@ -1,17 +1,21 @@
 #!/bin/sh
-# make check: all.sh STAGE...   One line for each stage, its log only if it failed; `unit`, the
-# Check program, goes last and is seen whole, so that the output ends in Check's summary. Every
-# stage runs, whatever failed before it.
+# make check: all.sh STAGE...   One line for each stage, its log only if it failed. `unit`, the Check
+# program, runs beside the other stages and is shown whole at the end, so that the output ends in
+# Check's summary. Every stage runs, whatever failed before it.
 : "${SRCDIR:?is set by make check}" "${BUILDDIR:?is set by make check}"
 EG_SRCDIR=$(cd "$SRCDIR" && pwd)        # where a test finds its data
 export EG_SRCDIR
+[ "$*" != unit ] || exec "$BUILDDIR/tests/check_eingrad"
 now() { date +%s.%N; }
-failed=
+failed='' unit=''
+trap '[ -z "$unit" ] || kill "$unit" 2>/dev/null' EXIT
+case " $* " in
+    *' unit '*)
+        "$BUILDDIR/tests/check_eingrad" >"$BUILDDIR/tests/unit.log" 2>&1 &
+        unit=$! ;;
+esac
 for stage; do
-    if [ "$stage" = unit ]; then
-        "$BUILDDIR/tests/check_eingrad" || failed="$failed unit"
-        continue
-    fi
+    [ "$stage" != unit ] || continue
     log=$BUILDDIR/tests/$stage.log
     start=$(now)
     if sh "$SRCDIR/tests/$stage.sh" >"$log" 2>&1; then word=ok; else
@@ -21,4 +25,9 @@ for stage; do
         "$([ $word = ok ] && tail -n 1 "$log")"
     [ $word = ok ] || tail -n 40 "$log"
 done
+if [ -n "$unit" ]; then
+    wait "$unit" || failed="$failed unit"
+    unit=''
+    cat "$BUILDDIR/tests/unit.log"
+fi
 [ -z "$failed" ] || { echo "make check failed in:$failed" >&2; exit 1; }
