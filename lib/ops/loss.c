@@ -105,6 +105,8 @@ static bool xent_shape(eg_tensor *y)
 }
 static bool xent_forward(eg_tensor *y)
 {
+    eg_copies_axis copies;
+    y = eg__copies_axis(&copies, y);
     const xent_job j = job_of(y);
     if (j.b.n)
         return eg__batches(y, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] },
@@ -211,6 +213,8 @@ static bool loss_slope_shape(eg_tensor *y)
 }
 static bool loss_slope_forward(eg_tensor *y)
 {
+    eg_copies_axis copies;
+    y = eg__copies_axis(&copies, y);
     xent_job j = job_of(y);
     if (!j.b.n) return true;
     j.b.c = j.a.smoothing / (double)j.b.n;

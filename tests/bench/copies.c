@@ -37,9 +37,9 @@ static bool prepare(bench_model *m, int width, int batch, int copies, bool captu
     m->net = eg_transformer_new(p, "", .vocabulary = TOKENS, .length = PLACES, .d_model = width,
                                 .heads = 2, .layers = 2);
     m->opt = eg_adam(p, .lr = 1e-3, .clip_norm = 1);
-    m->token = eg_from_n(cx, EG_I64, t, copies ? 3 : 2,
-                         copies ? (int64_t[]){ copies, batch, PLACES }
-                                : (int64_t[]){ batch, PLACES });
+    m->token =
+        eg_from_n(cx, EG_I64, t, copies ? 3 : 2,
+                  copies ? (int64_t[]){ copies, batch, PLACES } : (int64_t[]){ batch, PLACES });
     if (copies) m->token = eg_copies_in(eg_params_copies(p), m->token);
     m->again = captured ? eg_capture(cx, step, m, 1) : NULL;
     if (!eg_error(cx)) return true;
