@@ -118,7 +118,6 @@ bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elem
     eg_ctx *cx = y->cx;
     eg_tensor some[FEW], *few[FEW], one = *y;
     const int n = y->count;
-    if (eg_no_capture(cx, y->op->name)) return false;
     if (by_elements && copies_fit(y) && !cx->hooks.result) {
         eg_copies_axis all;
         return forward(copies_shown_all(&all, y));
