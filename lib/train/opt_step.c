@@ -118,9 +118,11 @@ static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
         }
         most = fmax(most, of);
     }
-    for (int k = 0; k < op->count; k++)
-        op->norms[k] =
-            sqrt(eg_ranks_tree_total(op->squares, (eg_span){ op->first[k], op->first[k + 1] }));
+    for (int k = 0; k < op->count; k++) {
+        const eg_span own = { op->first[k], op->first[k + 1] };
+        op->norms[k] = sqrt(own.to - own.from == 1 ? op->squares[own.from]
+                                                   : eg_ranks_tree_total(op->squares, own));
+    }
     double clipped = fmin(most, limit);
     *largest = most;
     *norm = isinf(op->o.norm_type) ? clipped : sqrt(eg_ranks_tree_total(op->squares, all));

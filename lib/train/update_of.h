@@ -39,7 +39,7 @@ CLONES static eg__norms NAME(plain_norms)(int64_t n, const REAL *g)
     enum { PARTS = LANES / 4 };
     four_f64 sum[PARTS] = { { 0 } };
     NAME(whole) most[PARTS] = { { 0 } };
-    REAL rest[LANES] = { 0 }, tallest[LANES], largest = 0;
+    REAL rest[LANES] = { 0 }, tallest[4], largest = 0;
     double squares[LANES];
     int64_t k = 0;
     for (; k + LANES <= n; k += LANES)
@@ -47,13 +47,16 @@ CLONES static eg__norms NAME(plain_norms)(int64_t n, const REAL *g)
     if (k < n) memcpy(rest, g + k, (size_t)(n - k) * sizeof *g);
     if (k < n)
         UNROLLED for (int p = 0; p < PARTS; p++) NAME(plain_four)(rest + 4 * p, &sum[p], &most[p]);
-    memcpy(squares, sum, sizeof sum);
-    memcpy(tallest, most, sizeof most);
-    eg__norms all = { 0, 0 };
-    for (int l = 0; l < LANES; l++) {
-        all.squares += squares[l];
-        largest = LARGER(largest, tallest[l]);
+    UNROLLED for (int p = 1; p < PARTS; p++)
+    {
+        const NAME(whole) more = most[p] > most[0];
+        most[0] = (most[p] & more) | (most[0] & ~more);
     }
+    memcpy(squares, sum, sizeof sum);
+    memcpy(tallest, most, sizeof tallest);
+    eg__norms all = { 0, 0 };
+    for (int l = 0; l < LANES; l++) all.squares += squares[l];
+    for (int l = 0; l < 4; l++) largest = LARGER(largest, tallest[l]);
     all.largest = (double)largest;
     return all;
 }
