@@ -29,7 +29,7 @@ EG__INLINE void NAME(plain_four)(const REAL *g, four_f64 *sum, NAME(whole) * mos
 {
     NAME(four) x;
     memcpy(&x, g, sizeof x);
-    const four_f64 wide = __builtin_convertvector(x, four_f64);
+    const four_f64 wide = { (double)x[0], (double)x[1], (double)x[2], (double)x[3] };
     const NAME(whole) size = (NAME(whole))x & MAGNITUDE, more = size > *most;
     *sum += wide * wide;
     *most = (size & more) | (*most & ~more);
