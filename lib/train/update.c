@@ -24,17 +24,19 @@ typedef int64_t whole_f64 __attribute__((vector_size(4 * sizeof(double))));
 #define UNROLLED _Pragma("GCC unroll 4")
 #endif
 
-#define CLIPPED(g, limit) \
-    ((g) > (limit) ? (limit) : (g) < -(limit) ? -(limit) : (g)) /* NaN stays            */
+/* clip(g, ±limit) as two choices, each of which is one instruction; NaN stays */
+#define AT_MOST(a, b)     ((a) > (b) ? (b) : (a))
+#define AT_LEAST(a, b)    ((a) < (b) ? (b) : (a))
+#define CLIPPED(g, limit) AT_LEAST(AT_MOST(g, limit), -(limit))
 
-#define LARGER(a, b) ((b) > (a) || (b) != (b) ? (b) : (a)) /* NaN if b is; a NaN a stays */
+#define LARGER(a, b)      ((b) > (a) || (b) != (b) ? (b) : (a)) /* NaN if b is; a NaN a stays */
 
-#define GRADIENT     (CLIPPED(g[k], limit) * coef + l2 * x[k])
+#define GRADIENT          (CLIPPED(g[k], limit) * coef + l2 * x[k])
 
-#define REAL         float
-#define ROOT         sqrtf
-#define NAME(x)      x##_f32
-#define MAGNITUDE    INT32_MAX
+#define REAL              float
+#define ROOT              sqrtf
+#define NAME(x)           x##_f32
+#define MAGNITUDE         INT32_MAX
 #include "update_of.h"
 
 #define REAL      double
