@@ -159,7 +159,7 @@ static bool act_copies(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x
 static bool loss_act(eg_act *act, eg_tensor *to, eg_tensor *x, const void *arg, size_t bytes)
 {
     loss_copies of = { .act = act };
-    memcpy(of.arg, arg, bytes); /* at most sizeof of.arg */
+    memcpy(of.arg, arg, bytes);
     return to->copies ? eg__act(to->cx, act_copies, to, 1, &x, &of, sizeof of, 0)
                       : eg__act(to->cx, act, to, 1, &x, of.arg, bytes, 0);
 }
@@ -325,6 +325,7 @@ typedef struct classes_act {
     xent of;
     int64_t classes;
 } classes_act;
+_Static_assert(sizeof(classes_act) <= sizeof((loss_copies *)0)->arg, "loss_act has room for it");
 /* Checks that targets are classes, and sets `to` to 1 / the number of targets that are not ignored;
  * to 0 if all are ignored. */
 static bool act_classes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)

@@ -116,9 +116,8 @@ static bool apply_copies(eg_tensor *y)
  * forward_c128() if the operands are c128. False after an error. */
 static bool apply_made(eg_tensor *y, bool is_complex)
 {
-    bool (*const of_row)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward,
-                                   (*const forward)(eg_tensor *) =
-                                       y->copies && of_row ? apply_copies : of_row;
+    bool (*forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
+    if (y->copies && forward) forward = apply_copies;
     /* a view has the copies of its operand, the same distance apart */
     if (y->copies && y->count) y->each = y->in[0]->each;
     if (!y->op->shape) {
