@@ -125,7 +125,7 @@ static int rows_of_table(void)
 LOOP_TEST(rows_run_again_with_the_bits_of_the_step, rows_of_table())
 {
     const eg_op *op = eg_op_at(_i);
-    if (!strncmp(op->name, "copies_", 7)) return; /* a captured step refuses copies */
+    if (!strncmp(op->name, "copies_", 7)) return; /* their sample opens an owner inside the step */
     for (const eg_sample *s = op->samples; s && s->call; s++) {
         sample_agrees(op, s, EG_F32, 1, 2);
         sample_agrees(op, s, EG_F64, 2, 1);

@@ -95,6 +95,30 @@ static void alone(trial *t, int64_t k)
         f++;
     }
 }
+/* The sample as a step: its result, then the cotangents. */
+static int sample_step(void *user, eg_tensor **out)
+{
+    const trial *t = user;
+    out[0] = t->s->call((eg_tensor **)(uintptr_t)t->in);
+    return t->slopes ? !slopes_of(out[0], t->n, t->in, out + 1) : !eg_ok(out[0]);
+}
+static void captured_alike(trial *t)
+{
+    eg_tensor *xs[16];
+    eg_ctx *cx = eg_context(t->all[0]);
+    const int outputs = 1 + (t->slopes ? floats_of(t->n, t->in, xs) : 0);
+    eg_set_draws(cx, 100);
+    eg_captured *c = eg_capture(cx, sample_step, t, outputs);
+    for (int run = 0; c && run < 2; run++) {
+        eg_set_draws(cx, 100);
+        if (eg_captured_run(c)) break;
+        for (int k = 0; k < outputs; k++)
+            if (!same_bits(eg_copies_out(eg_captured_output(c, k)),
+                           eg_copies_out(k ? t->d[k - 1] : t->y)))
+                complain(t, "other bits when captured", k);
+    }
+    if (eg_error(cx)) complain(t, "not captured", 0);
+}
 /* One sample on copies of all operands but the shared one. Returns how much is wrong. */
 static int try_sample(eg_ctx *cx, const eg_op *op, const eg_sample *s, int shared)
 {
@@ -115,6 +139,7 @@ static int try_sample(eg_ctx *cx, const eg_op *op, const eg_sample *s, int share
         complain(&t, "no gradient", 0);
     else
         for (int k = 0; k < COPIES; k++) alone(&t, k);
+    if (!t.bad && (shared < 0 || !t.slopes)) captured_alike(&t);
     return t.bad;
 }
 TEST(copies_every_row_gives_each_copy_the_bits_of_one)
@@ -290,6 +315,33 @@ LOOP_TEST(copies_of_affine_maps_have_the_bits_of_one, 16)
         }
     }
     ck_assert_ptr_null(eg_error(cx));
+    eg_close(cx);
+}
+
+/* Copies whose elements alternate in memory: the step from copy to copy is the smallest of all, and
+ * yet it decides nothing about a sum. */
+TEST(copies_that_alternate_have_the_bits_of_one)
+{
+    enum { MANY = 9, ROWS = 40, COLUMNS = 20 };
+    eg_ctx *cx = eg_open(.seed = 3);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), MANY, NULL);
+    eg_tensor *x = eg_rearrange("a b s -> s a b", eg_normal(cx, 0, 1, ROWS, COLUMNS, MANY)),
+              *w = eg_rearrange("b s -> s b", eg_normal(cx, 0, 1, COLUMNS, MANY)), *y[2], *in[2];
+    for (int how = 0; how < 8; how++)
+        for (int k = -1; k < MANY; k++) {
+            in[0] = k < 0 ? eg_copies_in(c, x) : eg_select_axis(x, 0, k);
+            in[1] = k < 0 ? eg_copies_in(c, w) : eg_select_axis(w, 0, k);
+            y[k >= 0] = how == 0   ? eg_einsum("ab->b", in[0])
+                        : how == 1 ? eg_einsum("ab->a", in[0])
+                        : how == 2 ? eg_einsum("ab->", in[0])
+                        : how == 3 ? eg_einsum("ab,b->a", in[0], in[1])
+                        : how == 4 ? eg_softmax("a [b]", in[0])
+                        : how == 5 ? eg_layernorm("a [b]", in[0], .gain = in[1])
+                        : how == 6 ? eg_rmsnorm("[a] b", in[0])
+                                   : eg_logsumexp("[a] b", in[0]);
+            eg_assert_ok(cx);
+            if (k >= 0) ck_assert_msg(same_bits(eg_copy_at(y[0], k), y[1]), "%d, copy %d", how, k);
+        }
     eg_close(cx);
 }
 
@@ -480,6 +532,58 @@ TEST(copies_of_a_model_train_to_the_bits_of_single_runs)
     }
     ck_assert_int_gt(eg_opt_now(eg_opt_of_copy(opt, 1)).norm_clipped, 0);
     eg_close(all);
+}
+
+/* A step of a model with dropout, in which tensors with copies are filled and assigned. */
+typedef struct lesson {
+    eg_transformer *m;
+    eg_opt *opt;
+    eg_tensor *tokens, *seen;
+} lesson;
+static int lesson_step(void *user, eg_tensor **out)
+{
+    const lesson *l = user;
+    out[0] = loss_of(l->m, l->tokens);
+    return eg_step(l->opt, out[0]) || eg_fill(l->seen, 3) ||
+           eg_assign(l->seen, eg_add(l->seen, eg_detach(out[0])));
+}
+TEST(copies_of_a_model_train_in_a_captured_step)
+{
+    eg_ctx *cx[2];
+    eg_params *p[2];
+    lesson l[2];
+    eg_captured *c = NULL;
+    eg_tensor *out[1];
+    for (int k = 0; k < 2; k++) {
+        cx[k] = eg_open(.seed = 77);
+        p[k] = eg_params_open(cx[k], .copies = MODELS, .seeds = model_seeds);
+        l[k].m = model_of(p[k]);
+        l[k].opt = eg_adamw(p[k], .copies = MODELS, .lr_each = rates, .clip_each = clips);
+        l[k].tokens = eg_owner_copies(eg_params_owner(p[k]), eg_params_copies(p[k]), EG_I64, 2,
+                                      (int64_t[]){ BATCH, PLACES });
+        l[k].seen = eg_owner_copies(eg_params_owner(p[k]), eg_params_copies(p[k]), EG_F32, 0, NULL);
+    }
+    for (int s = 0; s < STEPS; s++) {
+        for (int k = 0; k < 2; k++) {
+            const eg_mark mark = eg_push(cx[k]);
+            for (int n = 0; n < MODELS; n++)
+                ck_assert(
+                    !eg_assign(eg_copy_at(l[k].tokens, n), tokens_of(cx[k], model_seeds[n], s)));
+            eg_pop(cx[k], mark);
+        }
+        const eg_mark mark = eg_push(cx[0]);
+        ck_assert(!lesson_step(&l[0], out));
+        if (s == 0) c = eg_capture(cx[1], lesson_step, &l[1], 1);
+        ck_assert_msg(c && (s == 0 || !eg_captured_run(c)), "%s", eg_error(cx[1]));
+        ck_assert(same_bits(eg_copies_out(out[0]), eg_copies_out(eg_captured_output(c, 0))));
+        ck_assert(same_bits(eg_copies_out(l[0].seen), eg_copies_out(l[1].seen)));
+        for (int n = 0; n < eg_params_count(p[0]); n++)
+            ck_assert_msg(same_bits(eg_copies_out(eg_params_at(p[0], n)->x),
+                                    eg_copies_out(eg_params_at(p[1], n)->x)),
+                          "%s after step %d", eg_params_at(p[0], n)->name, s + 1);
+        eg_pop(cx[0], mark);
+    }
+    for (int k = 0; k < 2; k++) eg_close(cx[k]);
 }
 
 TEST(copies_with_one_example_each_give_gradients_of_each_example)

@@ -130,9 +130,26 @@ static bool masked_shape(eg_tensor *y)
     return eg__einsum_shape(y, 2, (const uint16_t *[]){ a->label[0], a->label[1] }, a->rank[2],
                             a->label[2]);
 }
+/* The product of all copies, whose numbers are finite. */
+static bool masked_copies(const eg_tensor *y)
+{
+    const masked *a = y->attr;
+    const uint16_t *const label[] = { a->label[0], a->label[1] };
+    const void *const data[] = { y->in[0]->data, y->in[1]->data };
+    const int64_t step[] = { eg__copy_step(y->in[0]), eg__copy_step(y->in[1]) };
+    const eg_program *p = eg__einsum_program(
+        y->cx, 2, y->in, label, &(eg_labelled){ y->rank, y->dim, y->stride, a->label[2] },
+        &eg__any_order);
+    eg__copies_done(y);
+    return p &&
+           eg__program_run_copies(y->cx, p, &(eg_copy_steps){ y->copies->count, step, y->each },
+                                  data, y->data, 1, NULL);
+}
 static bool masked_forward(eg_tensor *y)
 {
     const masked *a = y->attr;
+    const eg_tensor *all = a->careful ? NULL : eg__copies_all(y);
+    if (all) return masked_copies(all);
     const bool recording = eg_nograd(y->cx, true); /* true: the context was not recording before */
     eg_tensor *const x[] = { y->in[0], a->careful && a->sums ? masked_finite(y->in[1]) : y->in[1] };
     eg_nograd(y->cx, recording);

@@ -99,11 +99,8 @@ static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
         *d = c;
         return true;
     }
-    if (r->sums[x->slot] && !s->cx->recording && (!c->copies || (*d)->copies)) {
-        if (!(*d)->copies) return eg__add_act(*d, c);
-        eg__add_to(*d, c);
-        return true;
-    }
+    if (r->sums[x->slot] && !s->cx->recording && (!c->copies || (*d)->copies))
+        return eg__add_act(*d, c);
     *d = eg_add(*d, c);
     r->sums[x->slot] = true;
     return true;

@@ -80,11 +80,12 @@ void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int
  * gemm.c. */
 bool eg__inner_batch_suits(const eg_gemm *, bool *small);
 bool eg__inner_batch(eg_ctx *, const eg_gemm *);
-/* map.c: no sum; sum.c: dots, matrix times vector, reductions. Floats; b may be NULL */
+/* map.c: no sum; sum.c: dots, matrix times vector, reductions. Floats; b may be NULL. copies: NULL,
+ * or one more axis of the result, outside of the others, on which no bit depends */
 bool eg__map(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const void *a,
              const void *b, void *c, double alpha, bool add);
 bool eg__sum(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
-             const void *a, const void *b, void *c, double alpha, bool add);
+             const eg_axis *copies, const void *a, const void *b, void *c, double alpha, bool add);
 /* widen.c: f16 and bf16 as f32 and f64 */
 /* y[i] = x[i·step], of type `to`, for i < n; returns y */
 const void *eg__widen_row(eg_dtype to, eg_dtype from, int64_t n, const void *x, int64_t step,

@@ -362,8 +362,8 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
         const eg_unshared *l = &p->unshared[s];
         if (!l->bytes) continue;
         void *sum = eg__scratch(cx, s ? EG_SCRATCH_SUM_B : EG_SCRATCH_SUM_A, l->bytes);
-        if (!sum || !eg__sum(cx, dtype, (eg_dtype[]){ p->of[s], dtype }, &l->out, &l->k, s ? b : a,
-                             NULL, sum, 1, false))
+        if (!sum || !eg__sum(cx, dtype, (eg_dtype[]){ p->of[s], dtype }, &l->out, &l->k, NULL,
+                             s ? b : a, NULL, sum, 1, false))
             return false;
         *(s ? &b : &a) = sum;
     }
@@ -382,7 +382,8 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
         return true;
     case EG_PAIR_MAP: return eg__map(cx, dtype, p->gemm.of, &p->gemm.batch, a, b, c, alpha, add);
     case EG_PAIR_SUM:
-        return eg__sum(cx, dtype, p->gemm.of, &p->gemm.batch, &p->gemm.k, a, b, c, alpha, add);
+        return eg__sum(cx, dtype, p->gemm.of, &p->gemm.batch, &p->gemm.k, NULL, a, b, c, alpha,
+                       add);
     case EG_PAIR_DIRECT:
     case EG_PAIR_PACKED:
     case EG_PAIR_INNER_BATCH: break;
@@ -399,14 +400,15 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
                                             : eg__gemm(cx, &g);
 }
 
-/* The copies are one more batch of small products, the outermost: kernel, tiles and the order of
- * sums stay those of one copy. */
+/* The copies are one more batch of small products and of sums, the outermost: kernel, tiles and the
+ * order of sums stay those of one copy. */
 bool eg__pair_run_copies(eg_ctx *cx, const eg_pairing *p, const eg_copy_steps *s, const void *a,
                          const void *b, void *c, double alpha, const eg_finish *finish)
 {
-    const int64_t w = eg__width[p->gemm.dtype];
-    if (p->kind != EG_PAIR_DIRECT || p->unshared[0].bytes || p->unshared[1].bytes ||
-        p->gemm.batch.n == EG_AXES_MAX) {
+    const bool one_call = (p->kind == EG_PAIR_DIRECT || p->kind == EG_PAIR_SUM) &&
+                          !p->unshared[0].bytes && !p->unshared[1].bytes &&
+                          p->gemm.batch.n < EG_AXES_MAX;
+    if (!one_call) {
         bool good = true;
         for (int64_t k = 0; good && k < s->count; k++)
             good = eg__pair_run(cx, p, (const char *)a + k * s->x[0],
@@ -416,19 +418,22 @@ bool eg__pair_run_copies(eg_ctx *cx, const eg_pairing *p, const eg_copy_steps *s
     }
     eg_axis batch[EG_AXES_MAX];
     eg_gemm g = p->gemm;
-    batch[0] = (eg_axis){
-        .size = s->count, .sa = s->x[p->swap] / w, .sb = s->x[!p->swap] / w, .sc = s->out / w
-    };
+    batch[0] = (eg_axis){ .size = s->count,
+                          .sa = s->x[p->swap] / eg__width[g.of[0]],
+                          .sb = s->x[!p->swap] / eg__width[g.of[1]],
+                          .sc = s->out / eg__width[g.dtype] };
+    g.a = p->swap ? b : a;
+    g.b = p->swap ? a : b;
+    cx->use.multiply_adds += p->work * (uint64_t)s->count;
+    if (p->kind == EG_PAIR_SUM)
+        return eg__sum(cx, g.dtype, g.of, &g.batch, &g.k, batch, g.a, g.b, c, alpha, false);
     memcpy(batch + 1, g.batch.axis, (size_t)g.batch.n * sizeof *batch);
     g.batch = (eg_axes){ g.batch.n + 1, g.batch.total * s->count, batch };
     g.tiling.units *= s->count;
-    g.a = p->swap ? b : a;
-    g.b = p->swap ? a : b;
     g.c = c;
     g.alpha = alpha;
     g.add = false;
     g.finish = finish;
-    cx->use.multiply_adds += p->work * (uint64_t)s->count;
     return eg__direct(cx, &g);
 }
 

@@ -78,6 +78,13 @@ static eg_axes sum_without(const eg_axes *l, int at, eg_axis *room)
         }
     return r;
 }
+/* Returns l with one more axis outside of it; the axes are stored in `room`. */
+static eg_axes sum_outside(const eg_axis *x, const eg_axes *l, eg_axis *room)
+{
+    room[0] = *x;
+    if (l->n) memcpy(room + 1, l->axis, (size_t)l->n * sizeof *room);
+    return (eg_axes){ .n = l->n + 1, .total = l->total * x->size, .axis = room };
+}
 static int sum_nearest(const eg_axes *l)
 {
     int best = -1;
@@ -98,12 +105,13 @@ static int sum_longest(const eg_axes *l, int at, bool *other)
     return at;
 }
 
-/* Decides between along and across, cuts the sum into blocks and parts, and computes it. False
- * after "out of memory". */
+/* Decides between along and across, cuts the sum into blocks and parts, and computes it: `copies`,
+ * unless it is NULL, is the outermost axis of the result, and decides nothing. False after "out of
+ * memory". */
 bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
-             const void *a, const void *b, void *c, double alpha, bool add)
+             const eg_axis *copies, const void *a, const void *b, void *c, double alpha, bool add)
 {
-    eg_axis room[EG_AXES_MAX], room_others[EG_AXES_MAX];
+    eg_axis room[EG_AXES_MAX], room_others[EG_AXES_MAX], room_out[EG_AXES_MAX];
     plan p = { .out = out,
                .k_total = k->total,
                .dtype = dtype,
@@ -127,6 +135,16 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
         p.rows = p.per_row ? 0 : BLOCK / p.x.size;
         p.blocks = p.per_row ? p.rest.total * p.per_row : (p.rest.total + p.rows - 1) / p.rows;
         p.parts = (p.blocks + PART - 1) / PART;
+    }
+    const eg_axes all = copies ? sum_outside(copies, out, room_out) : *out;
+    if (copies) {
+        eg_axes *o = &p.others;
+        p.out = &all;
+        if (p.across) {
+            memmove(o->axis + 1, o->axis, (size_t)o->n * sizeof *o->axis);
+            o->axis[0] = *copies;
+            o->n++, o->total *= copies->size;
+        }
     }
     return dtype == EG_F64 ? run_f64(cx, &p, a, b, c) : run_f32(cx, &p, a, b, c);
 }

@@ -181,17 +181,23 @@ static void NAME(across)(const plan *p, int64_t n, const char *a, const char *b,
     REAL level[LEVELS][NAME(CHUNK)];
     const char *pa[ROWS], *pb[ROWS];
     int64_t count = 0;
+    const eg_axis *only = p->rest.n == 1 ? p->rest.axis : NULL; /* the usual case, without a walk */
     eg_walk w;
-    eg__walk_to(&w, &p->rest, from);
+    if (!only) eg__walk_to(&w, &p->rest, from);
     for (int64_t r = from; r < to; count++) {
         int rows = (int)eg__min64(ROWS, to - r);
-        for (int q = 0; q < rows; q++, eg__walk_on(&w)) {
+        for (int q = 0; only && q < rows; q++) {
+            pa[q] = sum_from(p, 0, a, (r + q) * only->sa);
+            pb[q] = sum_from(p, 1, b, (r + q) * only->sb);
+        }
+        for (int q = 0; !only && q < rows; q++, eg__walk_on(&w)) {
             pa[q] = sum_from(p, 0, a, w.at.a);
             pb[q] = sum_from(p, 1, b, w.at.b);
         }
         r += rows;
         for (int64_t i = 0; i < n; i++) out[i] = 0;
         NAME(rows_of)(p, n, out, rows, pa, pb);
+        if (rows == to - from) return; /* a single block */
         int l = 0;
         for (int64_t c = count; c & 1; c >>= 1) NAME(onto)(n, out, level[l++]);
         memcpy(level[l], out, (size_t)n * sizeof *out);

@@ -8,7 +8,7 @@ EG_INLINE void NAME(affine_biased)(const eg_affine_finish *f, int64_t n, const T
     const T *bias = (const T *)(const void *)f->bias;
     for (int64_t m; n > 0; n -= m, c += m, z += m, j = 0) {
         m = eg__min64(n, f->features - j);
-        for (int64_t k = 0; k < m; k++) z[k] = c[k] + bias[j + k];
+        EG_EVERY_LANE for (int64_t k = 0; k < m; k++) z[k] = c[k] + bias[j + k];
     }
 }
 /* Copies a few numbers inline, in whole cache lines. */
@@ -27,7 +27,7 @@ EG_INLINE void NAME(affine_sum)(const eg_affine_finish *f, int64_t n, int64_t ro
         if (f->bias) NAME(affine_biased)(f, n, y, same ? j : (first + q * step) % f->features, y);
         if (!f->add) continue;
         const T *r = (const T *)(const void *)f->add + first + q * step;
-        for (int64_t k = 0; k < n; k++) y[k] = y[k] + r[k];
+        EG_EVERY_LANE for (int64_t k = 0; k < n; k++) y[k] = y[k] + r[k];
     }
 }
 /* y = f(c + b) + r, in groups of whole rows that fill a vector's lanes. */
@@ -69,7 +69,7 @@ EG_CLONES static void NAME(affine_tile)(const eg_finish *finish, void *at, int64
                     continue;
                 }
                 const T *more = (const T *)(const void *)f->add + from + q * step;
-                for (int64_t k = 0; k < m; k++) to[k] = of[k] + more[k];
+                EG_EVERY_LANE for (int64_t k = 0; k < m; k++) to[k] = of[k] + more[k];
             }
         }
     }

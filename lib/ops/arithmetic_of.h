@@ -590,7 +590,9 @@ EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *st
                                  const void *user)
 {
     int64_t row = 0;
-    for (; row + ABREAST <= rows; row += ABREAST) NAME(norm_some)(user, ABREAST, row, p, step);
+    if (((const eg_row_facts *)user)->n <= SHORT_ROW)
+        for (; row + ABREAST <= rows; row += ABREAST) NAME(norm_some)(user, ABREAST, row, p, step);
+    for (; row + PAIR <= rows; row += PAIR) NAME(norm_some)(user, PAIR, row, p, step);
     for (; row < rows; row++) NAME(norm_some)(user, 1, row, p, step);
 }
 /* h = g gain for m elements of each row from `from` on, in EG_CHUNK places a row; without a gain h
@@ -657,8 +659,10 @@ EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64
                                        const void *user)
 {
     int64_t row = 0;
-    for (; row + ABREAST <= rows; row += ABREAST)
-        NAME(norm_slope_some)(user, ABREAST, row, p, step);
+    if (((const eg_row_facts *)user)->n <= SHORT_ROW)
+        for (; row + ABREAST <= rows; row += ABREAST)
+            NAME(norm_slope_some)(user, ABREAST, row, p, step);
+    for (; row + PAIR <= rows; row += PAIR) NAME(norm_slope_some)(user, PAIR, row, p, step);
     for (; row < rows; row++) NAME(norm_slope_some)(user, 1, row, p, step);
 }
 EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)

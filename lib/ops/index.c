@@ -67,8 +67,8 @@ static bool index_integer(const char *who, const eg_tensor *index, int operand)
     return false;
 }
 /* True if each index lies in 0 … size − 1; else records an error that names the first one that does
- * not. `what` stands before the size in the message, as in "'v' has size". */
-static bool index_in_range(const char *who, const eg_tensor *index, int64_t size, const char *what)
+ * not. axis: the name of the axis of that size; NULL: the size is a depth. */
+static bool index_in_range(const char *who, const eg_tensor *index, int64_t size, const char *axis)
 {
     bool out = false;
     range r = { size, &out };
@@ -90,20 +90,20 @@ static bool index_in_range(const char *who, const eg_tensor *index, int64_t size
     for (int k = 0; k < index->rank && w < sizeof at; k++)
         w += (size_t)snprintf(at + w, sizeof at - w, "%s%lld%s", k ? ", " : "[", (long long)i[k],
                               k + 1 == index->rank ? "]" : "");
+    const char *quote = axis ? "'" : "", *what = axis ? "' has size" : "the depth is";
     if (size)
-        eg_fail_as(index->cx, EG_ERROR_INDEX, "%s: index%s is %lld, but %s %lld (0..%lld)", who, at,
-                   (long long)value, what, (long long)size, (long long)size - 1);
+        eg_fail_as(index->cx, EG_ERROR_INDEX, "%s: index%s is %lld, but %s%s%s %lld (0..%lld)", who,
+                   at, (long long)value, quote, axis ? axis : "", what, (long long)size,
+                   (long long)size - 1);
     else
-        eg_fail_as(index->cx, EG_ERROR_INDEX, "%s: index%s is %lld, but %s 0", who, at,
-                   (long long)value, what);
+        eg_fail_as(index->cx, EG_ERROR_INDEX, "%s: index%s is %lld, but %s%s%s 0", who, at,
+                   (long long)value, quote, axis ? axis : "", what);
     return false;
 }
 static bool place_ok(const eg_tensor *y, const eg_tensor *x, const eg_tensor *index)
 {
     const places *p = y->attr;
-    char what[64];
-    snprintf(what, sizeof what, "'%s' has size", p->name);
-    return index_in_range(y->op->name, index, x->dim[p->v], what);
+    return index_in_range(y->op->name, index, x->dim[p->v], p->name);
 }
 
 /* -- at: u[…] = x[…, index[…], …],  dx = 0; dx[…, index[…], …] += g --------------------------- */
@@ -504,7 +504,7 @@ static bool hot_shape(eg_tensor *y)
 static bool hot_forward(eg_tensor *y)
 {
     const eg_tensor *index = y->in[0];
-    if (!index_in_range("one_hot", index, *(const int64_t *)y->attr, "the depth is")) return false;
+    if (!index_in_range("one_hot", index, *(const int64_t *)y->attr, NULL)) return false;
     eg__fill(y, 0);
     eg_tensor first = *y; /* k = 0 */
     first.rank--;

@@ -105,6 +105,8 @@ static bool xent_shape(eg_tensor *y)
 }
 static bool xent_forward(eg_tensor *y)
 {
+    eg_copies_axis copies;
+    y = eg__copies_axis(&copies, y);
     const xent_job j = job_of(y);
     if (j.b.n)
         return eg__batches(y, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] },
@@ -137,17 +139,29 @@ static bool act_targets(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
     return true;
 }
 /* Runs an act that reads x and writes to `to`; for tensors with copies once for each copy. */
-static bool loss_act(eg_act *act, eg_tensor *to, eg_tensor *x, void *arg, size_t bytes)
+typedef struct loss_copies {
+    eg_act *act;
+    _Alignas(16) char arg[64];
+} loss_copies;
+static bool act_copies(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
 {
-    if (!to->copies) return eg__act(to->cx, act, to, 1, &x, arg, bytes, 0);
+    loss_copies *of = arg;
+    (void)count;
     for (int64_t k = 0; k < to->copies->count; k++) {
-        eg_tensor one = *to, from = *x, *in = &from;
+        eg_tensor one = *to, from = *x[0], *in = &from;
         one.data = eg__copy_data(to, k);
-        from.data = eg__copy_data(x, k);
+        from.data = eg__copy_data(x[0], k);
         one.copies = from.copies = NULL;
-        if (!act(to->cx, &one, 1, &in, arg)) return false;
+        if (!of->act(cx, &one, 1, &in, of->arg)) return false;
     }
     return true;
+}
+static bool loss_act(eg_act *act, eg_tensor *to, eg_tensor *x, const void *arg, size_t bytes)
+{
+    loss_copies of = { .act = act };
+    memcpy(of.arg, arg, bytes);
+    return to->copies ? eg__act(to->cx, act_copies, to, 1, &x, &of, sizeof of, 0)
+                      : eg__act(to->cx, act, to, 1, &x, of.arg, bytes, 0);
 }
 /* Returns the distributions that the targets stand for, (1 − ε) one-hot + ε/n, as constants, and
  * sets *keep to which targets are counted. NULL after an error. */
@@ -211,6 +225,8 @@ static bool loss_slope_shape(eg_tensor *y)
 }
 static bool loss_slope_forward(eg_tensor *y)
 {
+    eg_copies_axis copies;
+    y = eg__copies_axis(&copies, y);
     xent_job j = job_of(y);
     if (!j.b.n) return true;
     j.b.c = j.a.smoothing / (double)j.b.n;
@@ -309,6 +325,7 @@ typedef struct classes_act {
     xent of;
     int64_t classes;
 } classes_act;
+_Static_assert(sizeof(classes_act) <= sizeof((loss_copies *)0)->arg, "loss_act has room for it");
 /* Checks that targets are classes, and sets `to` to 1 / the number of targets that are not ignored;
  * to 0 if all are ignored. */
 static bool act_classes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)

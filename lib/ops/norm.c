@@ -41,22 +41,69 @@ static double complex moments_c128(const eg_row_facts *b, const double complex *
     const double complex variance = squares / (double)b->n + b->c;
     return variance == 0 ? 0 : 1 / csqrt(variance);
 }
-/* Calls `run` for every row of y, x and, of three operands, g; rows without elements give 0. */
-static bool each_row(eg_tensor *y, int operands, const eg_tensor *gain, const eg_tensor *bias,
-                     eg_inner *run, eg_inner *run_c128)
+/* Rows of several copies: gain and bias are operands too, at these places; 0: there is none. */
+typedef struct norm_copies {
+    eg_inner *run;
+    eg_row_facts b;
+    int gain, bias;
+} norm_copies;
+static void norm_copies_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    const norm_copies *c = user;
+    eg_row_facts b = c->b;
+    const bool same = (!c->gain || !step[c->gain]) && (!c->bias || !step[c->bias]);
+    const int64_t m = same ? rows : 1; /* rows of one copy */
+    for (int64_t r = 0; r < rows; r += m) {
+        char *q[EG_ROW_OPERANDS];
+        const int operands = c->gain ? c->gain : c->bias;
+        for (int k = 0; k < operands; k++) q[k] = p[k] + r * step[k];
+        if (c->gain) b.gain = p[c->gain] + r * step[c->gain];
+        if (c->bias) b.bias = p[c->bias] + r * step[c->bias];
+        c->run(m, q, step, &b);
+    }
+}
+/* Makes w, the gain or the bias of each copy, an operand with the rows of y: every row of a copy is
+ * the same one. */
+static eg_tensor norm_spread(const eg_tensor *y, const eg_tensor *w, int outer, int64_t *dim)
+{
+    eg_tensor all = *w;
+    all.rank = (uint8_t)(outer + w->rank - 1);
+    all.dim = dim;
+    all.stride = dim + all.rank;
+    for (int r = 0; r < all.rank; r++) {
+        dim[r] = r < outer ? y->dim[r] : w->dim[r - outer + 1];
+        all.stride[r] = r == 0 ? w->stride[0] : r < outer ? 0 : w->stride[r - outer + 1];
+    }
+    return all;
+}
+/* Calls `run` for every row of y, x and, of three operands, g; rows without elements give 0. gain,
+ * bias: which operand of y it is; 0: there is none. */
+static bool each_row(eg_tensor *y, int operands, int gain, int bias, eg_inner *run,
+                     eg_inner *run_c128)
 {
     const norm *a = y->attr;
-    const eg_tensor *x[] = { y, y->in[0], operands == 3 ? y->in[1] : NULL };
-    const eg_row_facts b = { .n = eg__row_length(y->in[0], a->inner),
+    eg_copies_axis copies;
+    eg_tensor *const all = eg__copies_axis(&copies, y), spread[2];
+    const eg_tensor *x[] = { all, all->in[0], operands == 3 ? all->in[1] : NULL, NULL };
+    const int outer = all->in[0]->rank - a->inner;
+    int64_t dims[2][2 * EG_RANK_MAX];
+    norm_copies c = { .run = y->dtype == EG_C128 ? run_c128 : run,
+                      .b = { .n = eg__row_length(y->in[0], a->inner),
                              .center = a->center,
                              .c = a->eps,
-                             .gain = gain ? gain->data : NULL,
-                             .bias = bias ? bias->data : NULL };
-    if (b.n)
-        return eg__batches(y, y->in[0]->rank - a->inner, operands, x,
-                           y->dtype == EG_C128 ? run_c128 : run, &b, 4 * b.n);
-    eg__fill(y, 0);
-    return true;
+                             .gain = gain ? y->in[gain]->data : NULL,
+                             .bias = bias ? y->in[bias]->data : NULL } };
+    if (!c.b.n) {
+        eg__fill(all, 0);
+        return true;
+    }
+    const bool many = all != y && (gain || bias);
+    if (many && gain) spread[0] = norm_spread(all, all->in[gain], outer, dims[0]);
+    if (many && bias) spread[1] = norm_spread(all, all->in[bias], outer, dims[1]);
+    if (many && gain) x[c.gain = operands++] = &spread[0];
+    if (many && bias) x[c.bias = operands++] = &spread[1];
+    return eg__batches(all, outer, operands, x, many ? norm_copies_rows : c.run,
+                       many ? (const void *)&c : &c.b, 4 * c.b.n);
 }
 
 /* -- rstd: r = 1/√(var + eps),  dx = −g r² x̂ / n --------------------------------------------- */
@@ -73,7 +120,7 @@ static void rstd_c128(int64_t rows, char *const *p, const int64_t *step, const v
 }
 static bool rstd_forward(eg_tensor *y)
 {
-    return each_row(y, 2, NULL, NULL, eg__arithmetic(y->dtype)->rstd, rstd_c128);
+    return each_row(y, 2, 0, 0, eg__arithmetic(y->dtype)->rstd, rstd_c128);
 }
 static eg_tensor *rstd_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -125,7 +172,8 @@ static void slope_c128(int64_t rows, char *const *p, const int64_t *step, const 
 }
 static bool norm_slope_forward(eg_tensor *y)
 {
-    return each_row(y, 3, gain_of(y, 2), NULL, eg__arithmetic(y->dtype)->norm_slope, slope_c128);
+    return each_row(y, 3, gain_of(y, 2) ? 2 : 0, 0, eg__arithmetic(y->dtype)->norm_slope,
+                    slope_c128);
 }
 static eg_tensor *norm_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {
@@ -339,8 +387,8 @@ static bool normalise_forward(eg_tensor *y)
     const norm *a = y->attr;
     if (eg__recording(y->cx) && (a->gain || a->bias) && !eg_node_save(y, sizeof(eg_memo)))
         return false;
-    return each_row(y, 2, gain_of(y, 1), a->bias ? y->in[1 + a->gain] : NULL,
-                    eg__arithmetic(y->dtype)->norm, normalise_c128);
+    return each_row(y, 2, a->gain, a->bias ? 1 + a->gain : 0, eg__arithmetic(y->dtype)->norm,
+                    normalise_c128);
 }
 /* A sweep asks for dx first. dgain and dbias are computed in the same pass and kept in a memo. */
 static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)

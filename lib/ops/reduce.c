@@ -274,6 +274,8 @@ static bool lse_shape(eg_tensor *y)
 }
 static bool reduce_lse_forward(eg_tensor *y)
 {
+    eg_copies_axis copies;
+    y = eg__copies_axis(&copies, y);
     const eg_tensor *x = y->in[0];
     const lse_job j = { eg__arithmetic(y->dtype)->logsum,
                         { .n = eg__row_length(x, *(const int *)y->attr) },

@@ -373,7 +373,8 @@ bool eg__ahead(int64_t rows, int64_t bytes)
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work)
 {
-    gathering g = { .run = run, .user = user, .operands = operands };
+    gathering g; /* large: only what is needed is set */
+    g.run = run, g.user = user, g.operands = operands, g.each = 0;
     eg_tensor rows[EG_ROW_OPERANDS];
     const eg_tensor *all[EG_ROW_OPERANDS];
     int64_t at[EG_ROW_OPERANDS], longest = 1;

@@ -64,6 +64,8 @@ static bool softmax_shape(eg_tensor *y)
 static bool softmax_run(eg_tensor *y, bool log)
 {
     const softmax_attr *of = y->attr;
+    eg_copies_axis copies;
+    y = eg__copies_axis(&copies, y);
     const eg_row_facts b = {
         .n = eg__row_length(y, of->inner), .masks = y->count - 1, .log = log, .c = of->scale
     };
@@ -81,6 +83,8 @@ static eg_tensor *softmax_slope(const eg_op *op, eg_tensor *y, eg_tensor *g, con
 static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_c128)
 {
     const softmax_attr *of = y->attr;
+    eg_copies_axis copies;
+    y = eg__copies_axis(&copies, y);
     if (y->dtype == EG_C128) run = run_c128;
     const eg_row_facts b = { .n = eg__row_length(y, of->inner), .c = of->scale };
     return !b.n || eg__batches(y, y->rank - of->inner, 3,

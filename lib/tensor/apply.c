@@ -100,11 +100,24 @@ static bool apply_by_elements(const eg_tensor *y)
 {
     return y->op->forward == eg__lanes_forward || y->op == &eg__add_op || eg__only_moves(y->op);
 }
+static bool apply_is_complex(const eg_tensor *y)
+{
+    bool is_complex = false;
+    for (int k = 0; k < y->count; k++) is_complex |= y->in[k]->dtype == EG_C128;
+    return is_complex;
+}
+/* forward() of a node with copies: calls that of its row for each. */
+static bool apply_copies(eg_tensor *y)
+{
+    return eg__copies_forward(y, apply_is_complex(y) ? y->op->forward_c128 : y->op->forward,
+                              apply_by_elements(y));
+}
 /* Computes y: the row's shape() sets its sizes, and forward() its numbers unless y is a view;
  * forward_c128() if the operands are c128. False after an error. */
 static bool apply_made(eg_tensor *y, bool is_complex)
 {
-    bool (*const forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
+    bool (*forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
+    if (y->copies && forward) forward = apply_copies;
     /* a view has the copies of its operand, the same distance apart */
     if (y->copies && y->count) y->each = y->in[0]->each;
     if (!y->op->shape) {
@@ -118,9 +131,7 @@ static bool apply_made(eg_tensor *y, bool is_complex)
         return true;
     else if (forward)
         return eg__give_storage(y) &&
-               (y->copies              ? eg__copies_forward(y, forward, apply_by_elements(y))
-                : eg__capturing(y->cx) ? eg__capture_row(y, forward)
-                                       : forward(y));
+               (eg__capturing(y->cx) ? eg__capture_row(y, forward) : forward(y));
     else if (is_complex)
         eg_fail_as(y->cx, EG_ERROR_UNSUPPORTED,
                    "%s: its row has no forward_c128(), so that it cannot evaluate c128",

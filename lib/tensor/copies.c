@@ -5,7 +5,8 @@
  * that point to this copy. So a row computes for each copy, to the bit, what it computes for a
  * tensor alone, and rules, which are made of operations, need no change. For rows that work element
  * by element forward() is called once, with the copies as one more axis. A row may also compute all
- * copies when it is called for the first one (eg__copies_all), as products do. */
+ * copies when it is called for the first one (eg__copies_all): products do, and rows that compute
+ * each line of numbers for itself, to which the copies are more lines (eg__copies_axis). */
 #include "tensor/tensor.h"
 #include <string.h>
 
@@ -86,20 +87,30 @@ void eg__copies_shown(eg_tensor *t, const eg_tensor *x, int64_t count, int64_t *
     if (x->rank) memcpy(dim + 1, x->dim, x->rank * sizeof *dim);
     if (x->rank) memcpy(t->stride + 1, x->stride, x->rank * sizeof *dim);
 }
-/* Calls forward once for all copies, of a row that works element by element. False after an
- * error. */
-static bool copies_flat(eg_tensor *y, bool (*forward)(eg_tensor *))
+/* True if y and its operands can be shown with the copies as one more axis. */
+static bool copies_fit(const eg_tensor *y)
 {
-    enum { MOST = 3 };
-    eg_tensor shown[MOST + 1], *in[MOST];
-    int64_t dims[MOST + 1][2 * EG_RANK_MAX];
-    eg__copies_shown(&shown[MOST], y, y->copies->count, dims[MOST]);
+    bool fit = y->count <= EG_COPIES_OPERANDS && y->rank < EG_RANK_MAX && y->each;
+    for (int k = 0; fit && k < y->count; k++) fit = y->in[k]->rank < EG_RANK_MAX;
+    return fit;
+}
+/* Returns y, which fits, with its copies as one more axis. */
+static eg_tensor *copies_shown_all(eg_copies_axis *a, const eg_tensor *y)
+{
+    eg__copies_shown(&a->y, y, y->copies->count, a->dims[0]);
     for (int k = 0; k < y->count; k++) {
-        in[k] = &shown[k];
-        eg__copies_shown(in[k], y->in[k], y->copies->count, dims[k]);
+        a->in[k] = &a->x[k];
+        eg__copies_shown(&a->x[k], y->in[k], y->copies->count, a->dims[1 + k]);
     }
-    shown[MOST].in = in;
-    return forward(&shown[MOST]);
+    a->y.in = a->in;
+    return &a->y;
+}
+eg_tensor *eg__copies_axis(eg_copies_axis *a, eg_tensor *y)
+{
+    const eg_tensor *all = eg__copies_all(y);
+    if (!all || !copies_fit(all)) return y;
+    eg__copies_done(y);
+    return copies_shown_all(a, all);
 }
 bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elements)
 {
@@ -107,9 +118,10 @@ bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elem
     eg_ctx *cx = y->cx;
     eg_tensor some[FEW], *few[FEW], one = *y;
     const int n = y->count;
-    if (eg_no_capture(cx, y->op->name)) return false;
-    if (by_elements && y->count <= 3 && y->rank < EG_RANK_MAX && y->each && !cx->hooks.result)
-        return copies_flat(y, forward);
+    if (by_elements && copies_fit(y) && !cx->hooks.result) {
+        eg_copies_axis all;
+        return forward(copies_shown_all(&all, y));
+    }
     char *room = n > FEW ? eg__alloc(cx, (size_t)n * (sizeof(eg_tensor) + sizeof *few)) : NULL;
     if (n > FEW && !room) return false;
     eg_tensor *header = n > FEW ? (eg_tensor *)(void *)room : some,

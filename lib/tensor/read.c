@@ -279,7 +279,12 @@ static bool act_copy(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, 
     (void)cx, (void)count, (void)arg;
     eg_tensor *value = x[0];
     if (eg__overlap(to, value) && !(value = copied(value))) return false;
-    eg__copy(to, value);
+    for (int64_t k = 0; k < eg__copy_count(to); k++) {
+        eg_tensor one = *to, from = *value;
+        one.data = eg__copy_data(to, k);
+        from.data = eg__copy_data(value, k);
+        eg__copy(&one, &from);
+    }
     return true;
 }
 bool eg__copy_act(eg_tensor *to, eg_tensor *x)
@@ -289,7 +294,11 @@ bool eg__copy_act(eg_tensor *to, eg_tensor *x)
 static bool act_fill(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
 {
     (void)cx, (void)count, (void)x;
-    eg__fill(to, *(const double *)arg);
+    for (int64_t k = 0; k < eg__copy_count(to); k++) {
+        eg_tensor one = *to;
+        one.data = eg__copy_data(to, k);
+        eg__fill(&one, *(const double *)arg);
+    }
     return true;
 }
 /* Copies value to target. If the two share memory, value is copied to other memory first. Returns
@@ -324,29 +333,14 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
                    target->copies ? "others" : "none");
         return -1;
     }
-    if (target->copies && eg_no_capture(cx, "assign to copies")) return -1;
-    if (target->copies && eg__overlap(target, value) && !(value = copied(value))) return -1;
-    for (int64_t k = 0; target->copies && k < target->copies->count; k++) {
-        eg_tensor to = *target, from = *value;
-        to.data = eg__copy_data(target, k);
-        from.data = eg__copy_data(value, k);
-        eg__copy(&to, &from);
-    }
-    if (!target->copies && !eg__copy_act(target, value)) return -1;
+    if (!eg__copy_act(target, value)) return -1;
     target->st->version++;
     return 0;
 }
 int eg_fill(eg_tensor *target, double value)
 {
     if (!eg__target("fill", target)) return -1;
-    if (target->copies && eg_no_capture(target->cx, "fill of copies")) return -1;
-    for (int64_t k = 0; target->copies && k < target->copies->count; k++) {
-        eg_tensor to = *target;
-        to.data = eg__copy_data(target, k);
-        eg__fill(&to, value);
-    }
-    if (!target->copies && !eg__act(target->cx, act_fill, target, 0, NULL, &value, sizeof value, 0))
-        return -1;
+    if (!eg__act(target->cx, act_fill, target, 0, NULL, &value, sizeof value, 0)) return -1;
     target->st->version++;
     return 0;
 }

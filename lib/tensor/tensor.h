@@ -59,6 +59,16 @@ static inline eg_tensor *eg__copies_all(const eg_tensor *y)
     return all && all->op == y->op && all->data == y->data ? all : NULL;
 }
 static inline void eg__copies_done(const eg_tensor *y) { y->cx->copy.all = NULL; }
+/* A node and its operands with their copies as one more axis, the outermost. */
+enum { EG_COPIES_OPERANDS = 4 };
+typedef struct eg_copies_axis {
+    eg_tensor y, x[EG_COPIES_OPERANDS], *in[EG_COPIES_OPERANDS];
+    int64_t dims[1 + EG_COPIES_OPERANDS][2 * EG_RANK_MAX];
+} eg_copies_axis;
+/* In forward() of a row whose lines along the last axes are computed each for itself: returns the
+ * node that forward() has to compute. That is y, or, if y is the first of copies, a node in *a in
+ * which the copies are one more outer axis, so that they are computed all at once. */
+eg_tensor *eg__copies_axis(eg_copies_axis *a, eg_tensor *y);
 /* Returns the bytes from one copy of x to the next; 0 if x has no copies and all use the same
  * numbers. */
 static inline int64_t eg__copy_step(const eg_tensor *x) { return x->copies ? x->each : 0; }

@@ -21,7 +21,10 @@ static eg_span divided_own(const eg_opt *op, int k, eg_span chunks)
     return (eg_span){ (from - op->first[k]) * EG__CHUNK,
                       to == end ? n : (to - op->first[k]) * EG__CHUNK };
 }
-eg_span eg__opt_own(const eg_opt *op, int k) { return divided_own(op, k, eg__opt_chunks(op)); }
+eg_span eg__opt_own(const eg_opt *op, int k)
+{
+    return op->ranks ? divided_own(op, k, eg__opt_chunks(op)) : (eg_span){ 0, op->size[k] };
+}
 bool eg__opt_meet(const eg_opt *op, bool good)
 {
     return op->ranks ? !eg_ranks_meet(op->ranks) && good : good;

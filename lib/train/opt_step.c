@@ -118,9 +118,11 @@ static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
         }
         most = fmax(most, of);
     }
-    for (int k = 0; k < op->count; k++)
-        op->norms[k] =
-            sqrt(eg_ranks_tree_total(op->squares, (eg_span){ op->first[k], op->first[k + 1] }));
+    for (int k = 0; k < op->count; k++) {
+        const eg_span own = { op->first[k], op->first[k + 1] };
+        op->norms[k] = sqrt(own.to - own.from == 1 ? op->squares[own.from]
+                                                   : eg_ranks_tree_total(op->squares, own));
+    }
     double clipped = fmin(most, limit);
     *largest = most;
     *norm = isinf(op->o.norm_type) ? clipped : sqrt(eg_ranks_tree_total(op->squares, all));
@@ -253,11 +255,13 @@ static bool opt_point_each(eg_opt *op, int k, eg_tensor *g, int64_t copies)
 }
 /* Does each copy's step with its part of the gradients. Afterwards the parameters count as written
  * to. Returns 0; −1 after an error. */
-static int update_each(eg_opt *op, bool good, eg_tensor *const *g)
+static int each_host(void *args, int count, eg_tensor *const *g)
 {
+    eg_opt *op = *(eg_opt **)args;
     const int64_t copies = eg_copies_count(eg_copies_of(op->x[0]));
     const bool was = eg_nograd(op->cx, true);
-    for (int k = 0; good && k < op->count; k++) good = opt_point_each(op, k, g[k], copies);
+    bool good = true;
+    for (int k = 0; good && k < count; k++) good = opt_point_each(op, k, g[k], copies);
     for (int64_t c = 0; good && c < copies; c++)
         if (eg__opt_update(op->each[c], true, NULL)) {
             eg_fail_in(op->cx, "copy %lld", (long long)c);
@@ -272,6 +276,10 @@ static int update_each(eg_opt *op, bool good, eg_tensor *const *g)
     }
     eg_nograd(op->cx, was);
     return good ? 0 : -1;
+}
+static int update_each(eg_opt *op, bool good, eg_tensor *const *g)
+{
+    return good ? eg_host_call(op->cx, each_host, &op, sizeof op, op->count, g) : -1;
 }
 
 /* -- what the user calls ---------------------------------------------------------------------- */
@@ -309,24 +317,32 @@ static int loss_host(void *args, int count, eg_tensor *const *x)
                    op->kind->name, shown);
     return -1;
 }
-/* True if the loss is finite; else records an error. True also if it is not a single float, which
- * eg_grad refuses. */
-static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
+/* The same for the loss of each copy. */
+static int losses_host(void *args, int count, eg_tensor *const *x)
 {
-    if (eg_size(loss) != 1 || (eg_type(loss) != EG_F32 && eg_type(loss) != EG_F64)) return true;
-    const eg_copies *c = eg_copies_of(loss);
-    eg_tensor *all =
-        c ? eg_reshape_n(eg_copies_out(loss), 1, (int64_t[]){ eg_copies_count(c) }) : NULL;
-    const double *f64 = c && eg_type(all) == EG_F64 ? eg_f64(all) : NULL;
-    const float *f32 = c && eg_type(all) == EG_F32 ? eg_f32(all) : NULL;
-    for (int64_t k = 0; (f64 || f32) && k < eg_copies_count(c); k++) {
+    eg_opt *op = *(eg_opt **)args;
+    const bool was = eg_nograd(op->cx, true);
+    const int64_t copies = eg_copies_count(eg_copies_of(x[0]));
+    eg_tensor *all = eg_reshape_n(eg_copies_out(x[0]), 1, &copies);
+    const double *f64 = eg_type(all) == EG_F64 ? eg_f64(all) : NULL;
+    const float *f32 = eg_type(all) == EG_F32 ? eg_f32(all) : NULL;
+    (void)count;
+    for (int64_t k = 0; (f64 || f32) && k < copies; k++) {
         const double one = f64 ? f64[k] : f32[k];
         if (!isfinite(one) && !eg_error(op->cx))
             eg_fail_as(op->cx, EG_ERROR_MISUSE,
                        "%s: the loss of copy %lld is %g; the step is not done", op->kind->name,
                        (long long)k, isnan(one) ? (double)NAN : one);
     }
-    if (c) return !eg_error(op->cx);
+    eg_nograd(op->cx, was);
+    return eg_error(op->cx) != NULL;
+}
+/* True if the loss is finite; else records an error. True also if it is not a single float, which
+ * eg_grad refuses. */
+static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
+{
+    if (eg_size(loss) != 1 || (eg_type(loss) != EG_F32 && eg_type(loss) != EG_F64)) return true;
+    if (eg_copies_of(loss)) return !eg_host_call(op->cx, losses_host, &op, sizeof op, 1, &loss);
     op->loss = loss;
     const int bad = eg_host_call(op->cx, loss_host, &op, sizeof op, 1, &loss);
     op->loss = NULL;

@@ -5,27 +5,42 @@
 #endif
 #include "update.h"
 #include <math.h>
+#include <string.h>
 
 #if HAVE_TARGET_CLONES
 #define CLONES __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4")))
 #else
 #define CLONES
 #endif
+#define EG__INLINE static inline __attribute__((always_inline))
 enum { LANES = 16 };
+typedef float four_f32 __attribute__((vector_size(4 * sizeof(float))));
+typedef double four_f64 __attribute__((vector_size(4 * sizeof(double))));
+typedef int32_t whole_f32 __attribute__((vector_size(4 * sizeof(float))));
+typedef int64_t whole_f64 __attribute__((vector_size(4 * sizeof(double))));
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 4")
+#endif
 
-#define CLIPPED(g, limit) \
-    ((g) > (limit) ? (limit) : (g) < -(limit) ? -(limit) : (g)) /* NaN stays            */
+/* clip(g, ±limit) as two choices, each of which is one instruction; NaN stays */
+#define AT_MOST(a, b)     ((a) > (b) ? (b) : (a))
+#define AT_LEAST(a, b)    ((a) < (b) ? (b) : (a))
+#define CLIPPED(g, limit) AT_LEAST(AT_MOST(g, limit), -(limit))
 
-#define LARGER(a, b) ((b) > (a) || (b) != (b) ? (b) : (a)) /* NaN if b is; a NaN a stays */
+#define LARGER(a, b)      ((b) > (a) || (b) != (b) ? (b) : (a)) /* NaN if b is; a NaN a stays */
 
-#define GRADIENT     (CLIPPED(g[k], limit) * coef + l2 * x[k])
+#define GRADIENT          (CLIPPED(g[k], limit) * coef + l2 * x[k])
 
-#define REAL         float
-#define ROOT         sqrtf
-#define NAME(x)      x##_f32
+#define REAL              float
+#define ROOT              sqrtf
+#define NAME(x)           x##_f32
+#define MAGNITUDE         INT32_MAX
 #include "update_of.h"
 
-#define REAL    double
-#define ROOT    sqrt
-#define NAME(x) x##_f64
+#define REAL      double
+#define ROOT      sqrt
+#define NAME(x)   x##_f64
+#define MAGNITUDE INT64_MAX
 #include "update_of.h"

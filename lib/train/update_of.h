@@ -23,6 +23,44 @@ CLONES static eg__norms NAME(norms)(int64_t n, const REAL *g, double limit, doub
     return all;
 }
 
+/* The same without limit and scale. |x| are compared as whole numbers, among which those of NaN are
+ * the largest. */
+EG__INLINE void NAME(plain_four)(const REAL *g, four_f64 *sum, NAME(whole) * most)
+{
+    NAME(four) x;
+    memcpy(&x, g, sizeof x);
+    const four_f64 wide = { (double)x[0], (double)x[1], (double)x[2], (double)x[3] };
+    const NAME(whole) size = (NAME(whole))x & MAGNITUDE, more = size > *most;
+    *sum += wide * wide;
+    *most = (size & more) | (*most & ~more);
+}
+CLONES static eg__norms NAME(plain_norms)(int64_t n, const REAL *g)
+{
+    enum { PARTS = LANES / 4 };
+    four_f64 sum[PARTS] = { { 0 } };
+    NAME(whole) most[PARTS] = { { 0 } };
+    REAL rest[LANES] = { 0 }, tallest[4], largest = 0;
+    double squares[LANES];
+    int64_t k = 0;
+    for (; k + LANES <= n; k += LANES)
+        UNROLLED for (int p = 0; p < PARTS; p++) NAME(plain_four)(g + k + 4 * p, &sum[p], &most[p]);
+    if (k < n) memcpy(rest, g + k, (size_t)(n - k) * sizeof *g);
+    if (k < n)
+        UNROLLED for (int p = 0; p < PARTS; p++) NAME(plain_four)(rest + 4 * p, &sum[p], &most[p]);
+    UNROLLED for (int p = 1; p < PARTS; p++)
+    {
+        const NAME(whole) more = most[p] > most[0];
+        most[0] = (most[p] & more) | (most[0] & ~more);
+    }
+    memcpy(squares, sum, sizeof sum);
+    memcpy(tallest, most, sizeof tallest);
+    eg__norms all = { 0, 0 };
+    for (int l = 0; l < LANES; l++) all.squares += squares[l];
+    for (int l = 0; l < 4; l++) largest = LARGER(largest, tallest[l]);
+    all.largest = (double)largest;
+    return all;
+}
+
 /* θ ← θ − η g;  with momentum u ← μu + keep g, θ ← θ − η (look g + ahead u) */
 CLONES static void NAME(sgd)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
                              REAL *const *moment)
@@ -103,7 +141,7 @@ CLONES static void NAME(adagrad)(int64_t n, const eg__coefficients *c, REAL *x, 
 /* clang 14 finds a cloned function only in its own file */
 eg__norms NAME(eg__norms)(int64_t n, const REAL *g, double limit, double scale)
 {
-    return NAME(norms)(n, g, limit, scale);
+    return isinf(limit) && scale == 1 ? NAME(plain_norms)(n, g) : NAME(norms)(n, g, limit, scale);
 }
 
 void NAME(eg__sgd)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
@@ -133,3 +171,4 @@ void NAME(eg__adagrad)(int64_t n, const eg__coefficients *c, REAL *x, const REAL
 #undef REAL
 #undef ROOT
 #undef NAME
+#undef MAGNITUDE

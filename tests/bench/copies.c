@@ -1,0 +1,120 @@
+/* copies.c: what a step of S models in one costs beside S steps of single models: forward, gradient
+ * and Adam of a decoder of 2 layers, 2 heads, 12 places and 13 tokens, on one thread. Prints the
+ * table of docs/measurements.md: the processor time of a step, as it is called and captured.
+ *
+ * With four numbers, `copies WIDTH BATCH COPIES STEPS`, it does nothing but so many steps after two
+ * that warm up, in steps_measured(), for a profiler; COPIES 0 is a single model. A fifth, 1, runs a
+ * captured step:
+ *
+ *     valgrind --tool=callgrind --toggle-collect=steps_measured tests/bench/copies 16 1 32 10 */
+#include <eingrad.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { PLACES = 12, TOKENS = 13, TURNS = 7, MOST = 32, BATCH_MOST = 32 };
+typedef struct bench_model {
+    eg_ctx *cx;
+    eg_transformer *net;
+    eg_opt *opt;
+    eg_tensor *token;
+    eg_captured *again; /* NULL: the step is called */
+} bench_model;
+
+static int step(void *user, eg_tensor **out)
+{
+    const bench_model *m = user;
+    eg_tensor *y = eg_transformer_run(m->net, m->token, .where = "j <= i");
+    out[0] = eg_cross_entropy("b l [v]", y, m->token, .ignore = -1);
+    return eg_step(m->opt, out[0]);
+}
+static bool prepare(bench_model *m, int width, int batch, int copies, bool captured)
+{
+    static int64_t t[MOST * BATCH_MOST * PLACES];
+    eg_ctx *cx = m->cx = eg_open(.threads = 1, .seed = 1);
+    for (int k = 0; k < MOST * BATCH_MOST * PLACES; k++) t[k] = (int64_t)k * k % TOKENS;
+    eg_params *p = eg_params_open(cx, .copies = copies);
+    m->net = eg_transformer_new(p, "", .vocabulary = TOKENS, .length = PLACES, .d_model = width,
+                                .heads = 2, .layers = 2);
+    m->opt = eg_adam(p, .lr = 1e-3, .clip_norm = 1);
+    m->token =
+        eg_from_n(cx, EG_I64, t, copies ? 3 : 2,
+                  copies ? (int64_t[]){ copies, batch, PLACES } : (int64_t[]){ batch, PLACES });
+    if (copies) m->token = eg_copies_in(eg_params_copies(p), m->token);
+    m->again = captured ? eg_capture(cx, step, m, 1) : NULL;
+    if (!eg_error(cx)) return true;
+    fprintf(stderr, "copies: %s\n", eg_error(cx));
+    return false;
+}
+static void steps_measured(bench_model *m, int count) __attribute__((noinline));
+static void steps_measured(bench_model *m, int count)
+{
+    for (int k = 0; k < count; k++) {
+        eg_tensor *out[1];
+        const eg_mark mark = eg_push(m->cx);
+        if (m->again ? eg_captured_run(m->again) : step(m, out))
+            fprintf(stderr, "copies: %s\n", eg_error(m->cx));
+        eg_pop(m->cx, mark);
+    }
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+/* Prints a row: ms of a step of a single model and of S copies, the least of the turns, and the
+ * ratio to S steps of the single model. */
+static void row(int width, int batch, bool captured)
+{
+    static const int many[] = { 0, 1, 8, 32 };
+    enum { CASES = sizeof many / sizeof *many };
+    bench_model m[CASES];
+    double best[CASES];
+    bool good = true;
+    for (int k = 0; k < CASES; k++) {
+        good &= prepare(&m[k], width, batch, many[k], captured);
+        best[k] = 1e9;
+    }
+    for (int turn = -1; good && turn < TURNS; turn++)
+        for (int k = 0; k < CASES; k++) {
+            const int times = 1 + 6400 / ((1 + many[k]) * batch * (width / 16));
+            const double start = seconds();
+            steps_measured(&m[k], times);
+            const double each = 1e3 * (seconds() - start) / times;
+            if (turn >= 0 && each < best[k]) best[k] = each;
+        }
+    if (good)
+        printf("| %d | %d | %s | %.3f | %.3f | %.3f | %.2f | %.2f | %.2f |\n", width, batch,
+               captured ? "captured" : "called", best[0], best[1], best[2], best[3],
+               best[2] / (8 * best[0]), best[3] / (32 * best[0]));
+    fflush(stdout);
+    for (int k = 0; k < CASES; k++) eg_close(m[k].cx);
+}
+
+int main(int argc, char **argv)
+{
+    int n[5] = { 0 };
+    for (int k = 1; k < argc && k <= 5; k++) n[k - 1] = atoi(argv[k]);
+    if (argc > 4) {
+        bench_model m;
+        if (n[1] > BATCH_MOST || n[2] > MOST || !prepare(&m, n[0], n[1], n[2], n[4])) return 1;
+        for (int k = 0; k < 2; k++) {
+            const eg_mark mark = eg_push(m.cx);
+            eg_tensor *out[1];
+            if (m.again ? eg_captured_run(m.again) : step(&m, out)) return 1;
+            eg_pop(m.cx, mark);
+        }
+        steps_measured(&m, n[3]);
+        eg_close(m.cx);
+        return 0;
+    }
+    printf("| width | batch | step | one run | S = 1 | S = 8 | S = 32 | 8 copies/8 runs | "
+           "32 copies/32 runs |\n|---|---|---|---|---|---|---|---|---|\n");
+    static const int width[] = { 16, 64 }, batch[] = { 1, 4, 32 };
+    for (int w = 0; w < 2; w++)
+        for (int b = 0; b < 3; b++)
+            for (int captured = 0; captured < 2; captured++) row(width[w], batch[b], captured);
+    return 0;
+}
