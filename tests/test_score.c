@@ -455,21 +455,24 @@ TEST(several_letters_of_queries_and_keys)
     for (int grid = 0; grid < 2; grid++) { /* of queries, of keys */
         eg_tensor *x[] = { grid ? DRAWN(1, 40, D) : DRAWN(1, 6, 7, D),
                            grid ? DRAWN(1, 9, 11, D) : DRAWN(1, 80, D),
-                           grid ? DRAWN(1, 9, 11, E) : DRAWN(1, 80, E), DRAWN(1, 20),
-                           grid ? DRAWN(1, 40, 11) : DRAWN(1, 80, 6) };
-        eg_tensor *y[2], *d[2][5];
+                           grid ? DRAWN(1, 9, 11, E) : DRAWN(1, 80, E),
+                           DRAWN(1, 20),
+                           grid ? DRAWN(1, 40, 11) : DRAWN(1, 80, 6),
+                           grid ? DRAWN(1, 40, 9, 11) : DRAWN(1, 6, 80, 7) };
+        eg_tensor *y[2], *d[2][6];
         for (int f = 0; f < 2; f++) {
             y[f] = eg_attention(
                 grid ? "i d, s t d, s t e -> i e" : "x y d, j d, j e -> y x e", x[0], x[1], x[2],
                 .where = grid ? "abs(i / 4 - s) + t < 12" : "abs(x - j / 9) + y < 9",
                 .score = grid ? "score * r[abs(i % 7 - s) + t] + p[i, t]"
                               : "score * r[abs(x - j % 9) + y] + p[j, x]",
+                .bias = { grid ? "ist" : "xjy", x[5] }, /* each element of which is read once */
                 .with = { { "r", x[3] }, { "p", x[4] } }, .form = f ? EG_FUSED : EG_UNFUSED);
-            ck_assert_msg(!eg_grad(eg_sum(NULL, eg_square(y[f])), NULL, 5, x, d[f]), "%s",
+            ck_assert_msg(!eg_grad(eg_sum(NULL, eg_square(y[f])), NULL, 6, x, d[f]), "%s",
                           eg_error(cx));
         }
         near("grid", "y", y[1], y[0], 1e-13);
-        for (int k = 0; k < 5; k++) near("grid", "cotangent", d[1][k], d[0][k], 1e-12);
+        for (int k = 0; k < 6; k++) near("grid", "cotangent", d[1][k], d[0][k], 1e-12);
     }
     eg_assert_ok(cx);
     eg_close(cx);

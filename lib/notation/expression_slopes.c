@@ -166,7 +166,8 @@ static void to_tensor(const eg_evaluation *x, int k)
             memcpy((char *)s->data + at.base * width, d, (size_t)(count * width));
         else if (s->direct)
             for (int64_t l = 0; l < count; l++)
-                put_float(x, s->data, at.base + l * at.step, float_at(x, d, l), true);
+                put_float(x, s->data, at.base + (at.step == INT64_MIN ? at.offset[l] : l * at.step),
+                          float_at(x, d, l), true);
         else
             x->floats->scatter(count, (double *)s->data + at.base,
                                at.step == INT64_MIN ? at.offset : NULL, at.step, d);
