@@ -576,28 +576,59 @@ TEST(a_sink_is_a_key_without_a_value)
     }
     eg_close(cx);
 }
-/* more letters than a pass over the scores has: each operation of the score is one of tensors */
+/* a tensor may have as many axes as the scores, whatever the form */
 LOOP_TEST(scores_of_many_letters, 2)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *q = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 3, 2, 3), *g[2][4],
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 3, 2, 3), *g[2][5], *h[2][5],
               *k = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 4, 2, 3),
               *v = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 4, 2, 3), *u = eg_normal(cx, 0, 1, 2),
-              *few[3], *xs[] = { q, k, v, u }, *w;
-    eg_tensor *y =
-        eg_attention("abcdefgihx,abcdefgjhx,abcdefgjhy->abcdefgihy", q, k, v, .where = "j <= i + h",
-                     .score = "tanh(score + u[g] * (i - j))", .with = { { "u", u } }, .weights = &w,
-                     .form = _i ? EG_FUSED : EG_FORM_BY_SIZE);
+              *r = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 3, 2, 4), *few[5],
+              *xs[] = { q, k, v, r, u }, *w,
+              *keep = eg_gt(eg_uniform(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 2, 4), eg_scalar(cx, .3));
+    const eg_form form = _i ? EG_FUSED : EG_UNFUSED;
+    eg_tensor *y = eg_attention("abcdefgihx,abcdefgjhx,abcdefgjhy->abcdefgihy", q, k, v,
+                                .where = "j <= i + h", .score = "tanh(score + u[g] * (i - j))",
+                                .with = { { "u", u } }, .bias = { "abcdefgihj", r },
+                                .keep = { "abcdefghj", keep }, .weights = &w, .form = form);
     eg_assert_ok(cx);
-    for (int x = 0; x < 3; x++) few[x] = eg_reshape(xs[x], 8, 2, x ? 4 : 3, 2, 3);
-    eg_tensor *same =
-        eg_attention("bgihx,bgjhx,bgjhy->bgihy", few[0], few[1], few[2], .where = "j <= i + h",
-                     .score = "tanh(score + u[g] * (i - j))", .with = { { "u", u } });
+    for (int x = 0; x < 4; x++)
+        few[x] = eg_reshape(xs[x], 8, 2, x == 1 || x == 2 ? 4 : 3, 2, x == 3 ? 4 : 3);
+    eg_tensor *same = eg_attention("bgihx,bgjhx,bgjhy->bgihy", few[0], few[1], few[2],
+                                   .where = "j <= i + h", .score = "tanh(score + u[g] * (i - j))",
+                                   .with = { { "u", u } }, .bias = { "bgihj", few[3] },
+                                   .keep = { "bghj", eg_reshape(keep, 8, 2, 2, 4) }, .form = form);
     eg_tensor *seed = eg_normal(cx, 0, 1, 8, 2, 3, 2, 3);
     eg_assert_close(eg_reshape(y, 8, 2, 3, 2, 3), same, 1e-13);
-    ck_assert(!eg_grad(eg_reshape(y, 8, 2, 3, 2, 3), seed, 4, xs, g[0]));
-    ck_assert(!eg_grad(same, seed, 4, xs, g[1]));
-    for (int x = 0; x < 4; x++) eg_assert_close(g[0][x], g[1][x], 1e-12);
+    ck_assert(!eg_grad(eg_reshape(y, 8, 2, 3, 2, 3), seed, 5, xs, g[0]));
+    ck_assert(!eg_grad(same, seed, 5, xs, g[1]));
+    for (int x = 0; x < 5; x++) eg_assert_close(g[0][x], g[1][x], 1e-12);
+    for (int f = 0; f < 2; f++) ck_assert(!eg_grad(g[f][3], g[f][3], 5, xs, h[f]));
+    for (int x = 0; x < 5; x++) eg_assert_close(h[0][x], h[1][x], 1e-12);
+    eg_assert_close(eg_expr("a b c d e f g i h j", "r[a,b,c,d,e,f,g,i,h,j] * u[g]",
+                            .with = { { "r", r }, { "u", u } }),
+                    eg_on("abcdefgihj,g->abcdefgihj", eg_mul, r, u), 1e-15);
+    eg_close(cx);
+}
+/* A text has as many parts as the form that needs more of them can have: the choice of the form
+ * refuses nothing. */
+TEST(the_longest_score_is_one_for_both_forms)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = eg_normal(cx, 0, 1, 3, 2), *y;
+    int longest[2] = { 0, 0 };
+    for (int form = 0; form < 2; form++)
+        for (int parts = 100; parts < 140; parts++) {
+            char text[2000] = "score";
+            for (int k = 0; k < parts; k++)
+                snprintf(text + strlen(text), sizeof text - strlen(text), "+%d.5", k);
+            y = eg_attention("id,jd,je->ie", q, q, q, .score = text,
+                             .form = form ? EG_FUSED : EG_UNFUSED);
+            if (eg_ok(y)) longest[form] = parts;
+            if (!eg_ok(y)) eg_assert_error(cx, "attention: the score is too long");
+        }
+    ck_assert_int_eq(longest[0], longest[1]);
+    ck_assert_int_gt(longest[0], 110);
     eg_close(cx);
 }
 /* lengths that are read by name as well keep their own bounds */

@@ -17,27 +17,19 @@ static eg_tensor *composed_zero(const eg_tensor *x)
 {
     return eg_full_n(x->cx, (eg_dtype)x->dtype, 0, 0, NULL);
 }
-/* Returns the value of an expression over the scores, in which each node is an operation on
- * tensors. s are the scores; NULL if the expression does not read them. */
-static eg_tensor *composed_nodes(const eg_attention_plan *a, eg_tensor *const *x,
-                                 const eg_expression *e, eg_tensor *s)
+eg_attention_masks eg__attend_masks(const eg_attention_plan *a, eg_tensor *const *x)
 {
     int64_t size[EG_RANK_MAX];
+    if (!eg__attention_where(a)) return (eg_attention_masks){ 0 };
     eg__score_sizes(a, size);
     eg_composed c = { .cx = eg__here(x[EG_TERM_Q]->cx),
-                      .e = e,
+                      .e = eg__attention_where(a),
                       .letters = a->scores,
                       .size = size,
                       .floats = (eg_dtype)x[EG_TERM_Q]->dtype,
                       .count = a->tensors,
-                      .x = x + EG_TERMS,
-                      .score = s };
-    return eg__composed(&c);
-}
-eg_attention_masks eg__attend_masks(const eg_attention_plan *a, eg_tensor *const *x)
-{
-    if (!eg__attention_where(a)) return (eg_attention_masks){ 0 };
-    eg_attention_masks m = { 1, { composed_nodes(a, x, eg__attention_where(a), NULL) } };
+                      .x = x + EG_TERMS };
+    eg_attention_masks m = { 1, { eg__composed(&c) } };
     if (!eg_ok(m.mask[0])) m.n = -1;
     return m;
 }
@@ -79,7 +71,6 @@ eg_tensor *eg__attend_scores(const eg_attention_plan *a, const eg_attention_mask
     *left = !a->score_bytes && a->scale > 0 ? a->scale : 1;
     eg_tensor *s = composed_dots(a, m, x, *left);
     if (!a->score_bytes || !eg_ok(s)) return s;
-    if (a->scores > EG_READ_MAX) return composed_nodes(a, x, eg__attention_score(a), s);
     return composed_formula(&f, a, m, x, s) ? eg__expr_value(&f) : eg__poison(s->cx);
 }
 
