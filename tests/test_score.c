@@ -654,8 +654,8 @@ TEST(lengths_that_a_text_reads)
     eg_assert_error(cx, "the index of axis 0 of 'r' goes from 4 to 4, but that axis is 4");
     eg_close(cx);
 }
-/* a sink of −∞ is none, of ∞ takes all the weight, of NaN makes the row NaN; a bias of ∞ shares it
- * among its pairs; both forms alike, gradients too */
+/* a sink of −∞ is none, of ∞ takes all the weight, of NaN makes what its rows see NaN; a bias of ∞
+ * shares the weight among its pairs; both forms alike, gradients too */
 LOOP_TEST(sinks_and_biases_that_are_infinite, 9)
 {
     const double values[] = { -INFINITY, INFINITY, NAN }, value = values[_i % 3];
@@ -683,8 +683,7 @@ LOOP_TEST(sinks_and_biases_that_are_infinite, 9)
     const double *a = eg_f64(y[0]), *b = eg_f64(y[1]);
     for (int64_t k = 0; k < eg_size(y[0]); k++)
         ck_assert(isnan(a[k]) == isnan(b[k]) && !(fabs(a[k] - b[k]) > 1e-12));
-    /* a row of NaN without keys: it is left open whether its cotangents are NaN or 0 */
-    for (int x = empty && isnan(value) ? 4 : 0; x < 4; x++) {
+    for (int x = 0; x < 4; x++) {
         a = eg_f64(d[0][x]), b = eg_f64(d[1][x]);
         for (int64_t k = 0; k < eg_size(xs[x]); k++)
             ck_assert_msg(isnan(a[k]) == isnan(b[k]) && !(fabs(a[k] - b[k]) > 1e-11),
@@ -692,7 +691,8 @@ LOOP_TEST(sinks_and_biases_that_are_infinite, 9)
     }
     eg_tensor *first = eg_select_axis(y[0], is_sink ? 2 : 1, 0);
     if (isnan(value)) {
-        ck_assert(isnan(eg_get(first, 0, 0, 0)));
+        ck_assert(isnan(eg_get(first, 0, empty ? 3 : 0, 0)));
+        if (empty) ck_assert_double_eq(eg_get(first, 0, 2, 0), 0); /* it sees nothing */
         ck_assert(isnan(eg_get(y[0], 0, 1, is_sink ? 1 : 0, 0)) == !is_sink);
     } else if (is_sink) {
         plain = value < 0 ? eg_select_axis(eg_attention("bihd,bjhd,bjhe->bihe", o.q, o.k, o.v,
@@ -704,6 +704,51 @@ LOOP_TEST(sinks_and_biases_that_are_infinite, 9)
     } else if (value > 0) {
         eg_assert_close(eg_contiguous(first), eg_contiguous(eg_select_axis(o.v, 1, 0)), 1e-13);
     }
+    eg_close(cx);
+}
+/* The sink is one more key: with n scores of ∞ beside a sink of ∞ each has 1/(n + 1) of the weight.
+ */
+LOOP_TEST(infinite_scores_share_with_an_infinite_sink, 8)
+{
+    const eg_dtype type = _i & 1 ? EG_F32 : EG_F64;
+    const bool masked = _i & 2, scored = _i & 4;
+    const double tolerance = type == EG_F32 ? 1e-6 : 1e-14;
+    eg_ctx *cx = eg_open(.dtype = type);
+    eg_tensor *x[] = { DRAWN(1, 40, 3), DRAWN(1, 50, 3), DRAWN(1, 50, 2), DRAWN(1, 50),
+                       DRAWN(1, 40) },
+              *seed = DRAWN(1, 40, 2), *y[2], *w[2], *lse[2], *d[2][5];
+    for (int j = 4; j < 50; j += 9) put(x[3], INFINITY, j);
+    for (int i = 0; i < 40; i += 3) put(x[4], INFINITY, i);
+    for (int form = 0; form < 2; form++) {
+        eg_attention_args a = { .size = sizeof a,
+                                .spec = "id,jd,je->ie",
+                                .q = x[0],
+                                .k = x[1],
+                                .v = x[2],
+                                .where = masked ? "j <= i" : NULL,
+                                .sink = { "i", x[4] },
+                                .weights = &w[form],
+                                .lse = &lse[form],
+                                .form = form ? EG_UNFUSED : EG_FUSED };
+        if (scored)
+            a.score = "score + r[j]", a.with[0] = (eg_given){ "r", x[3] };
+        else
+            a.bias = (eg_masked){ "j", x[3] };
+        y[form] = eg_attention_with(&a);
+        ck_assert_msg(!eg_grad(y[form], seed, 5, x, d[form]), "%s", eg_error(cx));
+    }
+    for (int i = 0; i < 40; i += 3) {
+        int n = 0;
+        double sum = 0;
+        for (int j = 4; j <= (masked ? i : 49); j += 9) n++, sum += eg_get(x[2], j, 0);
+        for (int form = 0; form < 2; form++) {
+            ck_assert_double_eq_tol(eg_get(y[form], i, 0), sum / (n + 1), tolerance);
+            if (n) ck_assert_double_eq_tol(eg_get(w[form], i, 4), 1. / (n + 1), tolerance);
+            ck_assert(eg_get(lse[form], i) == INFINITY);
+        }
+    }
+    eg_assert_close(y[0], y[1], tolerance);
+    for (int k = 0; k < 5; k++) eg_assert_close(d[0][k], d[1][k], 20 * tolerance);
     eg_close(cx);
 }
 static eg_tensor *mixed(void *m, eg_tensor *s) { return eg_einsum("bihj,hg->bigj", s, m); }
