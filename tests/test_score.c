@@ -751,6 +751,48 @@ LOOP_TEST(infinite_scores_share_with_an_infinite_sink, 8)
     for (int k = 0; k < 5; k++) eg_assert_close(d[0][k], d[1][k], 20 * tolerance);
     eg_close(cx);
 }
+/* What no allowed pair reads has the cotangent 0, also where its derivative is infinite or NaN: of
+ * keys, of queries, and of neither. */
+LOOP_TEST(derivatives_of_what_is_never_seen, 2)
+{
+    static const struct {
+        const char *where, *score;
+    } texts[] = { { "j < 40", "score + log(u[j])" },
+                  { "i > 0", "score + log(w[i])" },
+                  { "j < 40 & i > 0", "score * sqrt(u[j]) + log(w[i]) * log(u[j])" },
+                  { "j < 40 & i > 0", "score + log(u[j]) * log(w[i]) + pow(w[i], 0.5) * u[i]" } };
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = eg_normal(cx, 0, 1, 40, 3), *k = eg_normal(cx, 0, 1, 50, 3), *d[6],
+              *u = eg_ones(cx, 50), *w = eg_ones(cx, 40), *x[] = { q, k, k, u, w };
+    for (int j = 40; j < 50; j++) put(u, 0, j);
+    put(w, 0, 0);
+    for (int t = 0; t < 4; t++) {
+        eg_attention_args a = { .size = sizeof a,
+                                .spec = "id,jd,je->ie",
+                                .q = q,
+                                .k = k,
+                                .v = k,
+                                .where = texts[t].where,
+                                .score = texts[t].score,
+                                .form = _i ? EG_FUSED : EG_UNFUSED };
+        int n = 0;
+        if (strstr(a.score, "u[")) a.with[n++] = (eg_given){ "u", u };
+        if (strstr(a.score, "w[")) a.with[n++] = (eg_given){ "w", w };
+        ck_assert_msg(!eg_grad(eg_sum(NULL, eg_square(eg_attention_with(&a))), NULL, 5, x, d), "%s",
+                      eg_error(cx));
+        for (int p = 0; p < 5; p++) ck_assert_msg(!any_nan(d[p]), "%s: cotangent %d", a.score, p);
+        for (int j = 40; j < 50; j++) ck_assert_double_eq(eg_get(d[3], j), 0);
+    }
+    /* nothing is seen */
+    eg_tensor *z = eg_full_n(cx, EG_F64, 0, 0, NULL);
+    ck_assert(
+        !eg_grad(eg_sum(NULL, eg_attention("id,jd,je->ie", q, k, k, .where = "i < 0",
+                                           .score = "score + log(z[])", .with = { { "z", z } },
+                                           .form = _i ? EG_FUSED : EG_UNFUSED)),
+                 NULL, 1, &z, d));
+    ck_assert_double_eq(eg_item(d[0]), 0);
+    eg_close(cx);
+}
 static eg_tensor *mixed(void *m, eg_tensor *s) { return eg_einsum("bihj,hg->bigj", s, m); }
 typedef struct heads_mixed {
     eg_tensor *before, *after;
