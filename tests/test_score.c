@@ -836,6 +836,8 @@ TEST(texts_refuse)
         .score = "score * d");
     REFUSED("is 'score' meant?", .score = "scor * 2");
     REFUSED("\n  scor * 2\n  ^^^^", .score = "scor * 2");
+    REFUSED("is 'doc' meant?", .where = "dc[j] < 2", .with = { { "doc", n } });
+    REFUSED("give the tensor in .with", .score = "ex[i] + r[i]", .with = { { "r", r } });
     REFUSED("the score is a truth, not a number", .score = "j <= i");
     REFUSED("the predicate is a number, not a truth", .where = "j - i");
     REFUSED(
