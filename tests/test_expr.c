@@ -989,7 +989,9 @@ static const struct {
     { "(i > 0 & m >= 1 ? r[m] : 0) + s", "the index of axis 0 of 'r' goes from 1 to 5" },
     { "(i > 0 | m < 2 ? 0 : r[m]) + s", "the index of axis 0 of 'r' goes from 2 to 5" },
     { "(i > 0 & m < 3 ? 0 : r[m]) + s", "the index of axis 0 of 'r' goes from 0 to 5" },
-    { "r[i, j, i, j, i, j, i, j, i] + s", "more than 8 values stand in one bracket" },
+    { "r[i, j, i, j, i, j, i, j, i] + s", "'r' has 1 axis, but 9 indices stand in its brackets" },
+    { "r[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0] + s",
+      "more than 32 values stand in one bracket" },
 };
 GROUP("refusals")
 LOOP_TEST(refusals, sizeof wrong / sizeof *wrong)

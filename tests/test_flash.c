@@ -681,6 +681,36 @@ LOOP_TEST(what_is_forbidden_changes_nothing, sizeof forbids / sizeof *forbids)
                          t & 4, 100 + (uint64_t)t);
     ck_assert_int_gt(hit, 0);
 }
+/* The bits of a sum may depend on strides. A forbidden NaN changes none of them: of permuted,
+ * sliced, reversed and expanded values. */
+LOOP_TEST(strides_of_values_stay, 10)
+{
+    const eg_form form = _i % 2 ? EG_FUSED : EG_UNFUSED;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = eg_normal(cx, 0, 1, 3, 10, 2), *k = eg_normal(cx, 0, 1, 3, 42, 2), *v, *d[2][3],
+              *clean, *seed = eg_normal(cx, 0, 1, 10, 3, 1), *y[2];
+    switch (_i / 2) {
+    case 0: v = eg_permute(eg_normal(cx, 0, 1, 42, 3, 1), 1, 0, 2); break;
+    case 1: v = eg_permute(eg_normal(cx, 0, 1, 1, 42, 3), 2, 1, 0); break;
+    case 2: v = eg_slice_axis(eg_normal(cx, 0, 1, 3, 84, 1), 1, 0, 84, 2); break;
+    case 3: v = eg_flip_axis(eg_normal(cx, 0, 1, 3, 42, 1), 1); break;
+    default: v = eg_expand(eg_normal(cx, 0, 1, 1, 42, 1), 3, 42, 1);
+    }
+    clean = k;
+    for (int dirty = 0; dirty < 2; dirty++) {
+        if (dirty) put(k = eg_copy(clean), NAN, 1, 41, 0);
+        y[dirty] =
+            eg_copy(eg_attention("fsx,bcx,fcd->sbd", q, k, v, .where = "c < 41", .form = form));
+        ck_assert_msg(!eg_grad(y[dirty], seed, 3, (eg_tensor *[]){ q, k, v }, d[dirty]), "%s",
+                      eg_error(cx));
+    }
+    ck_assert(!memcmp(eg_f64(y[0]), eg_f64(y[1]), 30 * sizeof(double)));
+    for (int x = 0; x < 3; x++) {
+        eg_tensor *a = eg_contiguous(d[0][x]), *b = eg_contiguous(d[1][x]);
+        for (int64_t n = 0; n < eg_size(a); n++) ck_assert(eg_f64(a)[n] == eg_f64(b)[n]);
+    }
+    eg_close(cx);
+}
 
 /* Whole keys of garbage: what is beyond the lengths may be anything, also numbers so large that
  * their products overflow. */

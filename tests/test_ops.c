@@ -26,8 +26,9 @@ static const char *const unsampled[] = { "copies_in", "copies_out", NULL };
 /* Refuses strides by contract. */
 static const char *const picky[] = { "view", NULL };
 /* Sums whose order of addition follows the strides: equal up to rounding, not to the bit. */
-static const char *const reordered[] = { "einsum", "affine", "affine_activation", "checkpoint",
-                                         NULL };
+static const char *const reordered[] = {
+    "einsum", "affine", "affine_activation", "attention_product", "checkpoint", NULL
+};
 /* Rows with a gradient that complex numbers do not pass. */
 static const char *const no_complex[] = { NULL };
 /* Of a complex number these refuse what they do to a real one. */

@@ -455,21 +455,24 @@ TEST(several_letters_of_queries_and_keys)
     for (int grid = 0; grid < 2; grid++) { /* of queries, of keys */
         eg_tensor *x[] = { grid ? DRAWN(1, 40, D) : DRAWN(1, 6, 7, D),
                            grid ? DRAWN(1, 9, 11, D) : DRAWN(1, 80, D),
-                           grid ? DRAWN(1, 9, 11, E) : DRAWN(1, 80, E), DRAWN(1, 20),
-                           grid ? DRAWN(1, 40, 11) : DRAWN(1, 80, 6) };
-        eg_tensor *y[2], *d[2][5];
+                           grid ? DRAWN(1, 9, 11, E) : DRAWN(1, 80, E),
+                           DRAWN(1, 20),
+                           grid ? DRAWN(1, 40, 11) : DRAWN(1, 80, 6),
+                           grid ? DRAWN(1, 40, 9, 11) : DRAWN(1, 6, 80, 7) };
+        eg_tensor *y[2], *d[2][6];
         for (int f = 0; f < 2; f++) {
             y[f] = eg_attention(
                 grid ? "i d, s t d, s t e -> i e" : "x y d, j d, j e -> y x e", x[0], x[1], x[2],
                 .where = grid ? "abs(i / 4 - s) + t < 12" : "abs(x - j / 9) + y < 9",
                 .score = grid ? "score * r[abs(i % 7 - s) + t] + p[i, t]"
                               : "score * r[abs(x - j % 9) + y] + p[j, x]",
+                .bias = { grid ? "ist" : "xjy", x[5] }, /* each element of which is read once */
                 .with = { { "r", x[3] }, { "p", x[4] } }, .form = f ? EG_FUSED : EG_UNFUSED);
-            ck_assert_msg(!eg_grad(eg_sum(NULL, eg_square(y[f])), NULL, 5, x, d[f]), "%s",
+            ck_assert_msg(!eg_grad(eg_sum(NULL, eg_square(y[f])), NULL, 6, x, d[f]), "%s",
                           eg_error(cx));
         }
         near("grid", "y", y[1], y[0], 1e-13);
-        for (int k = 0; k < 5; k++) near("grid", "cotangent", d[1][k], d[0][k], 1e-12);
+        for (int k = 0; k < 6; k++) near("grid", "cotangent", d[1][k], d[0][k], 1e-12);
     }
     eg_assert_ok(cx);
     eg_close(cx);
@@ -573,28 +576,59 @@ TEST(a_sink_is_a_key_without_a_value)
     }
     eg_close(cx);
 }
-/* more letters than a pass over the scores has: each operation of the score is one of tensors */
+/* a tensor may have as many axes as the scores, whatever the form */
 LOOP_TEST(scores_of_many_letters, 2)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    eg_tensor *q = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 3, 2, 3), *g[2][4],
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 3, 2, 3), *g[2][5], *h[2][5],
               *k = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 4, 2, 3),
               *v = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 4, 2, 3), *u = eg_normal(cx, 0, 1, 2),
-              *few[3], *xs[] = { q, k, v, u }, *w;
-    eg_tensor *y =
-        eg_attention("abcdefgihx,abcdefgjhx,abcdefgjhy->abcdefgihy", q, k, v, .where = "j <= i + h",
-                     .score = "tanh(score + u[g] * (i - j))", .with = { { "u", u } }, .weights = &w,
-                     .form = _i ? EG_FUSED : EG_FORM_BY_SIZE);
+              *r = eg_normal(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 3, 2, 4), *few[5],
+              *xs[] = { q, k, v, r, u }, *w,
+              *keep = eg_gt(eg_uniform(cx, 0, 1, 2, 1, 2, 1, 2, 1, 2, 2, 4), eg_scalar(cx, .3));
+    const eg_form form = _i ? EG_FUSED : EG_UNFUSED;
+    eg_tensor *y = eg_attention("abcdefgihx,abcdefgjhx,abcdefgjhy->abcdefgihy", q, k, v,
+                                .where = "j <= i + h", .score = "tanh(score + u[g] * (i - j))",
+                                .with = { { "u", u } }, .bias = { "abcdefgihj", r },
+                                .keep = { "abcdefghj", keep }, .weights = &w, .form = form);
     eg_assert_ok(cx);
-    for (int x = 0; x < 3; x++) few[x] = eg_reshape(xs[x], 8, 2, x ? 4 : 3, 2, 3);
-    eg_tensor *same =
-        eg_attention("bgihx,bgjhx,bgjhy->bgihy", few[0], few[1], few[2], .where = "j <= i + h",
-                     .score = "tanh(score + u[g] * (i - j))", .with = { { "u", u } });
+    for (int x = 0; x < 4; x++)
+        few[x] = eg_reshape(xs[x], 8, 2, x == 1 || x == 2 ? 4 : 3, 2, x == 3 ? 4 : 3);
+    eg_tensor *same = eg_attention("bgihx,bgjhx,bgjhy->bgihy", few[0], few[1], few[2],
+                                   .where = "j <= i + h", .score = "tanh(score + u[g] * (i - j))",
+                                   .with = { { "u", u } }, .bias = { "bgihj", few[3] },
+                                   .keep = { "bghj", eg_reshape(keep, 8, 2, 2, 4) }, .form = form);
     eg_tensor *seed = eg_normal(cx, 0, 1, 8, 2, 3, 2, 3);
     eg_assert_close(eg_reshape(y, 8, 2, 3, 2, 3), same, 1e-13);
-    ck_assert(!eg_grad(eg_reshape(y, 8, 2, 3, 2, 3), seed, 4, xs, g[0]));
-    ck_assert(!eg_grad(same, seed, 4, xs, g[1]));
-    for (int x = 0; x < 4; x++) eg_assert_close(g[0][x], g[1][x], 1e-12);
+    ck_assert(!eg_grad(eg_reshape(y, 8, 2, 3, 2, 3), seed, 5, xs, g[0]));
+    ck_assert(!eg_grad(same, seed, 5, xs, g[1]));
+    for (int x = 0; x < 5; x++) eg_assert_close(g[0][x], g[1][x], 1e-12);
+    for (int f = 0; f < 2; f++) ck_assert(!eg_grad(g[f][3], g[f][3], 5, xs, h[f]));
+    for (int x = 0; x < 5; x++) eg_assert_close(h[0][x], h[1][x], 1e-12);
+    eg_assert_close(eg_expr("a b c d e f g i h j", "r[a,b,c,d,e,f,g,i,h,j] * u[g]",
+                            .with = { { "r", r }, { "u", u } }),
+                    eg_on("abcdefgihj,g->abcdefgihj", eg_mul, r, u), 1e-15);
+    eg_close(cx);
+}
+/* A text has as many parts as the form that needs more of them can have: the choice of the form
+ * refuses nothing. */
+TEST(the_longest_score_is_one_for_both_forms)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = eg_normal(cx, 0, 1, 3, 2), *y;
+    int longest[2] = { 0, 0 };
+    for (int form = 0; form < 2; form++)
+        for (int parts = 100; parts < 140; parts++) {
+            char text[2000] = "score";
+            for (int k = 0; k < parts; k++)
+                snprintf(text + strlen(text), sizeof text - strlen(text), "+%d.5", k);
+            y = eg_attention("id,jd,je->ie", q, q, q, .score = text,
+                             .form = form ? EG_FUSED : EG_UNFUSED);
+            if (eg_ok(y)) longest[form] = parts;
+            if (!eg_ok(y)) eg_assert_error(cx, "attention: the score is too long");
+        }
+    ck_assert_int_eq(longest[0], longest[1]);
+    ck_assert_int_gt(longest[0], 110);
     eg_close(cx);
 }
 /* lengths that are read by name as well keep their own bounds */
@@ -620,8 +654,8 @@ TEST(lengths_that_a_text_reads)
     eg_assert_error(cx, "the index of axis 0 of 'r' goes from 4 to 4, but that axis is 4");
     eg_close(cx);
 }
-/* a sink of −∞ is none, of ∞ takes all the weight, of NaN makes the row NaN; a bias of ∞ shares it
- * among its pairs; both forms alike, gradients too */
+/* a sink of −∞ is none, of ∞ takes all the weight, of NaN makes what its rows see NaN; a bias of ∞
+ * shares the weight among its pairs; both forms alike, gradients too */
 LOOP_TEST(sinks_and_biases_that_are_infinite, 9)
 {
     const double values[] = { -INFINITY, INFINITY, NAN }, value = values[_i % 3];
@@ -649,8 +683,7 @@ LOOP_TEST(sinks_and_biases_that_are_infinite, 9)
     const double *a = eg_f64(y[0]), *b = eg_f64(y[1]);
     for (int64_t k = 0; k < eg_size(y[0]); k++)
         ck_assert(isnan(a[k]) == isnan(b[k]) && !(fabs(a[k] - b[k]) > 1e-12));
-    /* a row of NaN without keys: it is left open whether its cotangents are NaN or 0 */
-    for (int x = empty && isnan(value) ? 4 : 0; x < 4; x++) {
+    for (int x = 0; x < 4; x++) {
         a = eg_f64(d[0][x]), b = eg_f64(d[1][x]);
         for (int64_t k = 0; k < eg_size(xs[x]); k++)
             ck_assert_msg(isnan(a[k]) == isnan(b[k]) && !(fabs(a[k] - b[k]) > 1e-11),
@@ -658,7 +691,8 @@ LOOP_TEST(sinks_and_biases_that_are_infinite, 9)
     }
     eg_tensor *first = eg_select_axis(y[0], is_sink ? 2 : 1, 0);
     if (isnan(value)) {
-        ck_assert(isnan(eg_get(first, 0, 0, 0)));
+        ck_assert(isnan(eg_get(first, 0, empty ? 3 : 0, 0)));
+        if (empty) ck_assert_double_eq(eg_get(first, 0, 2, 0), 0); /* it sees nothing */
         ck_assert(isnan(eg_get(y[0], 0, 1, is_sink ? 1 : 0, 0)) == !is_sink);
     } else if (is_sink) {
         plain = value < 0 ? eg_select_axis(eg_attention("bihd,bjhd,bjhe->bihe", o.q, o.k, o.v,
@@ -670,6 +704,93 @@ LOOP_TEST(sinks_and_biases_that_are_infinite, 9)
     } else if (value > 0) {
         eg_assert_close(eg_contiguous(first), eg_contiguous(eg_select_axis(o.v, 1, 0)), 1e-13);
     }
+    eg_close(cx);
+}
+/* The sink is one more key: with n scores of ∞ beside a sink of ∞ each has 1/(n + 1) of the weight.
+ */
+LOOP_TEST(infinite_scores_share_with_an_infinite_sink, 8)
+{
+    const eg_dtype type = _i & 1 ? EG_F32 : EG_F64;
+    const bool masked = _i & 2, scored = _i & 4;
+    const double tolerance = type == EG_F32 ? 1e-6 : 1e-14;
+    eg_ctx *cx = eg_open(.dtype = type);
+    eg_tensor *x[] = { DRAWN(1, 40, 3), DRAWN(1, 50, 3), DRAWN(1, 50, 2), DRAWN(1, 50),
+                       DRAWN(1, 40) },
+              *seed = DRAWN(1, 40, 2), *y[2], *w[2], *lse[2], *d[2][5];
+    for (int j = 4; j < 50; j += 9) put(x[3], INFINITY, j);
+    for (int i = 0; i < 40; i += 3) put(x[4], INFINITY, i);
+    for (int form = 0; form < 2; form++) {
+        eg_attention_args a = { .size = sizeof a,
+                                .spec = "id,jd,je->ie",
+                                .q = x[0],
+                                .k = x[1],
+                                .v = x[2],
+                                .where = masked ? "j <= i" : NULL,
+                                .sink = { "i", x[4] },
+                                .weights = &w[form],
+                                .lse = &lse[form],
+                                .form = form ? EG_UNFUSED : EG_FUSED };
+        if (scored)
+            a.score = "score + r[j]", a.with[0] = (eg_given){ "r", x[3] };
+        else
+            a.bias = (eg_masked){ "j", x[3] };
+        y[form] = eg_attention_with(&a);
+        ck_assert_msg(!eg_grad(y[form], seed, 5, x, d[form]), "%s", eg_error(cx));
+    }
+    for (int i = 0; i < 40; i += 3) {
+        int n = 0;
+        double sum = 0;
+        for (int j = 4; j <= (masked ? i : 49); j += 9) n++, sum += eg_get(x[2], j, 0);
+        for (int form = 0; form < 2; form++) {
+            ck_assert_double_eq_tol(eg_get(y[form], i, 0), sum / (n + 1), tolerance);
+            if (n) ck_assert_double_eq_tol(eg_get(w[form], i, 4), 1. / (n + 1), tolerance);
+            ck_assert(eg_get(lse[form], i) == INFINITY);
+        }
+    }
+    eg_assert_close(y[0], y[1], tolerance);
+    for (int k = 0; k < 5; k++) eg_assert_close(d[0][k], d[1][k], 20 * tolerance);
+    eg_close(cx);
+}
+/* What no allowed pair reads has the cotangent 0, also where its derivative is infinite or NaN: of
+ * keys, of queries, and of neither. */
+LOOP_TEST(derivatives_of_what_is_never_seen, 2)
+{
+    static const struct {
+        const char *where, *score;
+    } texts[] = { { "j < 40", "score + log(u[j])" },
+                  { "i > 0", "score + log(w[i])" },
+                  { "j < 40 & i > 0", "score * sqrt(u[j]) + log(w[i]) * log(u[j])" },
+                  { "j < 40 & i > 0", "score + log(u[j]) * log(w[i]) + pow(w[i], 0.5) * u[i]" } };
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *q = eg_normal(cx, 0, 1, 40, 3), *k = eg_normal(cx, 0, 1, 50, 3), *d[6],
+              *u = eg_ones(cx, 50), *w = eg_ones(cx, 40), *x[] = { q, k, k, u, w };
+    for (int j = 40; j < 50; j++) put(u, 0, j);
+    put(w, 0, 0);
+    for (int t = 0; t < 4; t++) {
+        eg_attention_args a = { .size = sizeof a,
+                                .spec = "id,jd,je->ie",
+                                .q = q,
+                                .k = k,
+                                .v = k,
+                                .where = texts[t].where,
+                                .score = texts[t].score,
+                                .form = _i ? EG_FUSED : EG_UNFUSED };
+        int n = 0;
+        if (strstr(a.score, "u[")) a.with[n++] = (eg_given){ "u", u };
+        if (strstr(a.score, "w[")) a.with[n++] = (eg_given){ "w", w };
+        ck_assert_msg(!eg_grad(eg_sum(NULL, eg_square(eg_attention_with(&a))), NULL, 5, x, d), "%s",
+                      eg_error(cx));
+        for (int p = 0; p < 5; p++) ck_assert_msg(!any_nan(d[p]), "%s: cotangent %d", a.score, p);
+        for (int j = 40; j < 50; j++) ck_assert_double_eq(eg_get(d[3], j), 0);
+    }
+    /* nothing is seen */
+    eg_tensor *z = eg_full_n(cx, EG_F64, 0, 0, NULL);
+    ck_assert(
+        !eg_grad(eg_sum(NULL, eg_attention("id,jd,je->ie", q, k, k, .where = "i < 0",
+                                           .score = "score + log(z[])", .with = { { "z", z } },
+                                           .form = _i ? EG_FUSED : EG_UNFUSED)),
+                 NULL, 1, &z, d));
+    ck_assert_double_eq(eg_item(d[0]), 0);
     eg_close(cx);
 }
 static eg_tensor *mixed(void *m, eg_tensor *s) { return eg_einsum("bihj,hg->bigj", s, m); }
@@ -715,6 +836,8 @@ TEST(texts_refuse)
         .score = "score * d");
     REFUSED("is 'score' meant?", .score = "scor * 2");
     REFUSED("\n  scor * 2\n  ^^^^", .score = "scor * 2");
+    REFUSED("is 'doc' meant?", .where = "dc[j] < 2", .with = { { "doc", n } });
+    REFUSED("give the tensor in .with", .score = "ex[i] + r[i]", .with = { { "r", r } });
     REFUSED("the score is a truth, not a number", .score = "j <= i");
     REFUSED("the predicate is a number, not a truth", .where = "j - i");
     REFUSED(

@@ -64,8 +64,9 @@ typedef struct eg_attention_args {
      * 2022 */
     eg_masked alibi;
     /* { "h", z }: e^z is added to the sum that the weights are divided by; any letters of the
-     * scores but the keys'. −∞ adds nothing, ∞ takes all the weight, a NaN makes its rows NaN. A
-     * row with nothing to attend to is 0, as without a sink */
+     * scores but the keys'. The sink is one more key, with the value 0, that every query sees: −∞
+     * adds nothing, ∞ takes all the weight, n scores of ∞ beside it get 1/(n + 1) of it each, and a
+     * NaN makes its rows NaN. A row with nothing to attend to is 0, whatever the sink is */
     eg_masked sink;
     /* the scores are the weights, 0 where the masks forbid; lse, empty and sink are refused */
     bool no_softmax;

@@ -207,13 +207,15 @@ typedef struct eg_tile_ops {
     /* inv_sum = 1/row_sum, or 0 where row_sum is 0; returns the number of these zeros */
     int64_t (*invert_sums)(int64_t n, const void *row_sum, void *inv_sum);
     /* One step of the online softmax, by lane: m' = max(m, x), x = 2^(x − m'), decay = 2^(m − m'),
-     * sum = sum decay + Σ x. True if any decay is not 1. */
+     * sum = sum decay + Σ x. If m is NaN it stays so, and decay is 1. True if any decay is not 1.
+     */
     bool (*online_softmax)(int w, int64_t rows, void *x, void *row_max, void *row_sum, void *decay);
     void (*scale_lanes)(int w, int64_t rows, void *x, const void *lane); /* x lane */
     /* by row: 2^(x − row_max) inv_sum */
     void (*exp_scaled)(int w, int64_t rows, void *x, const void *row_max, const void *inv_sum);
     /* by row: weights (x − mean). centered: the mean is Σ weights x, and where a weight is 1 the
-     * mean is taken to be x, so that rounding leaves no difference */
+     * mean is taken to be x, so that rounding leaves no difference. If the mean is not finite,
+     * results are 0 where a weight is 0, and nothing is taken to be x */
     void (*softmax_slope)(int w, int64_t rows, const void *weights, void *x, const void *mean,
                           bool centered);
 } eg_tile_ops;

@@ -128,11 +128,6 @@ static bool short_forms_of(short_forms *f, const eg_masking *m, const int *term,
                            const bool *query)
 {
     *f = (short_forms){ 0 };
-    for (int k = 0; k < EG_MASK_SINK; k++)
-        if (term[k] >= 0 && m->bound->term[term[k]].items > EG_READ_MAX)
-            return eg__refuse(m->bound, term[k], -1, "%d axes; at most %d",
-                              m->bound->term[term[k]].items, EG_READ_MAX),
-                   false;
     if (term[EG_MASK_KEEP] >= 0)
         f->of_where[f->where++] = added_term(m, EG_ADD_KEEP, term[EG_MASK_KEEP], number++);
     const int bias = term[EG_MASK_BIAS] >= 0 ? number++ : -1;

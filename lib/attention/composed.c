@@ -17,27 +17,19 @@ static eg_tensor *composed_zero(const eg_tensor *x)
 {
     return eg_full_n(x->cx, (eg_dtype)x->dtype, 0, 0, NULL);
 }
-/* Returns the value of an expression over the scores, in which each node is an operation on
- * tensors. s are the scores; NULL if the expression does not read them. */
-static eg_tensor *composed_nodes(const eg_attention_plan *a, eg_tensor *const *x,
-                                 const eg_expression *e, eg_tensor *s)
+eg_attention_masks eg__attend_masks(const eg_attention_plan *a, eg_tensor *const *x)
 {
     int64_t size[EG_RANK_MAX];
+    if (!eg__attention_where(a)) return (eg_attention_masks){ 0 };
     eg__score_sizes(a, size);
     eg_composed c = { .cx = eg__here(x[EG_TERM_Q]->cx),
-                      .e = e,
+                      .e = eg__attention_where(a),
                       .letters = a->scores,
                       .size = size,
                       .floats = (eg_dtype)x[EG_TERM_Q]->dtype,
                       .count = a->tensors,
-                      .x = x + EG_TERMS,
-                      .score = s };
-    return eg__composed(&c);
-}
-eg_attention_masks eg__attend_masks(const eg_attention_plan *a, eg_tensor *const *x)
-{
-    if (!eg__attention_where(a)) return (eg_attention_masks){ 0 };
-    eg_attention_masks m = { 1, { composed_nodes(a, x, eg__attention_where(a), NULL) } };
+                      .x = x + EG_TERMS };
+    eg_attention_masks m = { 1, { eg__composed(&c) } };
     if (!eg_ok(m.mask[0])) m.n = -1;
     return m;
 }
@@ -79,49 +71,60 @@ eg_tensor *eg__attend_scores(const eg_attention_plan *a, const eg_attention_mask
     *left = !a->score_bytes && a->scale > 0 ? a->scale : 1;
     eg_tensor *s = composed_dots(a, m, x, *left);
     if (!a->score_bytes || !eg_ok(s)) return s;
-    if (a->scores > EG_READ_MAX) return composed_nodes(a, x, eg__attention_score(a), s);
     return composed_formula(&f, a, m, x, s) ? eg__expr_value(&f) : eg__poison(s->cx);
 }
 
-/* Returns ln Σ e^s over the allowed pairs, without the sink. */
-static eg_tensor *composed_lse(const eg_attention_plan *a, const eg_attention_masks *m,
-                               eg_tensor *s)
+/* -- the softmax: the sink is one more key, behind the others, which is always allowed --------- */
+/* Returns x, which is over the scores, with the keys merged to one axis and one number for each
+ * row, `last`, behind them. */
+static eg_tensor *with_last_key(const eg_attention_plan *a, eg_tensor *x, eg_tensor *last)
 {
-    for (int k = 0; eg_ok(s) && k < m->n; k++)
-        s = eg_where(m->mask[k], s, eg_full_n(s->cx, (eg_dtype)s->dtype, -INFINITY, 0, NULL));
-    return eg_ok(s) ? eg__logsumexp_last(s, a->inner) : s;
+    const int rows = a->scores - a->inner;
+    int64_t dim[EG_RANK_MAX];
+    eg__score_sizes(a, dim);
+    for (int k = rows + 1; k < a->scores; k++) dim[rows] *= dim[k];
+    x = eg_reshape_n(x, rows + 1, dim);
+    dim[rows] = 1;
+    last = eg_reshape_n(eg_expand_n(last, rows, dim), rows + 1, dim);
+    return eg_concat_axis_n(rows, 2, (eg_tensor *[]){ x, last });
 }
-/* Returns lse − z: the logarithm of the keys' share of a row's sum over the sink's share. Where
- * both shares are 0 (lse and z are −∞) it returns 0: the weights of such a row are 0 whatever they
- * are divided by. */
-static eg_tensor *composed_odds(const eg_attention_plan *a, const eg_attention_masks *m,
-                                eg_tensor *const *x, eg_tensor *s)
+/* Returns left scores, with the sink behind them if there is one, and sets *mask to the mask of
+ * these (NULL: none). */
+static eg_tensor *composed_keys(const eg_attention_plan *a, const eg_attention_masks *m,
+                                eg_tensor *const *x, eg_tensor *scores, double left,
+                                eg_tensor **mask)
 {
-    eg_tensor *l = composed_lse(a, m, s), *z, *any;
-    if (!eg_ok(l)) return l;
-    z = composed_aligned(a, EG_TERM_SINK, x[EG_TERM_SINK], a->scores - a->inner);
-    any = eg_ne(eg_maximum(l, z), eg_full_n(l->cx, (eg_dtype)l->dtype, -INFINITY, 0, NULL));
-    return eg_sub(eg_where(any, l, composed_zero(l)), eg_where(any, z, composed_zero(z)));
+    const int rows = a->scores - a->inner;
+    *mask = m->n ? m->mask[0] : NULL;
+    if (!x[EG_TERM_SINK]) return scores;
+    if (*mask) *mask = with_last_key(a, *mask, eg_full_n(scores->cx, EG_BOOL, 1, 0, NULL));
+    return with_last_key(a, left == 1 ? scores : eg_scale(scores, left),
+                         composed_aligned(a, EG_TERM_SINK, x[EG_TERM_SINK], rows));
 }
-/* Returns `rows`, one number for each row, with axes of size 1 in place of the keys. */
-static eg_tensor *over_keys(const eg_attention_plan *a, eg_tensor *rows)
+/* Returns the weights. Sets *of_sink (if not NULL) to the sink's weight in each row. */
+static eg_tensor *composed_weights(const eg_attention_plan *a, const eg_attention_masks *m,
+                                   eg_tensor *const *x, eg_tensor *scores, double left,
+                                   eg_tensor **of_sink)
 {
-    for (int k = 0; k < a->inner && eg_ok(rows); k++) rows = eg_unsqueeze(rows, rows->rank);
-    return rows;
+    const int rows = a->scores - a->inner;
+    int64_t dim[EG_RANK_MAX];
+    eg_tensor *operand[2], *s = composed_keys(a, m, x, scores, left, &operand[1]);
+    operand[0] = s;
+    if (!x[EG_TERM_SINK]) return eg__softmax_kept(operand, m->n, a->inner, left);
+    eg_tensor *w = eg_ok(s) ? eg__softmax_kept(operand, m->n, 1, 1) : s;
+    if (!eg_ok(w)) return w;
+    const int64_t keys = w->dim[rows] - 1;
+    if (of_sink) *of_sink = eg_select_axis(w, rows, keys);
+    eg__score_sizes(a, dim);
+    return eg_reshape_n(eg_slice_axis(w, rows, 0, keys, 1), a->scores, dim);
 }
 eg_tensor *eg__attend_weights(const eg_attention_plan *a, const eg_attention_masks *m,
                               eg_tensor *const *x, eg_tensor *scores, double left)
 {
-    eg_tensor *operand[2] = { scores, m->mask[0] };
     if (!eg_ok(scores)) return scores;
-    if (a->no_softmax) {
-        eg_tensor *w = left == 1 ? scores : eg_scale(scores, left);
-        return m->n && eg_ok(w) ? eg_where(m->mask[0], w, composed_zero(w)) : w;
-    }
-    eg_tensor *w = eg__softmax_kept(operand, m->n, a->inner, left);
-    if (!x[EG_TERM_SINK] || !eg_ok(w)) return w;
-    eg_tensor *odds = composed_odds(a, m, x, left == 1 ? scores : eg_scale(scores, left));
-    return eg_mul(w, over_keys(a, eg_sigmoid(odds)));
+    if (!a->no_softmax) return composed_weights(a, m, x, scores, left, NULL);
+    eg_tensor *w = left == 1 ? scores : eg_scale(scores, left);
+    return m->n && eg_ok(w) ? eg_where(m->mask[0], w, composed_zero(w)) : w;
 }
 /* If there are masks, this product is a node of its own even if all numbers are finite now: the
  * cotangent, which comes later, may have some that are not. */
@@ -132,39 +135,42 @@ eg_tensor *eg__attend_values(const eg_attention_plan *a, const eg_attention_mask
     return composed_product(a, m, masked, -1, weights, EG_TERM_V, x[EG_TERM_V], a->rank[EG_TERM_Y],
                             a->label[EG_TERM_Y]);
 }
-/* With a sink z: z + ln(1 + e^(lse − z)). */
 eg_tensor *eg__attend_lse(const eg_attention_plan *a, const eg_attention_masks *m,
-                          eg_tensor *const *x, eg_tensor *s)
+                          eg_tensor *const *x, eg_tensor *scores)
 {
-    if (!x[EG_TERM_SINK]) return composed_lse(a, m, s);
-    eg_tensor *odds = composed_odds(a, m, x, s);
-    return eg_ok(odds)
-               ? eg_add(eg_softplus(odds),
-                        composed_aligned(a, EG_TERM_SINK, x[EG_TERM_SINK], a->scores - a->inner))
-               : odds;
+    eg_tensor *mask, *s = eg_ok(scores) ? composed_keys(a, m, x, scores, 1, &mask) : scores;
+    if (eg_ok(s) && m->n)
+        s = eg_where(mask, s, eg_full_n(s->cx, (eg_dtype)s->dtype, -INFINITY, 0, NULL));
+    return eg_ok(s) ? eg__logsumexp_last(s, x[EG_TERM_SINK] ? 1 : a->inner) : s;
+}
+/* Returns `rows`, one number for each row, with axes of size 1 in place of the keys. */
+static eg_tensor *over_keys(const eg_attention_plan *a, eg_tensor *rows)
+{
+    for (int k = 0; k < a->inner && eg_ok(rows); k++) rows = eg_unsqueeze(rows, rows->rank);
+    return rows;
 }
 
-/* Sets d[EG_TERM_SINK] = −Σ P_z D, with the sink's weight P_z = σ(z − lse) and D = Σ_j P dP, or of
- * the log-sum-exp Σ P_z g. */
-static void sink_gradient(const eg_attention_plan *a, const eg_attention_masks *m,
-                          eg_tensor *const *x, eg_tensor *s, eg_tensor *each, eg_tensor **d)
+/* Sets d[EG_TERM_SINK] = −Σ P_z D, with the sink's weight P_z and D = Σ_j P dP, or of the
+ * log-sum-exp Σ P_z g; a weight of 0 adds nothing, whatever D is. */
+static void sink_gradient(const eg_attention_plan *a, eg_tensor *of_sink, eg_tensor *each,
+                          eg_tensor **d)
 {
-    eg_tensor *odds = composed_odds(a, m, x, s),
-              *dz = eg_ok(odds) && eg_ok(each) ? eg_mul(eg_sigmoid(eg_neg(odds)), each) : odds;
+    eg_tensor *dz = each, *zero = composed_zero(of_sink);
+    if (eg_ok(dz)) dz = eg_where(eg_eq(of_sink, zero), zero, eg_mul(of_sink, dz));
     d[EG_TERM_SINK] = eg_ok(dz) ? eg__einsum(1, &dz, (const uint16_t *[]){ a->score },
                                              a->rank[EG_TERM_SINK], a->label[EG_TERM_SINK])
                                 : dz;
 }
 /* Returns the cotangent dS of the scores: P (m g vᵀ − D) with D = Σ P m g vᵀ, where m is dropout's
  * mask times its factor; P g if g is the log-sum-exp's; m g vᵀ without a softmax. Also sets the
- * cotangents of the value and the sink. */
+ * cotangents of the value and the sink, whose weight is of_sink. */
 static eg_tensor *score_gradient(const eg_attention_plan *a, const eg_attention_masks *m,
-                                 eg_tensor *const *x, eg_tensor *s, eg_tensor *w, eg_tensor *g,
-                                 eg_tensor **d)
+                                 eg_tensor *const *x, eg_tensor *w, eg_tensor *of_sink,
+                                 eg_tensor *g, eg_tensor **d)
 {
     if (a->rank[EG_TERM_V] < 0) {
         g = composed_aligned(a, EG_TERM_Y, g, a->scores - a->inner);
-        if (x[EG_TERM_SINK] && eg_ok(g)) sink_gradient(a, m, x, s, g, d);
+        if (x[EG_TERM_SINK] && eg_ok(g)) sink_gradient(a, of_sink, g, d);
         return eg_ok(g) ? eg_mul(w, over_keys(a, g)) : g;
     }
     eg_tensor *dp = composed_product(a, m, a->careful, EG_TERM_Y, g, EG_TERM_V, x[EG_TERM_V],
@@ -177,7 +183,7 @@ static eg_tensor *score_gradient(const eg_attention_plan *a, const eg_attention_
     if (!eg_ok(dp)) return dp;
     if (a->no_softmax) return m->n ? eg_where(m->mask[0], dp, composed_zero(dp)) : dp;
     if (x[EG_TERM_SINK])
-        sink_gradient(a, m, x, s, eg_neg(eg__sum_last(eg_mul(w, dp), a->inner)), d);
+        sink_gradient(a, of_sink, eg_neg(eg__sum_last(eg_mul(w, dp), a->inner)), d);
     return eg__softmax_slope(w, dp, a->inner);
 }
 void eg__attend_gradient(const eg_attention_plan *a, eg_tensor *const *x, eg_tensor *g,
@@ -196,9 +202,11 @@ void eg__attend_gradient(const eg_attention_plan *a, eg_tensor *const *x, eg_ten
     eg_tensor *s = composed_dots(a, &m, x, left);
     if (a->score_bytes && !composed_formula(&f, a, &m, x, s)) return;
     if (a->score_bytes) s = eg__expr_value(&f);
-    eg_tensor *w = eg__attend_weights(a, &m, x, s, left), *ds;
+    eg_tensor *of_sink = NULL, *ds,
+              *w = a->no_softmax || !eg_ok(s) ? eg__attend_weights(a, &m, x, s, left)
+                                              : composed_weights(a, &m, x, s, left, &of_sink);
     if (!eg_ok(w)) return;
-    ds = score_gradient(a, &m, x, left == 1 ? s : eg_scale(s, left), w, g, d);
+    ds = score_gradient(a, &m, x, w, of_sink, g, d);
     if (!eg_ok(ds)) return;
     if (a->score_bytes) {
         if (!eg__expr_slopes(&f, ds, part)) return;

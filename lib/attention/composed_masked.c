@@ -89,11 +89,21 @@ static void masked_clear(eg_tensor *y)
     OF_TYPE(masked_clear, y)(y, axis);
 }
 
-/* Returns a copy of x with 0 in place of numbers that are not finite. */
+/* Returns a copy of x with 0 in place of numbers that are not finite. It has the strides of x,
+ * since the bits of a sum may depend on them. NULL after an error. */
 static eg_tensor *masked_finite(eg_tensor *x)
 {
-    eg_tensor *z = eg_copy(x);
-    if (eg_ok(z)) OF_TYPE(masked_purge, z)(z);
+    int64_t first = 0, count = 1;
+    for (int k = 0; k < x->rank && eg_size(x); k++) {
+        const int64_t span = (x->dim[k] - 1) * x->stride[k];
+        count += span < 0 ? -span : span;
+        first += span < 0 ? -span : 0;
+    }
+    eg_tensor *all = eg__zeros(x->cx, (eg_dtype)x->dtype, 1, &count),
+              *z = all ? eg__alias(all, x->rank, x->dim, x->stride, first) : NULL;
+    if (!eg_ok(z)) return NULL;
+    eg__copy(z, x);
+    OF_TYPE(masked_purge, all)(all);
     return z;
 }
 
@@ -150,12 +160,9 @@ static bool masked_forward(eg_tensor *y)
     const masked *a = y->attr;
     const eg_tensor *all = a->careful ? NULL : eg__copies_all(y);
     if (all) return masked_copies(all);
-    const bool recording = eg_nograd(y->cx, true); /* true: the context was not recording before */
     eg_tensor *const x[] = { y->in[0], a->careful && a->sums ? masked_finite(y->in[1]) : y->in[1] };
-    eg_nograd(y->cx, recording);
-    if (!eg_ok(x[1]) ||
-        !eg__einsum_into(y, 1, false, &eg__any_order, 2, x,
-                         (const uint16_t *[]){ a->label[0], a->label[1] }, a->label[2]))
+    if (!x[1] || !eg__einsum_into(y, 1, false, &eg__any_order, 2, x,
+                                  (const uint16_t *[]){ a->label[0], a->label[1] }, a->label[2]))
         return false;
     if (a->careful && a->sums) masked_add(y);
     if (a->careful && !a->sums) masked_clear(y);

@@ -449,9 +449,6 @@ bool eg__flash_possible(const eg_attention_plan *a, eg_dtype dtype)
     eg__flash_open(&f, a, dtype);
     for (int x = 0; x < a->axes; x++)
         if (!a->size[x]) return false;
-    /* with more axes the composed form, which second derivatives need, cannot evaluate the formula
-     * of the scores */
-    if (a->score_bytes && a->scores > EG_READ_MAX) return false;
     return f.ops != NULL;
 }
 bool eg__flash_suits(const eg_attention_plan *a, eg_dtype dtype)

@@ -127,9 +127,20 @@ static bool backward_live(const back *w, const room *r, const eg_flash_batch *b,
     if (all == EG_COVER_ALL && keys.count == f->wide) live->tested = live->test;
     return all != EG_COVER_NONE || tests < live->to - live->from;
 }
-/* Makes the weights P of a tile from s, its scores. */
+/* True if one of the rows is NaN. What is forbidden in it is 0 nevertheless, and 0 times its NaN
+ * would not be. */
+static bool backward_nan(const back *w, const eg_flash_batch *b, eg_stretch rows)
+{
+    const eg_flash *f = w->f;
+    const int64_t first = b->number * f->list[EG_PART_QUERY].total + rows.from;
+    for (int64_t i = 0; !f->a->no_softmax && i < rows.count; i++)
+        if (isnan(eg__real_at(f, w->saved->inv_sum, first + i))) return true;
+    return false;
+}
+/* Makes the weights P of a tile from s, its scores. strict: what is forbidden is set to 0 also
+ * where a row is NaN. */
 static void backward_weights(const back *w, const room *r, const eg_flash_batch *b,
-                             const eg_live *live, eg_stretch rows, char *s)
+                             const eg_live *live, eg_stretch rows, bool strict, char *s)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
@@ -144,21 +155,20 @@ static void backward_weights(const back *w, const room *r, const eg_flash_batch 
     if (tests > 0) f->ops->mask_out(tests, tested, r->bytes);
     f->ops->exp_scaled(wide, rows.count, s, (char *)w->saved->row_max + stat,
                        (char *)w->saved->inv_sum + stat);
-    if (f->careful && tests > 0)
-        f->ops->apply_dropout(tests, tested, r->bytes, 1); /* sets to 0 also what is NaN in rows */
+    if (strict && tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
 }
 /* Turns dP (in ds) into dS with the weights s; then, if there is an expression, into the cotangent
  * of scale q·k. */
 static void backward_slopes(const back *w, const room *r, const eg_flash_batch *b,
-                            const eg_live *live, eg_stretch rows, eg_stretch keys, const char *s,
-                            char *ds)
+                            const eg_live *live, eg_stretch rows, eg_stretch keys, bool strict,
+                            const char *s, char *ds)
 {
     const eg_flash *f = w->f;
     const uint8_t *allow = live->test < live->tested ? r->bytes : NULL;
     if (!f->a->no_softmax)
         f->ops->softmax_slope(f->wide, rows.count, s, ds, r->mean + rows.from * f->width,
                               f->list[EG_PART_VALUE].total > 0);
-    if (allow && (f->careful || f->score || f->a->no_softmax)) {
+    if (allow && (strict || f->score || f->a->no_softmax)) {
         const int64_t before = (live->test - live->from) * f->wide;
         f->ops->apply_dropout((live->tested - live->test) * f->wide, ds + before * f->width, allow,
                               1);
@@ -184,7 +194,8 @@ static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b,
     eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + live->from * d * x, n * d * x,
                       rows.count, false, raw);
     if (f->score) eg__tile_scores(&w->plan, f, b, rows, keys, r->values, raw, s);
-    backward_weights(w, r, b, live, rows, s);
+    const bool strict = live->test < live->tested && (f->careful || backward_nan(w, b, rows));
+    backward_weights(w, r, b, live, rows, strict, s);
     if (e)
         eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + live->from * e * x, n * e * x,
                           rows.count, false, ds);
@@ -194,7 +205,7 @@ static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b,
         eg__flash_dropout(f, b, rows, keys, r->kept);
         f->ops->apply_dropout(rows.count * wide, ds, r->kept, f->a->drop.factor);
     }
-    backward_slopes(w, r, b, live, rows, keys, s, ds);
+    backward_slopes(w, r, b, live, rows, keys, strict, s, ds);
     if (f->a->dropping) f->ops->apply_dropout(rows.count * wide, s, r->kept, f->a->drop.factor);
     if (e)
         eg__flash_product(f, rows.count, s, r->gg + live->from * n * x, n * queries.count * x, e,
@@ -318,6 +329,16 @@ static void write_dq(const back *w, const eg_flash_batch *b, char *dq, const uin
     }
 }
 
+/* True if the result of query i is 0: no key has a weight, and D is 0 also where g·y is 0 ∞. */
+static bool row_is_zero(const eg_flash *f, const eg_flash_batch *b, int64_t i)
+{
+    const int64_t row = b->at[EG_SLOT_Y] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_Y, i);
+    for (int64_t c = 0; c < f->list[EG_PART_VALUE].total; c++)
+        if (eg__real_at(f, f->data[EG_SLOT_Y],
+                        row + eg__flash_at(f, EG_PART_VALUE, EG_SLOT_Y, c)) != 0)
+            return false;
+    return f->list[EG_PART_VALUE].total > 0;
+}
 /* Adds the cotangents of the sink in one batch: −e^(z − row_max) inv_sum D of each query. */
 static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
 {
@@ -329,11 +350,14 @@ static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
                       z = b->at[EG_SLOT_SINK] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SINK, i);
         const double part = eg__real_at(f, w->saved->inv_sum, stat),
                      top = eg__real_at(f, w->saved->row_max, stat),
-                     own = EG_LOG2_E * eg__real_at(f, f->data[EG_SLOT_SINK], z);
-        if (part == 0) continue;
+                     exact = EG_LOG2_E * eg__real_at(f, f->data[EG_SLOT_SINK], z),
+                     own = f->width == 8 ? exact : (double)(float)exact; /* as row_max is */
+        const double weight = (own == top ? 1 : exp2(own - top)) * part, /* both may be ∞ */
+            mean = eg__real_at(f, r->mean, i);
+        if (part == 0 || weight == 0) continue;
+        if (weight == 1 && !isfinite(mean) && row_is_zero(f, b, i)) continue;
         w->sums.sums[r->dz + b->at[EG_SLOT_DSINK] +
-                     eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DSINK, i)] -=
-            (own == top ? 1 : exp2(own - top)) * part * eg__real_at(f, r->mean, i); /* both ∞ */
+                     eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DSINK, i)] -= weight * mean;
     }
 }
 /* Computes one batch, or one split of its keys; the sinks of r are set. */

@@ -61,6 +61,13 @@ static size_t forward_lay_out(const forward *w, char *base, room *r)
     return (size_t)t.taken;
 }
 
+/* True if the sink of a query of a panel is NaN: in its row what is forbidden must be set to 0. */
+static bool sink_is_nan(const eg_flash *f, const char *row_max)
+{
+    for (int i = 0; f->data[EG_SLOT_SINK] && i < f->wide; i++)
+        if (isnan(eg__real_at(f, row_max, i))) return true;
+    return false;
+}
 /* Adds one tile, a panel of queries and a block of keys, to the sums. t: whether the predicate
  * allows all, some or none of it. */
 static void forward_panel(const forward *w, const room *r, const eg_flash_batch *b,
@@ -93,6 +100,7 @@ static void forward_panel(const forward *w, const room *r, const eg_flash_batch 
         if (tests > 0) f->ops->mask_out(tests, tested, r->bytes);
         if (f->ops->online_softmax(f->wide, rows.count, r->s, row_max, row_sum, r->decay) && e)
             f->ops->scale_lanes(f->wide, e, o, r->decay);
+        if (tests > 0 && sink_is_nan(f, row_max)) f->ops->apply_dropout(tests, tested, r->bytes, 1);
     }
     if (f->a->dropping) {
         eg__flash_dropout(f, b, rows, queries, r->kept);
@@ -122,6 +130,9 @@ static int64_t forward_finish(const forward *w, const room *r, const eg_flash_ba
         memcpy((char *)w->saved->row_max + at, r->row_max + p * x, bytes);
         memcpy((char *)w->saved->inv_sum + at, inv_sum, bytes);
     }
+    /* beside a sink of NaN what a query sees is NaN, and the sum of nothing is 0 */
+    for (int64_t i = 0; f->data[EG_SLOT_SINK] && i < queries.count; i++)
+        if (isnan(eg__real_at(f, r->row_max + p * x, i))) memset(inv_sum + i * x, 0, (size_t)x);
     if (f->data[EG_SLOT_Y]) {
         char *o = r->o + p * eg__round_up(e, f->narrow) * x;
         if (!f->a->no_softmax) f->ops->scale_lanes(f->wide, e, o, inv_sum);
@@ -132,7 +143,7 @@ static int64_t forward_finish(const forward *w, const room *r, const eg_flash_ba
 }
 
 /* Sets the maximum and the sum of each query before the first key: −inf and 0, or with a sink z, z
- * and 1. The maximum is in the unit of the tiles. */
+ * and 1, NaN and NaN if z is NaN. The maximum is in the unit of the tiles. */
 static void forward_begin(const eg_flash *f, const eg_flash_batch *b, eg_stretch strip,
                           int64_t lanes, char *row_max, char *row_sum)
 {
@@ -144,10 +155,11 @@ static void forward_begin(const eg_flash *f, const eg_flash_batch *b, eg_stretch
                 b->at[EG_SLOT_SINK] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SINK, strip.from + i);
             z = EG_LOG2_E * eg__real_at(f, sink, at);
         }
+        const double sum = isnan(z) ? z : z > -INFINITY;
         if (f->width == 8)
-            ((double *)(void *)row_max)[i] = z, ((double *)(void *)row_sum)[i] = z > -INFINITY;
+            ((double *)(void *)row_max)[i] = z, ((double *)(void *)row_sum)[i] = sum;
         else
-            ((float *)(void *)row_max)[i] = (float)z, ((float *)(void *)row_sum)[i] = z > -INFINITY;
+            ((float *)(void *)row_max)[i] = (float)z, ((float *)(void *)row_sum)[i] = (float)sum;
     }
 }
 /* Computes one strip of queries of one batch: packs the scaled queries, goes over the keys in

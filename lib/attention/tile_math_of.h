@@ -96,7 +96,7 @@ EG_CLONES EG_FUSING static bool NAME(online_softmax)(int w, int64_t rows, void *
             sum += p;
         }
         EXP2(f, old - shift);
-        f = PICK(none, ALL(1), f);
+        f = PICK(none | (new_max != new_max), ALL(1), f);
         *l = *l * f + sum;
         *m = new_max;
         ((VEC *)decay)[v] = f;
@@ -133,12 +133,16 @@ EG_CLONES EG_FUSING static void NAME(exp_scaled)(int w, int64_t rows, void *tile
 EG_CLONES EG_FUSING static void NAME(softmax_slope)(int w, int64_t rows, const void *weights,
                                                     void *tile, const void *mean, bool centered)
 {
-    const IVEC whole = (IVEC){ 0 } - (WORD)centered;
+    const REAL *m = mean;
     const VEC *p = weights;
     VEC *d = tile;
-    for (int64_t i = 0; i < rows; i++)
-        for (int v = 0; v < w / LANES; v++, p++, d++)
-            *d = *p * (*d - PICK((*p == ALL(1)) & whole, *d, ALL(((const REAL *)mean)[i])));
+    for (int64_t i = 0; i < rows; i++, p += w / LANES, d += w / LANES) {
+        const bool finite = m[i] - m[i] == 0;
+        const IVEC whole = (IVEC){ 0 } - (WORD)(centered && finite);
+        for (int v = 0; v < w / LANES; v++)
+            d[v] = p[v] * (d[v] - PICK((p[v] == ALL(1)) & whole, d[v], ALL(m[i])));
+        for (int v = 0; !finite && v < w / LANES; v++) d[v] = PICK(p[v] == ALL(0), ALL(0), d[v]);
+    }
 }
 EG_CLONES static double NAME(dot)(int64_t n, const void *x, int64_t x_step, const void *y,
                                   int64_t y_step)

@@ -107,7 +107,7 @@ static eg_tensor *read_composed(eg_composed *c, int k)
     const eg_node *n = &c->e->node[k];
     eg_tensor *x = c->x[n->tensor];
     int64_t dim[EG_RANK_MAX], all = eg_size(x), count;
-    int letter[EG_READ_MAX], order[EG_READ_MAX];
+    int letter[EG_RANK_MAX], order[EG_RANK_MAX];
     node_sizes(c, k, dim);
     if (read_is_view(c, k, letter)) {
         order_of(n->count, letter, order);
@@ -133,7 +133,6 @@ static eg_tensor *node_composed(eg_composed *c, int k)
               *low = n->count > 2 ? c->value[n->in[2]] : NULL, *x = a;
     switch (n->code) {
     case EG_X_FLOAT: return scalar_of(c, n->real);
-    case EG_X_SCORE: return c->score;
     case EG_X_READ: return read_composed(c, k);
     case EG_X_TO_FLOAT: {
         eg_tensor *whole =
@@ -224,8 +223,8 @@ static eg_tensor *read_slope(eg_composed *c, int k, eg_tensor *d)
 {
     const eg_node *n = &c->e->node[k];
     eg_tensor *x = c->x[n->tensor];
-    int letter[EG_READ_MAX], order[EG_READ_MAX], back[EG_READ_MAX];
-    int64_t dim[EG_READ_MAX], all = eg_size(x), count;
+    int letter[EG_RANK_MAX], order[EG_RANK_MAX], back[EG_RANK_MAX];
+    int64_t dim[EG_RANK_MAX], all = eg_size(x), count;
     if (read_is_view(c, k, letter)) {
         order_of(n->count, letter, order);
         for (int r = 0; r < n->count; r++) {
@@ -247,24 +246,22 @@ static eg_tensor *read_slope(eg_composed *c, int k, eg_tensor *d)
                        eg_reshape_n(d, 1, &count));
     return eg_reshape_n(d, x->rank, x->dim);
 }
-bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx, eg_tensor **dscore)
+bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx)
 {
     eg_tensor *slope[EG_NODES_MAX] = { NULL };
-    bool moved[EG_NODES_MAX];
+    bool moved[EG_NODES_MAX] = { false };
     for (int k = 0; k <= c->e->root; k++) {
         const eg_node *n = &c->e->node[k];
-        moved[k] = n->kind == EG_IS_FLOAT && (n->code == EG_X_READ || n->code == EG_X_SCORE);
+        moved[k] = n->kind == EG_IS_FLOAT && n->code == EG_X_READ;
         for (int i = 0; n->kind == EG_IS_FLOAT && n->code > EG_X_READ && i < n->count; i++)
             moved[k] |= n->code != EG_X_FLOOR && moved[n->in[i]];
     }
     for (int t = 0; t < c->count; t++) dx[t] = NULL;
-    if (dscore) *dscore = NULL;
     if (moved[c->e->root]) slope[c->e->root] = folded(c, g, c->e->root);
     for (int k = c->e->root; k >= 0; k--) {
         const eg_node *n = &c->e->node[k];
         if (!slope[k]) continue;
         if (!eg_ok(slope[k])) return false;
-        if (n->code == EG_X_SCORE && dscore) *dscore = slope[k];
         if (n->code == EG_X_READ) {
             eg_tensor *d = read_slope(c, k, slope[k]), **to = &dx[n->tensor];
             *to = *to ? eg_add(*to, d) : d;

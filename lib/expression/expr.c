@@ -100,7 +100,7 @@ static bool gradient_c128(eg_tensor *d)
     const int count = tensors_of_formula(d->attr, d->count - 1);
     eg_tensor *dx[EG_TENSORS_MAX];
     eg_composed c = composed_of(d->attr, d->cx, EG_C128, count, d->in);
-    return eg_ok(eg__composed(&c)) && eg__composed_slopes(&c, d->in[d->count - 1], dx, NULL) &&
+    return eg_ok(eg__composed(&c)) && eg__composed_slopes(&c, d->in[d->count - 1], dx) &&
            eg__gradient_fill(d, count, d->in, dx);
 }
 /* Returns ⟨u, d⟩, with the cotangents d of the composed form computed from x and g, so that it can
@@ -110,7 +110,7 @@ static eg_tensor *gradient_dot(eg_tensor *d, eg_tensor *u, eg_tensor *const *x, 
     eg_tensor *dx[EG_TENSORS_MAX];
     const int count = tensors_of_formula(d->attr, d->count - 1);
     eg_composed c = composed_of(d->attr, d->cx, (eg_dtype)d->dtype, count, x);
-    if (!eg_ok(eg__composed(&c)) || !eg__composed_slopes(&c, g, dx, NULL)) return eg__poison(d->cx);
+    if (!eg_ok(eg__composed(&c)) || !eg__composed_slopes(&c, g, dx)) return eg__poison(d->cx);
     return eg__gradient_dot(u, count, d->in, dx);
 }
 /* The second derivative: ⟨u, d⟩ is differentiated by the operands and by g in one sweep, recorded
@@ -296,11 +296,6 @@ bool eg__expr_call(eg_expr_call *f, eg_ctx *cx, const eg_expression *e, int lett
     const int shift = score ? letters + 1 : 0;
     const size_t room = eg__expression_bytes(e) + (size_t)shift * sizeof(eg_node);
     *f = (eg_expr_call){ .cx = cx, .bytes = sizeof(formula) + room };
-    if (letters > EG_READ_MAX || e->nodes + shift > EG_NODES_MAX || count >= EG_TENSORS_MAX)
-        return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                          "%s: the formula has more than %d letters or %d tensors, or is too long",
-                          expr_op.name, EG_READ_MAX, EG_TENSORS_MAX - 1),
-               false;
     formula *attr = eg__alloc(cx, f->bytes);
     if (!attr) return false;
     *attr = (formula){ .letters = letters, .floats = EG_F32, .allow = allow != NULL };

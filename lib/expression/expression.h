@@ -18,17 +18,15 @@ typedef struct eg_composed {
     eg_dtype floats;      /* of float nodes */
     int count;
     eg_tensor *const *x;            /* the `count` tensors that it reads */
-    eg_tensor *score;               /* with an axis for each letter; NULL if it is not read */
     eg_tensor *value[EG_NODES_MAX]; /* of each node: an axis for each letter, of size 1 if the value
                                      * does not depend on it; NULL: not computed */
 } eg_composed;
 /* Returns the value of the formula, with an axis of full size for each letter, and sets c->value;
  * poison after an error. */
 eg_tensor *eg__composed(eg_composed *c);
-/* Computes the cotangents dx of the tensors and *dscore of the score from g, that of the value;
- * NULL where there is none. eg__composed must have been called before; dscore may be NULL. False
- * after an error. */
-bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx, eg_tensor **dscore);
+/* Computes the cotangents dx of the tensors from g, that of the value; NULL where there is none.
+ * eg__composed must have been called before. False after an error. */
+bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx);
 /* -- for expressions of other folders -- */
 /* A call of eg_expr's row with a parsed expression: its attribute and its operands. */
 typedef struct eg_expr_call {
@@ -38,8 +36,8 @@ typedef struct eg_expr_call {
     int count, tensors; /* operands; those of them that the expression reads */
     eg_tensor *operand[EG_TENSORS_MAX + 1];
 } eg_expr_call;
-/* Prepares the call of an expression over `letters` letters of these sizes (at most EG_READ_MAX),
- * which reads the tensors x. score, if not NULL, is the score that it reads; it has an axis for
+/* Prepares the call of an expression over `letters` letters of these sizes, which reads the tensors
+ * x, fewer than EG_TENSORS_MAX. score, if not NULL, is the score that it reads; it has an axis for
  * each letter, and becomes the last of the tensors. Where the bool tensor `allow` (NULL: none) is
  * false, elements have no influence on cotangents of the first order, even if their derivative is
  * infinite. False after an error. */

@@ -27,7 +27,6 @@
 enum {
     EG_GIVEN_MAX = 8,    /* tensors of .with */
     EG_TENSORS_MAX = 16, /* tensors of an expression: also those that options add */
-    EG_READ_MAX = 8,     /* axes of a tensor that is read */
     EG_NODES_MAX = 256,  /* nodes of an expression */
     EG_EXPRESSION_LETTERS = 32,
     EG_PLACES_MAX = 256 /* occurrences of names in a text (eg_name_place) */
@@ -85,7 +84,7 @@ typedef struct eg_node {
     bool guard;         /* of a read: an index may leave its axis in elements that do not use the
                          * value, and must be clamped */
     bool plain;         /* of a read: it is written without brackets */
-    uint8_t in[EG_READ_MAX]; /* the operands' numbers; a letter for EG_X_LETTER and EG_X_SIZE */
+    uint8_t in[EG_RANK_MAX]; /* the operands' numbers; a letter for EG_X_LETTER and EG_X_SIZE */
     uint32_t letters;        /* bit k: the value depends on the position along letter k */
     uint16_t at, length;     /* the bytes of the text that it was parsed from */
     union {
@@ -125,7 +124,7 @@ typedef enum eg_addition_kind {
     EG_ADD_NO_INFINITY /* e & x[…] != −inf; these stand last, and count in the strict root alone */
 } eg_addition_kind;
 typedef struct eg_addition {
-    uint8_t kind, tensor, count, letter[EG_READ_MAX];
+    uint8_t kind, tensor, count, letter[EG_RANK_MAX];
     uint8_t i, j;
 } eg_addition;
 
@@ -289,7 +288,7 @@ void eg__block_slopes(const eg_block_plan *, const eg_block_data *, void *worksp
 /* A tensor that is cut into blocks along its axes; its part of the table begins at entry `at`. */
 typedef struct eg_bounded {
     int rank;
-    int64_t at, dim[EG_READ_MAX], block[EG_READ_MAX], blocks[EG_READ_MAX];
+    int64_t at, dim[EG_RANK_MAX], block[EG_RANK_MAX], blocks[EG_RANK_MAX];
 } eg_bounded;
 /* The least and the largest value in each block of the integer and bool tensors that an expression
  * reads. */
@@ -327,7 +326,7 @@ typedef struct eg_block_loop {
     int64_t row_blocks, lane_blocks, blocks, elements;
     eg_block_plan plan;
     eg_source source[EG_TENSORS_MAX];
-    int64_t strides[EG_TENSORS_MAX][EG_READ_MAX];
+    int64_t strides[EG_TENSORS_MAX][EG_RANK_MAX];
     eg_sink sink[EG_TENSORS_MAX];
     void *out;
     const void *g;
@@ -384,8 +383,8 @@ uint32_t eg__expression_positions(const eg_expression *, uint32_t known);
  * never read is a mistake. Else records it. An expression may be NULL. */
 bool eg__given_lengths(eg_ctx *, const eg_expression_source *, const eg_expression *,
                        uint32_t positions, const int64_t *size);
-/* Finds the least and the largest element of a tensor of integers or bools with at most EG_READ_MAX
- * axes; 0 and 0 if it is empty. */
+/* Finds the least and the largest element of a tensor of integers or bools; 0 and 0 if it is
+ * empty. */
 void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most);
 /* In a captured step, as an act: each run refuses numbers of x outside of these bounds, for which
  * the step was planned. False after an error. */

@@ -71,7 +71,7 @@ static void row_bounds(const eg_bounded *t, const eg_source *s, int64_t offset, 
 /* Fills the part of the table of one tensor, row by row. */
 static void tensor_bounds(const eg_bounded *t, const eg_source *s, eg_interval *table)
 {
-    int64_t index[EG_READ_MAX] = { 0 }, rows = 1, entries = 1;
+    int64_t index[EG_RANK_MAX] = { 0 }, rows = 1, entries = 1;
     for (int r = 0; r < t->rank; r++) {
         entries *= t->blocks[r];
         if (r + 1 < t->rank) rows *= t->dim[r];
@@ -100,7 +100,7 @@ void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most)
     eg_bounded t = { .rank = x->rank };
     eg_interval v = { 0, 0 };
     *least = *most = 0;
-    if (x->rank > EG_READ_MAX || !eg_size(x)) return;
+    if (!eg_size(x)) return;
     for (int r = 0; r < x->rank; r++) {
         t.dim[r] = t.block[r] = x->dim[r];
         t.blocks[r] = 1;
@@ -119,7 +119,7 @@ eg_interval eg__bounds_over(const eg_bounds *b, int tensor, const eg_interval *i
                             eg_interval whole)
 {
     const eg_bounded *t = &b->of[tensor];
-    int64_t from[EG_READ_MAX], to[EG_READ_MAX], at[EG_READ_MAX], blocks = 1;
+    int64_t from[EG_RANK_MAX], to[EG_RANK_MAX], at[EG_RANK_MAX], blocks = 1;
     if (!(b->tensors >> tensor & 1)) return whole;
     for (int r = 0; r < t->rank; r++) {
         const int64_t end = t->dim[r] - 1, low = index[r].low, high = index[r].high;

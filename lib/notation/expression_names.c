@@ -44,21 +44,23 @@ static int edits(const char *a, int n, const char *b)
     return row[m];
 }
 /* Writes "is 'tanh' meant?" with the known name that is nearest to the word to hint; "" if none is
- * near. Returns hint. */
-static const char *nearest(const eg_parser *p, const char *word, int length, char *hint,
+ * near. A word of two letters is near too many names, unless brackets follow (read), which only
+ * tensors have. Returns hint. */
+static const char *nearest(const eg_parser *p, const char *word, int length, bool read, char *hint,
                            size_t room)
 {
-    int best = length < 3 ? 0 : length < 4 ? 2 : 3;
+    const bool tensors = read && length == 2;
+    int best = length < 3 ? 2 * tensors : length < 4 ? 2 : 3;
     const char *found = NULL;
     hint[0] = 0;
     for (int k = 0; k < p->s->given; k++)
         if (edits(word, length, p->s->readable[k].name) < best)
             best = edits(word, length, found = p->s->readable[k].name);
-    for (size_t k = 0; k < sizeof functions / sizeof *functions; k++)
+    for (size_t k = 0; k < sizeof functions / sizeof *functions && !tensors; k++)
         if (functions[k].name[0] && (functions[k].whole || !p->s->predicate) &&
             edits(word, length, functions[k].name) < best)
             best = edits(word, length, found = functions[k].name);
-    if (p->s->score && edits(word, length, "score") < best) found = "score";
+    if (p->s->score && !tensors && edits(word, length, "score") < best) found = "score";
     if (found) snprintf(hint, room, "is '%s' meant?", found);
     return hint;
 }
@@ -75,10 +77,10 @@ int eg__name_unknown(eg_parser *p, int at, int length)
                                  eg__limited(letter ? p->s->letter[k]->length : (int)strlen(name)),
                                  name);
     }
-    nearest(p, p->text + at, length, hint, sizeof hint);
     int behind = at + length;
     while (p->text[behind] == ' ') behind++;
     const bool read = p->text[behind] == '[';
+    nearest(p, p->text + at, length, read, hint, sizeof hint);
     return eg__expression_refuse(p, at, length,
                                  hint[0] ? hint
                                  : read  ? "give the tensor in .with"

@@ -17,7 +17,8 @@ int eg__node_add(eg_parser *p, eg_node n)
             !memcmp(m->in, n.in, sizeof n.in))
             return k;
     }
-    if (p->nodes == EG_NODES_MAX)
+    /* the composed form reads the score as a tensor at all letters, which are nodes of their own */
+    if (p->nodes == EG_NODES_MAX - (p->s->score ? p->s->letters + 1 : 0))
         return eg__expression_refuse(p, p->at, 1, NULL, "the %s is too long", p->s->noun);
     p->node[p->nodes] = n;
     return p->nodes++;

@@ -58,8 +58,8 @@ static int value_list(eg_parser *p, char close, int most, int *in)
 /* Parses and checks the arguments of function f, whose name stands at `at`, and adds the call. */
 static int call_function(eg_parser *p, const eg_function_row *f, int at, int length)
 {
-    int in[EG_READ_MAX];
-    const int n = value_list(p, ')', EG_READ_MAX, in);
+    int in[EG_RANK_MAX];
+    const int n = value_list(p, ')', EG_RANK_MAX, in);
     if (n < 0) return -1;
     if (n != f->arity)
         return eg__expression_refuse(p, at, p->at - at, NULL,
@@ -87,12 +87,8 @@ static int call_function(eg_parser *p, const eg_function_row *f, int at, int len
 static int read_tensor(eg_parser *p, int tensor, int at)
 {
     const eg_readable *x = &p->s->readable[tensor];
-    int in[EG_READ_MAX], n = 0;
+    int in[EG_RANK_MAX], n = 0;
     const int length = p->at - at;
-    if (x->rank > EG_READ_MAX)
-        return eg__expression_refuse(p, at, length, NULL,
-                                     "'%s' has %d axes, and an expression reads at most %d",
-                                     x->name, x->rank, EG_READ_MAX);
     eg__expression_blanks(p);
     if (p->text[p->at] != '[') {
         p->at = at + length;
@@ -108,7 +104,7 @@ static int read_tensor(eg_parser *p, int tensor, int at)
             if ((in[n] = eg__node_letter(p, EG_X_LETTER, n, at)) < 0) return -1;
         return eg__node_read(p, tensor, at, n, in, true);
     }
-    if ((n = value_list(p, ']', EG_READ_MAX, in)) < 0) return -1;
+    if ((n = value_list(p, ']', EG_RANK_MAX, in)) < 0) return -1;
     if (n != x->rank)
         return eg__expression_refuse(
             p, at, p->at - at, NULL, "'%s' has %d ax%s, but %d %s in its brackets", x->name,
@@ -126,10 +122,10 @@ static int tensor_placed(eg_parser *p, int at, int length)
 {
     /* beyond those that are known; tells most tensors apart */
     const int number = EG_TENSORS_MAX + *p->s->places % EG_TENSORS_MAX;
-    int in[EG_READ_MAX];
+    int in[EG_RANK_MAX];
     if (!note_place(p, at, at, length, false, true)) return -1;
     eg__expression_blanks(p);
-    const int n = value_list(p, ']', EG_READ_MAX, in);
+    const int n = value_list(p, ']', EG_RANK_MAX, in);
     if (n < 0) return -1;
     eg_node read = { .code = EG_X_READ,
                      .kind = EG_IS_WHOLE,

@@ -50,7 +50,7 @@ static void place_values(eg_block_plan *p, rooms *r)
     for (int k = 0; k <= p->root; k++) {
         if (!p->used[k]) continue;
         const int64_t bytes = room_of(p, k, eg__node_width(p, k));
-        bool given[EG_READ_MAX] = { false };
+        bool given[EG_RANK_MAX] = { false };
         for (int late = 0; late < 2; late++) {
             /* first, operands of the same form are freed: the node can overwrite one in place */
             if (late) p->at[k] = take(r, bytes);

@@ -113,7 +113,7 @@ eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z)
 /* Returns the bounds of a read of integers or truths in a box, where v has those of its indices. */
 static eg_interval of_read(const eg_node *n, const eg_box *box, const eg_interval *v)
 {
-    eg_interval whole = { 0, 1 }, index[EG_READ_MAX];
+    eg_interval whole = { 0, 1 }, index[EG_RANK_MAX];
     if (n->kind == EG_IS_WHOLE)
         whole =
             (eg_interval){ eg__clamped(box->least[n->tensor]), eg__clamped(box->most[n->tensor]) };

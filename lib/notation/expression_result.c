@@ -106,7 +106,7 @@ static bool give_sources(eg_block_loop *o, const int64_t *size, eg_tensor *const
             eg__copy(copy, s);
             s = copy;
         }
-        for (int r = 0; r < s->rank && r < EG_READ_MAX; r++) o->strides[t][r] = s->stride[r];
+        for (int r = 0; r < s->rank; r++) o->strides[t][r] = s->stride[r];
         o->source[t] = (eg_source){ s->data, o->strides[t], (eg_dtype)s->dtype, s->dim };
     }
     return true;

@@ -1,5 +1,6 @@
 /* expression_slopes.c: the cotangents of an expression over a block of rows × lanes. */
 #include "notation/expression_block.h"
+#include <math.h>
 
 /* Returns row r of the cotangent of node k. */
 static char *cotangent_at(const eg_evaluation *x, int k, int64_t r)
@@ -80,12 +81,32 @@ static void clear_rows(const eg_evaluation *x, char *row, int64_t step)
     for (int r = 0; r < x->b->allow_rows; r++, row += step, allow += x->b->allow_step)
         x->floats->clear(x->b->lanes, row, allow);
 }
-/* The same for a cotangent of node k whose rows lie `step` bytes apart. */
+/* True if an element counts: of row i, of lane i, or of the block, whatever the extent is. */
+static bool any_counts(const eg_evaluation *x, int extent, int64_t i)
+{
+    const eg_block_data *b = x->b;
+    const int64_t from = b->allow_from, to = from + b->allow_rows;
+    const bool one_row = extent == EG_EXTENT_ROWS, one_lane = extent == EG_EXTENT_LANES;
+    if (one_row ? i < from || i >= to : b->allow_rows < b->rows) return true;
+    for (int64_t r = one_row ? i : from; r < (one_row ? i + 1 : to); r++) {
+        const uint8_t *allow = b->allow + (r - from) * b->allow_step;
+        if (one_lane ? allow[i] : memchr(allow, 1, (size_t)b->lanes) != NULL) return true;
+    }
+    return false;
+}
+/* The same for a cotangent of node k whose rows lie `step` bytes apart. Where it is a sum over rows
+ * or lanes, a number that is not finite is set to 0 if none of the elements counts. */
 static void clear_node(const eg_evaluation *x, int k, char *p, int64_t step)
 {
-    if (x->p->extent[k] == EG_EXTENT_BLOCK) clear_rows(x, p, step);
-    if (x->p->extent[k] == EG_EXTENT_DIAGONAL && x->diagonals)
-        x->floats->clear(eg__node_count(x, k), p, x->diagonals);
+    const int extent = x->p->extent[k];
+    if (extent == EG_EXTENT_BLOCK)
+        clear_rows(x, p, step);
+    else if (extent == EG_EXTENT_DIAGONAL) {
+        if (x->diagonals) x->floats->clear(eg__node_count(x, k), p, x->diagonals);
+    } else if (x->b->allow)
+        for (int64_t i = 0; i < eg__node_count(x, k); i++)
+            if (!isfinite(float_at(x, p, i)) && !any_counts(x, extent, i))
+                put_float(x, p, i, 0, true);
 }
 /* Finds the diagonals with an element that counts, if not all elements of the block do. */
 static void find_diagonals(eg_evaluation *x)
@@ -166,7 +187,8 @@ static void to_tensor(const eg_evaluation *x, int k)
             memcpy((char *)s->data + at.base * width, d, (size_t)(count * width));
         else if (s->direct)
             for (int64_t l = 0; l < count; l++)
-                put_float(x, s->data, at.base + l * at.step, float_at(x, d, l), true);
+                put_float(x, s->data, at.base + (at.step == INT64_MIN ? at.offset[l] : l * at.step),
+                          float_at(x, d, l), true);
         else
             x->floats->scatter(count, (double *)s->data + at.base,
                                at.step == INT64_MIN ? at.offset : NULL, at.step, d);

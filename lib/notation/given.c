@@ -109,7 +109,7 @@ uint32_t eg__expression_positions(const eg_expression *e, uint32_t known)
     for (uint32_t before = ~known; before != known;) {
         before = known;
         for (int t = 0; t < EG_TENSORS_MAX; t++)
-            for (int r = 0; e->reads >> t & 1 && r < EG_READ_MAX; r++) {
+            for (int r = 0; e->reads >> t & 1 && r < EG_RANK_MAX; r++) {
                 bool other;
                 const uint32_t letters = letters_of_axis(e, t, r, &other);
                 if (other || letters & known || letters & (letters - 1)) known |= letters;
