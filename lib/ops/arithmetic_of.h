@@ -395,7 +395,7 @@ EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t 
                 NAME(less_both)(n, x[r], s[r], (T)last[r], y);
             else
                 NAME(affine_of)
-                (n, apart ? e + r * n : y, 0, last[r] == 0 ? 0 : (T)(1 / last[r]), y);
+            (n, apart ? e + r * n : y, 0, last[r] == 0 ? 0 : (T)(1 / last[r]), y);
             if (last[r] != last[r]) NAME(mask_again)(b, first + r, 0, n, p, step);
         }
     }
