@@ -404,6 +404,24 @@ LOOP_TEST(networks_refused, sizeof refused / sizeof *refused)
     eg_assert_error(cx, refused[_i].error);
 }
 
+/* A class that no example has may have a logit of −∞: that is the same number again. */
+static eg_tensor *without_class(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    return eg_on("b l v, v", eg_add, with_spare(w, wrong_logits(w, c, b, "j <= i")), w->u->table);
+}
+TEST(infinite_logits_are_no_state)
+{
+    mine u = { 0 };
+    eg_data *d = eg_data_task(cx, eg_task_find("addition"));
+    u.table = eg_zeros(cx, eg_data_symbols(d));
+    eg_mut_f32(u.table)[EG_PAD] = -INFINITY;
+    eg_network row = { .name = "w", .make = make_wrong, .logits = without_class };
+    eg_trainer *t = eg_trainer_new(d, .network = &row, .user = &u, .layers = 1, .d_model = 8,
+                                   .heads = 2, .batch = 8);
+    ck_assert_msg(t && !eg_trainer_step(t, NULL), "%s", eg_error(cx));
+}
+
 static eg_tensor *wrong_nan(const void *net, eg_ctx *c, const eg_batch *b)
 {
     const wrong *w = net;
