@@ -391,6 +391,12 @@ static const struct {
         .logits = wrong_none,
         .part = { "encoder", "middle" } },
       "a part beside a source is encoder, decoder or cross, not \"middle\"" },
+    /* what lies behind the end of an older row is not read */
+    { { .size = offsetof(eg_network, logits),
+        .name = "w",
+        .make = make_null,
+        .logits = wrong_none },
+      "trainer: a network needs logits" },
     { { .name = "w", .encoder = true, .make = make_wrong, .logits = wrong_ahead },
       "an encoder needs input and output of one length" },
 };
