@@ -277,6 +277,34 @@ TEST(other_networks_and_configurations_are_not_loaded)
     unlink(path);
 }
 
+static const struct {
+    eg_trainer_args o;
+    const char *differs;
+} other_runs[] = {
+    { { .steps = 9 }, "steps 8, not 9" },
+    { { .optimiser = "sgd" }, "optimiser adam, not sgd" },
+    { { .schedule = { .decay = EG_NOAM } }, "schedule cosine, not noam" },
+    { { .schedule = { .decay = EG_STEPS, .step_size = 3 } }, "schedule cosine, not steps" },
+    { { .schedule = { .decay = EG_WSD_SQRT, .warmup = 2 } }, "schedule cosine, not wsd-sqrt" },
+    { { .schedule = { .decay = EG_CONSTANT, .warmup = 1 } }, "schedule cosine, not constant" },
+};
+/* The first difference is an option that the user gave, not one that follows from it. */
+LOOP_TEST(another_run_is_told_by_what_was_asked, sizeof other_runs / sizeof *other_runs)
+{
+    char path[] = "/tmp/eg_own_XXXXXX";
+    close(mkstemp(path));
+    eg_trainer_args o = { .size = sizeof o, .data = eg_data_task(cx, eg_task_find("copy")) };
+    o.layers = 1, o.d_model = 8, o.heads = 2, o.steps = 8;
+    eg_trainer *t = eg_trainer_new_with(&o);
+    ck_assert_msg(t && !eg_trainer_save(t, path), "%s", eg_error(cx));
+    const eg_trainer_args *other = &other_runs[_i].o;
+    o.schedule = other->schedule, o.optimiser = other->optimiser;
+    if (other->steps) o.steps = other->steps;
+    t = eg_trainer_new_with(&o);
+    ck_assert_str_eq(eg_trainer_saved(t, path).differs, other_runs[_i].differs);
+    unlink(path);
+}
+
 /* -- what is refused -------------------------------------------------------------------------- */
 typedef struct wrong {
     eg_transformer *net;
