@@ -98,8 +98,10 @@ EG_API int eg_grad_over_with(const eg_grad_over_args *);
  * captured lives until the scope ends that is open now, or eg_captured_blocks_free is called. Each
  * thread calls the loss for the first two blocks of a kind: of as many examples, for which .kind
  * gives the same numbers, in eg_train or eg_eval alike. For later ones it runs the operations that
- * the second of them applied. So blocks of one kind must apply the same operations to tensors of
- * the same shapes; numbers that depend on the block come from eg_from_call, and what depends on
+ * the second of them applied; for the first of these it calls the loss as well, and refuses one
+ * that differs. So blocks of one kind must apply the same operations to tensors of the same shapes;
+ * numbers that depend on the block come from eg_from_call (a slice of all data from `from` to `to`
+ * would be that of the block that was captured), and what depends on
  * results is done in eg_host_call. There `count`, which lies in one place for all blocks of a
  * thread, can be set, and eg_block_range says which block it is. `.kind` tells blocks apart whose
  * shapes differ, such as batches of several lengths, or blocks of packed sequences (eg_pack). With
