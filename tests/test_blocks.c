@@ -377,8 +377,13 @@ TEST(an_x_with_a_hook_and_a_bad_option_are_refused)
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #endif
-    REFUSED("grad_over: 0 examples in blocks of 0", .examples = 0);
-    REFUSED("grad_over: 12 examples in blocks of -1", .block = -1);
+    REFUSED("grad_over: there must be from 1 to 2^48 examples, not 0", .examples = 0);
+    REFUSED("from 1 to 2^48 examples, not 9223372036854775807", .examples = INT64_MAX);
+    REFUSED("grad_over: a block must have at least 1 example, and 0 is for 8, not -1", .block = -1);
+    /* a block that is longer than the examples is one block */
+    ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = scene_loss, .user = &s, .examples = 12,
+                                  .count = 1, .xs = &s.w, .dxs = &d, .block = INT64_MAX),
+                     0);
     REFUSED("grad_over: 5000 leaves; 1 to 4096", .leaves = 5000);
     REFUSED("grad_over: the loss is NULL", .loss = NULL);
     REFUSED("grad_over: there are no xs", .count = 0);

@@ -258,14 +258,16 @@ static bool blocks_fit(blocks *b)
     const char *who = o->who;
     if (cx->failed) return false;
     if (eg__capture_refuses(cx, who, "its threads have contexts of their own")) return false;
-    if (cx->parent || cx->probe)
+    if (cx->parent || cx->block.to || cx->probe)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: inside %s", who,
-                   cx->parent ? "a block of another call" : "a gradient check");
+                   cx->parent || cx->block.to ? "a block of another call" : "a gradient check");
     else if (!o->loss)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the loss is NULL", who);
-    else if (o->examples < 1 || o->block < 0)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %lld examples in blocks of %lld", who,
-                   (long long)o->examples, (long long)o->block);
+    else if (o->examples < 1 || o->examples > EG__EXAMPLES_MOST || o->block < 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s, not %lld", who,
+                   o->block < 0 ? "a block must have at least 1 example, and 0 is for 8"
+                                : "there must be from 1 to 2^48 examples",
+                   (long long)(o->block < 0 ? o->block : o->examples));
     else if (o->leaves < 0 || o->leaves > LEAVES_MOST)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %d leaves; 1 to %d, and 0 for %d", who, o->leaves,
                    LEAVES_MOST, LEAVES);
@@ -289,6 +291,7 @@ static bool blocks_plan(blocks *b)
 {
     eg_grad_over_args *o = &b->o;
     if (!o->block) o->block = BLOCK;
+    o->block = eg__min64(o->block, o->examples);
     b->blocks = (o->examples + o->block - 1) / o->block;
     b->leaves = eg__min64(o->leaves ? o->leaves : LEAVES, b->blocks);
     b->from = o->from_leaf;
