@@ -771,6 +771,29 @@ TEST(options_refused)
     eg_assert_error(cx, "diversity is about heads, but network \"my seq2seq\" names no part");
 }
 
+/* A step inside of the loss of a step: the loss is called by the test of the sum, too. */
+typedef struct nested {
+    eg_tensor *w;
+    eg_opt *opt;
+} nested;
+static eg_tensor *nested_loss(void *user, eg_ctx *c, int64_t from, int64_t to, int64_t *count)
+{
+    const nested *n = user;
+    (void)count;
+    eg_step_over(n->opt, nested_loss, user, 8);
+    return eg_mul(eg_full(c, (double)(to - from), 1), eg_square(n->w));
+}
+TEST(a_step_inside_of_a_step_is_refused)
+{
+    eg_params *p = eg_params_open(cx);
+    nested n = { .w = eg_param(p, "w", "a", 1) };
+    eg_fill(n.w, 2);
+    n.opt = eg_sgd(p, .lr = 0.1);
+    ck_assert_int_eq(eg_step_over(n.opt, nested_loss, &n, 8), -1);
+    eg_assert_error(cx, "step_over: inside a block of another call");
+    ck_assert_double_eq(eg_item(n.w), 2);
+}
+
 /* The norm of all gradients is that of the parameters' together; heads are what eg_heads says. */
 TEST(norms_and_heads_are_told)
 {

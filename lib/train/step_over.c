@@ -105,7 +105,12 @@ int eg_step_over_with(const eg_step_over_args *given)
     if (op->each && !eg_error(op->cx)) {
         eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED,
                    "%s: the parameters have copies, which blocks cannot add up; eg_step takes them",
-                   o.who ? o.who : "step_over");
+                   o.who);
+        return -1;
+    }
+    if (!eg_error(op->cx) && !eg_block_range(op->cx, NULL, NULL)) {
+        /* before the loss is called: it would call this again, without end */
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: inside a block of another call", o.who);
         return -1;
     }
     eg_ranks *ranks = op->ranks ? op->ranks : o.ranks;
