@@ -58,7 +58,7 @@ static const field fields[] = {
     /* a run may be continued with more steps: decay_steps decides how the rate falls */
     { "steps",         AT(o.steps),                WHOLE,  1, (int64_t)1 << 53, true, false },
     { "seed",          AT(o.seed),                 WHOLE,  ANY,          false, false },
-    { "decay",         AT(o.schedule.decay),       LISTED, 0, INT32_MAX, false, false },
+    { "decay",         AT(o.schedule.decay),       LISTED, 0, EG_WSD_SQRT, false, false },
     { "warmup",        AT(o.schedule.warmup),      WHOLE,  STEPS,        false, false },
     { "decay_steps",   AT(o.schedule.steps),       WHOLE,  STEPS,        false, false },
     { "vocabulary",    AT(vocabulary),             WHOLE,  SIZE,         false, false },
@@ -66,7 +66,7 @@ static const field fields[] = {
     { "step",          AT(now.step),               WHOLE,  STEPS,        true,  false },
     { "cursor",        AT(cursor),                 WHOLE,  0, (int64_t)1 << 62, true, false },
     { "draws",         AT(draws),                  WHOLE,  ANY,          true,  false },
-    { "dtype",         AT(dtype),                  WHOLE,  0, INT32_MAX, false, false },
+    { "dtype",         AT(dtype),                  WHOLE,  EG_F32, EG_F64, false, false },
     { "dropout",       AT(o.dropout),              REAL,   0, 0,         false, false },
     { "lr",            AT(o.lr),                   REAL,   0, 0,         false, false },
     { "clip_norm",     AT(o.clip_norm),            REAL,   0, 0,         false, false },
