@@ -14,6 +14,14 @@
 enum { BLOCK = 8, LEAVES = 16, LEAVES_MOST = 4096 };
 
 /* -- a block ---------------------------------------------------------------------------------- */
+/* True if the counts of all blocks can be added up; else records an error. */
+bool eg__block_count_fits(eg_ctx *child, int64_t count)
+{
+    if (count >= 0 && count <= EG__EXAMPLES_MOST) return true;
+    eg_fail_as(child, EG_ERROR_MISUSE, "the count is %lld; it must be from 0 to 2^48",
+               (long long)count);
+    return false;
+}
 /* Records the child's error as the call's, unless an earlier block failed; k is the number of this
  * block. */
 static void blocks_fail(blocks *b, eg_ctx *child, int64_t k)
@@ -38,8 +46,8 @@ bool eg__block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
         eg_fail_as(child, EG_ERROR_SHAPE,
                    "the loss has %lld elements; it is the sum over its examples, one number",
                    (long long)eg_size(y));
-    else if (count < 0)
-        eg_fail_as(child, EG_ERROR_MISUSE, "the count is %lld", (long long)count);
+    else
+        eg__block_count_fits(child, count);
     return !child->failed;
 }
 /* True if the loss is a finite number; else records an error with the number. */

@@ -385,7 +385,7 @@ eg_block_done eg__block_captured(blocks *b, int worker, blocks_sum *s)
     if (done != EG_BLOCK_DONE) return done;
     const double loss = eg_item(eg_captured_output(p->c, 0));
     if (!isfinite(loss)) return EG_BLOCK_NOT_CAPTURED; /* the loss, called again, says why */
-    if (w->count < 0) eg_fail_as(child, EG_ERROR_MISUSE, "the count is %lld", (long long)w->count);
+    if (!eg__block_count_fits(child, w->count)) return EG_BLOCK_FAILED;
     memcpy(s->reached, p->after, (size_t)b->o.count);
     s->loss += loss;
     s->count += w->count;

@@ -17,7 +17,8 @@ void eg__step_over_again(eg_opt *op)
 typedef struct step_over_part {
     double value;
     int64_t count;
-    bool known; /* it is a finite number, and no random draw was made for it */
+    bool known; /* it is a finite number with a count that a block may have, and no random draw was
+                 * made for it */
     bool f64;
 } step_over_part;
 static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int64_t from,
@@ -30,7 +31,8 @@ static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int6
     if (eg_ok(y) && eg_size(y) == 1 && !eg_error(cx)) {
         p.value = eg_item(y);
         p.f64 = eg_type(y) == EG_F64;
-        p.known = isfinite(p.value) && eg_draws(cx) == draws;
+        p.known = isfinite(p.value) && eg_draws(cx) == draws && p.count >= 0 &&
+                  p.count <= (int64_t)1 << 48;
     }
     eg_pop(cx, m);
     return p;
