@@ -197,9 +197,9 @@ typedef int eg_step_function(void *user, eg_tensor **out);
  * (eg_keep, eg_keep_in, owners, modules), eg_seed, eg_set_draws, eg_grad_over, ring attention,
  * caches. A run refuses numbers with which f would have recorded other operations: integers outside
  * of the bounds that an index or a mask was planned for, operands of a masked operation that were
- * finite and are not now, or the reverse. It also refuses tensors that have been freed. The
- * captured step and its outputs live until the open scope ends or eg_captured_free is called. NULL
- * after an error. */
+ * finite and are not now, or the reverse; and eg_eval where the step was captured under eg_train,
+ * or the reverse. It also refuses tensors that have been freed. The captured step and its outputs
+ * live until the open scope ends or eg_captured_free is called. NULL after an error. */
 typedef struct eg_captured eg_captured;
 EG_API eg_captured *eg_capture(eg_ctx *, eg_step_function *f, void *user, int outputs);
 /* Computes the step again. Returns 0; −1 after an error, when part of the step may be done */
