@@ -284,7 +284,7 @@ static const struct {
     { "the loss has 6 elements; it is the sum over its examples, one number" },
     { "the loss is NULL" },
     { "inf, which comes from scale" },
-    { "the count is -2" },
+    { "the count is -2; it must be from 0 to 2^48" },
     { "was made outside of the block from a tensor whose gradient is wanted" },
     { "name: the tensor belongs to the context that waits" },
     { "grad: y does not reach x" },
@@ -377,8 +377,13 @@ TEST(an_x_with_a_hook_and_a_bad_option_are_refused)
 #if defined(__clang__)
 #pragma clang diagnostic ignored "-Winitializer-overrides"
 #endif
-    REFUSED("grad_over: 0 examples in blocks of 0", .examples = 0);
-    REFUSED("grad_over: 12 examples in blocks of -1", .block = -1);
+    REFUSED("grad_over: there must be from 1 to 2^48 examples, not 0", .examples = 0);
+    REFUSED("from 1 to 2^48 examples, not 9223372036854775807", .examples = INT64_MAX);
+    REFUSED("grad_over: a block must have at least 1 example, and 0 is for 8, not -1", .block = -1);
+    /* a block that is longer than the examples is one block */
+    ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = scene_loss, .user = &s, .examples = 12,
+                                  .count = 1, .xs = &s.w, .dxs = &d, .block = INT64_MAX),
+                     0);
     REFUSED("grad_over: 5000 leaves; 1 to 4096", .leaves = 5000);
     REFUSED("grad_over: the loss is NULL", .loss = NULL);
     REFUSED("grad_over: there are no xs", .count = 0);
@@ -480,6 +485,7 @@ static eg_tensor *ways_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, in
     case 3: return eg_sum(NULL, eg_mul(y, eg_uniform(cx, 0.5, 1, to - from, 3))); /* draws */
     case 4: return eg_sum(NULL, eg_log(eg_scale(y, from < 6 ? 1 : -1)));
     case 5: return eg_sum(NULL, eg_sqrt(eg_scale(y, from == 6 ? 0 : 1)));
+    case 7: *count = INT64_MAX; return eg_sum(NULL, y); /* twice that is no int64_t */
     }
     return eg_sum(NULL, y);
 }
@@ -492,6 +498,8 @@ static const char *const refused[] = {
     "step_over: block 2 (examples 6 to 8): the loss is nan, which comes from log",
     "adam: the gradient of \"w\" has a nan: step_over: block 2 (examples 6 to 8): trace: ",
     NULL,
+    "step_over: block 0 (examples 0 to 2): the count is 9223372036854775807; it must be from 0 to "
+    "2^48",
 };
 LOOP_TEST(a_loss_that_is_no_sum_is_refused, sizeof refused / sizeof *refused)
 {

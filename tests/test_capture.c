@@ -815,3 +815,29 @@ TEST(runs_outlive_the_plans_of_the_step)
     ck_assert(h[0] == h[1]);
     eg_close(cx);
 }
+
+static int dropping_step(void *user, eg_tensor **out)
+{
+    out[0] = eg_dropout(user, 0.5);
+    return 0;
+}
+/* A step that drops would go on dropping under eg_eval, and the reverse. */
+TEST(runs_are_refused_in_the_other_state_of_training)
+{
+    for (int trains = 0; trains < 2; trains++) {
+        eg_ctx *cx = eg_open(.threads = 1);
+        eg_tensor *x = eg_ones(cx, 64);
+        void (*const state[])(eg_ctx *) = { eg_eval, eg_train };
+        state[trains](cx);
+        eg_captured *c = eg_capture(cx, dropping_step, x, 1);
+        ck_assert_int_eq(eg_captured_run(c), 0);
+        state[!trains](cx);
+        ck_assert_int_eq(eg_captured_run(c), -1);
+        eg_assert_error(cx, trains ? "captured_run: the step was captured under eg_train, and the "
+                                     "context is under eg_eval now"
+                                   : "captured under eg_eval, and the context is under eg_train");
+        state[trains](cx);
+        ck_assert_int_eq(eg_captured_run(c), 0);
+        eg_close(cx);
+    }
+}

@@ -384,6 +384,11 @@ TEST(copies_of_one_x_add_up_in_its_gradient)
         ck_assert(!eg_grad(eg_sum(NULL, eg_square(one)), NULL, 1, &W, &twin));
         ck_assert(same_bits(eg_select_axis(each, 0, k), twin));
     }
+    /* an x may be what eg_copies_in made */
+    eg_tensor *in = eg_copies_in(c, x);
+    ck_assert(!eg_grad_each(eg_sum(NULL, eg_tanh(in)), 1, &in, &each));
+    ck_assert(!eg_grad(eg_sum(NULL, eg_tanh(in)), NULL, 1, &in, &e));
+    ck_assert(same_bits(each, eg_copies_out(e)));
     /* a constant's gradient is zeros, of each copy */
     eg_tensor *other = eg_ones(cx, 2);
     ck_assert(!eg_grad_each(eg_sum(NULL, h), 1, &other, &each));

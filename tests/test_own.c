@@ -277,6 +277,34 @@ TEST(other_networks_and_configurations_are_not_loaded)
     unlink(path);
 }
 
+static const struct {
+    eg_trainer_args o;
+    const char *differs;
+} other_runs[] = {
+    { { .steps = 9 }, "steps 8, not 9" },
+    { { .optimiser = "sgd" }, "optimiser adam, not sgd" },
+    { { .schedule = { .decay = EG_NOAM } }, "schedule cosine, not noam" },
+    { { .schedule = { .decay = EG_STEPS, .step_size = 3 } }, "schedule cosine, not steps" },
+    { { .schedule = { .decay = EG_WSD_SQRT, .warmup = 2 } }, "schedule cosine, not wsd-sqrt" },
+    { { .schedule = { .decay = EG_CONSTANT, .warmup = 1 } }, "schedule cosine, not constant" },
+};
+/* The first difference is an option that the user gave, not one that follows from it. */
+LOOP_TEST(another_run_is_told_by_what_was_asked, sizeof other_runs / sizeof *other_runs)
+{
+    char path[] = "/tmp/eg_own_XXXXXX";
+    close(mkstemp(path));
+    eg_trainer_args o = { .size = sizeof o, .data = eg_data_task(cx, eg_task_find("copy")) };
+    o.layers = 1, o.d_model = 8, o.heads = 2, o.steps = 8;
+    eg_trainer *t = eg_trainer_new_with(&o);
+    ck_assert_msg(t && !eg_trainer_save(t, path), "%s", eg_error(cx));
+    const eg_trainer_args *other = &other_runs[_i].o;
+    o.schedule = other->schedule, o.optimiser = other->optimiser;
+    if (other->steps) o.steps = other->steps;
+    t = eg_trainer_new_with(&o);
+    ck_assert_str_eq(eg_trainer_saved(t, path).differs, other_runs[_i].differs);
+    unlink(path);
+}
+
 /* -- what is refused -------------------------------------------------------------------------- */
 typedef struct wrong {
     eg_transformer *net;
@@ -391,6 +419,12 @@ static const struct {
         .logits = wrong_none,
         .part = { "encoder", "middle" } },
       "a part beside a source is encoder, decoder or cross, not \"middle\"" },
+    /* what lies behind the end of an older row is not read */
+    { { .size = offsetof(eg_network, logits),
+        .name = "w",
+        .make = make_null,
+        .logits = wrong_none },
+      "trainer: a network needs logits" },
     { { .name = "w", .encoder = true, .make = make_wrong, .logits = wrong_ahead },
       "an encoder needs input and output of one length" },
 };
@@ -402,6 +436,24 @@ LOOP_TEST(networks_refused, sizeof refused / sizeof *refused)
     ck_assert_ptr_null(eg_trainer_new(d, .network = &refused[_i].row, .user = &u, .layers = 1,
                                       .d_model = 8, .heads = 2));
     eg_assert_error(cx, refused[_i].error);
+}
+
+/* A class that no example has may have a logit of −∞: that is the same number again. */
+static eg_tensor *without_class(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    return eg_on("b l v, v", eg_add, with_spare(w, wrong_logits(w, c, b, "j <= i")), w->u->table);
+}
+TEST(infinite_logits_are_no_state)
+{
+    mine u = { 0 };
+    eg_data *d = eg_data_task(cx, eg_task_find("addition"));
+    u.table = eg_zeros(cx, eg_data_symbols(d));
+    eg_mut_f32(u.table)[EG_PAD] = -INFINITY;
+    eg_network row = { .name = "w", .make = make_wrong, .logits = without_class };
+    eg_trainer *t = eg_trainer_new(d, .network = &row, .user = &u, .layers = 1, .d_model = 8,
+                                   .heads = 2, .batch = 8);
+    ck_assert_msg(t && !eg_trainer_step(t, NULL), "%s", eg_error(cx));
 }
 
 static eg_tensor *wrong_nan(const void *net, eg_ctx *c, const eg_batch *b)
@@ -698,6 +750,8 @@ TEST(options_refused)
     ck_assert_ptr_null(eg_trainer_new(d, .optimiser = "lion"));
     eg_assert_error(cx,
                     "trainer: optimiser \"lion\" is none of adam, adamw, sgd, rmsprop, adagrad");
+    ck_assert_ptr_null(eg_trainer_new(d, .momentum = 0.9));
+    eg_assert_error(cx, "trainer: momentum belongs to the optimisers sgd and rmsprop, not to adam");
     ck_assert_ptr_null(eg_trainer_new(d, .diversity = -1));
     eg_assert_error(cx, "trainer: diversity must be not negative, not -1");
     ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .core = eg_attention_with }));
@@ -715,6 +769,29 @@ TEST(options_refused)
     ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("addition")),
                                       .network = &plain[2], .diversity = 0.1));
     eg_assert_error(cx, "diversity is about heads, but network \"my seq2seq\" names no part");
+}
+
+/* A step inside of the loss of a step: the loss is called by the test of the sum, too. */
+typedef struct nested {
+    eg_tensor *w;
+    eg_opt *opt;
+} nested;
+static eg_tensor *nested_loss(void *user, eg_ctx *c, int64_t from, int64_t to, int64_t *count)
+{
+    const nested *n = user;
+    (void)count;
+    eg_step_over(n->opt, nested_loss, user, 8);
+    return eg_mul(eg_full(c, (double)(to - from), 1), eg_square(n->w));
+}
+TEST(a_step_inside_of_a_step_is_refused)
+{
+    eg_params *p = eg_params_open(cx);
+    nested n = { .w = eg_param(p, "w", "a", 1) };
+    eg_fill(n.w, 2);
+    n.opt = eg_sgd(p, .lr = 0.1);
+    ck_assert_int_eq(eg_step_over(n.opt, nested_loss, &n, 8), -1);
+    eg_assert_error(cx, "step_over: inside a block of another call");
+    ck_assert_double_eq(eg_item(n.w), 2);
 }
 
 /* The norm of all gradients is that of the parameters' together; heads are what eg_heads says. */

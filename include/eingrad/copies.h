@@ -4,7 +4,9 @@
  * written for it are those of one copy, so that code for a single tensor works unchanged, by
  * letters and by axis numbers. An operation does for each copy, to the bit, what it does for a
  * tensor alone, and its result has copies again. An operand without copies is used by all copies.
- * Dropout draws for copy k from seed[k], as in a context of that seed. The gradient by a tensor
+ * Dropout draws for copy k from seed[k], as in a context of that seed; of a tensor without copies,
+ * such as data that are the same for all, it draws once from the context's seed, and all copies use
+ * that draw (eg_copies_in of as many equal parts gives each its own). The gradient by a tensor
  * with copies has copies. The gradient by a tensor without copies is the sum over all copies;
  * eg_grad_each (grad.h) gives the terms of that sum. eg_fill and eg_assign write to all copies.
  * Refused: an operation on tensors of two different eg_copies; reading the numbers of a tensor with

@@ -98,8 +98,10 @@ EG_API int eg_grad_over_with(const eg_grad_over_args *);
  * captured lives until the scope ends that is open now, or eg_captured_blocks_free is called. Each
  * thread calls the loss for the first two blocks of a kind: of as many examples, for which .kind
  * gives the same numbers, in eg_train or eg_eval alike. For later ones it runs the operations that
- * the second of them applied. So blocks of one kind must apply the same operations to tensors of
- * the same shapes; numbers that depend on the block come from eg_from_call, and what depends on
+ * the second of them applied; for the first of these it calls the loss as well, and refuses one
+ * that differs. So blocks of one kind must apply the same operations to tensors of the same shapes;
+ * numbers that depend on the block come from eg_from_call (a slice of all data from `from` to `to`
+ * would be that of the block that was captured), and what depends on
  * results is done in eg_host_call. There `count`, which lies in one place for all blocks of a
  * thread, can be set, and eg_block_range says which block it is. `.kind` tells blocks apart whose
  * shapes differ, such as batches of several lengths, or blocks of packed sequences (eg_pack). With
@@ -195,9 +197,9 @@ typedef int eg_step_function(void *user, eg_tensor **out);
  * (eg_keep, eg_keep_in, owners, modules), eg_seed, eg_set_draws, eg_grad_over, ring attention,
  * caches. A run refuses numbers with which f would have recorded other operations: integers outside
  * of the bounds that an index or a mask was planned for, operands of a masked operation that were
- * finite and are not now, or the reverse. It also refuses tensors that have been freed. The
- * captured step and its outputs live until the open scope ends or eg_captured_free is called. NULL
- * after an error. */
+ * finite and are not now, or the reverse; and eg_eval where the step was captured under eg_train,
+ * or the reverse. It also refuses tensors that have been freed. The captured step and its outputs
+ * live until the open scope ends or eg_captured_free is called. NULL after an error. */
 typedef struct eg_captured eg_captured;
 EG_API eg_captured *eg_capture(eg_ctx *, eg_step_function *f, void *user, int outputs);
 /* Computes the step again. Returns 0; −1 after an error, when part of the step may be done */

@@ -42,7 +42,7 @@ typedef struct eg_batch {
     const struct eg_batch *whole;
 } eg_batch;
 /* The numbers of a batch as tensors (b l) of i32, made in the given context, which may be that of a
- * block (eg_step_over). NULL after an error. */
+ * block (eg_step_over). */
 EG_API eg_tensor *eg_batch_tokens(eg_ctx *, const eg_batch *);
 EG_API eg_tensor *eg_batch_target(eg_ctx *, const eg_batch *);
 EG_API eg_tensor *eg_batch_source(eg_ctx *, const eg_batch *); /* refused if there is no source */

@@ -112,6 +112,7 @@ typedef struct eg_into_watch {
 int eg__grad_into(eg_tensor *y, int count, eg_tensor *const *xs, eg_into *, const eg_into_watch *);
 
 /* -- blocks.c: a sum over examples, whose leaves are divided among processes ------------------- */
+#define EG__EXAMPLES_MOST ((int64_t)1 << 48) /* of a call: times 4096 leaves it fits an int64_t */
 /* How the gradients of eg__grad_over are given out before the last block is done. While that block
  * is computed, eg__grad_over calls complete(user, k, numbers) for each x, from the last to the
  * first, as soon as nothing more will be added to its sum over this subtree of leaves. `numbers`

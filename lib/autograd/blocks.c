@@ -14,6 +14,14 @@
 enum { BLOCK = 8, LEAVES = 16, LEAVES_MOST = 4096 };
 
 /* -- a block ---------------------------------------------------------------------------------- */
+/* True if the counts of all blocks can be added up; else records an error. */
+bool eg__block_count_fits(eg_ctx *child, int64_t count)
+{
+    if (count >= 0 && count <= EG__EXAMPLES_MOST) return true;
+    eg_fail_as(child, EG_ERROR_MISUSE, "the count is %lld; it must be from 0 to 2^48",
+               (long long)count);
+    return false;
+}
 /* Records the child's error as the call's, unless an earlier block failed; k is the number of this
  * block. */
 static void blocks_fail(blocks *b, eg_ctx *child, int64_t k)
@@ -38,8 +46,8 @@ bool eg__block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
         eg_fail_as(child, EG_ERROR_SHAPE,
                    "the loss has %lld elements; it is the sum over its examples, one number",
                    (long long)eg_size(y));
-    else if (count < 0)
-        eg_fail_as(child, EG_ERROR_MISUSE, "the count is %lld", (long long)count);
+    else
+        eg__block_count_fits(child, count);
     return !child->failed;
 }
 /* True if the loss is a finite number; else records an error with the number. */
@@ -258,14 +266,16 @@ static bool blocks_fit(blocks *b)
     const char *who = o->who;
     if (cx->failed) return false;
     if (eg__capture_refuses(cx, who, "its threads have contexts of their own")) return false;
-    if (cx->parent || cx->probe)
+    if (cx->parent || cx->block.to || cx->probe)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: inside %s", who,
-                   cx->parent ? "a block of another call" : "a gradient check");
+                   cx->parent || cx->block.to ? "a block of another call" : "a gradient check");
     else if (!o->loss)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the loss is NULL", who);
-    else if (o->examples < 1 || o->block < 0)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %lld examples in blocks of %lld", who,
-                   (long long)o->examples, (long long)o->block);
+    else if (o->examples < 1 || o->examples > EG__EXAMPLES_MOST || o->block < 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s, not %lld", who,
+                   o->block < 0 ? "a block must have at least 1 example, and 0 is for 8"
+                                : "there must be from 1 to 2^48 examples",
+                   (long long)(o->block < 0 ? o->block : o->examples));
     else if (o->leaves < 0 || o->leaves > LEAVES_MOST)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %d leaves; 1 to %d, and 0 for %d", who, o->leaves,
                    LEAVES_MOST, LEAVES);
@@ -289,6 +299,7 @@ static bool blocks_plan(blocks *b)
 {
     eg_grad_over_args *o = &b->o;
     if (!o->block) o->block = BLOCK;
+    o->block = eg__min64(o->block, o->examples);
     b->blocks = (o->examples + o->block - 1) / o->block;
     b->leaves = eg__min64(o->leaves ? o->leaves : LEAVES, b->blocks);
     b->from = o->from_leaf;

@@ -40,9 +40,10 @@ typedef struct blocks {
     char message[1024];
 } blocks;
 
-/* True if y can be a loss, that is a float tensor of one element, and count is not negative. The
+/* True if y can be a loss, that is a float tensor of one element, and count from 0 to 2^48. The
  * value of y is not tested. Else records an error. */
 bool eg__block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count);
+bool eg__block_count_fits(eg_ctx *child, int64_t count);
 
 /* -- blocks_tree.c ----------------------------------------------------------------------------- */
 /* Returns the number of subtrees of 2^level leaves; the last one may have fewer. */

@@ -24,6 +24,7 @@ typedef struct captured_kind {
     bool *before, *after; /* of each x: its sum holds something before and after the block */
     uint64_t used;        /* the number of its last use */
     eg_captured *c;       /* NULL: one such block was computed, and none captured */
+    bool compared;        /* a run of c gave the loss and the count of its block */
     /* of each x: the last item of c that writes to its sum or to the sum of a later x */
     int64_t *until;
     struct captured_part { /* by x: the headers of the captured step that point into its sum */
@@ -314,6 +315,36 @@ static eg_block_done kind_capture(captured_step *a)
     a->w->refused = true;
     return EG_BLOCK_NOT_CAPTURED;
 }
+/* Compares the loss and the count that the first run of a captured step gave with those of the loss
+ * function, called for the same block with the same draws. They differ if the function reads what
+ * belongs to its block otherwise than through eg_from_call, such as a slice from `from` to `to` of
+ * all data: a run reads the rows of the block that was captured. False after an error. */
+static bool kind_compare(const captured_step *a, uint64_t draws)
+{
+    eg_ctx *child = a->child;
+    const eg_grad_over_args *o = &a->b->o;
+    const uint64_t after = eg_draws(child);
+    const int64_t from = child->block.from, to = child->block.to, count = a->w->count;
+    const double loss = eg_item(eg_captured_output(a->p->c, 0));
+    const eg_mark m = eg_push(child);
+    const bool was = eg_nograd(child, true);
+    int64_t again = to - from;
+    eg_set_draws(child, draws);
+    eg_tensor *y = m.scope ? o->loss(o->user, child, from, to, &again) : NULL;
+    const double called = eg__block_loss_fits(child, y, again) ? eg_item(y) : NAN;
+    eg_set_draws(child, after);
+    eg_nograd(child, was);
+    eg_pop(child, m);
+    if (!child->failed && isfinite(loss) && (memcmp(&loss, &called, sizeof loss) || count != again))
+        eg_fail_as(child, EG_ERROR_MISUSE,
+                   "the operations that were captured of another block give a loss of %.9g and a "
+                   "count of %lld, and the loss function %.9g and %lld: what belongs to a block "
+                   "must come from eg_from_call, or .kind must tell such blocks apart",
+                   loss, (long long)count, called, (long long)again);
+    a->w->count = count; /* which the function may have set */
+    a->p->compared = true;
+    return !child->failed;
+}
 /* Runs a captured block in a scope of its own. If the run fails before it has added to a sum, the
  * caller computes the block by the loss, which then records what fails: other numbers may need
  * other operations than those that were captured. */
@@ -326,9 +357,10 @@ static eg_block_done kind_run(const captured_step *a)
     blocks_work work = { .b = a->b, .child = child, .s = a->s, .after = p->after };
     eg_captured_watch watch = { p->until, count, eg__blocks_complete, &work };
     const eg_mark m = eg_push(child);
+    const uint64_t draws = eg_draws(child);
     const bool good = m.scope && !eg__captured_run(p->c, a->b->early ? &watch : NULL);
     eg_pop(child, m);
-    if (good) return EG_BLOCK_DONE;
+    if (good) return p->compared || kind_compare(a, draws) ? EG_BLOCK_DONE : EG_BLOCK_FAILED;
     for (int k = 0; k < count; k++)
         if (p->before[k] && eg__captured_wrote(p->c, w->target[k])) return EG_BLOCK_FAILED;
     eg_clear(child);
@@ -353,7 +385,7 @@ eg_block_done eg__block_captured(blocks *b, int worker, blocks_sum *s)
     if (done != EG_BLOCK_DONE) return done;
     const double loss = eg_item(eg_captured_output(p->c, 0));
     if (!isfinite(loss)) return EG_BLOCK_NOT_CAPTURED; /* the loss, called again, says why */
-    if (w->count < 0) eg_fail_as(child, EG_ERROR_MISUSE, "the count is %lld", (long long)w->count);
+    if (!eg__block_count_fits(child, w->count)) return EG_BLOCK_FAILED;
     memcpy(s->reached, p->after, (size_t)b->o.count);
     s->loss += loss;
     s->count += w->count;

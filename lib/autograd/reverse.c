@@ -224,12 +224,6 @@ static bool pull(reverse *r, int64_t k)
     if (cx->failed || !reverse_add_list(r, k) || !call_hooks(s, k)) return false;
     eg_tensor *t = s->node[k], *g = s->d[k];
     if (!t->op || eg__sweep_zero(t)) return true;
-    if (r->each && eg__copies_made(t)) {
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "grad_each: %s lies between y and an x, so that copies are coupled",
-                   t->op->name);
-        return false;
-    }
     r->mine = ++cx->pulls;
     /* with a hook on cotangents each one is computed by itself, without lists */
     const bool lists =
@@ -237,6 +231,12 @@ static bool pull(reverse *r, int64_t k)
     for (int i = 0; i < t->count; i++) {
         eg_tensor *x = t->in[i];
         if (!eg__sweep_has(s, x)) continue;
+        if (r->each && eg__copies_made(t)) {
+            eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                       "grad_each: %s lies between y and an x, so that copies are coupled",
+                       t->op->name);
+            return false;
+        }
         if (!t->op->rule) {
             eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: %s has no gradient for operand %d", s->who,
                        t->op->name, i + 1);

@@ -86,8 +86,8 @@ static int gradient_take(void *user, const eg_leaf_sum *s)
 static bool gradient_bad(const gradient *g)
 {
     const eg_grad_over_args *o = &g->o;
-    return o->examples < 1 || o->block < 0 || o->leaves < 0 || o->count < 1 || !o->xs ||
-           (g->take == gradient_gather && !o->dxs);
+    return o->examples < 1 || o->examples > EG__EXAMPLES_MOST || o->block < 0 || o->leaves < 0 ||
+           o->count < 1 || !o->xs || (g->take == gradient_gather && !o->dxs);
 }
 /* True if the call can be divided among ranks; else records an error. */
 static bool gradient_fits(const gradient *g)
@@ -255,6 +255,7 @@ static int gradient_run(gradient *g)
 {
     if (!g->o.who) g->o.who = "grad_over";
     if (!g->o.block) g->o.block = BLOCK;
+    if (g->o.block > g->o.examples) g->o.block = g->o.examples;
     if (!g->o.leaves) g->o.leaves = LEAVES;
     eg_ctx *cx = g->ranks->cx;
     const bool good = !eg_error(cx) && gradient_fits(g) && (g->owner = eg_owner_open(cx)) != NULL &&

@@ -332,7 +332,8 @@ eg_captured *eg__captured_make(eg_ctx *cx, eg_step_function *f, void *user, int 
                           .arena = eg__owner_arena(owner),
                           .born = cx->seq,
                           .draw = cx->draw };
-        *c = (eg_captured){ .cx = cx, .owner = owner, .outputs = outputs };
+        *c =
+            (eg_captured){ .cx = cx, .owner = owner, .outputs = outputs, .training = cx->training };
         c->output = eg_owner_alloc(owner, (size_t)(outputs ? outputs : 1) * sizeof *c->output);
         good = c->output && capture_step(&p, f, user, outputs);
     }

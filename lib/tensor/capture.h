@@ -63,6 +63,7 @@ struct eg_captured {
     int outputs;
     eg_tensor **output;
     uint64_t draws; /* draws of one run */
+    bool training;  /* the context's state when the step began */
     size_t bytes;
     int64_t failed; /* item at which the last run failed; −1: before the first; items: none */
     eg_captured_watch *watch; /* of the run that goes on now; or NULL */

@@ -121,6 +121,13 @@ static bool captured_ready(const eg_captured *c)
                           : cx != eg__here(cx) ? "a block of eg_grad_over"
                                                : "a captured step"),
                false;
+    if (cx->training != c->training) /* dropout would go on, or still be missing */
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "captured_run: the step was captured under %s, and the context is under "
+                          "%s now, where dropout does something else",
+                          c->training ? "eg_train" : "eg_eval",
+                          c->training ? "eg_eval" : "eg_train"),
+               false;
     for (int64_t k = 0; k < c->outsides; k++)
         if (c->outside[k].x->live != EG_LIVE || c->outside[k].x->seq != c->outside[k].seq)
             return eg_fail_as(cx, EG_ERROR_MISUSE,

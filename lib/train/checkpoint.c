@@ -58,7 +58,7 @@ static const field fields[] = {
     /* a run may be continued with more steps: decay_steps decides how the rate falls */
     { "steps",         AT(o.steps),                WHOLE,  1, (int64_t)1 << 53, true, false },
     { "seed",          AT(o.seed),                 WHOLE,  ANY,          false, false },
-    { "decay",         AT(o.schedule.decay),       LISTED, 0, INT32_MAX, false, false },
+    { "decay",         AT(o.schedule.decay),       LISTED, 0, EG_WSD_SQRT, false, false },
     { "warmup",        AT(o.schedule.warmup),      WHOLE,  STEPS,        false, false },
     { "decay_steps",   AT(o.schedule.steps),       WHOLE,  STEPS,        false, false },
     { "vocabulary",    AT(vocabulary),             WHOLE,  SIZE,         false, false },
@@ -66,7 +66,7 @@ static const field fields[] = {
     { "step",          AT(now.step),               WHOLE,  STEPS,        true,  false },
     { "cursor",        AT(cursor),                 WHOLE,  0, (int64_t)1 << 62, true, false },
     { "draws",         AT(draws),                  WHOLE,  ANY,          true,  false },
-    { "dtype",         AT(dtype),                  WHOLE,  0, INT32_MAX, false, false },
+    { "dtype",         AT(dtype),                  WHOLE,  EG_F32, EG_F64, false, false },
     { "dropout",       AT(o.dropout),              REAL,   0, 0,         false, false },
     { "lr",            AT(o.lr),                   REAL,   0, 0,         false, false },
     { "clip_norm",     AT(o.clip_norm),            REAL,   0, 0,         false, false },
@@ -240,6 +240,19 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
                  has ? has : "unknown", text);
 }
 
+/* Compares the kinds of schedule, by name. They come before all that only one of them has. */
+static void saved_compare_schedule(const saved *own, const eg_safetensors *file, eg_saved *out)
+{
+    static const char *const name[] = { "constant", "linear",      "cosine", "noam",
+                                        "steps",    "exponential", "wsd",    "wsd-sqrt" };
+    const int kinds = sizeof name / sizeof *name, is = (int)own->o.schedule.decay;
+    const char *text = eg_safetensors_metadata(file, "decay");
+    const long has = text ? strtol(text, NULL, 10) : -1;
+    if (*out->differs || has == is || is < 0 || is >= kinds) return;
+    snprintf(out->differs, sizeof out->differs, "schedule %s, not %s",
+             has >= 0 && has < kinds ? name[has] : "unknown", name[is]);
+}
+
 /* Sets out->differs if the run in the file is another one. For pairs and texts the name in the
  * metadata is the path that they had, which may change: their contents are compared. */
 static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *owner, eg_saved *out)
@@ -248,24 +261,27 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
     const char *config = eg__network_config(t, owner);
     const struct {
         const char *key, *own;
+        const char *otherwise; /* what a file without the key has */
         bool shown;
     } texts[] = {
-        { "model", t->o.model, true },
-        { "config", config && *config ? config : NULL, true },
-        { "optimiser", strcmp(t->o.optimiser, "adam") ? t->o.optimiser : NULL, true },
-        { "task", t->data->task ? eg_data_name(t->data) : NULL, true },
-        { "pairs", eg_data_pairs_text(t->data), false },
-        { "symbols", eg__data_symbols_text(t->data, owner), false },
+        { "model", t->o.model, NULL, true },
+        { "config", config && *config ? config : NULL, NULL, true },
+        { "optimiser", t->o.optimiser, "adam", true },
+        { "task", t->data->task ? eg_data_name(t->data) : NULL, NULL, true },
+        { "pairs", eg_data_pairs_text(t->data), NULL, false },
+        { "symbols", eg__data_symbols_text(t->data, owner), NULL, false },
     };
     for (size_t k = 0; k < sizeof texts / sizeof *texts && !*out->differs; k++) {
         const char *key = texts[k].key, *is = texts[k].own;
         const char *has = eg_safetensors_metadata(file, key);
+        if (!has) has = texts[k].otherwise;
         if (has && is ? strcmp(has, is) == 0 : has == is) continue;
         if (texts[k].shown && has && is)
             snprintf(out->differs, sizeof out->differs, "%s %.40s, not %.40s", key, has, is);
         else
             snprintf(out->differs, sizeof out->differs, "%s %s", is ? "other" : "with", key);
     }
+    saved_compare_schedule(&own, file, out);
     /* the schedule's end comes first, since defaults of other fields follow from it */
     for (int k = 0; k < FIELDS; k++)
         if (fields[k].at == offsetof(saved, o.schedule.steps))

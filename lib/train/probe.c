@@ -20,19 +20,22 @@ static double probing_number(eg_tensor *x, const void *at, int64_t k)
 }
 
 /* Compares numbers [from, from + count) of x with the first `count` of y. Returns the index of the
- * first pair that differs by more than `share` times the largest number of y; −1 if there is none.
- * NaN is equal to NaN. */
+ * first pair that differs by more than `share` times the largest finite number of y; −1 if there is
+ * none. NaN is equal to NaN, and an infinity to itself: a class that a mask forbids has −∞. */
 static int64_t probing_differs(eg_tensor *x, int64_t from, eg_tensor *y, int64_t count,
                                double share, double pair[2])
 {
     const void *a = eg_raw(eg_contiguous(x), NULL), *b = eg_raw(eg_contiguous(y), NULL);
     double most = 0;
     if (!a || !b) return -1;
-    for (int64_t k = 0; k < count; k++) most = fmax(most, fabs(probing_number(y, b, k)));
+    for (int64_t k = 0; k < count; k++) {
+        const double size = fabs(probing_number(y, b, k));
+        if (isfinite(size)) most = fmax(most, size);
+    }
     for (int64_t k = 0; k < count; k++) {
         pair[0] = probing_number(x, a, from + k), pair[1] = probing_number(y, b, k);
-        const bool same =
-            fabs(pair[0] - pair[1]) <= share * most || (isnan(pair[0]) && isnan(pair[1]));
+        const bool same = pair[0] == pair[1] || (isnan(pair[0]) && isnan(pair[1])) ||
+                          fabs(pair[0] - pair[1]) <= share * most;
         if (!same) return k;
     }
     return -1;

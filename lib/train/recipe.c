@@ -24,11 +24,12 @@ static const struct {
 static const struct {
     const char *name;
     eg_opt *(*make)(const eg_opt_args *);
-} optimisers[] = { { "adam", eg_adam_with },
-                   { "adamw", eg_adamw_with },
-                   { "sgd", eg_sgd_with },
-                   { "rmsprop", eg_rmsprop_with },
-                   { "adagrad", eg_adagrad_with } };
+    bool momentum; /* reads it */
+} optimisers[] = { { "adam", eg_adam_with, false },
+                   { "adamw", eg_adamw_with, false },
+                   { "sgd", eg_sgd_with, true },
+                   { "rmsprop", eg_rmsprop_with, true },
+                   { "adagrad", eg_adagrad_with, false } };
 enum {
     NORMS = sizeof norms / sizeof *norms,
     FFNS = sizeof ffns / sizeof *ffns,
@@ -160,7 +161,11 @@ bool eg__recipe_sound(eg_ctx *cx, const eg_trainer_args *o)
     }
     recipe_named(cx, "norm", norm_name, o->norm);
     recipe_named(cx, "ffn", ffn_name, o->ffn);
-    recipe_named(cx, "optimiser", optimiser_name, o->optimiser);
+    const int k = recipe_named(cx, "optimiser", optimiser_name, o->optimiser);
+    if (k >= 0 && o->momentum > 0 && !optimisers[k].momentum)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "trainer: momentum belongs to the optimisers sgd and rmsprop, not to %s",
+                   optimisers[k].name);
     return !eg_error(cx);
 }
 

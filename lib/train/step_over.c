@@ -17,7 +17,8 @@ void eg__step_over_again(eg_opt *op)
 typedef struct step_over_part {
     double value;
     int64_t count;
-    bool known; /* it is a finite number, and no random draw was made for it */
+    bool known; /* it is a finite number with a count that a block may have, and no random draw was
+                 * made for it */
     bool f64;
 } step_over_part;
 static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int64_t from,
@@ -30,7 +31,8 @@ static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int6
     if (eg_ok(y) && eg_size(y) == 1 && !eg_error(cx)) {
         p.value = eg_item(y);
         p.f64 = eg_type(y) == EG_F64;
-        p.known = isfinite(p.value) && eg_draws(cx) == draws;
+        p.known = isfinite(p.value) && eg_draws(cx) == draws && p.count >= 0 &&
+                  p.count <= (int64_t)1 << 48;
     }
     eg_pop(cx, m);
     return p;
@@ -105,7 +107,12 @@ int eg_step_over_with(const eg_step_over_args *given)
     if (op->each && !eg_error(op->cx)) {
         eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED,
                    "%s: the parameters have copies, which blocks cannot add up; eg_step takes them",
-                   o.who ? o.who : "step_over");
+                   o.who);
+        return -1;
+    }
+    if (!eg_error(op->cx) && !eg_block_range(op->cx, NULL, NULL)) {
+        /* before the loss is called: it would call this again, without end */
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: inside a block of another call", o.who);
         return -1;
     }
     eg_ranks *ranks = op->ranks ? op->ranks : o.ranks;

@@ -237,16 +237,23 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
     return good;
 }
 
-/* Returns a copy of a row and its name in memory of the owner; NULL without memory. */
-static const eg_network *trainer_row(eg_owner *owner, const eg_network *given)
+/* Returns the row with all members, those that a smaller .size leaves out being 0: the row of a
+ * program that was compiled with an older header. Without .size all members are there. */
+static eg_network trainer_whole(const eg_network *given)
+{
+    eg_network row = { .size = sizeof row };
+    if (!given->size) return *given;
+    eg_options(&row, sizeof row, given);
+    return row;
+}
+/* Returns a copy of a whole row and its name in memory of the owner; NULL without memory. */
+static const eg_network *trainer_row(eg_owner *owner, const eg_network *whole)
 {
     eg_network *row = eg_owner_alloc(owner, sizeof *row);
-    char *name = eg_owner_alloc(owner, strlen(given->name) + 1);
+    char *name = eg_owner_alloc(owner, strlen(whole->name) + 1);
     if (!row || !name) return NULL;
-    row->size = sizeof *row;
-    eg_options(row, sizeof *row, given);
-    if (!given->size) *row = *given; /* a row without .size uses all of its members */
-    row->name = strcpy(name, given->name);
+    *row = *whole;
+    row->size = sizeof *row, row->name = strcpy(name, whole->name);
     return row;
 }
 
@@ -257,6 +264,9 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     eg_trainer_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     eg_ctx *cx = o.data ? o.data->cx : NULL;
+    /* checked whole, so that nothing is read behind the end of a smaller row */
+    const eg_network whole = o.network ? trainer_whole(o.network) : (eg_network){ 0 };
+    if (o.network) o.network = &whole;
     if (!cx || eg_error(cx) || !defaults(&o)) return NULL;
     eg_owner *owner = eg_owner_open(cx);
     eg_trainer *t = owner ? eg_owner_alloc(owner, sizeof *t) : NULL;
