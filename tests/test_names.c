@@ -2,6 +2,7 @@
  * what they computed (golden values of tests/reference/names.py, PyTorch 2.15, f64), and files both
  * ways. */
 #include <eingrad.h>
+#include <limits.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include "fixtures.h"
@@ -226,9 +227,17 @@ TEST(names_refused)
     eg_param(q, "more", "x", 2);
     ck_assert_int_eq(eg_params_read_as(q, file, "f", "mha/state.", torch), -1);
     eg_assert_error(cx, "f: this style has no name for the parameter \"more\"");
-    static const eg_alias fewer[] = { { "W_q", "q", "(c h d) m", 0, -1 }, { 0 } };
-    ck_assert_int_eq(eg_params_save_as(q, "/nonexistent/file", "", fewer), -1);
-    eg_assert_error(cx, "params_save_as: this style has no name for the parameter \"W_q\"");
+    /* parts that no tensor has, of which a loop over all would not end for a long time */
+    static const int odd[][2] = {
+        { 0, INT_MAX }, { 0, 9 }, { 3, 3 }, { -1, 3 }, { 1, 0 }, { 0, -2 }
+    };
+    for (size_t k = 0; k < sizeof odd / sizeof *odd; k++) {
+        const eg_alias list[] = { { "W_q", "qkv", "(c h d) m", odd[k][0], odd[k][1] }, { 0 } };
+        ck_assert_int_eq(eg_params_read_as(q, file, "f", "mha/state.", list), -1);
+        eg_assert_error(cx, "f: row \"W_q\" is part");
+        ck_assert_int_eq(eg_params_save_as(q, "nowhere", "", list), -1);
+        eg_assert_error(cx, "a tensor has at most 8 parts, counted from 0");
+    }
     ck_assert_int_eq(eg_params_load_as(q, "/nonexistent/file", "", torch), -1);
     eg_assert_error(cx, "/nonexistent/file");
     ck_assert(eg_params_load_as(NULL, "x", "", torch) == -1 &&

@@ -109,7 +109,7 @@ typedef struct eg_alias {
     const char *ours; /* NULL ends a list */
     const char *theirs;
     const char *axes;
-    int part, parts; /* 0, 0: the whole tensor */
+    int part, parts; /* part 0, 1, … of at most 8; 0, 0: the whole tensor */
 } eg_alias;
 /* The list of a style; NULL if there is none of that name (no error). Styles: "torch"
  * (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder), "torch.decoder"

@@ -153,6 +153,22 @@ static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
     return (!p->heads || p->counted >= 0) && !eg_error(cx);
 }
 
+enum { PARTS = 8 }; /* of a tensor, at most */
+/* True if the list is there and each row is a part that a tensor can have; else records an error.
+ */
+static bool alias_list_fits(eg_ctx *cx, const char *who, const eg_alias *list)
+{
+    if (!list) eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the list of names is NULL", who);
+    for (const eg_alias *a = list; a && a->ours; a++) {
+        const int most = a->parts ? a->parts : 1;
+        if (a->part >= 0 && a->part < most && most <= PARTS) continue;
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: row \"%s\" is part %d of %d; a tensor has at most %d parts, counted from 0",
+                   who, a->ours, a->part, a->parts, PARTS);
+    }
+    return !eg_error(cx);
+}
+
 /* Returns the parameter's name without the prefix of p; NULL if it does not begin with that
  * prefix. */
 static const char *relative(const eg_params *p, const eg_named *one)
@@ -301,10 +317,7 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
     eg_ctx *cx = eg_params_context(p);
     if (!eg__params_there("params_read_as", p) || !file || eg_error(cx)) return -1;
     under = under ? under : "";
-    if (!list) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the list of names is NULL", path);
-        return -1;
-    }
+    if (!alias_list_fits(cx, path ? path : "params_read_as", list)) return -1;
     eg_mark m = eg_push(cx);
     eg_owner *owner = eg_owner_open(cx);
     bool *used = owner ? eg_owner_alloc(owner, (size_t)eg_safetensors_count(file) + 1) : NULL,
@@ -375,7 +388,6 @@ static bool alias_emit(out *o, const char *name, eg_tensor *x)
 
 /* Lists the parts of a tensor of the file, in their order. False if a part is missing or does not
  * fit to the first. uneven: parts that follow each other may differ in size. */
-enum { PARTS = 8 };
 static bool gathered(const eg_params *p, const eg_alias *list, const eg_alias *a, const char *name,
                      bool uneven, eg_tensor **xs)
 {
@@ -410,7 +422,6 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
     for (const eg_alias *a = list; a->ours; a++) {
         plan q;
         eg_tensor *xs[PARTS] = { 0 };
-        if (a->parts < 0 || a->parts > PARTS) continue;
         if (!named(a, name, under, -1, false, theirs)) continue;
         if (!*a->theirs) return 1;
         if (!alias_planned(one, a, &q)) continue;
@@ -438,10 +449,7 @@ int eg_params_save_as(const eg_params *p, const char *path, const char *under, c
 {
     eg_ctx *cx = eg_params_context(p);
     if (!eg__params_there("params_save_as", p) || eg_error(cx)) return -1;
-    if (!list) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "params_save_as: the list of names is NULL");
-        return -1;
-    }
+    if (!alias_list_fits(cx, "params_save_as", list)) return -1;
     eg_mark m = eg_push(cx);
     out o = { .owner = eg_owner_open(cx) };
     bool was = eg_nograd(cx, true), good = o.owner != NULL;
