@@ -685,3 +685,42 @@ LOOP_TEST(nan_wins_and_what_is_masked_does_not_count, 24)
             eg_close(cx);
         }
 }
+
+/* A row has the bits that it has alone, whatever rows stand beside it: infinite and NaN ones, of
+ * lengths below, at and above the sizes at which the loops over rows change. */
+LOOP_TEST(rows_have_the_bits_that_they_have_alone, 2)
+{
+    enum { ROWS = 9 };
+    static const int64_t lengths[] = { 1, 7, 15, 16, 17, 26, 64, 95, 96, 97, 200, 512, 513, 1030 };
+    eg_ctx *cx = eg_open(.dtype = _i ? EG_F64 : EG_F32, .seed = 3);
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        const eg_mark m = eg_push(cx);
+        const int64_t n = lengths[l];
+        eg_tensor *x = eg_normal(cx, 0, 3, ROWS, n);
+        const double odd[] = { INFINITY, INFINITY, -INFINITY, NAN };
+        for (int r = 0; r < 4; r++) {
+            eg_fill(eg_slice_axis(eg_select_axis(x, 0, 2 * r), 0, 0, (n + 1) / 2, 1), odd[r]);
+            if (r == 2) eg_fill(eg_select_axis(x, 0, 2 * r), odd[r]);
+        }
+        for (int f = 0; f < 3; f++) {
+            eg_tensor *y = f == 0   ? eg_softmax("i [j]", x)
+                           : f == 1 ? eg_log_softmax("i [j]", x)
+                                    : eg_logsumexp("i [j]", x);
+            for (int64_t r = 0; r < ROWS; r++) {
+                eg_tensor *one = eg_copy(eg_slice_axis(x, 0, r, r + 1, 1)),
+                          *z = f == 0   ? eg_softmax("i [j]", one)
+                               : f == 1 ? eg_log_softmax("i [j]", one)
+                                        : eg_logsumexp("i [j]", one),
+                          *own = eg_contiguous(eg_slice_axis(y, 0, r, r + 1, 1));
+                ck_assert_msg(same_bits(own, z), "%s of row %lld of %lld",
+                              f == 0   ? "softmax"
+                              : f == 1 ? "log-softmax"
+                                       : "log-sum-exp",
+                              (long long)r, (long long)n);
+            }
+        }
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}

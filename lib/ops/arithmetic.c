@@ -7,10 +7,12 @@ typedef int32_t bits_f32 __attribute__((vector_size(EG_LANES * sizeof(int32_t)))
 typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t))));
 typedef float wide_f32 __attribute__((vector_size(EG_LANES * sizeof(float))));
 typedef double wide_f64 __attribute__((vector_size(EG_LANES * sizeof(double))));
-/* Rows that are summed at once: at most, and of those longer than SHORT_ROW, whose own additions
+/* Rows that are summed at once: at most, and of those longer than SHORT_SUMS, whose own additions
  * keep the processor busy. */
-enum { ABREAST = 4, PAIR = 2, SHORT_ROW = 256 };
-enum { SHORT = 96 }; /* exponentials of rows of fewer elements are computed for several at once */
+enum { ABREAST = 4, PAIR = 2, SHORT_SUMS = 256 };
+enum {
+    SHORT_EXPS = 96
+}; /* exponentials of rows of fewer elements are computed for several at once */
 #if defined(__clang__)
 #define ALL_ROWS _Pragma("clang loop unroll(full)")
 #else

@@ -229,7 +229,7 @@ EG_INLINE void NAME(exps_of_rows)(int64_t rows, int64_t n, const T *const *x, co
                                   T *const *to, double *sum)
 {
     T *y = *to;
-    if (n >= SHORT) {
+    if (n >= SHORT_EXPS) {
         NAME(exps_summed)(rows, n, x, s, c, to, sum);
         return;
     }
@@ -360,19 +360,19 @@ EG_INLINE void NAME(softmax_long)(const eg_row_facts *b, int64_t row, char *cons
 /* How many rows of n elements are computed together, so that they stay in the first cache. */
 EG_INLINE int64_t NAME(block_of)(int64_t n)
 {
-    const int64_t most = n < SHORT ? EG_CHUNK / n : 4 * EG_CHUNK / n;
+    const int64_t most = n < SHORT_EXPS ? EG_CHUNK / n : 4 * EG_CHUNK / n;
     return n > EG_CHUNK ? 1 : eg__min64(most, EG_CHUNK);
 }
-/* softmax of c x, or its logarithm; p: y, x, masks. y is the room for what masks leave of x, and
- * for exponentials if they are not a logarithm's or share groups. The logarithms of several rows'
- * sums are computed in one call. */
+/* softmax of c x, or its logarithm; p: y, x, masks. What masks leave of x is written to y, and so
+ * are the exponentials, unless they are those of short rows or only summed for a logarithm. The
+ * logarithms of several rows' sums are computed in one call. */
 EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t *step,
                                     const void *user)
 {
     const eg_row_facts *b = user;
     const int64_t n = b->n, most = NAME(block_of)(n);
     _Alignas(64) T e[EG_CHUNK];
-    const bool apart = b->log || n < SHORT; /* the exponentials are in e */
+    const bool apart = b->log || n < SHORT_EXPS; /* the exponentials are in e */
     const T *x[EG_CHUNK];
     T s[EG_CHUNK], *to[EG_CHUNK];
     double last[EG_CHUNK];
@@ -391,11 +391,12 @@ EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t 
         if (b->log) logs(count, last);
         for (int64_t r = 0; r < count; r++) {
             T *y = EG_ROW(T, 0, first + r);
+            const T *from = apart ? e + r * n : y;
+            const T factor = last[r] == 0 ? 0 : (T)(1 / last[r]);
             if (b->log)
                 NAME(less_both)(n, x[r], s[r], (T)last[r], y);
             else
-                NAME(affine_of)
-            (n, apart ? e + r * n : y, 0, last[r] == 0 ? 0 : (T)(1 / last[r]), y);
+                NAME(affine_of)(n, from, 0, factor, y);
             if (last[r] != last[r]) NAME(mask_again)(b, first + r, 0, n, p, step);
         }
     }
@@ -413,7 +414,7 @@ EG_INLINE void NAME(exps_of_block)(int64_t first, int64_t count, int64_t n, char
         x[r] = EG_ROW(T, 1, first + r);
         top[r] = NAME(top_of)(n, x[r]);
         if (n <= EG_CHUNK)
-            x[r] = NAME(shifted)(n, x[r], top[r], n < SHORT ? *to + r * n : to[r], &s[r]);
+            x[r] = NAME(shifted)(n, x[r], top[r], n < SHORT_EXPS ? *to + r * n : to[r], &s[r]);
     }
     if (n <= EG_CHUNK) {
         NAME(exps_of_rows)(count, n, x, s, 1, to, sum);
@@ -514,7 +515,7 @@ EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int
 {
     const eg_row_facts *b = user;
     const int64_t n = b->n, most = NAME(block_of)(n);
-    const bool apart = n < SHORT || n > EG_CHUNK; /* the exponentials are in e, else in dx */
+    const bool apart = n < SHORT_EXPS || n > EG_CHUNK; /* the exponentials are in e, else in dx */
     _Alignas(64) T e[EG_CHUNK];
     T top[EG_CHUNK], s, *to[EG_CHUNK];
     double total[EG_CHUNK];
@@ -590,7 +591,7 @@ EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *st
                                  const void *user)
 {
     int64_t row = 0;
-    if (((const eg_row_facts *)user)->n <= SHORT_ROW)
+    if (((const eg_row_facts *)user)->n <= SHORT_SUMS)
         for (; row + ABREAST <= rows; row += ABREAST) NAME(norm_some)(user, ABREAST, row, p, step);
     for (; row + PAIR <= rows; row += PAIR) NAME(norm_some)(user, PAIR, row, p, step);
     for (; row < rows; row++) NAME(norm_some)(user, 1, row, p, step);
@@ -659,7 +660,7 @@ EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64
                                        const void *user)
 {
     int64_t row = 0;
-    if (((const eg_row_facts *)user)->n <= SHORT_ROW)
+    if (((const eg_row_facts *)user)->n <= SHORT_SUMS)
         for (; row + ABREAST <= rows; row += ABREAST)
             NAME(norm_slope_some)(user, ABREAST, row, p, step);
     for (; row + PAIR <= rows; row += PAIR) NAME(norm_slope_some)(user, PAIR, row, p, step);

@@ -57,7 +57,8 @@ EG_INLINE uint32_t NAME(up_to)(const rank_job *j, const char *x, int64_t i, NAME
 }
 /* The k places that come first of those with the least keys, equal keys in their order: of the
  * elements that have been looked at the first k are kept, and from them the last one goes when one
- * comes that belongs before it. */
+ * comes that belongs before it. With few places of contiguous rows, keys above the bound are never
+ * looked at one by one. */
 EG_CLONES static void NAME(first_places)(const rank_job *j, const char *x, int64_t *place,
                                          ranked *best)
 {
