@@ -10,7 +10,7 @@
 
 static const char usage[] =
     "usage: bench [--quick] [--case WORD] [--group WORD] [--type f32|f64] [--threads N]\n"
-    "             [--rounds N] [--alone] [--json FILE]\n"
+    "             [--rounds N] [--alone] [--processor-time] [--slow-mkl] [--json FILE]\n"
     "\n"
     "Contraction, small operations, rows and training, each beside this machine's limits and\n"
     "beside BLIS, OpenBLAS, NumPy and PyTorch where they are, everybody in turn.\n"
@@ -20,13 +20,17 @@ static const char usage[] =
     "  --case WORD  only cases whose name contains WORD; --group, --type, --threads: only these\n"
     "  --rounds N   turns for everybody (5; quick: 2)\n"
     "  --alone      eingrad only, for a profiler\n"
+    "  --processor-time  times are seconds of the processor in place of seconds of the clock, for "
+    "a\n"
+    "               machine that is busy; one thread only; whole programs are timed by the clock\n"
+    "  --slow-mkl   leaves MKL the kernels that it takes on processors that Intel did not make\n"
     "  --json FILE  one line per case as well, for tests/bench/report.py\n"
     "Environment: PYTHON (python3) runs the peers; OPENBLAS names a library\n"
     "(libopenblas.so.0, else the one inside NumPy).\n";
 
 eg_ctx *bench_cx;
 int bench_threads;
-bool bench_quick;
+bool bench_quick, bench_slow_mkl;
 static bool alone;
 static int rounds;
 static double slice; /* seconds of one contender in one round */
@@ -34,11 +38,17 @@ static const char *only_case, *only_group, *only_type, *program;
 static FILE *json;
 static probe limits;
 
-double bench_now(void)
+/* Set in the environment by --processor-time, so that the peers' processes see it too. */
+static const char processor_time[] = "BENCH_PROCESSOR_TIME";
+static double seconds_of(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+double bench_now(void)
+{
+    return seconds_of(getenv(processor_time) ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 const char *bench_self(void) { return program; }
 const char *bench_folder(void) { return BENCH_FOLDER; }
@@ -202,7 +212,7 @@ double bench_shell(char *const *argv, char *last, size_t room)
     int up[2], status;
     if (pipe(up)) return -1;
     fflush(NULL);
-    double t = bench_now();
+    double t = seconds_of(CLOCK_MONOTONIC);
     pid_t pid = fork();
     if (pid == 0) {
         dup2(up[1], 1), close(up[0]), close(up[1]);
@@ -216,7 +226,7 @@ double bench_shell(char *const *argv, char *last, size_t room)
     if (from) fclose(from);
     last[strcspn(last, "\n")] = 0;
     bool bad = pid < 0 || waitpid(pid, &status, 0) < 0 || !WIFEXITED(status) || WEXITSTATUS(status);
-    return bad ? -1 : bench_now() - t;
+    return bad ? -1 : seconds_of(CLOCK_MONOTONIC) - t;
 }
 void bench_wall(const char *group, const char *name, double own, double torch, const char *note)
 {
@@ -292,17 +302,24 @@ static void introduce(void)
         "eingrad's; above 1, eingrad is faster. peak: the median share of the turn's peak. plan: "
         "the same through eg_plan_run into memory that is there already. *: "
         "the strides fit no gemm call, and\n"
-        "BLIS or OpenBLAS had packed copies, made before the clock ran.\n",
+        "BLIS or OpenBLAS had packed copies, made before the clock ran.\n"
+        "PyTorch's MKL takes %s.%s\n",
         cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"),
-        version("NumPy"), version("PyTorch"), rounds);
+        version("NumPy"), version("PyTorch"), rounds,
+        bench_mkl()[0] ? "the kernels that it takes on Intel's processors (tests/bench/mkl.c)"
+                       : "the kernels that it chooses",
+        getenv(processor_time) ? " Times are processor time." : "");
     if (json)
         fprintf(
             json,
             "{\"machine\":\"%s\",\"date\":\"%s\",\"eingrad\":\"%s\",\"kernel\":\"%s\",\"BLIS\":\"%"
             "s\","
-            "\"OpenBLAS\":\"%s\",\"NumPy\":\"%s\",\"PyTorch\":\"%s\",\"rounds\":%d,\"quick\":%s}\n",
+            "\"OpenBLAS\":\"%s\",\"NumPy\":\"%s\",\"PyTorch\":\"%s%s\",\"rounds\":%d,\"quick\":%s}"
+            "\n",
             cpu, date, eg_version(), eg_kernel_info(), version("BLIS"), version("OpenBLAS"),
-            version("NumPy"), version("PyTorch"), rounds, bench_quick ? "true" : "false");
+            version("NumPy"), version("PyTorch"),
+            bench_mkl()[0] ? ", MKL with the kernels for Intel's processors" : "", rounds,
+            bench_quick ? "true" : "false");
 }
 
 /* An environment made for reproducible results holds the peers back: OPENBLAS_CORETYPE=Haswell
@@ -332,6 +349,10 @@ int main(int argc, char **argv)
             bench_quick = true;
         else if (!strcmp(word, "--alone"))
             alone = true;
+        else if (!strcmp(word, "--slow-mkl"))
+            bench_slow_mkl = true;
+        else if (!strcmp(word, "--processor-time"))
+            setenv(processor_time, "1", 1);
         else if (!strcmp(word, "--case"))
             only_case = value(argc, argv, &k);
         else if (!strcmp(word, "--group"))
@@ -354,6 +375,10 @@ int main(int argc, char **argv)
             fputs(usage, help ? stdout : stderr);
             return help ? 0 : 2;
         }
+    }
+    if (getenv(processor_time) && only_threads != 1) {
+        fprintf(stderr, "bench: --processor-time adds the time of all threads: give --threads 1\n");
+        return 2;
     }
     signal(SIGPIPE, SIG_IGN);
     for (size_t k = 0; k < sizeof held_back / sizeof *held_back; k++)

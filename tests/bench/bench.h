@@ -12,6 +12,7 @@
  *              its own
  *   model.c    small operations, rows, gradients, training
  *   peers.py   NumPy and PyTorch
+ *   mkl.c      preloaded into PyTorch's process: lets MKL be as fast as on Intel's processors
  *   report.py  JSON lines → the tables of docs/benchmarks.md
  *
  * Every contender of a case is measured in turn, round after round, with a look at the multiply-add
@@ -25,7 +26,7 @@
 #include <stdio.h>
 
 enum { LEVELS = 7, CONTENDERS = 8, ROUNDS = 99 };
-double bench_now(void);
+double bench_now(void); /* seconds */
 
 /* -- probe.c: FLOP/s and bytes/s of `threads` threads at once --------------------------------- */
 typedef struct probe {
@@ -64,7 +65,7 @@ bool bench_wanted(const char *group, const char *name, eg_dtype);
 /* -- the present configuration ---------------------------------------------------------------- */
 extern eg_ctx *bench_cx;
 extern int bench_threads;
-extern bool bench_quick;
+extern bool bench_quick, bench_slow_mkl;
 
 /* -- peers.c: "BLIS", "OpenBLAS", "NumPy", "PyTorch" ------------------------------------------ */
 void bench_peers_open(int threads);
@@ -72,6 +73,9 @@ void bench_peers_close(void);
 /* one line there, one back; false: it is missing */
 bool bench_ask(const char *peer, const char *line, char *reply, size_t room);
 const char *bench_version(const char *peer); /* NULL: it is missing */
+/* The library to preload into a Python peer so that MKL is as fast as on an Intel processor; "" on
+ * one, with --slow-mkl, and where the library is missing. */
+const char *bench_mkl(void);
 
 /* -- whole programs --------------------------------------------------------------------------- */
 void bench_wall(const char *group, const char *name, double own, double torch,

@@ -301,17 +301,18 @@ static void goal(void)
 {
     const char *name = "reverse to 99 % of 1000 test sequences, from program start";
     if (!bench_wanted("train", name, EG_F32)) return;
-    char threads[16], path[4096], own_last[256], torch_last[256] = "", note[600];
+    char threads[16], path[4096], preload[4096], own_last[256], torch_last[256] = "", note[600];
     double own = 0, torch = 0;
     snprintf(threads, sizeof threads, "%d", bench_threads);
     snprintf(path, sizeof path, "%s/peers.py", bench_folder());
+    snprintf(preload, sizeof preload, "LD_PRELOAD=%s", bench_mkl());
     for (int r = 0; r < (bench_quick ? 1 : 3); r++) {
         double a =
             bench_shell((char *[]){ (char *)(uintptr_t)bench_self(), "--to-goal", threads, NULL },
                         own_last, sizeof own_last);
         double b = bench_version("PyTorch")
-                       ? bench_shell((char *[]){ (char *)(uintptr_t)bench_python(), path,
-                                                 "--to-goal", threads, NULL },
+                       ? bench_shell((char *[]){ "env", preload, (char *)(uintptr_t)bench_python(),
+                                                 path, "--to-goal", threads, NULL },
                                      torch_last, sizeof torch_last)
                        : -1;
         if (a > 0 && (own == 0 || a < own)) own = a;

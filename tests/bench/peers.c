@@ -26,6 +26,15 @@ static peer peers[] = { { .name = "NumPy", .python = true },
                         { .name = "OpenBLAS" } };
 enum { PEERS = sizeof peers / sizeof *peers };
 
+const char *bench_mkl(void)
+{
+    static const char library[] = BENCH_BUILT "/mkl.so";
+#if defined(__x86_64__)
+    if (!bench_slow_mkl && !__builtin_cpu_is("intel") && !access(library, R_OK)) return library;
+#endif
+    return "";
+}
+
 static peer *find(const char *name)
 {
     for (int k = 0; k < PEERS; k++)
@@ -80,6 +89,7 @@ static void open_one(peer *p, int threads, const char *library)
         dup2(down[0], 0), dup2(up[1], 1);
         setenv("OMP_NUM_THREADS", number, 1), setenv("OPENBLAS_NUM_THREADS", number, 1),
             setenv("MKL_NUM_THREADS", number, 1);
+        if (p->python && *bench_mkl()) setenv("LD_PRELOAD", bench_mkl(), 1);
         if (p->python)
             execlp(bench_python(), bench_python(), path, p->name, number, (char *)NULL);
         else
