@@ -27,7 +27,18 @@ bool gemm_blis(void *user, int64_t n)
 }
 const char *gemm_blis_open(int threads)
 {
-    eg_kernel_info(); /* eingrad chooses BLIS's kernels, once in a process */
+    /* BLIS is given the family of kernels that eingrad took: of a processor that is newer than
+     * itself, such as Zen 5 for 0.9, it knows nothing, and takes its generic kernels. It reads the
+     * number when it starts. */
+    const char *family = eg_kernel_info();
+    const size_t length = strcspn(family, " ");
+    char number[16];
+    for (int id = 0; id < BLIS_NUM_ARCHS; id++) {
+        const char *name = bli_arch_string((arch_t)id);
+        if (strlen(name) != length || strncmp(name, family, length) != 0) continue;
+        snprintf(number, sizeof number, "%d", id);
+        setenv("BLIS_ARCH_TYPE", number, 0);
+    }
     bli_thread_set_num_threads(threads);
     return bli_info_get_version_str();
 }
