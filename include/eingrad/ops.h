@@ -24,8 +24,7 @@ typedef struct eg_einsum_args {
     double alpha; /* the factor of the result, alpha Σ …: 1. Of integers: a whole number */
     /* written in place and returned: any view of the result's shape and dtype */
     eg_tensor *out;
-    /* the factor of the previous value of out, alpha Σ … + beta out: 0. Of integers: a whole
-     * number */
+    /* the factor of the old value of out, alpha Σ … + beta out: 0. Of integers: a whole number */
     double beta;
     /* beta times this tensor is added to the result (beta is 1 here if it is not given); of the
      * result's dtype, and of its shape or one that broadcasts to it; NULL: nothing */
@@ -265,16 +264,14 @@ typedef struct eg_where_mask_args {
     const char *where;
     /* of the mask, "b i [j]": the keys in brackets; if none are, the last axis is the key */
     const char *axes;
-    /* the number of positions before the first query, at least 0: the query's index starts there,
-     * and its size includes it. Default 0 */
+    /* positions before the first query, at least 0: its index starts there, its size includes it */
     int64_t offset;
     /* of the axes; NULL: those that the string gives (j=8), else those of the tensors that the
      * predicate reads */
     const int64_t *sizes;
     /* the tensors that it reads, of integers and bools; ends at a NULL name */
     eg_given with[8];
-    /* the index that the offset applies to, "i"; NULL: the only one of the predicate that is not a
-     * key */
+    /* the index that the offset applies to, "i"; NULL: the only one that is not a key */
     const char *offset_letter;
 } eg_where_mask_args;
 /* eg_where_mask(cx, "j <= i", "i [j]", 3, sizes): the predicate as bool over `axes`. An offset has
@@ -290,11 +287,10 @@ typedef struct eg_softmax_args {
     eg_given with[8];  /* what `where` reads: { "doc", doc }; ends at a NULL name */
     eg_masked keep;    /* { "bj", t }: those where t is true; bool or integer */
     eg_masked bias;    /* { "hij", t }: t is added to x */
-    /* the number of positions before the first query, at least 0, such as the keys in a cache: the
-     * query's index in `where` starts there, and its size |i| includes it. Default 0. An offset
-     * that applies to no index is refused */
+    /* positions before the first query, at least 0, such as the keys in a cache: the query's index
+     * in `where` starts there, and its size |i| includes it: 0. It must apply to an index */
     int64_t offset;
-    /* the index that the offset applies to, "i"; NULL: the only one in `where` that is not in
+    /* the index that the offset applies to, "i"; NULL: the only one in `where` outside of the
      * brackets; if there are several, an offset is refused */
     const char *offset_letter;
 } eg_softmax_args;
@@ -325,8 +321,8 @@ typedef struct eg_cross_entropy_args {
                         * given (0): all count */
     double smoothing;  /* ε: the target is (1−ε) one-hot + ε/n: 0. Szegedy et al. 2016 */
     bool each;         /* one loss per target instead of their mean */
-    /* a factor z: z (ln Σ e^logits)² is added to each loss, which keeps the logits from growing.
-     * Default 0; Chowdhery et al. 2022 (PaLM) use 1e-4 */
+    /* z: adds z (ln Σ e^logits)² to each loss, which keeps the logits from growing: 0. Chowdhery et
+     * al. 2022 (PaLM) use 1e-4 */
     double z_loss;
 } eg_cross_entropy_args;
 /* mean of −ln softmax(logits)[target]; 0 if all are ignored; a class out of range is refused */

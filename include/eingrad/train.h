@@ -45,8 +45,7 @@ typedef struct eg_schedule {
     int64_t step_size;                 /* steps: either this, in steps, or … */
     int64_t milestones[EG_MILESTONES]; /* … these steps, rising; a 0 ends the list */
     int64_t d_model;                   /* noam: needed; a trainer fills in its own */
-    int64_t reserved[8];               /* 0: reserved, since schedules are members of other
-                                        * structs */
+    int64_t reserved[8];               /* 0: for later versions */
 } eg_schedule;
 /* factor(step); NaN for a schedule that the optimisers refuse. */
 EG_API double eg_schedule_factor(const eg_schedule *, int64_t step);
@@ -87,8 +86,7 @@ typedef struct eg_opt_args {
     const double *lr_each, *clip_each;
     int64_t copies; /* length of these lists, the number of the parameters' copies */
 } eg_opt_args;
-/* An optimiser of the parameters that the list has now. Its moments are allocated here, not in a
- * step. */
+/* An optimiser of the parameters that the list has now. Its moments are allocated here. */
 EG_API eg_opt *eg_sgd_with(const eg_opt_args *);
 EG_API eg_opt *eg_adam_with(const eg_opt_args *);
 EG_API eg_opt *eg_adamw_with(const eg_opt_args *);
@@ -111,8 +109,8 @@ EG_API int eg_step_by(eg_opt *, eg_tensor *const *gradients);
  * grad.h): gradients of Σ losses/Σ counts, on all threads, with the memory of one block per thread,
  * and with the same bits for any number of threads. Refused, in addition to what eg_grad_over and
  * eg_step_by refuse: a loss that is not a sum over examples. To detect it, the first examples are
- * computed one by one and in two parts, under eg_nograd and without dropout (a loss that draws
- * random numbers under eg_eval cannot be tested). */
+ * computed one by one and in two parts, under eg_nograd and eg_eval (a loss that
+ * draws there too cannot be tested). */
 typedef struct eg_step_over_args {
     size_t size;
     eg_opt *opt;
@@ -120,8 +118,7 @@ typedef struct eg_step_over_args {
     void *user;       /* handed to loss; only read */
     int64_t examples; /* of the step */
     int64_t block;    /* examples of a block: 8 */
-    int leaves;       /* number of leaves, groups of consecutive blocks whose gradients are added in
-                       * pairs: 16 */
+    int leaves;       /* groups of consecutive blocks, whose gradients are added in pairs: 16 */
     bool serial;      /* loss is called by one thread; operations inside it use all threads */
     /* the ranks among which leaves are divided (eg_ranks_grad_over); all make the same step. NULL:
      * those of eg_opt_divide, else only this process */
@@ -161,8 +158,7 @@ EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
  * differ; a group of another context. */
 EG_API int eg_opt_divide(eg_opt *, eg_ranks *);
 /* The tensor of eg_opt_state(op, k) as a file stores it; all ranks call this. Rank 0 gets the
- * complete tensor, in the open scope, the others their part. NULL after an error and past the
- * end. */
+ * complete tensor, in the open scope, the others their part. NULL after an error, past the end. */
 EG_API eg_tensor *eg_opt_whole(eg_opt *, int k);
 
 /* -- tasks: rows of a table; an example is a pure function of (seed, number) ------------------ */
@@ -247,8 +243,7 @@ typedef struct eg_trainer_args {
     const char *model; /* "encoder" (input and output of one length), "decoder", "seq2seq" (an
                         * encoder, and a decoder that attends to it, `layers` each); NULL: the
                         * one that suits the data */
-    const eg_network *network; /* a custom network instead of the model (network.h); copied; or
-                                * NULL */
+    const eg_network *network; /* a custom network (network.h), copied; NULL: the model */
     void *user;                /* read by that network */
     int64_t layers;            /* 2; of a text 3 */
     int64_t d_model;           /* 64; of a text 128 */
@@ -290,8 +285,7 @@ typedef struct eg_trainer_args {
                            * text, and EG_OFF: runs all steps */
     int64_t evaluate;     /* steps between evaluations on the test set; 0: see eg_trainer_run (a
                            * text: 250; with early_stop: 100) */
-    int64_t early_stop;   /* stop after this number of evaluations without a new minimum of the
-                           * held-out loss; 0: never */
+    int64_t early_stop;   /* evaluations without a new minimum of the held-out loss, then stop */
     bool eager;           /* blocks are not captured: less memory, more time, same bits */
 } eg_trainer_args;
 typedef struct eg_progress {
@@ -324,8 +318,7 @@ EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
  * optimiser is divided too (eg_opt_divide). Only rank 0 writes checkpoints, for which the others
  * send their moments: all ranks call eg_trainer_save, except in `watch`, where it is enough that
  * rank 0 calls it. The result of rank 0's `watch` applies to all ranks. NULL: not divided. Refused:
- * ranks whose options, data or parameters differ, with the difference; a group of another
- * context. */
+ * ranks whose options, data or parameters differ, by name; a group of another context. */
 EG_API int eg_trainer_divide(eg_trainer *, eg_ranks *);
 /* One step on the next batch, also under eg_nograd; *p (may be NULL) receives the progress. Refuses
  * what eg_step refuses. */
