@@ -92,7 +92,7 @@ refuses 'mha "0.self": --where: the predicate' train reverse --where 'j <= q'
 # this one is found by the first step
 "$eingrad" train reverse --linear --where 'abs(i-j)<3' --out x.st >out 2>err &&
     bad 'train --linear --where: a window was trained'
-grep -q 'linear_attention: --where may be "j <= i" and truths' err ||
+grep -q 'linear_attention: --where may be "j <= i" and conditions' err ||
     bad "train --linear: $(cat err)"
 rm -f x.st
 refuses '--alibi belongs to a softmax, which --linear has not' train reverse --linear --alibi
@@ -140,7 +140,7 @@ prints 'f32 bf16 (2, 3), bf16 (3, 4) -> (2, 4)' explain 'ij,jk' 2x3 3x4 --type b
 prints 'd1: ij,ij->j' explain 'ij,ij->ij' 1x4 3x4 --broadcast
 refuses "index 'i' is 1 in operand 1 but 3 in operand 2" explain 'ij,ij->ij' 1x4 3x4
 refuses "index 'j' is 4 in operand 1 but 5 in operand 2" explain 'ij,jk->ik' 3x4 5x2
-refuses 'ask for it with --broadcast, or leave' explain 'ij,ij->ij' 1x4 3x4
+refuses 'set --broadcast, or leave' explain 'ij,ij->ij' 1x4 3x4
 refuses 'einsum' explain '->ij' 2
 refuses 'is not a shape' explain ij 4x
 refuses 'explain needs SPEC' explain ij
@@ -175,7 +175,7 @@ rm -f new/points.npy
 prints 'passed' gradcheck 'ij,ij->ij' 1x4 3x4 --broadcast
 refuses "index 'i' is 1 in operand 1 but 3 in operand 2" gradcheck 'ij,ij->ij' 1x4 3x4
 refuses "index 'j' is 4 in operand 1 but 5 in operand 2" gradcheck 'ij,jk->ik' 3x4 5x2
-refuses 'ask for it with --broadcast, or leave' gradcheck 'ij,ij->ij' 1x4 3x4
+refuses 'set --broadcast, or leave' gradcheck 'ij,ij->ij' 1x4 3x4
 refuses 'einsum: the string has 2 operands but 1 was given' gradcheck 'ij,jk->ik' 2x3
 refuses 'einsum: the string has 1 operand but 2 were given' gradcheck 'ij' 2x3 3x4
 refuses 'einsum' gradcheck '->ij' 2
@@ -767,7 +767,7 @@ refuses '--temperature must be a number from 0 to 1000, not "-1"' generate whole
     --temperature -1
 refuses '--temperature must be a number' generate whole.safetensors --temperature nan
 refuses '--beam must be a whole number from 1 to 4096, not "0"' generate whole.safetensors --beam 0
-refuses '--beam draws nothing' generate whole.safetensors --beam 3 --temperature 1
+refuses '--beam does not sample' generate whole.safetensors --beam 3 --temperature 1
 refuses '--length must be a whole number from 1' generate whole.safetensors --length 0
 refuses '--top-p must be a number' generate whole.safetensors --top-p 0
 refuses 'generate needs a model' generate
