@@ -1,5 +1,5 @@
-/* 01: tensors and views. A tensor has a shape, a dtype and strides; a view shares the numbers and
- * moves the strides. */
+/* 01: tensors and views. A tensor has a shape, a dtype and strides; a view shares the elements and
+ * has its own strides. */
 #include <eingrad.h>
 #include <stdlib.h>
 
@@ -28,7 +28,7 @@ int main(void)
     printf("letters move axes too: \"(a b) -> b a\" with b = 2:\n");
     eg_print(stdout, eg_rearrange("(a b) -> b a", eg_arange(cx, EG_DEFAULT, 0, 6, 1), .b = 2));
 
-    /* errors flow through expressions, like NaN */
+    /* an error makes all dependent results poison, as NaN does */
     eg_tensor *bad = eg_exp(eg_add(x, eg_ones(cx, 4)));
     printf("(2, 3) + (4,): %s\n", eg_error(cx));
     bool good = !eg_ok(bad);

@@ -1,5 +1,5 @@
-/* 02: einsum. The string names the axes: letters that the output lacks are summed, letters that
- * operands share must agree. */
+/* 02: einsum. The string names the axes: letters that are not in the output are summed, and a
+ * letter has the same size in all operands. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ int main(void)
     static const double right[12] = { 14, 126, 62, 302, 110, 478, 62, 302, 366, 734, 670, 1166 };
     bool good = eg_item(eg_all(NULL, eg_eq(eg_reshape(s, 12), eg_from(cx, right, 12)))) == 1;
 
-    /* names instead of letters, and groups: split and merge of heads are part of the string */
+    /* names instead of letters, and groups: the string splits and merges heads */
     eg_tensor *x = eg_uniform(cx, -1, 1, 2, 5, 6), *w = eg_uniform(cx, -1, 1, 6, 8);
     eg_tensor *h = eg_einsum("batch pos model, model (head=2 width) -> batch head pos width", x, w);
     int64_t heads, width;

@@ -1,5 +1,6 @@
-/* 03: a gradient and its check. eg_grad returns tensors, so a gradient has gradients; eg_gradcheck
- * compares it with differences, entry by entry, and says whether anything was tested. */
+/* 03: a gradient and its check. eg_grad returns recorded tensors, so a gradient can be
+ * differentiated again; eg_gradcheck compares it with differences, entry by entry, and says whether
+ * anything was tested. */
 #include <eingrad.h>
 #include <stdlib.h>
 
@@ -25,7 +26,7 @@ int main(void)
     eg_grad(y, NULL, 2, xs, dx); /* dx[0] = dy/dA, dx[1] = dy/dB */
     printf("dy/dA =\n");
     eg_print(stdout, dx[0]);
-    /* the gradient of |dy/dA|² by B */
+    /* the gradient of |dy/dA|² with respect to B */
     eg_grad(eg_sum(NULL, eg_square(dx[0])), NULL, 1, &xs[1], &ddx);
     printf("d|dy/dA|^2/dB =\n");
     eg_print(stdout, ddx);

@@ -1,5 +1,5 @@
-/* 04: attention in four einsums. Splitting and merging heads are letters, not reshapes; the mask is
- * index notation. */
+/* 04: attention in four einsums. Heads are split and merged by letters, without reshapes; the mask
+ * is written in index notation. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static eg_tensor *mha(eg_tensor *x, eg_tensor *Wq, eg_tensor *Wk, eg_tensor *Wv,
     eg_tensor *q = eg_einsum("bim,mhd->bihd", x, Wq), *k = eg_einsum("bim,mhd->bihd", x, Wk);
     eg_tensor *v = eg_einsum("bim,mhd->bihd", x, Wv);
     int64_t b, i, h, d;
-    if (!eg_axes("b i h d", q, &b, &i, &h, &d)) return q; /* asserts the shape, reads sizes */
+    if (!eg_axes("b i h d", q, &b, &i, &h, &d)) return q; /* checks the rank, reads sizes */
     eg_tensor *s = eg_scale(eg_einsum("bihd,bjhd->bhij", q, k), 1 / sqrt((double)d));
     eg_tensor *a = eg_softmax("b h i [j]", s, .where = "j <= i", .keep = { "bj", pad });
     return eg_einsum("bhij,bjhd,hdm->bim", a, v, Wo);
@@ -33,7 +33,7 @@ int main(void)
     printf("four einsums, batch 1:\n");
     eg_print(stdout, eg_select("[b] i m", y, 1));
 
-    /* the same core in one line, in any layout, with the weights on request */
+    /* scores, mask, softmax and sum in one call, in any layout; it also returns the weights */
     eg_tensor *q = eg_einsum("bim,mhd->bihd", x, w[0]), *k = eg_einsum("bjm,mhd->bjhd", x, w[1]),
               *v = eg_einsum("bjm,mhd->bjhd", x, w[2]);
     eg_tensor *a, *z = eg_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = "j <= i",

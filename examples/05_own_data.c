@@ -1,7 +1,6 @@
 /* 05: train a task on your own data. A task is a struct: symbols, lengths, and a function that
- * makes one example from random numbers. Pairs in a file need none: eg_data_pairs, or `eingrad
- * train
- * --pairs FILE`. Here: shift each letter of a word by one and reverse the word. */
+ * makes one example from random numbers. For a file of pairs use eg_data_pairs, or `eingrad train
+ * --pairs FILE`. This task: shift each letter of a word by one and reverse the word. */
 #include <eingrad.h>
 #include <stdlib.h>
 

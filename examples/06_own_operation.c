@@ -1,6 +1,6 @@
-/* 06: your own operation with its rule. A row is a struct: shape, forward, and the rule, which is
- * written with public operations, so that its gradient has gradients. Here: mish, y = x
- * tanh(softplus(x)) (Misra 2019). */
+/* 06: a custom operation with its rule. It is a struct eg_op (a row): shape, forward, and the rule,
+ * which consists of public operations, so that it can be differentiated again. The operation is
+ * mish, y = x tanh(softplus(x)) (Misra 2019). */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>

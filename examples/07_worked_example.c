@@ -1,6 +1,6 @@
-/* 07: a worked example of multi-head attention, with the right numbers. Four tokens of width 8, two
- * heads of width 4; both heads have the same W_k and W_v. Its scores are in the thousands, so that
- * the softmax is one-hot; with W_q and W_k × 0.1 it is not. */
+/* 07: a worked example of multi-head attention, with its results. Four tokens of width 8, two heads
+ * of width 4; both heads have the same W_k and W_v. Its scores are in the thousands, so that the
+ * softmax is one-hot; with W_q and W_k × 0.1 it is not. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* 08: a multi-head attention with seven mistakes, each beside what was meant. N samples, S queries,
+/* 08: seven mistakes in multi-head attention, each next to the correct code. N samples, S queries,
  * T keys, H heads of width E/H. */
 #include <eingrad.h>
 #include <math.h>
@@ -13,7 +13,7 @@ static void expect(const char *what, eg_tensor *x, int n, const double *want)
     for (int k = 0; k < n; k++) good = good && fabs(eg_get(flat, k) - want[k]) < 5e-5;
 }
 
-/* what was meant: projections, split, 1/√(E/H), a mask that removes, softmax over the keys,
+/* the correct code: projections, split, 1/√(E/H), a mask that removes, softmax over the keys,
  * dropout, merge, projection */
 static eg_tensor *attend(eg_mha *m, eg_tensor *query, eg_tensor *key, eg_tensor *mask)
 {
@@ -23,7 +23,7 @@ static eg_tensor *attend(eg_mha *m, eg_tensor *query, eg_tensor *key, eg_tensor 
 int main(void)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    /* a mask is no factor: 0 · score still takes part in the softmax */
+    /* a mask must not be a factor: the score 0 still takes part in the softmax */
     static const double score[] = { 1, 2, 3, 4 }, right[] = { 0.2689, 0.7311, 0, 0 },
                         wrong[] = { 0.2245, 0.6103, 0.0826, 0.0826 };
     static const bool keep[] = { true, true, false, false };
@@ -41,7 +41,7 @@ int main(void)
                   eg_select("[h] s t", eg_select("[n] h s t", eg_softmax("n h s [t]", s), 0), 0)),
            3, third);
 
-    /* heads are merged as the last axis, n h s d -> n s (h d); a reshape alone mixes places */
+    /* heads are merged as the last axis, n h s d -> n s (h d); a reshape alone mixes positions */
     eg_tensor *o = eg_reshape(eg_arange(cx, EG_DEFAULT, 0, 12, 1), 1, 2, 3, 2);
     static const double merged[] = { 0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11 },
                         mixed[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 };

@@ -1,5 +1,5 @@
-/* 13: an encoder and a decoder that translate dates, "March 5, 1998" -> "1998-03-05", and where the
- * decoder looks while it writes: the year comes from the end of the input, month and day from its
+/* 13: an encoder and a decoder that translate dates, "March 5, 1998" -> "1998-03-05", and the cross
+ * attention of the decoder: the year is read at the end of the input, month and day at its
  * beginning. Vaswani et al. 2017, fig. 1 */
 #include <eingrad.h>
 #include <stdlib.h>

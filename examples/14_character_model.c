@@ -1,5 +1,4 @@
-/* 14: a character model. It learns from a text which letters follow which, and then writes on by
- * itself. */
+/* 14: a character model. It is trained on a text, and then continues the text. */
 #include <eingrad.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* 15: GPT-2, Llama, Mistral or Qwen from a folder with config.json and model.safetensors. Takes and
- * gives the numbers of tokens: 15_language_model FOLDER TOKEN… */
+/* 15: GPT-2, Llama, Mistral or Qwen from a folder with config.json and model.safetensors. Reads and
+ * prints numbers of tokens: 15_language_model FOLDER TOKEN… */
 #include <eingrad.h>
 #include <stdlib.h>
 

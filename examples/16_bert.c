@@ -1,5 +1,5 @@
-/* 16: BERT from a folder with its config.json and model.safetensors. Takes the numbers of tokens,
- * gives their hidden states and the mean of these.
+/* 16: BERT from a folder with its config.json and model.safetensors. Reads numbers of tokens, and
+ * prints their hidden states and the mean of these.
  *     16_bert FOLDER TOKEN… */
 #include <eingrad.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* 17: a loop of your own on all cores. A small attention model learns which of two letters a word
- * has more of; eg_step_over cuts each batch into blocks of words, which threads compute at the same
- * time. The result has the same bits for any number of threads. */
+/* 17: a custom training loop on all cores. A small attention model learns which of two letters a
+ * word has more of; eg_step_over divides each batch into blocks of words, which threads compute at
+ * the same time. The result has the same bits for any number of threads. */
 #include <eingrad.h>
 #include <stdlib.h>
 
@@ -27,7 +27,8 @@ static void draw_words(task *t)
     }
 }
 
-/* Logits (words 2): the mean over the places of a transformer block's result, then a linear map. */
+/* Logits (words 2): the mean over the positions of a transformer block's result, then a linear
+ * map. */
 static eg_tensor *judge(const task *t, eg_ctx *cx, int64_t from, int64_t to)
 {
     eg_tensor *letters = eg_from(cx, t->word[from], to - from, LENGTH);
@@ -35,9 +36,8 @@ static eg_tensor *judge(const task *t, eg_ctx *cx, int64_t from, int64_t to)
     return eg_linear_run(t->verdict, eg_mean("w [l] d", x));
 }
 
-/* The loss of words [from, to): a sum, so that blocks add up. Several threads are in here at a
- * time: `user` is only read, and cx is this call's own. *count is to − from, the words, unless it
- * is set. */
+/* The loss of words [from, to), as a sum. Several threads call this at the same time, so it only
+ * reads `user`; cx is the context of this call. *count is to − from unless it is set. */
 static eg_tensor *loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
     const task *t = user;
@@ -47,7 +47,7 @@ static eg_tensor *loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t
     return eg_sum(NULL, each);
 }
 
-/* Trains on so many threads; returns the last loss. */
+/* Trains on this number of threads; returns the last loss. */
 static double train(int threads, double *right)
 {
     static task t;

@@ -1,7 +1,7 @@
-/* 18: a network of your own in the trainer. The row says how it is made and what its logits are;
- * the trainer gives it data, batches on all threads, looks at unseen examples, checkpoints,
- * resuming to the same bits, answers, attention weights and scores. This one has grouped heads,
- * ALiBi in the place of positions, and a soft cap on its scores. */
+/* 18: a custom network in the trainer. A struct eg_network has functions that make the network and
+ * compute its logits; the trainer provides data, batches on all threads, evaluation on unseen
+ * examples, checkpoints, resuming with the same bits, answers, attention weights and scores. This
+ * network has grouped heads, ALiBi instead of positions, and a soft cap on its scores. */
 #include <eingrad.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,8 +58,8 @@ static eg_tensor *logits(const void *network, eg_ctx *cx, const eg_batch *b)
     return eg_linear_run(m->logits, x);
 }
 
-/* What decides the numbers beside the trainer's options: a checkpoint has it, and is refused for a
- * network with other options. */
+/* The options on which results depend, beside those of the trainer: a checkpoint stores this text,
+ * and is refused for a network with other options. */
 static int config(const eg_trainer_args *o, char *out, size_t room)
 {
     const options *mine = o->user;
@@ -73,7 +73,7 @@ static const eg_network row = { .name = "capped",
                                 .part = { "decoder" },
                                 .config = config };
 
-/* Two tasks of one's own: the largest of 8 digits, and how many of 8 letters are an a. */
+/* Two custom tasks: the largest of 8 digits, and how many of 8 letters are an a. */
 static void make_largest(eg_dice *dice, eg_example *e)
 {
     e->inputs = 8, e->outputs = 1;

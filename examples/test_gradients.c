@@ -48,8 +48,8 @@ START_TEST(second_order_and_mutation)
 }
 END_TEST
 
-/* -- an operation of one's own, with a mistake in its rule: y = x tanh x, whose derivative is tanh
- * x + x (1 − tanh² x) */
+/* -- a custom operation with a mistake in its rule: y = x tanh x, whose derivative is tanh x + x (1
+ * − tanh² x) */
 static bool shape(eg_tensor *y)
 {
     eg_tensor *x = eg_operand(y, 0);

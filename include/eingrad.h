@@ -7,16 +7,16 @@
 #include <eingrad/attention.h>  /* attention and its masks                            */
 #include <eingrad/grad.h>       /* gradients, their check, and how an operation is written */
 #include <eingrad/notation.h>   /* strings of axes and predicates as data               */
-#include <eingrad/einsum.h>     /* einsum planned beforehand, and explained                */
+#include <eingrad/einsum.h>     /* plans of einsums, and explanations of their cost          */
 #include <eingrad/nn.h>         /* parameters and modules                                  */
 #include <eingrad/mha.h>        /* multi-head attention, its cache, rotary positions      */
 #include <eingrad/model.h>      /* transformer blocks, encoder, decoder, both             */
 #include <eingrad/pretrained.h> /* GPT-2, Llama, Qwen, BERT from their files             */
 #include <eingrad/train.h>      /* optimisers, schedules, tasks, the training loop         */
-#include <eingrad/network.h>    /* batches by number, networks of one's own for a trainer    */
+#include <eingrad/network.h>    /* batches by number, custom networks for a trainer          */
 #include <eingrad/ranks.h>      /* processes that compute together, and sums over them      */
 #include <eingrad/copies.h>     /* several computations of one shape as one                   */
 #include <eingrad/decode.h>     /* greedy, drawn and beam-searched sequences               */
-#include <eingrad/heads.h>      /* what heads look at, and how alike they are              */
+#include <eingrad/heads.h>      /* measures of attention heads and their similarity        */
 #include <eingrad/io.h>         /* .npy, safetensors, pictures                             */
 #endif

@@ -92,7 +92,7 @@ refuses 'mha "0.self": --where: the predicate' train reverse --where 'j <= q'
 # this one is found by the first step
 "$eingrad" train reverse --linear --where 'abs(i-j)<3' --out x.st >out 2>err &&
     bad 'train --linear --where: a window was trained'
-grep -q 'linear_attention: --where may be "j <= i" and truths' err ||
+grep -q 'linear_attention: --where may be "j <= i" and conditions' err ||
     bad "train --linear: $(cat err)"
 rm -f x.st
 refuses '--alibi belongs to a softmax, which --linear has not' train reverse --linear --alibi
@@ -140,7 +140,7 @@ prints 'f32 bf16 (2, 3), bf16 (3, 4) -> (2, 4)' explain 'ij,jk' 2x3 3x4 --type b
 prints 'd1: ij,ij->j' explain 'ij,ij->ij' 1x4 3x4 --broadcast
 refuses "index 'i' is 1 in operand 1 but 3 in operand 2" explain 'ij,ij->ij' 1x4 3x4
 refuses "index 'j' is 4 in operand 1 but 5 in operand 2" explain 'ij,jk->ik' 3x4 5x2
-refuses 'ask for it with --broadcast, or leave' explain 'ij,ij->ij' 1x4 3x4
+refuses 'set --broadcast, or leave' explain 'ij,ij->ij' 1x4 3x4
 refuses 'einsum' explain '->ij' 2
 refuses 'is not a shape' explain ij 4x
 refuses 'explain needs SPEC' explain ij
@@ -175,7 +175,7 @@ rm -f new/points.npy
 prints 'passed' gradcheck 'ij,ij->ij' 1x4 3x4 --broadcast
 refuses "index 'i' is 1 in operand 1 but 3 in operand 2" gradcheck 'ij,ij->ij' 1x4 3x4
 refuses "index 'j' is 4 in operand 1 but 5 in operand 2" gradcheck 'ij,jk->ik' 3x4 5x2
-refuses 'ask for it with --broadcast, or leave' gradcheck 'ij,ij->ij' 1x4 3x4
+refuses 'set --broadcast, or leave' gradcheck 'ij,ij->ij' 1x4 3x4
 refuses 'einsum: the string has 2 operands but 1 was given' gradcheck 'ij,jk->ik' 2x3
 refuses 'einsum: the string has 1 operand but 2 were given' gradcheck 'ij' 2x3 3x4
 refuses 'einsum' gradcheck '->ij' 2
@@ -352,7 +352,7 @@ printf 'hello\nworld\r\n' | "$eingrad" predict copy.safetensors >out2 ||
     bad 'predict: lines of standard input'
 same out out2; mv out answers
 prints 'layer 0, head 1' attend copy.safetensors hello
-prints 'mean of two different heads: 0.' attend copy.safetensors hello
+prints 'mean over pairs of heads: 0.' attend copy.safetensors hello
 runs attend copy.safetensors hello -o map.svg
 grep -q '</svg>' map.svg || bad 'attend: map.svg is no SVG'
 if "$eingrad" info | grep -q 'no cairo'; then
@@ -363,7 +363,7 @@ else
         bad 'attend: map.png is no PNG'
 fi
 refuses '"!" is not in the vocabulary' predict copy.safetensors 'he!'
-refuses 'an encoder answers all places at once, it does not go on with a text; predict gives' \
+refuses 'an encoder computes all positions at once and cannot continue a text; predict gives' \
     generate copy.safetensors --prompt hello
 refuses '"!" is not in the vocabulary' attend copy.safetensors 'he!' -o no.svg
 refuses 'more than 16 symbols' predict copy.safetensors abcdefghijklmnopq
@@ -423,8 +423,9 @@ prints 'the same: ' compare 1.st 1.st --input hello
 count=$((count + 1))
 "$eingrad" compare 1.st 2.st --input hello >out 2>err &&
     bad 'compare: exit status 0, but they differ'
-for text in 'seed: 1, 2' 'the first difference is ' 'tokens.E: ' 'looks: layer 0, head 1 differs' \
-    ' tensors differ, and so do looks'; do
+for text in 'seed: 1, 2' 'the first difference is ' 'tokens.E: ' \
+    'attention: layer 0, head 1 differs' \
+    ' tensors differ, and so do the attention weights'; do
     grep -qF "$text" out || bad "compare: '$text' is not in $(cat out err)"
 done
 refuses 'No such file' compare 1.st none.st
@@ -742,7 +743,7 @@ text="$text --dropout 0.1 --clip 0.5"
     if ! grep -q '</svg>' loss.svg || ! grep -q '>unseen</text>' loss.svg; then
         bad 'train --curve: no curves'; fi
     for said in '2580 characters' 'context 16' 'bits a character on 257 unseen ones, perplexity' \
-        'A text of its own' 'gradient clipped to 0.5 in ' \
+        'A generated text' 'gradient clipped to 0.5 in ' \
         'generate whole.safetensors'; do
         count=$((count + 1))
         grep -qF -- "$said" out || bad "train --text: '$said' is not in $(cat out)"
@@ -766,7 +767,7 @@ refuses '--temperature must be a number from 0 to 1000, not "-1"' generate whole
     --temperature -1
 refuses '--temperature must be a number' generate whole.safetensors --temperature nan
 refuses '--beam must be a whole number from 1 to 4096, not "0"' generate whole.safetensors --beam 0
-refuses '--beam draws nothing' generate whole.safetensors --beam 3 --temperature 1
+refuses '--beam does not sample' generate whole.safetensors --beam 3 --temperature 1
 refuses '--length must be a whole number from 1' generate whole.safetensors --length 0
 refuses '--top-p must be a number' generate whole.safetensors --top-p 0
 refuses 'generate needs a model' generate
@@ -775,7 +776,8 @@ refuses 'No such file' generate none.safetensors
 prints 'bits a character, perplexity' evaluate whole.safetensors
 prints '0.1 ' evaluate whole.safetensors --each-head --text ../rage.txt
 refuses 'none.txt: a text of 0' evaluate whole.safetensors --text "$in/none.txt"
-refuses 'a text has no answers; generate goes on with it' predict whole.safetensors rage
+refuses 'a model of a text gives no answers; generate continues the text' \
+    predict whole.safetensors rage
 [ "$(printf 'a\nb\n' | "$eingrad" predict whole.safetensors 2>&1 | wc -l)" = 1 ] ||
     bad 'predict: a text: a sentence for each line'
 (cd .. && "$eingrad" evaluate new/whole.safetensors >out2 2>err2) &&
@@ -830,10 +832,10 @@ prints '' generate new/both.safetensors --prompt a7 --beam 3
 prints 'layer 0, head 1' attend new/both.safetensors a7
 prints 'layer 0, head 1' attend new/both.safetensors a7 --part encoder
 grep -q ' self ' out || bad 'attend --part encoder: no share of the own place'
-prints 'cross attention: rows look at columns' attend new/both.safetensors a7
+prints 'cross attention: rows attend to columns' attend new/both.safetensors a7
 grep -q 'previous\|self\|distance' out && bad 'attend: places of two sequences are compared'
 runs attend new/both.safetensors a7 -o new/map.svg
-for text in 'cross attention: a7' 'token written' 'looks at' 0.2 0.4 1; do
+for text in 'cross attention: a7' 'token written' 'attends to' 0.2 0.4 1; do
     grep -qF ">$text</text>" new/map.svg || bad "attend -o map.svg: '$text' is not in it"
 done
 rm new/map.svg
@@ -1015,7 +1017,7 @@ count=$((count + 1))
 [ $status = 143 ] || bad "grid: exit status $status after SIGTERM, not 143"
 grep -q '^eingrad: seed=[01]: ended by signal 9' long.err ||
     bad "grid: not said who was killed: $(cat long.err)"
-grep -q '^stopped; the same command goes on' long.out ||
+grep -q '^stopped; the same command continues' long.out ||
     bad "grid: not said that it stopped: $(cat long.out)"
 for seed in 0 1 2; do runs evaluate new/grid/seed=$seed.safetensors; done
 for run in $children; do

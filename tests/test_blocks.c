@@ -390,7 +390,7 @@ TEST(an_x_with_a_hook_and_a_bad_option_are_refused)
     REFUSED("grad_over: xs is NULL", .xs = NULL);
     REFUSED("grad_over: dxs is NULL", .dxs = NULL);
     REFUSED("grad_over: leaves [1, 9) of 2", .from_leaf = 1, .to_leaf = 9);
-    REFUSED("some of the leaves, but nobody to take the sums", .from_leaf = 1);
+    REFUSED(".from_leaf and .to_leaf need .take", .from_leaf = 1);
 #pragma GCC diagnostic pop
     eg_hook(s.w, (eg_hook_function *)(void (*)(void))strlen, NULL);
     ck_assert_int_eq(scene_run(&s, &d), -1);

@@ -964,13 +964,13 @@ static const struct {
     { "tahn(s)", "is 'tanh' meant?" },
     { "s[i]", "expr: 's' has 2 axes, but 1 index stands in its brackets\n  s[i]\n  ^^^^" },
     { "s + ", "expr: the expression ends where a number or an index is expected" },
-    { "i < j ? 1 : i < j", "one of the two values is a truth, the other a number" },
-    { "i ? 1 : 2", "a truth stands before '?', and this is a number" },
+    { "i < j ? 1 : i < j", "one of the two values is a condition, the other a number" },
+    { "i ? 1 : 2", "'?' needs a condition before it, and this is a number" },
     { "i < j ? s", "'?' has no ':' after its first value" },
     { "clip(s, 1, 0)", "clip's low limit 1 is above its high limit 0" },
     { "s s", "a name stands where an operator is expected" },
     { "r", "'r' has 1 axis, but without brackets it has all 2 letters" },
-    { "exp(i < j)", "exp is of numbers, and this is a truth\n  exp(i < j)\n      ^^^^^" },
+    { "exp(i < j)", "exp takes numbers, and this is a condition\n  exp(i < j)\n      ^^^^^" },
     { "s[i, 0.5]", "an index is a whole number, and this is a float\n  s[i, 0.5]\n       ^^^" },
     { "1e999 * s", "the number is no finite float" },
     { "(s", "'(' is not closed" },
@@ -1302,7 +1302,7 @@ TEST(predicates_have_the_language_too)
         ck_assert_msg(!strcmp(rows, masks[k].rows), "'%s': %s", masks[k].where, rows);
     }
     eg_where_mask(cx, "exp(i) < j", "i j", 0, (int64_t[]){ 3, 4 });
-    eg_assert_error(cx, "exp makes a float, and a predicate is made of whole numbers");
+    eg_assert_error(cx, "exp makes a float, and a predicate consists of integers");
     eg_where_mask(cx, "i < 0.5 * j", "i j", 0, (int64_t[]){ 3, 4 });
     eg_assert_error(cx, "not of floats");
     eg_close(cx);

@@ -232,8 +232,8 @@ LOOP_TEST(what_computes_names_eg_cast, HELD)
     ck_assert_int_gt(refused, 60);
     eg_tensor *x = eg_full_n(cx, held[_i], 1, 2, (int64_t[]){ 2, 2 });
     ck_assert(!eg_ok(eg_mul(x, x)));
-    eg_assert_error(cx, _i < 2 ? "which only holds numbers; eg_cast it to f32 first"
-                               : "which only holds numbers; eg_cast it to i32 first");
+    eg_assert_error(cx, _i < 2 ? "which is a storage type; eg_cast it to f32 first"
+                               : "which is a storage type; eg_cast it to i32 first");
     ck_assert_int_eq(eg_ok(eg_einsum("i j, j k -> i k", x, x)), _i < 2);
     eg_clear(cx);
     ck_assert(!eg_ok(eg_softmax("i [j]", x)));

@@ -294,10 +294,10 @@ TEST(refusals_name_the_letter)
     ck_assert_int_eq(eg_split(NULL, x, 2, NULL, part), -1);
     eg_assert_error(cx, "split: no string was given");
     ck_assert_int_eq(eg_unbind("b [l]", x, 2, part), -1);
-    eg_assert_error(cx, "unbind: axis 'l' of size 5 does not come apart into 2\n  b [l]\n     ^");
+    eg_assert_error(cx, "unbind: axis 'l' of size 5 does not match the count 2\n  b [l]\n     ^");
     ck_assert(!eg_ok(part[0]) && !eg_ok(part[1]));
     ck_assert_int_eq(eg_unbind_axis(x, 1, 2, part), -1);
-    eg_assert_error(cx, "unbind: axis 1 of (2, 5) does not come apart into 2");
+    eg_assert_error(cx, "unbind: axis 1 of (2, 5) does not match the count 2");
     ck_assert_int_eq(eg_unbind_axis(x, 2, 2, part), -1);
     eg_assert_error(cx, "unbind: axis 2 is out of range");
     ck_assert(!eg_ok(part[0]) && !eg_ok(part[1]));

@@ -347,7 +347,7 @@ LOOP_TEST(truths_refused, 9)
           "linear_attention: 'pad' of .with does not stand in .where" },
         { { .where = "d < 1" }, "linear_attention: the predicate's index 'd' is not one of" },
         { { .where = "pad[h,j]", .with = { { "pad", pad } } }, "where_mask: " },
-        { { .where = "j + i" }, "linear_attention: the predicate is a number, not a truth" },
+        { { .where = "j + i" }, "linear_attention: the predicate is a number, not a condition" },
         { { .where = "pad[b,j]", .with = { { "pad", pad } }, .chunk = 3 },
           ".decay, .state, .next and .chunk need .where = \"j <= i\"" },
     };

@@ -450,10 +450,10 @@ LOOP_TEST(texts_are_read_at_new, 12)
           "       ^" },
         { { .where = "j <= |k|" }, ".where: the predicate's index 'k' is not one of" },
         { { .where = "j <= i &" }, "mha \"a\": .where: the predicate ends where" },
-        { { .where = "j + i" }, "mha \"a\": .where: the predicate is a number, not a truth" },
+        { { .where = "j + i" }, "mha \"a\": .where: the predicate is a number, not a condition" },
         { { .where = "tanh(j) < i" }, "mha \"a\": .where: tanh makes a float" },
         { { .where = "r[h, j] < 1", .with = { { "r", r } } },
-          "mha \"a\": .where: 'r' is f64, and a predicate reads whole numbers and truths" },
+          "mha \"a\": .where: 'r' is f64, and a predicate reads integers and booleans" },
         { { .score = "" }, "mha \"a\": .score: the score is empty" },
         { { .score = "socre + i" },
           "mha \"a\": .score: the score's index 'socre' is not one of 'b', 'h', 'i', 'j'\n  socre "
@@ -461,7 +461,7 @@ LOOP_TEST(texts_are_read_at_new, 12)
           "  ^^^^^\n  is 'score' meant?" },
         { { .score = "score + r[h]", .with = { { "r", r } } },
           "mha \"a\": .score: 'r' has 2 axes, but 1 index stands in its brackets\n  score + r[h]" },
-        { { .score = "j <= i" }, "mha \"a\": .score: the score is a truth, not a number" },
+        { { .score = "j <= i" }, "mha \"a\": .score: the score is a condition, not a number" },
         { { .score = "score + sqtr(2)" }, "is 'sqrt' meant?" },
         { { .score = "score + i[h]", .with = { { "i", r } } },
           "mha \"a\": .score: 'i' is a letter and cannot be a tensor's name too" },
@@ -1059,7 +1059,8 @@ LOOP_TEST(linear_attention_refuses, 8)
     } cases[] = {
         { "bihd,bjhd,bjhe->bihe",
           { .where = "j < i" },
-          ".where may be \"j <= i\" and truths of keys or of queries alone, as \"pad[j]\", joined "
+          ".where may be \"j <= i\" and conditions on keys or on queries alone, as \"pad[j]\", "
+          "joined "
           "by &; but \"j < i\" is of both" },
         { "bihd,bjhd,bjhe->bihe",
           { .where = "j <= i", .k = keys, .v = keys },

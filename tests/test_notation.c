@@ -196,7 +196,7 @@ static const struct {
       "einsum: index 'j' is 5 in operand 1 but 1 in operand 2\n"
       "  ij,jk->ik\n"
       "   ^ ^       operand 1 is (4, 5), operand 2 is (1, 4)\n"
-      "  a size of 1 does not stretch under a letter: ask for it with .broadcast, or leave the "
+      "  an axis of size 1 is not broadcast here: set .broadcast, or leave the "
       "letter out of operand 2" },
     { "on", UNION, "ij,j", "4x5, 1", "on: index 'j' is 5 in operand 1 but 1 in operand 2" },
     { "on", UNION, "ij,j", "4x5, 1", "leave the letter out of operand 2, and it broadcasts" },
@@ -377,7 +377,8 @@ static const struct {
       "rearrange: the sizes multiply to more than 64 bits can count\n  b -> b "
       "r=4611686018427387904\n       ^^^^^^^^^^^^^^^^^^^^^^^" },
     { "einsum", I, "batch query, batc key -> query key", "4x3, 4x5",
-      "einsum: name 'batc' occurs once and is one slip away from 'batch': if it is another axis, "
+      "einsum: name 'batc' occurs once and differs by one typing error from 'batch': if it is "
+      "another axis, "
       "call it something else\n"
       "  batch query, batc key -> query key\n"
       "  ^^^^^        ^^^^" },
@@ -825,15 +826,15 @@ static const struct {
     { "ij <= i", "softmax: the predicate's index 'ij' is not one of 'i', 'j'\n  ij <= i\n  ^^" },
     { "", "softmax: the predicate is empty" },
     { "i <", "softmax: the predicate ends where a number or an index is expected\n  i <\n     ^" },
-    { "i",
-      "softmax: the predicate is a number, not a truth\n  i\n  ^\n  compare it, as in i % 2 == 0" },
+    { "i", "softmax: the predicate is a number, not a condition\n  i\n  ^\n  compare it, as in i % "
+           "2 == 0" },
     { "i % 2 | j < 2",
-      "softmax: '|' joins truths, and a number stands before it\n  i % 2 | j < 2\n        ^" },
-    { "j < 2 & i", "softmax: '&' joins truths, and a number stands after it" },
+      "softmax: '|' joins conditions, but a number stands before it\n  i % 2 | j < 2\n        ^" },
+    { "j < 2 & i", "softmax: '&' joins conditions, but a number stands after it" },
     { "!i", "softmax: '!' stands before a number" },
-    { "-(i < j)", "softmax: a sign stands before a truth" },
-    { "(i < j) + 1 < 2", "softmax: arithmetic on a truth" },
-    { "(i < j) < 2", "softmax: a truth is compared" },
+    { "-(i < j)", "softmax: a sign before a condition" },
+    { "(i < j) + 1 < 2", "softmax: arithmetic on a condition" },
+    { "(i < j) < 2", "softmax: a condition is compared" },
     { "i = j", "softmax: equality is written ==\n  i = j\n    ^" },
     { "(i < j", "softmax: '(' is not closed" },
     { "i < j)", "softmax: ')' closes nothing" },

@@ -791,8 +791,8 @@ LOOP_TEST(small_sizes, operations())
                               "%s: %.17g along v, by a complex step %.17g", p.where, sum, step);
             }
             ck_assert_msg(eg_ok(v.y) || strlen(eg_error(cx)) > 10, "%s: no words", p.where);
-            ck_assert_msg(!eg_error(cx) || !strstr(eg_error(cx), "without saying why"), "%s: %s",
-                          p.where, eg_error(cx));
+            ck_assert_msg(!eg_error(cx) || !strstr(eg_error(cx), "without recording an error"),
+                          "%s: %s", p.where, eg_error(cx));
             eg_clear(cx);
             eg_pop(cx, m);
             undraw(&p);

@@ -408,7 +408,7 @@ static const struct {
     { { .name = "w", .logits = wrong_none }, "trainer: a network needs make" },
     { { .make = make_null, .logits = wrong_none }, "trainer: a network needs a name" },
     { { .name = "decoder", .make = make_null, .logits = wrong_none },
-      "trainer: \"decoder\" is a model of eingrad; a network of one's own needs another name" },
+      "trainer: \"decoder\" is a model of eingrad; a custom network needs another name" },
     { { .name = "w", .source = true, .encoder = true, .make = make_null, .logits = wrong_none },
       "is an encoder, whose input is no source" },
     { { .name = "w", .make = make_null, .logits = wrong_none, .memory = wrong_none },
@@ -755,7 +755,7 @@ TEST(options_refused)
     ck_assert_ptr_null(eg_trainer_new(d, .diversity = -1));
     eg_assert_error(cx, "trainer: diversity must be not negative, not -1");
     ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .core = eg_attention_with }));
-    eg_assert_error(cx, "trainer: .attention has .core, which a checkpoint cannot say");
+    eg_assert_error(cx, "trainer: .attention has .core, which a checkpoint cannot store");
     ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .heads = 2 }));
     eg_assert_error(cx, "trainer: .attention has .heads");
     ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .kv_heads = 3 }));

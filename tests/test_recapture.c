@@ -377,7 +377,7 @@ TEST(a_function_that_fails)
 {
     eg_ctx *cx = eg_open(.threads = 1);
     ck_assert(!eg_ok(eg_from_call(cx, EG_F64, 1, (int64_t[]){ 2 }, fails, NULL, 0)));
-    eg_assert_error(cx, "from_call: the function failed without saying why");
+    eg_assert_error(cx, "from_call: the function failed without recording an error");
     ck_assert(!eg_ok(eg_from_call(cx, EG_F64, 1, (int64_t[]){ 2 }, says, &cx, sizeof cx)));
     eg_assert_error(cx, "no numbers for 2 elements");
     ck_assert(eg_ok(eg_from_call(cx, EG_BOOL, 1, (int64_t[]){ 0 }, fails, NULL, 0)));

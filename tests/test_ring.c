@@ -244,8 +244,8 @@ TEST(what_ranks_cannot_do_is_refused)
     } while (0)
 #define RING(spec, ...) eg_attention(spec, x, x, x, .ranks = r, .ranks_block = 2, __VA_ARGS__)
     static const char spec[] = "bihd,bjhd,bjhe->bihe";
-    REFUSED(".weights asks for what no rank has whole", RING(spec, .weights = &w));
-    REFUSED(".no_softmax asks for", RING(spec, .no_softmax = true));
+    REFUSED(".weights is not supported with a divided sequence", RING(spec, .weights = &w));
+    REFUSED(".no_softmax is not supported", RING(spec, .no_softmax = true));
     REFUSED("attention: .offset is -2, but it counts the places before the first query",
             RING(spec, .where = "j <= i", .offset = -2));
     REFUSED("neither groups, nor 1, nor an ellipsis",

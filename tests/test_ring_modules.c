@@ -327,9 +327,9 @@ TEST(what_has_no_parts_is_refused)
         ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), text), "%s", eg_error(cx)); \
         eg_clear(cx);                                                                  \
     } while (0)
-    REFUSED("mha \"mha\": .ranks: .weights asks for what no rank has whole",
+    REFUSED("mha \"mha\": .ranks: .weights is not supported with a divided sequence",
             eg_mha_run(m, x, .ranks = r, .weights = &w));
-    REFUSED(".ranks: .cache holds places that came one after the other",
+    REFUSED(".ranks: .cache is not divided among ranks",
             eg_mha_run(m, x, .ranks = r, .cache = cache));
     REFUSED(".ranks: .fill changes scores", eg_mha_run(m, x, .ranks = r, .fill = -1e9));
     REFUSED(".ranks: .linear has no softmax", eg_mha_run(linear, x, .ranks = r));

@@ -838,13 +838,13 @@ TEST(texts_refuse)
     REFUSED("\n  scor * 2\n  ^^^^", .score = "scor * 2");
     REFUSED("is 'doc' meant?", .where = "dc[j] < 2", .with = { { "doc", n } });
     REFUSED("give the tensor in .with", .score = "ex[i] + r[i]", .with = { { "r", r } });
-    REFUSED("the score is a truth, not a number", .score = "j <= i");
-    REFUSED("the predicate is a number, not a truth", .where = "j - i");
+    REFUSED("the score is a condition, not a number", .score = "j <= i");
+    REFUSED("the predicate is a number, not a condition", .where = "j - i");
     REFUSED(
         "attention: the index of axis 0 of 'r' goes from -4 to 3, but that axis is 4: 'i' is 4, "
         "'j' is 5\n  score + r[i - j]\n            ^^^^^",
         .score = "score + r[i - j]", .with = { { "r", r } });
-    REFUSED("'r' is f32, and a predicate reads whole numbers and truths", .where = "r[i] < 2",
+    REFUSED("'r' is f32, and a predicate reads integers and booleans", .where = "r[i] < 2",
             .with = { { "r", r } });
     REFUSED("attention: 'n' of .with does not stand in .where or .score", .score = "score * 2",
             .with = { { "n", n } });

@@ -345,12 +345,10 @@ TEST(where_refuses_tensors)
         const char *says;
     } all[] = {
         { "doc[b,i] == doc[b,j]", { { "doc", x } }, "softmax: 'doc' has 3 axes, but 2 indices" },
-        { "doc[b,i,j] == 1",
-          { { "doc", x } },
-          "'doc' is f32, and a predicate reads whole numbers" },
+        { "doc[b,i,j] == 1", { { "doc", x } }, "'doc' is f32, and a predicate reads integers" },
         { "doc[b,i] == dog[b,j]", { { "doc", doc } }, "is 'doc' meant?" },
         { "doc == 1", { { "doc", doc } }, "'doc' is a tensor, and its indices are missing" },
-        { "doc[b,j]", { { "doc", doc } }, "the predicate is a number, not a truth" },
+        { "doc[b,j]", { { "doc", doc } }, "the predicate is a number, not a condition" },
         { "j <= i", { { "doc", doc } }, "'doc' of .with does not stand in the predicate" },
         { "doc[b,j+i] > 0", { { "doc", doc } }, "the index of axis 1 of 'doc' goes from 0 to 5" },
         { "i[b,j] > 0", { { "i", doc } }, "'i' is a letter and cannot be a tensor's name too" },

@@ -293,9 +293,9 @@ TEST(formulas_as_data)
     ck_assert_ptr_null(eg_formula_replace(f, "i", "i < 2", NULL));
     eg_assert_error(cx, "mine: a number is asked for, and this is true or false");
     ck_assert_ptr_null(eg_formula_and(f, formula("i")));
-    eg_assert_error(cx, "mine: '&' joins truths, and a number stands after it");
+    eg_assert_error(cx, "mine: '&' joins conditions, but a number stands after it");
     ck_assert_ptr_null(formula("i < 0.5"));
-    eg_assert_error(cx, "mine: a predicate is made of whole numbers and truths, not of floats");
+    eg_assert_error(cx, "mine: a predicate consists of integers and booleans, not of floats");
     ck_assert_ptr_null(formula("exp(i) < j"));
     eg_assert_error(cx, "mine: exp makes a float");
     char many[800] = "i";
@@ -393,7 +393,7 @@ TEST(formulas_over_known_names)
     ck_assert_ptr_nonnull(eg_formula_parse_with(cx, &o));
     o.text = "doc[batch, i]"; /* whole numbers are no truth; of an unknown tensor it may be one */
     ck_assert_ptr_null(eg_formula_parse_with(cx, &o));
-    eg_assert_error(cx, "mine: the predicate is a number, not a truth");
+    eg_assert_error(cx, "mine: the predicate is a number, not a condition");
     o.text = "pad[j]";
     ck_assert_ptr_nonnull(eg_formula_parse_with(cx, &o));
     o.text = "doc[i]";
@@ -432,5 +432,5 @@ LOOP_TEST(terms_of_a_predicate, 10)
     for (int k = 0; k < n; k++) ck_assert_str_eq(term[k]->text, cases[_i].terms[k]);
     if (n == 1) return;
     ck_assert_int_eq(eg_formula_terms(f, 1, term), -1);
-    eg_assert_error(cx, "mine: more than 1 truth is joined: ");
+    eg_assert_error(cx, "mine: more than 1 condition is joined: ");
 }

@@ -166,7 +166,7 @@ TEST(texts_refused)
     eg_trainer *t = small(d, (eg_trainer_args){ .context = 8 }),
                *copy = small(task, (eg_trainer_args){ .steps = 5 });
     ck_assert_ptr_null(eg_trainer_predict(t, "abc"));
-    eg_assert_error(cx, "repeated: a text has no answers");
+    eg_assert_error(cx, "repeated: a model of a text gives no answers");
     ck_assert_ptr_null(eg_trainer_generate(t, .prompt = "xyz"));
     eg_assert_error(cx, "the symbol \"x\" is not in the vocabulary of 3");
     ck_assert_ptr_null(eg_trainer_generate(t, .length = -3));
@@ -180,7 +180,7 @@ TEST(texts_refused)
     ck_assert_ptr_null(eg_trainer_generate(t, .beam = 4, .temperature = 0.5));
     eg_assert_error(cx, "decode: a beam of 4 draws nothing");
     ck_assert_ptr_null(eg_trainer_generate(copy, .prompt = "abc"));
-    eg_assert_error(cx, "generate: an encoder answers all places at once");
+    eg_assert_error(cx, "generate: an encoder computes all positions at once");
     ck_assert_ptr_null(eg_trainer_generate(
         small(eg_data_task(cx, eg_task_find("majority")), (eg_trainer_args){ .steps = 5 })));
     eg_assert_error(cx, "generate: the prompt is NULL");

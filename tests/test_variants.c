@@ -725,7 +725,7 @@ TEST(runs_refuse_options)
     REFUSED(linear, "mha \"l\": .sink belongs to a softmax", .sink = { "h", one });
     REFUSED(linear, "mha \"l\": .lengths belongs to a softmax", .lengths = { "b", one });
     REFUSED(linear, "mha \"l\": .form = EG_FUSED belongs to a softmax", .form = EG_FUSED);
-    REFUSED(linear, "mha \"l\": linear_attention: .where may be \"j <= i\" and truths",
+    REFUSED(linear, "mha \"l\": linear_attention: .where may be \"j <= i\" and conditions",
             .where = "j < i");
     REFUSED(linear, "mha \"l\": linear_attention: .decay, .state, .next and .chunk need .where",
             .decay = { "h", one });

@@ -13,8 +13,7 @@ static const option options[] = {
       "a picture, .png or .svg, or the weights, .npz (default: heat maps in the terminal)",
       AT(out) },
     { 0, "against", INPUT, "MODEL",
-      "another model, or another step of this one: its maps beside, and the difference",
-      AT(against) },
+      "another model or checkpoint: draw its maps too, and the difference", AT(against) },
     { 0, "part", CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
     { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(attend, threads), 1, 1024,
       false },
@@ -96,7 +95,7 @@ static int save_npz(eg_ctx *cx, const maps *m, const attend *o)
 static int save_picture(eg_ctx *cx, const maps *m, const attend *o, eg_heatmap_args *a)
 {
     a->title = m->title;
-    a->row_axis = m->apart ? "token written" : "token", a->column_axis = "looks at";
+    a->row_axis = m->apart ? "token written" : "token", a->column_axis = "attends to";
     if (eg_picture_save_with(o->out, a)) return say_error(cx, NULL);
     printf("%s: %lld layer%s of %lld head%s, %lld token%s\n", o->out, (long long)eg_dim(m->w, 0),
            eg_dim(m->w, 0) == 1 ? "" : "s", (long long)eg_dim(m->w, 1),
@@ -112,7 +111,7 @@ static int print(eg_ctx *cx, const maps *m, eg_heatmap_args *a)
     const char *answer = text ? "" : eg_trainer_predict(m->t, m->input),
                *colon = strchr(m->title, ':');
     if (!answer) return say_error(cx, NULL);
-    printf("%s%s%s\n%.*s: rows look at columns\n\n", m->input, text ? "" : " -> ", answer,
+    printf("%s%s%s\n%.*s: rows attend to columns\n\n", m->input, text ? "" : " -> ", answer,
            (int)(colon - m->title), m->title);
     a->colour = in_colour(stdout), a->width = terminal_width();
     if (eg_heatmap_print_with(stdout, a)) return say_error(cx, NULL);
@@ -186,7 +185,7 @@ static int run(const command *c, int count, char **word)
 const command attend_command = {
     .name = "attend",
     .usage = "MODEL INPUT [--against MODEL] [-o FILE.png|.svg|.npz]",
-    .about = "every head of a trained model as a heat map, tokens on the axes, and in numbers",
+    .about = "draw every head of a trained model as a heat map, and print its measures",
     .more = "A decoder's tokens are the input, a separator and its own answer; of a seq2seq "
             "model's cross attention,\n"
             "rows are the symbols that it writes, columns those of the input. After -- comes an "

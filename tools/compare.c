@@ -10,7 +10,7 @@ typedef struct compare {
 } compare;
 #define AT(member) offsetof(compare, member), 0, 0, false
 static const option options[] = {
-    { 0, "input", TEXT, "TEXT", "compare where the heads look on this input, too", AT(input) },
+    { 0, "input", TEXT, "TEXT", "also compare the attention weights on this input", AT(input) },
     { 0, "part", CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
     { 0 }
 };
@@ -124,7 +124,7 @@ static int compare_looks(eg_ctx *cx, const compare *o, char **path)
         if (!w[k]) return say_error(cx, path[k]), -1;
     }
     if (!same_shape(w[0], w[1])) {
-        printf("looks: the maps differ in layers, heads or tokens\n");
+        printf("attention: the maps differ in layers, heads or tokens\n");
         return 1;
     }
     int differ = 0;
@@ -136,7 +136,7 @@ static int compare_looks(eg_ctx *cx, const compare *o, char **path)
             eg_pop(cx, m);
             if (!d.count) continue;
             differ++;
-            printf("looks: layer %lld, head %lld differs by at most %.3g\n", (long long)l,
+            printf("attention: layer %lld, head %lld differs by at most %.3g\n", (long long)l,
                    (long long)h, d.largest);
         }
     return differ;
@@ -162,7 +162,8 @@ static int run(const command *c, int count, char **word)
             status = eg_error(cx) ? say_error(cx, NULL) : EXIT_FAILURE;
         } else if (settings + values + looks) {
             printf("%d option%s and %d tensor%s differ%s\n", settings, settings == 1 ? "" : "s",
-                   values, values == 1 ? "" : "s", looks ? ", and so do looks" : "");
+                   values, values == 1 ? "" : "s",
+                   looks ? ", and so do the attention weights" : "");
             status = EXIT_FAILURE;
         } else {
             printf("the same: %d tensor%s and all options\n", tensors, tensors == 1 ? "" : "s");
@@ -175,11 +176,11 @@ static int run(const command *c, int count, char **word)
 const command compare_command = {
     .name = "compare",
     .usage = "A B [--input TEXT]",
-    .about = "two checkpoints, or any safetensors: what differs, and the first number that does",
+    .about = "list the differences of two checkpoints or other safetensors files",
     .more =
         "Exit status 0 if they hold the same, 1 if they differ or cannot be read. An optimiser's "
         "state counts\n"
-        "with the parameters. --input compares the heads' weights on an input, too.\n\n"
+        "with the parameters. --input also compares the attention weights on an input.\n\n"
         "  compare a.safetensors b.safetensors --input abcd\n",
     .options = options,
     .run = run,

@@ -12,7 +12,7 @@ typedef struct curve {
 #define AT(member) offsetof(curve, member), 0, 0, false
 static const option options[] = {
     { 'o', "out", OUTPUT, "FILE", "the picture, .svg or .png (needed)", AT(out) },
-    { 0, "columns", TEXT, "NAME,...", "what is drawn over the step (default: loss,unseen_loss)",
+    { 0, "columns", TEXT, "NAME,...", "columns to draw over the steps (default: loss,unseen_loss)",
       AT(columns) },
     { 0, "log-axis", FLAG, NULL, "a logarithmic axis; values of 0 and below are gaps",
       AT(logarithmic) },
@@ -188,7 +188,7 @@ static int run(const command *row, int count, char **word)
 const command curve_command = {
     .name = "curve",
     .usage = "LOG... -o FILE.png|.svg",
-    .about = "logs of train --log as curves in one picture: losses, accuracies, any column",
+    .about = "draw columns of logs (train --log) as curves in one picture",
     .more = "Columns: loss, unseen_loss, tokens, sequences, unseen, lr, norm, tokens_per_second, "
             "seconds. Each log has\n"
             "a colour, each column its dashes.\n\n"

@@ -15,7 +15,8 @@ static const option options[] = {
     { 0, "heads-off", TEXT, "L.H[,L.H...]",
       "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1 (default: none)",
       AT(off) },
-    { 0, "each-head", FLAG, NULL, "the same with each head off in turn: what it is for", AT(each) },
+    { 0, "each-head", FLAG, NULL, "also print the score with each head switched off in turn",
+      AT(each) },
     { 0, "text", INPUT, "FILE",
       "the text that the model was trained on, if it was moved (default: where it was)", AT(text) },
     { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(evaluate, threads), 1, 1024,
@@ -69,7 +70,7 @@ bool heads_off(eg_trainer *t, const char *names)
 static void line(const eg_score *s, bool text, const char *unit)
 {
     if (text)
-        printf("%.4f bits a %s, perplexity %.3f; %lld of %lld %ss foretold (%.1f %%)\n",
+        printf("%.4f bits a %s, perplexity %.3f; %lld of %lld %ss predicted (%.1f %%)\n",
                s->loss / log(2), unit, exp(s->loss), (long long)s->right, (long long)s->tokens,
                unit, 100 * (double)s->right / (double)s->tokens);
     else
@@ -90,7 +91,7 @@ static int each_head(eg_trainer *t, const eg_score *all, bool text)
 {
     eg_score s;
     const double unit = text ? log(2) : 1;
-    printf("\nwithout    %s   %s      more than with it\n", text ? "foretold" : "   exact",
+    printf("\nwithout    %s   %s      more than with it\n", text ? " correct" : "   exact",
            text ? "bits" : "loss");
     for (int k = 0; eg_trainer_attention(t, k); k++)
         for (int h = 0; h < eg_trainer_config(t)->heads; h++) {
@@ -137,7 +138,7 @@ static int run(const command *c, int count, char **word)
 const command evaluate_command = {
     .name = "evaluate",
     .usage = "MODEL [OPTION...]",
-    .about = "how a trained model does on what was held out, whole or with heads off",
+    .about = "score a trained model on held-out data, also with heads switched off",
     .more = "  evaluate reverse.safetensors\n"
             "  evaluate reverse.safetensors --each-head\n"
             "  evaluate reverse.safetensors --heads-off 0.1,1.3\n",

@@ -72,7 +72,7 @@ static int run(const command *c, int count, char **word)
 const command explain_command = {
     .name = "explain",
     .usage = "SPEC SHAPE... [--broadcast] [--type T] [--limit BYTES] [--keep-limit BYTES]",
-    .about = "what an einsum of these shapes is: order, GEMM, cost, gradient",
+    .about = "how an einsum of these shapes is computed: order, GEMM, cost, gradient",
     .more = "SHAPE is 4x8, or () for a scalar. The word after explain is SPEC, whatever it begins "
             "with.\n\n"
             "  explain \"ibhd,jbhd->ijbh\" 2x1x2x4 3x1x2x4\n",

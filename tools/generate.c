@@ -10,25 +10,24 @@ typedef struct generate {
 } generate;
 #define HOW(member) offsetof(generate, how.member)
 static const option options[] = {
-    { 0, "prompt", TEXT, "TEXT", "what it goes on with (default: a new line)", HOW(prompt), 0, 0,
-      false },
+    { 0, "prompt", TEXT, "TEXT", "the beginning of the text (default: a new line)", HOW(prompt), 0,
+      0, false },
     { 0, "length", WHOLE, "N", "characters at most (default 200; an answer ends by itself)",
       HOW(length), 1, 1e8, false },
     { 0, "temperature", REAL, "T",
-      "above 1 bolder, below 1 more careful, 0 always the likeliest (default: of a text 1, else 0)",
+      "temperature of sampling; 0: always the likeliest (default: of a text 1, else 0)",
       HOW(temperature), 0, 1000, false },
     { 0, "top-k", WHOLE, "K", "draw from the K likeliest characters only (default: from all)",
       HOW(top_k), 1, 1e9, false },
     { 0, "top-p", REAL, "P",
-      "draw from the likeliest that have the share P together (default 1: all)", HOW(top_p), 1e-9,
+      "draw from the fewest likeliest with total probability P (default 1: all)", HOW(top_p), 1e-9,
       1, false },
-    { 0, "beam", WHOLE, "B",
-      "beam search: the likeliest text that B prefixes lead to; draws nothing (default 1: none)",
+    { 0, "beam", WHOLE, "B", "beam search with B prefixes, without sampling (default 1: none)",
       HOW(beam), 1, 4096, false },
     { 0, "length-power", REAL, "A",
       "beam search ranks by the sum of ln p over length^A (default 1)", HOW(length_power), 0, 100,
       false },
-    { 0, "seed", WHOLE, "N", "of the draws: another seed, another text (default 0)",
+    { 0, "seed", WHOLE, "N", "of sampling; another seed gives another text (default 0)",
       offsetof(generate, seed), 0, 9e15, false },
     { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(generate, threads), 1, 1024,
       false },
@@ -52,7 +51,7 @@ static int run(const command *c, int count, char **word)
     if (was_given(&w, c, "temperature") && o.how.temperature == 0) o.how.temperature = EG_OFF;
     if (was_given(&w, c, "length-power") && o.how.length_power == 0) o.how.length_power = EG_OFF;
     if (o.how.beam > 1 && (was_given(&w, c, "temperature") || o.how.top_k || o.how.top_p > 0))
-        return say("--beam draws nothing; leave --temperature, --top-k and --top-p out");
+        return say("--beam does not sample; omit --temperature, --top-k and --top-p");
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_trainer *t =
         load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });
@@ -77,7 +76,7 @@ static int run(const command *c, int count, char **word)
 const command generate_command = {
     .name = "generate",
     .usage = "MODEL [OPTION...]",
-    .about = "how a model goes on with a text, or answers, by draws or beam search",
+    .about = "continue a text, or answer, with a trained model, by sampling or beam search",
     .more = "  generate poems.safetensors --length 500 --temperature 0.8 --seed 1\n"
             "  generate poems.safetensors --prompt \"The \" --beam 8\n",
     .options = options,

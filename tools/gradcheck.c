@@ -20,20 +20,18 @@ static const option options[] = {
     { 0, "full", FLAG, NULL,
       "every element of the Jacobian, instead of <result, W> with a random W", AT(full) },
     { 0, "mutate", FLAG, NULL,
-      "make the gradient wrong in many ways and demand that the check notices", AT(mutate) },
+      "make the gradient wrong in several ways and require that the check fails", AT(mutate) },
     { 0, "complex", FLAG, NULL, "the complex step instead of differences", AT(complex) },
     { 0, "directions", WHOLE, "N", "N random directions of each operand instead of every entry",
       offsetof(gradcheck, directions), 1, 1e6, false },
     { 0, "seed", WHOLE, "N", "of the random operands (default 0)", offsetof(gradcheck, seed), 0,
       9e15, false },
-    { 0, "op", TEXT, "NAME", "what SPEC is for, instead of einsum: one of the names below",
-      AT(op) },
-    { 0, "where", TEXT, "PREDICATE", "which scores count, of softmax and attention: \"j <= i\"",
-      AT(where) },
-    { 0, "score", TEXT, "EXPRESSION",
-      "what the scores of attention become: \"30 * tanh(score / 30)\"", AT(score) },
+    { 0, "op", TEXT, "NAME", "the operation, instead of einsum: one of the names below", AT(op) },
+    { 0, "where", TEXT, "PREDICATE", "mask of softmax and attention: \"j <= i\"", AT(where) },
+    { 0, "score", TEXT, "EXPRESSION", "score formula of attention: \"30 * tanh(score / 30)\"",
+      AT(score) },
     { 0, "with", TEXT, "r=2x5,...",
-      "tensors that --where and --score read: of a shape, then drawn, or of a file, doc=doc.npy",
+      "tensors that --where and --score read: random ones of a shape, or from a file, doc=doc.npy",
       AT(with) },
     { 0, "sizes", TEXT, "h=2,...", "sizes of letters that SPEC splits, of rearrange", AT(sizes) },
     { 0, "spread", REAL, "SD", "standard deviation of the random operands (default 1)",
@@ -331,7 +329,7 @@ const command gradcheck_command = {
             "  gradcheck \"id,jd,je->ie\" 3x4 5x4 5x2 --op attention --where \"j <= i\"\n"
             "  gradcheck \"id,jd,je->ie\" 3x4 5x4 5x2 --op attention "
             "--score \"score + r[clip(i - j, 0, 3)]\" --with r=4\n"
-            "\nOf numbers that another program computes, with every row of POINTS a point x:\n"
+            "\nFor values that another program computes (each row of POINTS is a point x):\n"
             "  gradcheck --points x.npy --out POINTS.npy\n"
             "  gradcheck --values POINTS.npy --results F.npy --gradient G.npy [--weights W.npy]\n",
     .options = options,

@@ -18,10 +18,10 @@ typedef struct grid {
 } grid;
 #define AT(member) offsetof(grid, member)
 static const option options[] = {
-    { 0, "seeds", TEXT, "N|N,N,...", "so many seeds from 0 on, or these (default 5)", AT(seeds), 0,
-      0, false },
-    { 0, "out", TEXT, "FOLDER", "of checkpoints and logs (default TASK-grid); it is made", AT(out),
-      0, 0, false },
+    { 0, "seeds", TEXT, "N|N,N,...", "number of seeds from 0 on, or a list of seeds (default 5)",
+      AT(seeds), 0, 0, false },
+    { 0, "out", TEXT, "FOLDER", "for checkpoints and logs, created if missing (default TASK-grid)",
+      AT(out), 0, 0, false },
     { 0, "jobs", WHOLE, "N", "runs at the same time (default: as many as cores)", AT(jobs), 1, 1024,
       false },
     { 0, "runs", FLAG, NULL, "a line for each run in the table, not for each setting", AT(runs), 0,
@@ -209,7 +209,7 @@ static int carry_out(eg_ctx *cx, plan *p, const grid *o)
     const bool good = work(cx, p, jobs, threads);
     for (int k = 0; k < p->runs; k++) failed += p->run[k].failed;
     if (stopped) {
-        printf("stopped; the same command goes on\n");
+        printf("stopped; the same command continues\n");
         return 128 + stopped;
     }
     putchar('\n');
@@ -251,7 +251,7 @@ const command grid_command = {
     .about = "train with several seeds and values of options, side by side: a table of medians",
     .more =
         "Takes the options of train; one that is a number or a choice may have several values.\n"
-        "Each run has the bits that it has alone. The same command again runs what is not\n"
+        "Each run has the same bits as a single run. The same command again runs what is not\n"
         "finished and prints the table: steps and seconds are of the runs that reached the "
         "goal\n"
         "(of all if none did), as median (smallest-largest).\n\n"

@@ -35,14 +35,15 @@ static void likeness(eg_tensor *w, int64_t layer, int64_t heads)
         for (int64_t g = 0; g < heads; g++) printf(" %6.2f", eg_get(s, k, g));
         putchar('\n');
     }
-    printf("mean of two different heads: %.2f\n", eg_item(mean));
+    printf("mean over pairs of heads: %.2f\n", eg_item(mean));
 }
 
 /* w: layer h i j. Query i has the place of key i, in a decoder and in an encoder alike. */
 void print_heads(eg_tensor *w, bool apart)
 {
     const int64_t layers = eg_dim(w, 0), heads = eg_dim(w, 1);
-    printf("\nmeans over the rows above; entropy in nats, spread 0 is one key and 1 all alike%s\n",
+    printf("\nmeans over the rows above; entropy in nats, spread is 0 for one key and 1 for equal "
+           "weights%s\n",
            apart ? "" : ", distance in tokens");
     puts(apart ? "layer head entropy spread first top-3 saturated"
                : "layer head  label    entropy spread distance previous  self  next first top-3 "
@@ -56,6 +57,6 @@ void print_heads(eg_tensor *w, bool apart)
             table(h, l, heads);
     }
     if (heads < 2 || heads > WIDEST) return;
-    printf("\nhow alike heads are: 1 where their rows are the same, 0 where they share no key\n");
+    printf("\nsimilarity of heads: 1 if their rows are equal, 0 if they share no key\n");
     for (int64_t l = 0; l < layers; l++) likeness(eg_select("[l] h i j", w, l), l, heads);
 }

@@ -6,10 +6,12 @@
 typedef struct mask {
     int64_t offset;
 } mask;
-static const option options[] = { { 0, "offset", WHOLE, "N",
-                                    "places before the first query, as behind a cache (default 0)",
-                                    offsetof(mask, offset), 0, 1e15, false },
-                                  { 0 } };
+static const option options[] = {
+    { 0, "offset", WHOLE, "N",
+      "positions before the first query, such as keys in a cache (default 0)",
+      offsetof(mask, offset), 0, 1e15, false },
+    { 0 }
+};
 enum { AXES = 8, ENTRIES = 1 << 22 };
 
 static void grid(const bool *at, int64_t rows, int64_t width)
@@ -82,10 +84,10 @@ static int run(const command *c, int count, char **word)
 const command mask_command = {
     .name = "mask",
     .usage = "PREDICATE LETTER=SIZE... [--offset N]",
-    .about = "the grid that a predicate such as \"j <= i\" lets through",
+    .about = "print the mask of a predicate such as \"j <= i\"",
     .more = "  mask \"j <= i\" i=8 j=8                      causal\n"
             "  mask \"i - 3 < j <= i\" i=8 j=8              a window of 3\n"
-            "  mask \"j - |j| <= i - |i|\" i=4 j=8          causal, the last row sees everything\n"
+            "  mask \"j - |j| <= i - |i|\" i=4 j=8          causal, the last row attends to all\n"
             "  mask \"(i - j) % 2 == 0 | j < 2\" i=8 j=8    dilated, with a prefix\n",
     .options = options,
     .first = "PREDICATE",

@@ -76,7 +76,7 @@ const command ops_command = {
     .usage = "[NAME...]",
     .about = "every operation: name, equation, gradient, domain of its test",
     .run = run,
-    .more = "x, a, b are operands, y the result, g the gradient that arrives at y; dx, da, db "
-            "leave it.\n\n"
+    .more = "x, a, b are operands, y the result, g the gradient with respect to y; dx, da, db "
+            "those with respect to the operands.\n\n"
             "  ops softmax layernorm\n",
 };

@@ -97,7 +97,7 @@ static int run(const command *c, int count, char **word)
 const command predict_command = {
     .name = "predict",
     .usage = "MODEL [INPUT...]",
-    .about = "what a trained model answers; without INPUT, to each line of standard input",
+    .about = "print a trained model's answers to inputs, or to each line of standard input",
     .more = "After -- come inputs that begin with -. An input that cannot be answered is named on\n"
             "standard error, an empty line stands for its answer, and the exit status is 1.\n\n"
             "  predict dates.safetensors \"March 5, 1998\"\n"

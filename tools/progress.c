@@ -250,9 +250,10 @@ static void divergence(progress *g, const eg_progress *p)
                 "{\"step\": %lld, \"alarm\": \"divergence\", \"value\": %.16g, \"usual\": %.16g}\n",
                 (long long)p->step, g->smooth, g->lowest);
     progress_clear(g);
-    printf("step %4lld  ALARM: the loss rises: %.4g, after %.4g; a smaller --lr, a longer --warmup "
-           "or --clip may help\n",
-           (long long)p->step, g->smooth, g->lowest);
+    printf(
+        "step %4lld  ALARM: the loss rises: %.4g, after %.4g; a smaller --lr, a longer --warm-up "
+        "or --clip may help\n",
+        (long long)p->step, g->smooth, g->lowest);
 }
 
 /* -- heads and parameters, when the model is evaluated ---------------------------------------- */

@@ -143,9 +143,9 @@ static bool best_map(eg_trainer *t, char *shown_input)
     eg_mark m = eg_push(cx);
     if (seen && example(t, chosen, shown_input, truth, &e) && look(t, shown_input, &v)) {
         bool apart = strcmp(eg_trainer_config(t)->model, "seq2seq") == 0;
-        printf("\n%slayer %lld, head %lld, while it answers %s: a row writes its symbol, the "
-               "columns are what it looks at\n"
-               "(%.0f %% of its weight is on the symbol that it writes, the most of all heads)\n\n",
+        printf("\n%slayer %lld, head %lld, for the input %s: a row is an output symbol, the "
+               "columns are the symbols that it attends to\n"
+               "(%.0f %% of its weight is on an equal symbol, the most of all heads)\n\n",
                apart ? "cross attention, " : "", (long long)(best / heads),
                (long long)(best % heads), shown_input, 100 * mass[best] / seen);
         eg_heatmap_print(
@@ -229,12 +229,12 @@ static int show_text(eg_trainer *t, const char *path, const char *best, const eg
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
     size_t bytes;
-    printf("%.3f bits a %s on %lld unseen ones, perplexity %.3f; %.1f %% foretold exactly\n",
+    printf("%.3f bits a %s on %lld unseen ones, perplexity %.3f; %.1f %% predicted exactly\n",
            s->loss / log(2), eg_data_unit(eg_trainer_data(t)), (long long)s->tokens, exp(s->loss),
            100 * (double)s->right / (double)s->tokens);
     const char *text = eg_trainer_generate(t, .length = 300, .temperature = 0.8, .bytes = &bytes);
     if (!text) return say_error(cx, NULL);
-    puts("\nA text of its own (temperature 0.8):\n");
+    puts("\nA generated text (temperature 0.8):\n");
     fwrite(text, 1, bytes, stdout);
     puts("\n");
     clipping(t, p, path, best);

@@ -87,7 +87,8 @@ int say_error(eg_ctx *cx, const char *where)
     char text[1200];
     const char *error = eg_error(cx);
     return say("%s%s%s", where ? where : "", where ? ": " : "",
-               error ? program_words(error, text, sizeof text) : "it failed without saying why");
+               error ? program_words(error, text, sizeof text)
+                     : "it failed without recording an error");
 }
 
 int say_error_of(eg_ctx *cx, const char *path, const char *shown)

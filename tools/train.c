@@ -319,7 +319,7 @@ const command train_command = {
             "outputs occur more than once.\n"
             "Under mpirun, ranks divide each step: the result is the same.\n"
             "One input in ten is held out; training stops when the goal is met on those. An\n"
-            "interrupt saves. A run replaces its own checkpoint, another's with --force only.\n\n"
+            "interrupt saves. A run replaces its own checkpoint; --force replaces any other.\n\n"
             "  train reverse --heads 2 --seed 1\n"
             "  train --pairs dates.tsv --model seq2seq --out dates.safetensors\n"
             "  train --text poems.txt --context 128\n"

@@ -94,7 +94,7 @@ eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const wo
     }
     eg_safetensors *file = eg_safetensors_open(cx, path);
     if (file && !eg_safetensors_metadata(file, "block"))
-        printf("%s is from before batches came in blocks: it goes on in blocks of %lld\n", path,
+        printf("%s is from a version without blocks: the run continues with blocks of %lld\n", path,
                (long long)has.model.block);
     eg_safetensors_close(file);
     return t;

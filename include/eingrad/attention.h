@@ -1,4 +1,4 @@
-/* eingrad/attention.h: attention in any layout, its masks, and looking at its parts;
+/* eingrad/attention.h: attention in any layout, its masks, and its intermediate results;
  * docs/attention.md. Modules are in mha.h and model.h. */
 #ifndef EINGRAD_ATTENTION_H
 #define EINGRAD_ATTENTION_H
@@ -10,23 +10,23 @@ extern "C" {
 
 /* -- attention: y = softmax(score(scale q·k)) v
  * The softmax runs over the letters that k and v share and q and y lack (the keys): j in
- * "ibhd,jbhd,jbhe->ibhe". Any layout; batches and heads stand anywhere; grouped heads are letters:
- * "b i g r d, b j g d, b j g e -> b i g r e". Several masks forbid what any of them forbids. A row
- * with nothing to attend to is 0, its gradient 0. NaN and infinities in forbidden keys and values
- * change nothing. There are gradients of any order; the first by q, k and v keeps no weights.
+ * "ibhd,jbhd,jbhe->ibhe". The axes may have any order; grouped heads are letters: "b i g r d, b j g
+ * d, b j g e -> b i g r e". With several masks a pair is allowed if all of them allow it. The
+ * result of a query without an allowed key is 0, with gradient 0. NaN and infinities in forbidden
+ * keys and values change nothing. There are gradients of any order; the first one keeps no weights.
  * Vaswani et al. 2017, eq. 1; tiles: Dao et al. 2022.
  *
  * Refused:
- * - a letter of one operand alone that is not in the output; no letter that only q and k share; no
- *   letter to attend over
+ * - a letter of a single operand that is not in the output; no letter that only q and k share; no
+ *   key letter
  * - operands of different types; masks with letters that the scores lack
  * - several key letters where the query has as many of its own ("bihd,bjgd,bjge": is g meant to be
  *   the head h?), unless they are merged: (j k)
  * - a width of 0 without .scale
- * - expressions that cannot be read, an index in them that can leave its axis in an allowed pair, a
- *   tensor that is longer than the batch or head letter which alone indexes its axis (tables of
- *   queries' and keys' positions may be longer),
- *   tensors of .with that neither of them reads, an offset that is negative or moves nothing
+ * - expressions that cannot be read, an index in them that can be out of range for an allowed pair,
+ *   a tensor of which an axis is longer than the batch or head letter that is its whole index (an
+ *   axis that a query or key letter indexes may be longer), tensors of .with that neither
+ *   expression reads, an offset that is negative or applies to no index
  * - functions of scores or weights with EG_FUSED */
 /* EG_FUSED: the weights of one tile are in memory at a time: O(length); EG_UNFUSED: einsum,
  * softmax, einsum. Both give the same up to rounding. */
@@ -38,15 +38,17 @@ typedef struct eg_attention_args {
     const char *spec; /* "ibhd,jbhd,jbhe->ibhe" */
     eg_tensor *q, *k, *v;
 
-    /* what may be seen; NULL: everything */
+    /* masks; NULL: all pairs are allowed */
     /* a predicate of the scores' letters and of integer and bool tensors of `with`,
      * "j <= i & doc[b,i] == doc[b,j]"; docs/expressions.md */
     const char *where;
-    /* the places before the first query, at least 0, as in a cache: the query's index in `where`,
-     * `score` and alibi begins there, and its size |i| counts them, too: 0 */
+    /* the number of positions before the first query, at least 0, such as the keys in a cache: the
+     * query's index in `where`, `score` and alibi starts there, and its size |i| includes it.
+     * Default 0 */
     int64_t offset;
-    /* which index that is, "i"; NULL: the only one of `where` and `score` that the query alone has,
-     * else the only one that is no key; if there are several, an offset is refused */
+    /* the index that the offset applies to, "i"; NULL: the only one of `where` and `score` that
+     * only the query has, else the only one that is not a key; if there are several, an offset is
+     * refused */
     const char *offset_letter;
     eg_masked keep;    /* { "bj", t }: where t is true; bool or integer */
     eg_masked lengths; /* { "b", t }: the first t[b] keys, 0 ≤ t ≤ their number; i32 or i64 */
@@ -63,76 +65,80 @@ typedef struct eg_attention_args {
     /* { "h", m }: − m |i + offset − j|, differentiable; one query and one key letter. Press et al.
      * 2022 */
     eg_masked alibi;
-    /* { "h", z }: e^z is added to the sum that the weights are divided by; any letters of the
-     * scores but the keys'. The sink is one more key, with the value 0, that every query sees: −∞
-     * adds nothing, ∞ takes all the weight, n scores of ∞ beside it get 1/(n + 1) of it each, and a
-     * NaN makes its rows NaN. A row with nothing to attend to is 0, whatever the sink is */
+    /* { "h", z }: e^z is added to the denominator of the softmax; any letters of the scores except
+     * those of the keys. The sink acts as one more key, with value 0, that every query attends to:
+     * −∞ has no effect, ∞ takes all the weight (of n scores of ∞ in that row, each then has the
+     * weight 1/(n + 1)), and a NaN makes its rows NaN. A row without an allowed key is 0 with any
+     * sink */
     eg_masked sink;
     /* the scores are the weights, 0 where the masks forbid; lse, empty and sink are refused */
     bool no_softmax;
-    /* score_fn(user, scores) takes the place of the scores, before the masks, and
-     * weights_fn(user, weights) that of the weights, before dropout; both keep the shape. NULL:
-     * none. Scores and weights are then in memory */
+    /* score_fn(user, scores) returns new scores, before the masks, and weights_fn(user, weights)
+     * new weights, before dropout; both keep the shape. NULL: none. All scores and weights are then
+     * in memory */
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores);
     eg_tensor *(*weights_fn)(void *user, eg_tensor *weights);
     void *user;
 
-    double dropout; /* probability of a weight to be dropped, after the softmax, in [0, 1]: 0 */
+    double dropout; /* probability that a weight is dropped, after the softmax, in [0, 1]: 0 */
     eg_form form;   /* EG_FORM_BY_SIZE: the faster one, chosen by the sizes alone */
 
-    /* a length that is divided among ranks: see below; NULL: it is whole */
+    /* the ranks among which the sequence is divided, see below; NULL: it is not divided */
     eg_ranks *ranks;
-    int64_t ranks_block; /* places that stay together, queries and keys: 512 */
-    bool zigzag; /* a rank has two runs of places, from both ends, so that causal work is even */
+    int64_t ranks_block; /* positions in a block, of queries and of keys: 512 */
+    bool zigzag; /* a rank has two ranges of positions, one from each end, to balance causal work */
 
-    /* what else is wanted */
+    /* further results */
     eg_tensor **weights; /* the weights before dropout */
     eg_tensor **dropped; /* … and after it */
     eg_tensor **scores;  /* after score, bias, alibi and score_fn, before the masks */
     /* ln Σ e^scores, the sink included; it has the letters of the weights without the keys, and is
-     * −inf where there is nothing to attend to and no sink */
+     * −inf for a query without an allowed key and without a sink */
     eg_tensor **lse;
-    int64_t *empty; /* becomes the number of rows with nothing to attend to; with a sink 0 */
+    int64_t *empty; /* receives the number of queries without an allowed key; with a sink 0 */
     /* letters of the weights; NULL: those of the output without the value's own, the summed ones
      * last */
     const char *weights_axes;
 } eg_attention_args;
-/* Returns y, with the letters of the string. Asking for weights, scores or lse changes no bit of
- * it; they are differentiable too, and weights and scores need memory for themselves. */
+/* Returns y, with the letters of the string. Requesting weights, scores or lse changes no bit of y.
+ * They are differentiable too. Weights and scores take O(length²) memory. */
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- a length divided among ranks (docs/distributed.md) ----------------------------------------
  * With .ranks every rank calls eg_attention with the queries, keys and values of its own places,
- * and gets the results of its own queries, in their order. Keys and values are passed round the
- * ranks; a rank has memory for its own share and for that of one other rank. The bits are a
- * function of length and .ranks_block alone: on one rank with .ranks they are the same, without
- * .ranks equal to rounding; a row with a score or a sink of ∞ may be NaN, since its parts do not
- * say how many of their scores are ∞. Letters in `where` and `score` count places of the whole
- * length, and tensors of .with, .keep, .lengths, .bias, .alibi and .sink are whole on every rank,
- * and so are their gradients; only a sink with the query's index has the places of this rank's
- * queries. Dropout draws as on one rank. There are gradients of any order, with the same bits;
- * beyond the first each rank gathers the length and computes them whole, with the time and the
- * memory of one process, and with .dropout they are refused. Liu, Zaharia, Abbeel 2023; zigzag:
- * Brandon et al. 2023.
+ * and gets the results of its own queries, in their order. Keys and values are passed around the
+ * ring of ranks; a rank has memory for its own part and for that of one other rank. The bits depend
+ * only on the length and .ranks_block: they are the same on one rank with .ranks, and equal up to
+ * rounding without .ranks. A row with a score or a sink of ∞ may be NaN, since the parts of a sum
+ * do not tell how many of their scores are ∞. Letters in `where` and `score` count positions of the
+ * whole sequence. Tensors of .with, .keep, .lengths, .bias, .alibi and .sink are complete on every
+ * rank, and so are their gradients; only a sink with the query's index has this rank's queries.
+ * Dropout draws the same numbers as on one rank. There are gradients of any order, with the same
+ * bits; for orders above the first each rank gathers the sequence and computes all of it, with the
+ * time and the memory of one process, and with .dropout they are refused. Liu, Zaharia, Abbeel
+ * 2023; zigzag: Brandon et al. 2023.
  *
- * Refused beside the above: groups, 1 and an ellipsis in the spec; more than one index of the key
- * alone, or of the query alone unless .offset_letter names it; other places than
- * eg_attention_places gives; weights, scores, functions of them, .no_softmax. */
-/* Sets places[] to the one or two runs of places, of `length` in all, that this rank has. Returns
- * how many there are. block 0: 512. Modules take the same three options (mha.h, model.h). */
+ * Also refused: groups, 1 and an ellipsis in the spec; more than one index that only the key has,
+ * or that only the query has unless .offset_letter names it; other numbers of positions than
+ * eg_attention_places returns; weights, scores, functions of them, .no_softmax. */
+/* Sets places[] to the one or two ranges of positions that this rank has of a sequence of `length`.
+ * Returns the number of ranges. block 0: 512. Modules take the same three options (mha.h,
+ * model.h). */
 EG_API int eg_attention_places(const eg_ranks *, int64_t length, int64_t block, bool zigzag,
                                eg_span places[2]);
 
-/* Returns the whole length, of which this rank has `places` places. All ranks call it. −1 on every
- * rank after an error: some rank has another number of places than eg_attention_places gives it. */
+/* Returns the length of the whole sequence, of which this rank has `places` positions. All ranks
+ * call it. −1 on every rank after an error: some rank has another number of positions than
+ * eg_attention_places says. */
 EG_API int64_t eg_attention_length(eg_ranks *, int64_t places, int64_t block, bool zigzag);
 
 /* -- masks ------------------------------------------------------------------------------------ */
-/* Makes a .keep of a mask in which true means ignore, as nn.MultiheadAttention of PyTorch has it:
+/* Converts a mask in which true means ignore, as in nn.MultiheadAttention of PyTorch, for .keep;
  * bool or integer; a float is refused. The masks of its scaled_dot_product_attention need no
  * change: a bool one is a .keep, a float one a .bias */
 EG_API eg_tensor *eg_mask_ignore(eg_tensor *ignore);
-/* Makes a .keep of a float mask of 0 and −inf. Refused: other numbers, which make it a .bias */
+/* Converts a float mask of 0 and −inf for .keep. Refused: other numbers (use such a mask as
+ * .bias) */
 EG_API eg_tensor *eg_mask_additive(eg_tensor *added);
 /* Returns the slopes (heads) for .alibi: 2^(−8k/n), k = 1 … n, if n = heads is a power of two; else
  * those of the power of two below, then every other one of the power of two above. Press et al.

@@ -1,16 +1,16 @@
 /* eingrad/core.h: contexts, tensors, views.
  *
  * Three lifetimes: the context (eg_open … eg_close), an owner (parameters, optimiser moments), and
- * the scope (eg_push … eg_pop). A tensor belongs to the scope that is open when it is made; nobody
- * frees one tensor. Options: absent or zero means the default, EG_OFF a real zero.
+ * the scope (eg_push … eg_pop). A tensor belongs to the scope that is open when it is made; tensors
+ * are not freed one by one. An option that is left out or 0 has its default; EG_OFF sets it to 0.
  *
- * Failure: the first error stays in the context with its sentence; every later operation returns
- * the context's poison tensor at once. Nest calls freely and ask eg_error() once. NULL operands
- * behave like poison. Nothing here aborts, exits or prints unasked, with one exception: a build
- * that found no static BLIS starts BLIS, which aborts if memory runs out in its start. A call that
- * fails and has no context (no operand at all, every operand NULL, eg_open itself) returns NULL,
- * and the thread keeps its sentence: eg_error(NULL) gives the first one since eg_clear(NULL) or
- * eg_open.
+ * Errors: the context keeps the message of the first error. Every later operation returns the
+ * context's poison tensor at once, so calls can be nested, and one check of eg_error() is enough.
+ * NULL operands behave like poison. The library never aborts or exits, and prints only where a
+ * function says so, with one exception: a build without BLIS's static library initialises BLIS,
+ * which aborts if memory runs out then. A call that fails and has no context (no operand at all,
+ * every operand NULL, eg_open itself) returns NULL, and the message is kept for the thread:
+ * eg_error(NULL) returns the first one since eg_clear(NULL) or eg_open.
  *
  * Threads: a context and its tensors belong to one thread at a time, with one exception. While
  * eg_grad_over (eg_step_over) computes, several threads are inside blocks, each with a context of
@@ -40,12 +40,11 @@ typedef struct eg_ctx eg_ctx;
 typedef struct eg_tensor eg_tensor;
 typedef struct eg_owner eg_owner;
 typedef struct eg_copies eg_copies;
-/* EG_DEFAULT: the context's dtype. Tensors of the last four dtypes store numbers and are not
- * computed with: they are made, viewed, moved (eg_at, eg_concat, eg_stack, eg_pad, eg_where,
- * eg_tril), copied, cast, printed, saved and exchanged. An operation that computes refuses them
- * with a sentence that names eg_cast, and no gradient passes through them. eg_einsum and eg_affine
- * do read f16 and bf16, see eg_einsum_with. EG_F16 is IEEE 754's half precision, EG_BF16 the upper
- * half of an f32, both as uint16_t in C. */
+/* EG_DEFAULT: the context's dtype. The last four are storage types: their tensors can be made,
+ * viewed, moved (eg_at, eg_concat, eg_stack, eg_pad, eg_where, eg_tril), copied, cast, printed,
+ * saved and exchanged. Arithmetic operations refuse them with a message that names eg_cast, and
+ * they have no gradients. eg_einsum and eg_affine do read f16 and bf16, see eg_einsum_with. EG_F16
+ * is IEEE 754's half precision, EG_BF16 the upper half of an f32, both as uint16_t in C. */
 typedef enum eg_dtype {
     EG_DEFAULT,
     EG_F32,
@@ -64,7 +63,7 @@ typedef struct eg_mark {
     uint64_t serial;
 } eg_mark;
 
-#define EG_OFF      (-1073741824) /* an option that is really zero */
+#define EG_OFF      (-1073741824) /* sets an option to 0 where 0 means its default */
 #define EG_END      INT64_MIN /* eg_slice: from the first / to the last, whatever the direction */
 #define EG_RANK_MAX 32
 
@@ -84,10 +83,10 @@ typedef struct eg_open_args {
  * why */
 EG_API eg_ctx *eg_open_with(const eg_open_args *);
 EG_API void eg_close(eg_ctx *); /* frees everything that lives in it; NULL is fine */
-/* Returns the first failure in one sentence; NULL if nothing failed. Of a NULL context: the
- * thread's first failure, or else the sentence that there is no context; never NULL */
+/* Returns the message of the first error; NULL if there is none. For a NULL context: the message of
+ * the thread's first error, or else that there is no context; never NULL */
 EG_API const char *eg_error(const eg_ctx *);
-/* What kind of failure eg_error tells of. Later versions may add kinds at the end. */
+/* The kind of an error. Later versions may add kinds at the end. */
 typedef enum eg_code {
     EG_ERROR_NONE,       /* nothing failed                                                       */
     EG_ERROR_USER,       /* recorded with eg_fail, by a row or a module that is not the library's */
@@ -100,17 +99,17 @@ typedef enum eg_code {
     EG_ERROR_MISUSE,     /* a bad option or number, NULL, a tensor whose scope is gone           */
     EG_ERROR_UNSUPPORTED /* sound, but the library has no rule or form for it                    */
 } eg_code;
-/* The kind of the failure that eg_error(cx) tells of. Of a NULL context: that of the thread's
- * failure, or EG_ERROR_MISUSE if it has none. */
+/* The kind of the error that eg_error(cx) describes. For a NULL context: that of the thread's
+ * error, or EG_ERROR_MISUSE if it has none. */
 EG_API eg_code eg_error_code(const eg_ctx *);
 EG_API void eg_clear(eg_ctx *); /* forget the failure; NULL: the thread's */
 /* Records a failure of the given kind, if none is recorded yet; returns the poison tensor. */
 EG_API eg_tensor *eg_fail_as(eg_ctx *, eg_code, const char *format, ...) EG_FORMAT_(3, 4);
 /* eg_fail_as(cx, EG_ERROR_USER, …): for rows and modules of your own */
 EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
-/* If an error is recorded, puts these words and ": " before its sentence; returns the poison
- * tensor. For a module that calls operations: eg_fail_in(cx, "linear \"%s\"", name) where one of
- * them failed and eg_error(cx) was NULL before. */
+/* If an error is recorded, puts this text and ": " before its message; returns the poison tensor.
+ * For a module that calls operations: eg_fail_in(cx, "linear \"%s\"", name) where one of them
+ * failed and eg_error(cx) was NULL before. */
 EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
 EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
 /* the seed in force */
@@ -129,14 +128,15 @@ EG_API bool eg_training(const eg_ctx *);         /* true if dropout draws */
  * state */
 EG_API bool eg_nograd(eg_ctx *, bool on);
 /* While on, operations read subnormal operands as 0 and give 0 for subnormal results, in every
- * thread of the context (FTZ and DAZ of x86-64, FZ of AArch64; nothing elsewhere). Such a number
- * costs 100 cycles and more, and a trained model's gradients are full of them. Off by default, and
- * off while a gradient check runs. Outside the library's calls the thread's own mode is as it was;
- * a plan (eg_plan_run) computes in that mode. eg_flush returns the old state. */
+ * thread of the context (FTZ and DAZ of x86-64, FZ of AArch64; nothing elsewhere). An operation on
+ * a subnormal number can take 100 cycles and more, and gradients of trained models have many of
+ * them. Off by default, and off while a gradient check runs. Outside of the library's calls the
+ * thread's mode does not change; a plan (eg_plan_run) computes in that mode. eg_flush returns the
+ * old state. */
 EG_API bool eg_flush(eg_ctx *, bool on);
 EG_API bool eg_flushes(const eg_ctx *); /* true while eg_flush is on */
-/* Around a loop of your own over numbers: between the two this thread computes as the operations
- * of the context do. begin returns what end takes; they nest. */
+/* For loops of the caller: between begin and end this thread treats subnormal numbers as the
+ * operations of the context do. begin returns the argument of end; pairs may be nested. */
 EG_API uint64_t eg_flush_begin(const eg_ctx *);
 EG_API void eg_flush_end(uint64_t begun);
 typedef struct eg_usage {
@@ -158,7 +158,7 @@ typedef struct eg_given {
     eg_tensor *x;
 } eg_given;
 
-/* -- options, as the library's own calls read them: for modules of your own ------------------- */
+/* -- reading options as the library does, for custom modules --------------------------------- */
 /* Copies *given, an option struct that begins with its size (set by the caller, whose version of
  * the struct may have fewer members), over *own of `size` bytes, which holds the defaults. NULL
  * leaves *own as it is. */
@@ -192,9 +192,9 @@ EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t 
 
 /* -- leaves: the only calls that name a context (copies; row-major; dims may be 0) ------------ */
 EG_API eg_tensor *eg_from_n(eg_ctx *, eg_dtype, const void *data, int rank, const int64_t *dims);
-/* The same with numbers that f writes to `to`, row-major, n elements; f gets a copy of the `bytes`
- * bytes at args and returns 0, or another number after an error. In a captured step (eg_capture)
- * each run calls f again: so a step reads numbers of the program that differ from run to run. */
+/* A tensor whose n elements f writes to `to`, row-major. f gets a copy of the `bytes` bytes at args
+ * and returns 0, or another number after an error. In a captured step (eg_capture) each run calls f
+ * again, so a captured step can read data of the program that differ from run to run. */
 typedef int eg_fill_function(void *args, void *to, int64_t n);
 EG_API eg_tensor *eg_from_call(eg_ctx *, eg_dtype, int rank, const int64_t *dims,
                                eg_fill_function *f, const void *args, size_t bytes);
@@ -221,8 +221,8 @@ EG_API eg_tensor *eg_full_n(eg_ctx *, eg_dtype, double value, int rank, const in
  * reason. release must not use the context. Refused: memory that is not aligned to its element's C
  * type; NULL, unless a size is 0; sizes and strides that leave the address space. A call that would
  * write to memory that is not .writable is refused as well (eg_mut_…, eg_assign, eg_fill, .out).
- * Bytes of a bool are 0 or 1. Changes that others make to the numbers go unnoticed: a gradient that
- * needs an old value takes the new one. */
+ * Bytes of a bool are 0 or 1. Changes that other code makes to the elements are not detected: a
+ * gradient that needs an old value uses the new one. */
 typedef struct eg_from_memory_args {
     size_t size;
     eg_ctx *cx;
@@ -233,7 +233,7 @@ typedef struct eg_from_memory_args {
     const int64_t *strides;      /* in elements, of any sign, 0 too; row-major */
     int64_t offset;              /* in elements; 0 */
     bool writable;               /* by the library; false */
-    void (*release)(void *user); /* NULL: nobody is told */
+    void (*release)(void *user); /* NULL: none */
     void *user;                  /* handed to release */
     eg_owner *owner;             /* of this context; the open scope */
 } eg_from_memory_args;
@@ -397,7 +397,7 @@ EG_API eg_tensor *eg_select_axis(eg_tensor *x, int axis, int64_t index);
 EG_API eg_tensor *eg_flip(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_flip_axis(eg_tensor *x, int axis);
 /* windows: "b [l] d -> b l w d": y[b,l,w,d] = x[b, l·step + w, d], w < size. The new index of the
- * output is the place in the window; by number it becomes the last axis. */
+ * output is the position in the window; eg_unfold_axis makes it the last axis. */
 EG_API eg_tensor *eg_unfold(const char *spec, eg_tensor *x, int64_t size, int64_t step);
 EG_API eg_tensor *eg_unfold_axis(eg_tensor *x, int axis, int64_t size, int64_t step);
 /* "b [l] d": x as `count` slices along l, into parts; sizes NULL: equal ones. 0, or −1 after an

@@ -1,5 +1,4 @@
-/* eingrad/decode.h: sequences from any model that gives logits: the likeliest token each time,
- * draws, or beam search.
+/* eingrad/decode.h: decoding with any model that returns logits: greedy, sampling, or beam search.
  *
  *     eg_decoded *d = eg_decode(cx, next, user, .prompt = tokens, .prompts = n, .longest = 40,
  *                               .end = EG_STOP, .beam = 4);
@@ -17,8 +16,8 @@ extern "C" {
 typedef struct eg_prefixes {
     int64_t rows, length;
     const int32_t *tokens; /* each row: the prompt, then what was chosen */
-    const int64_t *from;   /* row r is row from[r] of the call before and one token more, so that a
-                            * cache can follow; NULL: the first call, every token is new */
+    const int64_t *from;   /* row r is row from[r] of the previous call plus one token, so that a
+                            * cache can be reordered; NULL: the first call, every token is new */
 } eg_prefixes;
 /* Returns logits (rows v), f32 or f64, v the same in each call. A scope is opened around the call
  * and popped when the logits have been read. */

@@ -1,6 +1,6 @@
-/* eingrad/dlpack.h: tensors of other libraries, and for them, without a copy: DLPack 1.1
- * (https://dmlc.github.io/dlpack), which NumPy, PyTorch, JAX and others speak, and the unversioned
- * form that came before it.
+/* eingrad/dlpack.h: exchange of tensors with other libraries without a copy: DLPack 1.1
+ * (https://dmlc.github.io/dlpack), which NumPy, PyTorch, JAX and others support, and the older
+ * unversioned form.
  *
  * The structs below are DLPack's. If DLPack's own header is included before this one, its structs
  * are used; included after this one, it declares nothing more. eingrad.h does not include this
@@ -92,8 +92,8 @@ typedef struct DLManagedTensorVersioned {
 #undef EG_DL_ENUM_
 
 /* -- in: a tensor over the memory of another library
- * The result lives in `owner`, or in the open scope if that is NULL. Takes `m` over, whatever
- * happens: its deleter is called exactly once, as eg_from_memory's release. (A Python capsule is
+ * The result lives in `owner`, or in the open scope if that is NULL. Takes ownership of `m`, also
+ * on failure: its deleter is called exactly once, as eg_from_memory's release. (A Python capsule is
  * therefore renamed "used_dltensor…" before the call.) float16 to float64, bfloat16, int8, uint8,
  * int32, int64, bool and complex128 of one lane on the CPU; other types, devices and versions from
  * 2 on are refused by name. The result is read-only if the flag says so; of the unversioned form,
@@ -102,12 +102,12 @@ EG_API eg_tensor *eg_from_dlpack(eg_ctx *, struct DLManagedTensorVersioned *m, e
 EG_API eg_tensor *eg_from_dlpack_unversioned(eg_ctx *, struct DLManagedTensor *m, eg_owner *owner);
 
 /* -- out: x for another library, which calls the deleter when it is done
- * Version 1.1, with strides, any that x has; NULL after an error. The numbers stay where they are
- * until then, also when the scope or owner of x ends, or the context: the block of memory that they
- * lie in (of a scope it may be larger than x, and holds other tensors) goes back to the allocator
- * when the deleter is called. The deleter may be called in any thread, and calls the .realloc of
- * eg_open there, if one was given. Writes of the other library go unnoticed, as with
- * eg_from_memory. The exported tensor has no history. */
+ * Version 1.1, with strides, any that x has; NULL after an error. The elements stay at their
+ * address until then, even if the scope or owner of x or the context ends: their block of memory
+ * (for a scope it may be larger than x and contain other tensors) is freed when the deleter is
+ * called. The deleter may be called in any thread, and calls the .realloc of eg_open there, if one
+ * was given. Writes of the other library are not detected, as with eg_from_memory. The exported
+ * tensor has no gradients. */
 EG_API struct DLManagedTensorVersioned *eg_to_dlpack(eg_tensor *x);
 /* The unversioned form, which cannot say that memory is read-only: such an x is refused. */
 EG_API struct DLManagedTensor *eg_to_dlpack_unversioned(eg_tensor *x);

@@ -1,5 +1,5 @@
-/* eingrad/einsum.h: an einsum planned beforehand, and explained. eg_einsum itself and its options
- * are in ops.h. */
+/* eingrad/einsum.h: plans of einsums, and explanations of their cost. eg_einsum itself and its
+ * options are in ops.h. */
 #ifndef EINGRAD_EINSUM_H
 #define EINGRAD_EINSUM_H
 #include <eingrad/ops.h>
@@ -35,25 +35,25 @@ typedef struct eg_plan_args {
     const int (*path)[2];
     int steps;
     int64_t limit;
-    char *why;   /* receives the sentence of a refusal; NULL: it is lost */
+    char *why;   /* receives the message of an error; NULL: not wanted */
     size_t room; /* bytes of why */
 } eg_plan_args;
-/* Returns a plan, to be freed with eg_plan_free; NULL for what eg_einsum would refuse, and without
- * memory. */
+/* Returns a plan, to be freed with eg_plan_free; NULL if eg_einsum would refuse the arguments, or
+ * if there is no memory. */
 EG_API eg_plan *eg_plan_new_with(const eg_plan_args *);
 EG_API void eg_plan_free(eg_plan *); /* NULL is fine */
 /* The shape of the result, with strides; it lives as long as the plan. */
 EG_API const eg_shape *eg_plan_out(const eg_plan *);
 /* Runs the plan on data: pointers to element 0 of each operand and of out, which shares no memory
- * with them. Returns 0; −1 without memory. */
+ * with them. Returns 0; −1 if there is no memory. */
 EG_API int eg_plan_run(const eg_plan *, const void *const *operands, void *out);
 /* The same on tensors. Returns −1, and says why, if a shape, stride or dtype is not the plan's, or
  * if out shares memory with an operand. Not recorded; out counts as written to. */
 EG_API int eg_plan_run_on(const eg_plan *, eg_tensor *const *operands, eg_tensor *out, char *why,
                           size_t room);
 
-/* -- what einsum would do, in numbers and words
- * Nothing is computed or printed. The results live in the open scope; NULL after an error. */
+/* -- explanations: what an einsum would do, in numbers and words Nothing is computed or printed.
+ * The results live in the open scope; NULL after an error. */
 typedef enum eg_role {           /* of an index */
                        EG_BATCH, /* in every operand and in the result */
                        EG_FREE,  /* in the result, not in every operand */
@@ -91,14 +91,15 @@ typedef struct eg_explained {
     /* as eg_usage.multiply_adds counts them: of the value, and of all gradients together */
     double forward, backward;
     double kept; /* bytes that are kept for the gradient */
-    /* most bytes at one time beside the operands, of the value with what is kept, and until all
-     * gradients are made: the cotangents on the way stay until their scope goes */
+    /* largest number of bytes at one time, without the operands: for the value and what is kept,
+     * and until all gradients are computed, where intermediate cotangents stay until the end of
+     * their scope */
     double memory, gradient_memory;
     const char *text; /* all of it in words */
 } eg_explained;
-/* .out, .add, .alpha and .beta play no part. */
+/* .out, .add, .alpha and .beta are ignored. */
 EG_API const eg_explained *eg_explain_with(const eg_einsum_args *);
-/* The same of shapes instead of tensors: eg_explain_shapes(cx, .spec = "ij,jk->ik", .count = 2,
+/* The same for shapes instead of tensors: eg_explain_shapes(cx, .spec = "ij,jk->ik", .count = 2,
  * .shapes = shapes). */
 typedef struct eg_explain_args {
     size_t size;
@@ -114,17 +115,17 @@ typedef struct eg_explain_args {
 } eg_explain_args;
 EG_API const eg_explained *eg_explain_shapes_with(eg_ctx *, const eg_explain_args *);
 
-/* The operations and leaves that y was made of, added up. */
+/* The sums of sizes and costs over the operations and leaves that y was computed from. */
 typedef struct eg_explained_graph {
     int64_t nodes;        /* operations */
     int64_t leaves;       /* tensors that no operation made */
     int64_t parameters;   /* numbers in leaves of floats that an owner holds, as a module's */
     int64_t inputs;       /* numbers in the other leaves */
-    double multiply_adds; /* of contractions, fused attention's without what its masks skip */
+    double multiply_adds; /* of contractions; in fused attention without skipped tiles */
     double bytes;         /* of results that have memory of their own, and kept for the gradient */
     const char *text;     /* the same in words */
 } eg_explained_graph;
-/* Adds up what was recorded of y. The result lives in the open scope; NULL after an error. */
+/* Adds up the recorded graph of y. The result lives in the open scope; NULL after an error. */
 EG_API const eg_explained_graph *eg_explain_graph(eg_tensor *y);
 
 #ifndef __cplusplus

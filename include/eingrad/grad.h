@@ -8,18 +8,18 @@ extern "C" {
 #endif
 
 /* -- differentiation -------------------------------------------------------------------------- */
-/* dxs[k] = ∂⟨seed, y⟩/∂xs[k]: tensors with a history of their own, so that they can be
- * differentiated again. seed NULL: y has one element and the seed is 1. An x that y does not depend
- * on gets zeros: the derivative of a constant, which gradients of gradients often are. Refused:
- * integer y or x, seed of another shape or dtype, an operand that was changed in place since it was
- * used; and a y that was made under eg_nograd, unless it is one of the xs. Returns 0, or −1 (and
- * dxs are poison). eg_jvp and the others below too. */
+/* dxs[k] = ∂⟨seed, y⟩/∂xs[k]. The dxs are recorded, so they can be differentiated again. seed NULL:
+ * y has one element and the seed is 1. For an x that y does not depend on, dxs[k] is zeros.
+ * Refused: integer y or x, seed of another shape or dtype, an operand that was changed in place
+ * since it was used; and a y that was made under eg_nograd, unless it is one of the xs. Returns 0,
+ * or −1 after an error (dxs are then poison). The same holds for eg_jvp and the other functions
+ * below. */
 EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
-/* As eg_grad, but dxs[k] is NULL, not zeros, where y does not reach xs[k] (PyTorch: allow_unused).
- * Refused as well: a y that reaches none of the xs. The error names the operation that cuts the
- * path (eg_detach, floor) or that reads a result made under eg_nograd, or says that no x was
- * read. */
+/* As eg_grad, but dxs[k] is NULL instead of zeros if y does not depend on xs[k] (allow_unused of
+ * PyTorch). Also refused: a y that depends on none of the xs. The error names the operation that
+ * cuts the path (eg_detach, floor) or that reads a result made under eg_nograd, or says that no x
+ * was read. */
 EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                            eg_tensor **dxs);
 
@@ -31,19 +31,19 @@ EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *
  *     tokens = eg_copies_in(b, eg_rearrange("b l -> b 1 l", tokens));
  *     eg_grad_each(loss(tokens), n, parameters, gradients);           gradients: (b, …)
  *
- * Refused beside what eg_grad refuses: a y without copies; an operation between y and the xs that
- * lets copies depend on each other (eg_copies_out). */
+ * Refused, in addition to what eg_grad refuses: a y without copies; an operation between y and the
+ * xs that makes copies depend on each other (eg_copies_out). */
 EG_API int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
 /* -- the gradient of a sum over examples, block by block -------------------------------------- */
-/* The loss of examples [from, to) as a sum over them, never as a mean, in cx: a context for this
- * call, with tensors of the context that waits as operands (core.h). *count is to − from; a
+/* Returns the loss of examples [from, to), summed over them (not the mean), in cx, the context of
+ * this call; tensors of the calling context may be operands (core.h). *count is to − from; a
  * function that counts other things, such as tokens without padding, sets it. Several threads call
- * it at a time: `user` is only read. It depends on nothing but its arguments and cx's draws: what
- * couples examples beyond a block, such as statistics of a batch, has no place in it. */
+ * the function at the same time, so it must only read `user`. The loss may depend only on the
+ * arguments and on random draws of cx, not on other examples, as statistics of a batch do. */
 typedef eg_tensor *eg_block_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count);
-/* The sum over leaves [from, to), a whole subtree of 2^level leaves or the last ones. Not divided.
- */
+/* The sum over leaves [from, to), which are a subtree of 2^level leaves or the last leaves. It is
+ * not divided by the count. */
 typedef struct eg_leaf_sum {
     int64_t from, to;
     int level;
@@ -53,8 +53,8 @@ typedef struct eg_leaf_sum {
     int64_t count;
 } eg_leaf_sum;
 typedef struct eg_captured_blocks eg_captured_blocks;
-/* Writes numbers, 0 at first, that differ between blocks whose loss applies different operations,
- * or operations of different shapes; examples [from, to). */
+/* Writes numbers (0 before the call) to kind. They have to differ between blocks [from, to) whose
+ * losses apply different operations, or operations on different shapes. */
 enum { EG_KIND_NUMBERS = 4 };
 typedef void eg_block_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_KIND_NUMBERS]);
 typedef struct eg_grad_over_args {
@@ -65,16 +65,17 @@ typedef struct eg_grad_over_args {
     int64_t examples; /* ≥ 1 */
     int count;        /* of the xs */
     eg_tensor *const *xs;
-    eg_tensor **dxs;   /* out, in the open scope: Σ gradients/Σ counts; NULL where no block
-                        * reaches the x */
+    eg_tensor **dxs;   /* out, in the open scope: Σ gradients/Σ counts; NULL if no block's loss
+                        * depends on the x */
     int64_t block;     /* examples of a block; the last one may have fewer: 8 */
-    int leaves;        /* runs of blocks, whose sums are added in pairs: 16, at most 4096, and no
-                        * more than there are blocks */
-    bool serial;       /* loss is called by this thread alone; operations inside it are divided */
+    int leaves;        /* number of leaves, groups of consecutive blocks whose sums are added in
+                        * pairs: 16, at most 4096, and at most the number of blocks */
+    bool serial;       /* loss is called by this thread only; operations inside it use all
+                        * threads */
     double *mean;      /* out: Σ losses/Σ counts, added in f64; may be NULL */
     int64_t *counted;  /* out: Σ counts; may be NULL */
     const char *who;   /* for messages: "grad_over" */
-    int *sums;         /* out: how many sums of gradients were held at most; may be NULL */
+    int *sums;         /* out: largest number of gradient sums in memory at one time; may be NULL */
     int64_t from_leaf; /* only leaves [from_leaf, to_leaf): 0 */
     int64_t to_leaf;   /* all */
     /* if it is not NULL, it is called with the sum of each of the largest subtrees of those leaves,
@@ -85,29 +86,29 @@ typedef struct eg_grad_over_args {
     eg_captured_blocks *captured; /* see below; NULL: every block calls the loss */
     eg_block_kind *kind;          /* with .captured: see below; NULL: the numbers are 0 */
 } eg_grad_over_args;
-/* Bits depend on examples, block and leaves, on seed and number of the call, never on threads: a
- * leaf's blocks are added in order, leaves 0 and 1, 2 and 3, then pairs of pairs. A block draws
- * from a seed made of the context's, the number of the call (one draw) and its own. If there are
- * fewer leaves than threads, or .serial, the threads divide each operation inside a block instead.
- * The error is that of the first block that fails, with its number. Blocks record even under
- * eg_nograd. Refused beside what eg_grad_or_null refuses: a loss that is no finite single number;
- * counts whose sum is 0; a block that reads a tensor which was made of an x outside of the block;
- * an x with a hook; a call inside a block. */
+/* The bits depend on examples, block, leaves, seed and number of the call, not on threads: the
+ * blocks of a leaf are added in order, then leaves 0 and 1, 2 and 3, then pairs of pairs. A block's
+ * random seed is made from the context's seed, the number of the call (one draw) and the number of
+ * the block. If there are fewer leaves than threads, or with .serial, the threads divide each
+ * operation inside a block instead. The error is that of the first block that fails, with its
+ * number. Blocks record even under eg_nograd. Refused, in addition to what eg_grad_or_null refuses:
+ * a loss that is not a finite scalar; counts whose sum is 0; a block that reads a tensor which was
+ * computed from an x outside of the block; an x with a hook; a call inside a block. */
 EG_API int eg_grad_over_with(const eg_grad_over_args *);
-/* Blocks captured once (eg_capture) and run again in later calls, to the same bits; what is
- * captured lives until the scope ends that is open now, or eg_captured_blocks_free is called. Each
- * thread calls the loss for the first two blocks of a kind: of as many examples, for which .kind
- * gives the same numbers, in eg_train or eg_eval alike. For later ones it runs the operations that
- * the second of them applied; for the first of these it calls the loss as well, and refuses one
- * that differs. So blocks of one kind must apply the same operations to tensors of the same shapes;
- * numbers that depend on the block come from eg_from_call (a slice of all data from `from` to `to`
- * would be that of the block that was captured), and what depends on
- * results is done in eg_host_call. There `count`, which lies in one place for all blocks of a
- * thread, can be set, and eg_block_range says which block it is. `.kind` tells blocks apart whose
- * shapes differ, such as batches of several lengths, or blocks of packed sequences (eg_pack). With
- * another loss, user or list of xs, or if tensors are gone, the recording starts anew. A loss that
- * cannot be captured is called for each block, as without .captured. NULL after an error: inside a
- * block or a captured step. */
+/* Returns an object that keeps captured blocks (eg_capture), which later calls run again with the
+ * same bits. It lives until the end of the open scope, or until eg_captured_blocks_free is called.
+ * Blocks are of one kind if they have the same number of examples, the same numbers from .kind, and
+ * the same mode (eg_train, eg_eval). Each thread calls the loss for its first two blocks of a kind.
+ * For later ones it runs the operations that the second of them applied; at the first of these runs
+ * it also calls the loss, and refuses a loss that differs. So blocks of one kind must apply the
+ * same operations to tensors of the same shapes. Numbers that depend on the block come from
+ * eg_from_call (a slice of all data from `from` to `to` would always be that of the captured
+ * block), and work that depends on results is done in eg_host_call. There eg_block_range returns
+ * the examples of the block, and `count`, which has one address for all blocks of a thread, can be
+ * set. `.kind` distinguishes blocks of different shapes, such as batches of several lengths, or
+ * blocks of packed sequences (eg_pack). With another loss, user or list of xs, or if tensors have
+ * been freed, blocks are captured again. A loss that cannot be captured is called for each block,
+ * as without .captured. NULL after an error: inside a block or a captured step. */
 EG_API eg_captured_blocks *eg_captured_blocks_open(eg_ctx *);
 EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* held by them now */
 /* Frees them before their scope ends; NULL is fine */
@@ -119,18 +120,19 @@ EG_API eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int
  * without an error, outside of blocks. */
 EG_API int eg_block_range(const eg_ctx *, int64_t *from, int64_t *to);
 
-/* How x reaches y in what was recorded: EG_NO_PATH, not at all; EG_CUT_PATH, only through
- * operations whose gradient is zero by definition or that give integers (floor, detach, argmax, a
- * comparison), one of which is put into *cut (cut may be NULL); EG_OPEN_PATH, by a way that eg_grad
- * follows. */
+/* How y depends on x in the recorded graph: EG_NO_PATH, not at all; EG_CUT_PATH, only through
+ * operations whose gradient is zero by definition or whose result is integer (floor, detach,
+ * argmax, a comparison), one of which is stored in *cut (cut may be NULL); EG_OPEN_PATH, by a path
+ * that eg_grad follows. */
 typedef enum eg_path { EG_NO_PATH, EG_CUT_PATH, EG_OPEN_PATH } eg_path;
 EG_API eg_path eg_path_to(eg_tensor *y, eg_tensor *x, eg_tensor **cut);
 
-/* Called when x's cotangent g is complete, in any sweep that reaches x (x between y and the xs,
- * both ends included), before the rule of the operation that made x reads g. Hooks of several
- * tensors are called as the sweep goes from y to the xs, those of one tensor in the order in which
- * they were added. Returns the tensor that replaces g, or NULL to keep g. Refused: a hook that
- * would call itself, because a sweep inside it reaches its own x. */
+/* Called when x's cotangent g is complete, in every gradient computation that reaches x (x between
+ * y and the xs, both ends included), before the rule of the operation that made x reads g. Hooks of
+ * several tensors are called in the order of reverse mode, from y to the xs, those of one tensor in
+ * the order in which they were added. Returns the tensor that replaces g, or NULL to keep g.
+ * Refused: a hook that would call itself, because a gradient computation inside it reaches its own
+ * x. */
 typedef eg_tensor *eg_hook_function(void *user, eg_tensor *x, eg_tensor *g);
 /* Adds a hook to x; f NULL: removes the hooks of x. Returns 0, or −1 if x is no float tensor */
 EG_API int eg_hook(eg_tensor *x, eg_hook_function *f, void *user);
@@ -142,26 +144,26 @@ EG_API const char *eg_origin(eg_tensor *x);
 EG_API eg_tensor *eg_name(eg_tensor *x, const char *name);
 EG_API const char *eg_name_of(const eg_tensor *x); /* its name; NULL: none */
 
-/* Finds where a NaN comes from. While it is on, the first operation whose result has a NaN or
- * infinity that none of its operands has is the error: einsum "ij,jk->ik" (model.c:88), the
- * element, and in a sweep whose gradient it is. Every result is read once more. Returns the old
- * state. */
+/* Finds the origin of a NaN. While it is on, the first operation whose result has a NaN or infinity
+ * although none of its operands has one records an error. The message names the operation, einsum
+ * "ij,jk->ik" (model.c:88), the element, and in a backward pass the operation whose gradient it is.
+ * Every result is read once more. Returns the old state. */
 EG_API bool eg_trace(eg_ctx *, bool on);
-/* Finds afterwards, in what was recorded, where a NaN or infinity of y comes from: follows the
- * operands that have one back to the result (or leaf) in which it arose: none of that result's
- * operands has one, or an infinite constant has become a NaN there. Returns that tensor, which
- * eg_origin names; NULL if all of y is finite. It reads those results once. */
+/* Finds the origin of a NaN or infinity of y afterwards, in the recorded graph. It follows operands
+ * that are not finite back to the first such result (or leaf): none of its operands has a NaN or
+ * infinity, or an infinite constant became a NaN there. Returns that tensor, which eg_origin names;
+ * NULL if all of y is finite. It reads these results once. */
 EG_API eg_tensor *eg_first_nonfinite(eg_tensor *y);
 
-/* The history of y, operands first: number, operation, einsum's string, operands, dtype and shape,
- * name, source line. −1 after an error. */
+/* Prints the recorded graph of y, operands first: number, operation, einsum's string, operands,
+ * dtype and shape, name, source line. −1 after an error. */
 EG_API int eg_graph_print(FILE *, eg_tensor *y);
 EG_API int eg_graph_dot(FILE *, eg_tensor *y); /* the same for Graphviz: dot -Tsvg */
 
-/* Forward mode, along the tape that is there already. The results have a history of their own, and
- * so gradients of any order; under eg_nograd they have none, and eg_jacobian frees the temporaries
- * of each row at once. vs[k] NULL: xs[k] does not change. Refused: what eg_grad refuses; a v of
- * another shape or dtype than its x. */
+/* Forward mode, applied to the recorded graph. The results are recorded and have gradients of any
+ * order; under eg_nograd they have none, and eg_jacobian frees the temporaries of each row at once.
+ * vs[k] NULL: xs[k] does not change. Refused: what eg_grad refuses; a v of another shape or dtype
+ * than its x. */
 /* Σ_k ∂y/∂xs[k] vs[k], of y's shape */
 EG_API eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs);
 /* hv[k] = Σ_l ∂²y/∂xs[k]∂xs[l] vs[l], y of one element: forward over reverse (Pearlmutter 1994) */
@@ -172,50 +174,51 @@ EG_API eg_tensor *eg_jacobian(eg_tensor *y, eg_tensor *x);
 /* ∂²y/∂a∂b: a's axes, then b's; y of one element */
 EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b);
 
-/* y = f(user, xs), of which nothing is kept but y: the sweep calls f again, with the same random
- * draws and in the same state (train or eval), and takes the gradient through that call; gradients
- * of any order, in both modes. Tensors that f reads through `user` get their gradients too, and may
- * not change in between. Refused: f that returns another shape or reads other tensors when it is
- * called again. xs[0] names the context. Chen et al. 2016 */
+/* y = f(user, xs), without keeping intermediate results: the gradient computation calls f again,
+ * with the same random draws and in the same mode (train or eval), and differentiates this call.
+ * There are gradients of any order, in both modes. Tensors that f reads through `user` have
+ * gradients too, and must not change in between. Refused: f that returns another shape or reads
+ * other tensors when it is called again. xs[0] names the context. Chen et al. 2016 */
 typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
 EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
 
-/* -- a step captured, and run again ------------------------------------------------------------ */
-/* A step whose shapes are the same each time. It computes from tensors that were there before it,
- * and may write to them. It sets out[k], for each of the outputs, to a tensor that is to be read
- * after a run: one that the step made, or one that was there before. Returns 0, or another number
- * after an error. */
+/* -- captured steps
+ * ----------------------------------------------------------------------------- */
+/* A step with fixed shapes. It reads tensors that existed before it, and may write to them. It sets
+ * out[k], for each output, to a tensor that will be read after a run: one that the step made, or
+ * one that existed before. Returns 0, or another number after an error. */
 typedef int eg_step_function(void *user, eg_tensor **out);
-/* Calls f once, which computes as it always does, and records what it does: forward, gradients of
- * any order, updates in place, random draws. Each eg_captured_run computes the same again from the
- * numbers that the tensors have then. It reads no string, looks up no plan, makes no tensor header
- * and records no tape, and results that are not needed at the same time share memory. The bits are
- * those of calling f again. Between runs the context's seed, number of draws, threads and eg_flush
- * may change too. What a run could not repeat is refused while f runs, by name: numbers that the
- * program reads or writes (eg_item, eg_f32, eg_mut_f32, eg_print …; a function called by
- * eg_host_call may do so), tensors made of the program's numbers (eg_from), what outlives the step
- * (eg_keep, eg_keep_in, owners, modules), eg_seed, eg_set_draws, eg_grad_over, ring attention,
- * caches. A run refuses numbers with which f would have recorded other operations: integers outside
- * of the bounds that an index or a mask was planned for, operands of a masked operation that were
- * finite and are not now, or the reverse; and eg_eval where the step was captured under eg_train,
- * or the reverse. It also refuses tensors that have been freed. The captured step and its outputs
- * live until the open scope ends or eg_captured_free is called. NULL after an error. */
+/* Calls f once, which computes as usual, and records its operations: forward pass, gradients of any
+ * order, updates in place, random draws. Each eg_captured_run computes the same from the current
+ * elements of the tensors. It reads no string, looks up no plan, makes no tensor header and records
+ * no tape, and results that are not needed at the same time share memory. Results are bitwise equal
+ * to those of calling f again. Between runs the context's seed, number of draws, threads and
+ * eg_flush may change too. Calls that a run could not repeat are refused while f runs, with an
+ * error that names the function: reading or writing elements (eg_item, eg_f32, eg_mut_f32, eg_print
+ * …; a function called by eg_host_call may do so), tensors made from the program's data (eg_from),
+ * objects that outlive the step (eg_keep, eg_keep_in, owners, modules), eg_seed, eg_set_draws,
+ * eg_grad_over, attention with .ranks, caches. A run is refused if current values would lead to
+ * other operations: integers outside of the bounds that an index or a mask was planned for,
+ * operands of a masked operation that were finite and are not now, or the reverse. It is also
+ * refused under eg_eval if the step was captured under eg_train, or the reverse, and if a tensor
+ * has been freed. The captured step and its outputs live until the open scope ends or
+ * eg_captured_free is called. NULL after an error. */
 typedef struct eg_captured eg_captured;
 EG_API eg_captured *eg_capture(eg_ctx *, eg_step_function *f, void *user, int outputs);
 /* Computes the step again. Returns 0; −1 after an error, when part of the step may be done */
 EG_API int eg_captured_run(eg_captured *);
-/* The bytes that the captured step holds, which are known before the first run: results, tensor
- * headers and what operations save for their gradients. A run takes no other memory than the
- * context's workspaces. */
+/* The number of bytes that the captured step occupies, known before the first run: results, tensor
+ * headers and what operations save for their gradients. Beyond this a run uses only the context's
+ * workspaces. */
 EG_API size_t eg_captured_bytes(const eg_captured *);
 /* The k-th output, a leaf whose numbers each run writes anew. */
 EG_API eg_tensor *eg_captured_output(const eg_captured *, int k);
 EG_API void eg_captured_free(eg_captured *); /* ends it before its scope; NULL is fine */
 /* Calls f(args, count, xs) at once. If a step is being captured, each run calls f at the same
- * point, too. This is for what is no operation, such as an optimiser's update or reading the next
- * batch. f gets a copy of the `bytes` bytes at args, and tensors without history that have the
- * numbers of xs; entries of xs may be NULL. It may read numbers, and write to tensors that were
- * there before the step. Returns 0, or −1 after an error, such as an f that does not return 0. */
+ * point, too. Use it for work that is not an operation, such as an optimiser's update or reading
+ * the next batch. f gets a copy of the `bytes` bytes at args, and detached tensors with the
+ * elements of xs; entries of xs may be NULL. It may read elements, and write to tensors that
+ * existed before the step. Returns 0, or −1 after an error, such as an f that does not return 0. */
 typedef int eg_host_function(void *args, int count, eg_tensor *const *xs);
 EG_API int eg_host_call(eg_ctx *, eg_host_function *f, const void *args, size_t bytes, int count,
                         eg_tensor *const *xs);
@@ -231,7 +234,7 @@ typedef struct eg_sample {                   /* how the table test calls the row
     const char *shapes; /* "3x4, 4": float operands; "5:i4": i64 below 4; "3x4:b": bool */
     double low, high;   /* float operands are drawn from here (0, 0: from [-2, 2]) */
 } eg_sample;
-/* What a rule reads, so that a value changed in place is noticed. */
+/* The tensors that a rule reads; a change in place of one of them is detected. */
 typedef enum eg_uses {
     EG_USES_ALL, /* operands and result */
     EG_USES_NOTHING,
@@ -278,15 +281,15 @@ typedef struct eg_op {
     void *(*settle)(eg_tensor *y);
     eg_takes takes;
 } eg_op;
-/* Returns what the row computes of the operands; attr is copied. */
+/* Applies the operation to the operands and returns its result; attr is copied. */
 EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count,
                            eg_tensor *const *operands);
 EG_API eg_tensor *eg_operand(const eg_tensor *y, int i); /* operand i, from 0 */
 EG_API int eg_operands(const eg_tensor *y);              /* how many operands y was made of */
 EG_API const void *eg_attr(const eg_tensor *y);          /* the copy that eg_apply made of attr */
-/* Memory for what shape() or forward() finds out and the rule needs again, all 0; it lives as long
- * as y and belongs to y alone (a row that is applied again saves again). NULL after an error.
- * eg_node_saved is what eg_node_save gave, or NULL. */
+/* Allocates zeroed memory for values that shape() or forward() computes and the rule needs; it
+ * lives as long as y and belongs to the node y. NULL after an error. eg_node_saved returns this
+ * memory, or NULL if there is none. */
 EG_API void *eg_node_save(eg_tensor *y, size_t bytes);
 EG_API void *eg_node_saved(const eg_tensor *y);
 /* declares y; row-major */
@@ -303,24 +306,24 @@ EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; N
 
 /* -- gradient check --------------------------------------------------------------------------- */
 /* Reverse mode is compared with differences of f (Richardson) or its complex step, entry by entry;
- * docs/gradcheck.md. While it runs every tensor that f reads is f64 (inputs, parameters reached
- * through `user`, constants made in f), random draws are put back before each call, and entries
- * that share memory move together.
+ * docs/gradcheck.md. While it runs every tensor that f reads is f64 (inputs, parameters read
+ * through `user`, constants made in f), the random state is restored before each call, and entries
+ * that share memory are changed together.
  *
  * With a the analytic value, n the numeric one, err the numeric side's error (the rounding of f is
  * measured) and s the largest |a|, an entry is right if |a − n| ≤ rtol |n| + atol s + err. It is
- * covered if 0 in place of a would have been refused. The check is repeated where all inputs are
- * moved together, and for entries that are not covered where their input is scaled by 0.1 and 0.01
- * and drawn again: their input is ZERO if all is zero there (a pass), UNTESTED if analytic and
- * numeric values agree there, WRONG if not. The user's rows are tested for all that a row promises
- * (docs/gradcheck.md). At the end f is called once in f32. */
+ * covered if a gradient of 0 would have been found wrong. The check is repeated at a point where
+ * all inputs are changed, and for entries that are not covered with their input scaled by 0.1 and
+ * 0.01 and drawn again: their input is ZERO if all values are zero there (a pass), UNTESTED if
+ * analytic and numeric values agree there, WRONG if not. The contracts of custom operations are
+ * tested (docs/gradcheck.md). At the end f is called once in f32. */
 typedef enum eg_verdict {
     EG_RIGHT,
     EG_WRONG,
     EG_KINK,     /* f has a kink at this point, and a lies between the one-sided slopes */
     EG_NOISE,    /* the numeric value is not exact enough to tell */
-    EG_UNTESTED, /* no entry of the input is covered, and another point shows that one could be; or
-                  * entries are not 0, and no point shows them */
+    EG_UNTESTED, /* no entry of the input is covered here, but one is at another point; or entries
+                  * are not 0, but below the noise at every point */
     EG_ZERO,     /* no entry is covered, since all are zero */
     EG_EMPTY,    /* the input has no elements */
     EG_PRECISION /* in f32 f or its gradient is not finite, or loses digits that f64 has */
@@ -359,7 +362,7 @@ typedef struct eg_entry {
     double error;       /* err */
     int64_t shared;     /* entries of all inputs that lie in this place of memory */
     const char *at;     /* NULL: at xs; else the point, as "scaled by 0.1" */
-    const char *rule;   /* the row whose rule is to blame, or "hook"; NULL: none was found */
+    const char *rule;   /* the operation whose rule is wrong, or "hook"; NULL: none was found */
     int operand;        /* of that row, from 0; −1: of none */
     const char *call;   /* where it was called, "gate (model.c:8)"; NULL as rule */
 } eg_entry;
@@ -407,9 +410,8 @@ EG_API int eg_report_tap(FILE *, const eg_report *, int number, const char *name
  * reads what .uses says, and agrees with its jvp. The first report that fails, or the last. */
 EG_API const eg_report *eg_gradcheck_op(eg_ctx *, const eg_op *);
 
-/* -- the same for code that knows no tensors
- * y = f(x) of n and m numbers, and its gradient dx = Jᵀ g. Both functions return 0, or another
- * number after an error. */
+/* -- the same for functions on plain arrays y = f(x) of n and m numbers, and its gradient dx = Jᵀ
+ * g. Both functions return 0, or another number after an error. */
 typedef int eg_fn(void *user, const double *x, double *y);
 typedef int eg_fn_vjp(void *user, const double *x, const double *g, double *dx);
 typedef struct eg_gradcheck_fn_args {

@@ -1,11 +1,11 @@
 /* eingrad/io.h: files: .npy and .npz (NumPy), safetensors, JSON, heat maps in the terminal and as
- * PNG or SVG, curves. Files are checked when they are read: a malformed one is refused with one
- * sentence, and no tensor is made of it. A file that is written appears under its path whole or not
- * at all: the bytes are written to a file without a name in the same folder (O_TMPFILE; else to a
- * temporary one), flushed to the disk, named .eingrad-K.tmp and renamed. A temporary name is locked
- * (flock) while its writer lives; those of killed writers are removed by whoever next writes into
- * the folder. Symbolic links are followed, and a dangling one is refused; devices and pipes are
- * written to directly. int results are 0, or −1 after recording the failure in the context. */
+ * PNG or SVG, curves. Files are checked when they are read: a malformed one is refused, and no
+ * tensor is made from it. Writing is atomic: the bytes are written to an unnamed file in the same
+ * folder (O_TMPFILE; else to a temporary one), flushed to the disk, named .eingrad-K.tmp and
+ * renamed. A temporary name is locked (flock) while its writer runs; those of killed writers are
+ * removed by the next writer in the folder. Symbolic links are followed, and a dangling one is
+ * refused; devices and pipes are written to directly. int results are 0, or −1 after recording the
+ * failure in the context. */
 #ifndef EINGRAD_IO_H
 #define EINGRAD_IO_H
 #include <eingrad/core.h>
@@ -21,19 +21,19 @@ EG_API const char *eg_io_info(void);
  * forms) that the `count` bytes at s begin with; 0 if they begin with none. *code, unless code is
  * NULL, receives the code point. */
 EG_API int eg_utf8(const char *s, size_t count, uint32_t *code);
-/* 0 if a file of so many bytes could be written under path now; else −1 after recording why. Makes
- * no file and writes no byte: room is reserved (fallocate) in a file without a name and given back,
- * where the file system can. Of devices and pipes only the permission is looked at. */
+/* Returns 0 if a file of this size could be written at path now; else −1 after recording the
+ * reason. It creates no file: the space is reserved (fallocate) in an unnamed file and released, if
+ * the file system supports this. For devices and pipes only the permission is checked. */
 EG_API int eg_file_check(eg_ctx *, const char *path, size_t bytes);
 
 /* -- files of arrays: options of the functions that read them
- * A regular file of 1 MB and more is mapped, not read: it opens at once, whatever its size, and
- * costs the pages that are used. Elements that are stored as a tensor has them stay there (dtype,
- * byte order, row-major, aligned); others are read. Tensors can be written to, and the file does
- * not change (MAP_PRIVATE). As with all mapped files, if another program shortens the file
- * meanwhile, the process gets SIGBUS, and what another program writes into the file appears in the
- * tensors. Writers that replace a file, as all functions here do, do not change the one that is
- * open. .copy reads the file instead. */
+ * A regular file of 1 MB and more is mapped into memory: opening takes the same time for any size,
+ * and only the pages that are used are read. Elements are used in place if they are stored as in a
+ * tensor (dtype, byte order, row-major, aligned); others are copied. Tensors can be written to, and
+ * the file does not change (MAP_PRIVATE). As with all mapped files, if another program truncates
+ * the file, the process gets SIGBUS, and what another program writes into the file appears in the
+ * tensors. Functions that replace a file, as those of this header do, do not change the mapped one.
+ * .copy reads the file instead of mapping it. */
 typedef struct eg_load_args {
     size_t size;
     eg_ctx *cx;
@@ -53,29 +53,30 @@ EG_API eg_tensor *eg_npy_load_with(const eg_load_args *);
 /* The same from memory. */
 EG_API eg_tensor *eg_npy_read(eg_ctx *, const void *bytes, size_t count);
 EG_API int eg_npy_save(const char *path, eg_tensor *x);
-/* Several files, all of them or none: the first gets its name when the last one is on the disk. */
+/* Writes several files, all or none: the first is renamed after the last one is on the disk. */
 EG_API int eg_npy_save_n(int count, const char *const *paths, eg_tensor *const *xs);
 /* The same as eg_npy_save, into an open stream. */
 EG_API int eg_npy_write(FILE *, eg_tensor *x);
 
 /* -- .npz: named arrays in a zip archive
  * Reads what numpy.savez and savez_compressed write, and other archives of .npy members that are
- * stored or deflated, with ZIP64; members of other names are passed over. Element types are those
- * of .npy. Nothing is unpacked before sizes were compared: refused are members that overlap or lie
- * outside the file, a size that deflated bytes cannot reach (1032 times as many), a member that is
- * not as long as its array, duplicate names, encryption, other methods. Checksums are compared,
- * except those of arrays that stay in the file. Writes stored members, whose numbers begin at a
- * multiple of 64 bytes (so they can be mapped), or with .deflate deflated ones; equal input gives
- * equal bytes. */
+ * stored or deflated, with ZIP64; members with other names are ignored. Element types are those of
+ * .npy. Sizes are checked before anything is unpacked. Refused: members that overlap or are outside
+ * of the file, a size above 1032 times that of the deflated bytes, a member whose length is not
+ * that of its array, duplicate names, encryption, other methods. Checksums are compared, except
+ * those of arrays that are used in place. Writes stored members, whose numbers begin at a multiple
+ * of 64 bytes (so they can be mapped), or with .deflate deflated ones; equal input gives equal
+ * bytes. */
 typedef struct eg_npz eg_npz;
 /* eg_npz_open(cx, path), eg_npz_open(cx, path, .copy = true): all its arrays, in the open scope;
  * NULL after an error. */
 EG_API eg_npz *eg_npz_open_with(const eg_load_args *);
 /* The same from memory. */
 EG_API eg_npz *eg_npz_read(eg_ctx *, const void *bytes, size_t count);
-/* Ends the file and its arrays before their scope does; NULL is fine. */
+/* Frees the file and its arrays before the end of their scope; NULL is allowed. */
 EG_API void eg_npz_close(eg_npz *);
-/* Arrays are numbered as they lie in the file; past the end each of these returns NULL. */
+/* Arrays are numbered in the order of the file; past the end each of these functions returns
+ * NULL. */
 EG_API int eg_npz_count(const eg_npz *);
 EG_API const char *eg_npz_name(const eg_npz *, int k); /* its name: "x" of the member x.npy */
 EG_API eg_tensor *eg_npz_at(const eg_npz *, int k);    /* the k-th array */
@@ -106,16 +107,17 @@ EG_API int eg_npz_save_with(const eg_npz_save_args *);
 typedef struct eg_safetensors eg_safetensors;
 /* eg_safetensors_open(cx, path): all tensors of a file, or of the shards that an index names: PATH
  * is the file, or an index (its name ends in .json: { "weight_map": { tensor: file in the same
- * folder } }); where nothing is at PATH, PATH.index.json, PATH.safetensors or
+ * folder } }); if there is no file PATH, PATH.index.json, PATH.safetensors or
  * PATH.safetensors.index.json is read. Refused: a shard that lacks a tensor of the index, a name in
  * two shards. The metadata are those of all shards, one after the other. The result and its tensors
  * live in the open scope. */
 EG_API eg_safetensors *eg_safetensors_open_with(const eg_load_args *);
 /* The same of one file in memory. */
 EG_API eg_safetensors *eg_safetensors_read(eg_ctx *, const void *bytes, size_t count);
-/* Ends the file and its tensors before their scope does; NULL is fine. */
+/* Frees the file and its tensors before the end of their scope; NULL is allowed. */
 EG_API void eg_safetensors_close(eg_safetensors *);
-/* Tensors are numbered in the order of the data; past the end each of these returns NULL. */
+/* Tensors are numbered in the order of their data; past the end each of these functions returns
+ * NULL. */
 EG_API int eg_safetensors_count(const eg_safetensors *);
 EG_API const char *eg_safetensors_name(const eg_safetensors *, int k);
 /* The path of the file that it is in: one of the shards, if there are several. */
@@ -125,12 +127,12 @@ EG_API eg_tensor *eg_safetensors_at(const eg_safetensors *, int k); /* the k-th 
 EG_API int eg_safetensors_find(const eg_safetensors *, const char *name);
 /* The tensor of that name; NULL after recording that there is none. */
 EG_API eg_tensor *eg_safetensors_get(const eg_safetensors *, const char *name);
-/* The name that differs from `name` by the fewest letters, at most half of them; NULL: none is so
- * near. */
+/* The name that differs from `name` by the fewest letters, at most half of them; NULL: there is
+ * none. */
 EG_API const char *eg_safetensors_nearest(const eg_safetensors *, const char *name);
 /* The tensor `name` if it is f32 or f64 and has these sizes; else NULL or poison, after recording
- * path, name, `whose` (what it is read for), both sizes, or the nearest name. path: for messages;
- * NULL: the file's own. */
+ * an error with path, name, `whose` (what it is read for), and both sizes or the most similar name.
+ * path: for messages; NULL: the file's own. */
 EG_API eg_tensor *eg_safetensors_need(const eg_safetensors *, const char *path, const char *name,
                                       const char *whose, int rank, const int64_t *dims);
 /* The string stored under that key in the metadata; NULL if there is none (no error). */
@@ -141,7 +143,7 @@ EG_API const char *eg_safetensors_key(const eg_safetensors *, int k);
 EG_API int eg_safetensors_save(eg_ctx *, const char *path, int count, const char *const *names,
                                eg_tensor *const *xs, const char *const *metadata);
 
-/* -- JSON: what other programs write beside their tensors, such as config.json ----------------- */
+/* -- JSON, such as the config.json of a model ------------------------------------------------- */
 typedef enum eg_json_kind {
     EG_JSON_NULL,
     EG_JSON_BOOL,
@@ -156,7 +158,7 @@ typedef struct eg_json { /* a value */
     const char *text;            /* of a string: UTF-8, which ends at a 0 byte; else NULL */
     double number;               /* of a number; 1 of true, else 0 */
     const struct eg_json *first; /* of an array or object: its first value; NULL: it is empty */
-    const struct eg_json *next;  /* the value behind this one in the same array or object */
+    const struct eg_json *next;  /* the next value in the same array or object */
 } eg_json;
 /* Reads RFC 8259: an object or array, which lives in the open scope; NULL after an error. Refused:
  * what is not JSON, with the byte; more than 128 levels or 100 MB; a number beyond double;

@@ -1,7 +1,7 @@
 /* eingrad/mha.h: multi-head attention as a module, its cache, rotary positions.
  *
  * Letters: i query, j key, m width of an operand, h head, d key width, e value width; every other
- * letter is a batch letter. Lives, fails and is named as nn.h says. */
+ * letter is a batch letter. For lifetimes, errors and names see nn.h. */
 #ifndef EINGRAD_MHA_H
 #define EINGRAD_MHA_H
 #include <eingrad/nn.h>
@@ -9,46 +9,46 @@
 extern "C" {
 #endif
 
-/* -- cache: keys and values of the places so far, for decoding step by step
+/* -- cache: keys and values of the positions so far, for decoding step by step
  * It has a slot for every attention of a model, filled as the model runs. Each tensor is made once,
- * with room for `room` places. A cache keeps no history, so a run with one is refused while the
- * context records (see eg_nograd); so are more places than there is room for. */
+ * with room for `room` positions. A cache has no gradients, so a run with one is refused while the
+ * context records (see eg_nograd). More positions than `room` are refused. */
 typedef struct eg_cache eg_cache;
 /* Lives as long as the owner; NULL after an error. Refused: a room below 1. */
 EG_API eg_cache *eg_cache_new(eg_owner *, int64_t room);
-EG_API int64_t eg_cache_length(const eg_cache *); /* places in slot 0 */
-EG_API int64_t eg_cache_room(const eg_cache *);   /* the number of places it can hold */
-/* Forgets the places from `length` on; a length of 0 also forgets the projected keys and values of
- * a memory. Refused: a length below 0, or above eg_cache_length. */
+EG_API int64_t eg_cache_length(const eg_cache *); /* positions in slot 0 */
+EG_API int64_t eg_cache_room(const eg_cache *);   /* the largest number of positions */
+/* Removes the positions from `length` on; a length of 0 also removes the projected keys and values
+ * of a memory. Refused: a length below 0, or above eg_cache_length. */
 EG_API int eg_cache_cut(eg_cache *, int64_t length);
-/* For every b below the size of index, batch b of the cache becomes what batch index[b] was before
- * the call: the beams with which a search continues. The cache then has as many batches as index
- * has elements, fewer or more than before. Refused: an index that is empty or has several axes,
- * numbers that are no batch, a cache of a layout without a batch. */
+/* Selects the beams with which a search continues: for every b below the size of index, batch b of
+ * the cache becomes the old batch index[b]. The cache then has as many batches as index has
+ * elements, fewer or more than before. Refused: an index that is empty or has several axes, numbers
+ * that are not a batch, a cache of a layout without a batch. */
 EG_API int eg_cache_pick(eg_cache *, eg_tensor *index);
 
 /* -- rotary positions: (x₁, x₂) → (x₁ cos θ − x₂ sin θ, x₁ sin θ + x₂ cos θ),
  *                      θ = (i + offset)/factor · base^(−2k/d), k the pair's number
  *
  * Pairs are k and k + d/2 (GPT-NeoX, LLaMA), or with .interleaved 2k and 2k + 1 (RoFormer, GPT-J);
- * d is .width, and numbers beyond it stay as they are. Gradients flow to x, and to positions and
+ * d is .width, and elements beyond it are not changed. x has a gradient, and so have positions and
  * frequencies that are floats. Su et al. 2021, eq. 34. Refused: an odd width, a width above that of
  * x, letters of spec or .positions that x does not have, .positions with the letter of the width,
  * other than d/2 frequencies, a base or factor that is not positive and finite. */
 typedef struct eg_rotary_args {
     size_t size;
-    const char *spec; /* "bihd, id": the letters of x, then those of place and width */
+    const char *spec; /* "bihd, id": the letters of x, then those of position and width */
     eg_tensor *x;
     /* the angles */
     double base;            /* > 0: 10000 */
     eg_tensor *frequencies; /* (d/2): in the place of base^(−2k/d); f32 or f64, may be learned */
-    int64_t offset;         /* is added to the places: 0 */
-    eg_masked positions;    /* {"bi", t}: places instead of 0, 1, 2 …; integers or floats */
-    double factor; /* > 0; places are divided by it, so that sequences can be longer than in
+    int64_t offset;         /* is added to the positions: 0 */
+    eg_masked positions;    /* {"bi", t}: positions instead of 0, 1, 2 …; integers or floats */
+    double factor; /* > 0; positions are divided by it, so that sequences can be longer than in
                     * training: 1. Chen et al. 2023, "position interpolation" */
     /* the pairs */
-    int64_t width;    /* even: how many numbers of x, from the first, are turned: all of them.
-                       * GPT-NeoX turns a quarter */
+    int64_t width;    /* even: how many elements of x, from the first, are rotated: all of them.
+                       * GPT-NeoX rotates a quarter */
     bool interleaved; /* pairs are neighbours */
 } eg_rotary_args;
 EG_API eg_tensor *eg_rotary_with(const eg_rotary_args *);
@@ -59,9 +59,9 @@ EG_API eg_tensor *eg_rotary_with(const eg_rotary_args *);
  * with .phi = "x", .no_norm and .decay it is RetNet or gated linear attention (GLA). Linear
  * attention is the recurrence over the keys
  *     S_j = a_j S_{j−1} + φ(k_j) v_j,   y_i = φ(q_i) S_i [/ φ(q_i)·z_i,  z as S with v = 1]
- * computed by chunks, which is faster and the same up to rounding: what the places before a chunk
- * contribute comes from the S before it, the rest from scores within the chunk. Katharopoulos et
- * al. 2020, eq. 5, 9, 10; Sun et al. 2023; Yang et al. 2024 */
+ * computed in chunks, which is faster and equal up to rounding: positions before a chunk contribute
+ * through the S before it, those within the chunk through scores. Katharopoulos et al. 2020, eq. 5,
+ * 9, 10; Sun et al. 2023; Yang et al. 2024 */
 typedef struct eg_linear_attention_args {
     size_t size;
     const char *spec; /* "bihd,bjhd,bjhe->bihe", as eg_attention's */
@@ -73,38 +73,37 @@ typedef struct eg_linear_attention_args {
     double scale;    /* of q, before φ: 1 */
     bool no_norm;    /* y_i = Σ_j w_ij v_j */
     /* Numbers in [0, 1] by which S is multiplied before a key is added to it: { "h", t } has one
-     * for each head, { "bjh", t } one for each place and head, { "bjhd", t } one for each number of
-     * a key (a channel). Letters are those of the key, and of the output but i and e. Needs .where;
-     * NULL: 1 */
+     * for each head, { "bjh", t } one for each position and head, { "bjhd", t } one for each
+     * element of a key (a channel). Letters are those of the key, and of the output but i and e.
+     * Needs .where; NULL: 1 */
     eg_masked decay;
 
     /* what may be seen */
-    /* "j <= i": then as many keys as queries and .offset; beside it, joined by &, truths of keys
-     * alone or of queries alone, "j <= i & pad[b,j] & doc[b,i] > 0". NULL: all */
+    /* "j <= i", with as many keys as queries plus .offset; and, joined by &, conditions on keys
+     * only or on queries only, "j <= i & pad[b,j] & doc[b,i] > 0". NULL: all */
     const char *where;
     eg_given with[8]; /* the tensors that it reads: integers and bools; ends at a NULL name */
-    int64_t offset;   /* how many keys stand before that of the first query, at least 0: 0 */
+    int64_t offset;   /* number of keys before that of the first query, at least 0: 0 */
     eg_masked keep;   /* { "bj", t }: the keys where t is true; bool or integer; NULL: all */
 
     /* how it is computed, with "j <= i" */
-    int64_t chunk; /* places of a chunk; 1: the recurrence, place by place. Default: 64, or 8 if
+    int64_t chunk; /* positions in a chunk; 1: the recurrence, step by step. Default: 64, or 8 if
                     * .decay has channels, since memory then grows with chunk times channels */
     /* S before the first key (NULL: 0), and where to put S after the last key (NULL: not wanted):
-     * the state of one call is that of the next, also with one place in each, as a decoder has it.
-     * Its axes are the letters of the key without j, then letters that only .decay has, then e;
-     * unless .no_norm is set, e has one number more, which is z */
+     * the state after one call is passed to the next, also if each has one position, as in a
+     * decoder. Its axes are the letters of the key without j, then letters that only .decay has,
+     * then e; unless .no_norm is set, e is larger by one, for z */
     eg_tensor *state, **next;
 
     /* what else is wanted */
     eg_tensor **weights;      /* w, normalised as y is: O(length²) */
     const char *weights_axes; /* as eg_attention's */
 } eg_linear_attention_args;
-/* The result of a query whose weights sum to 0 is 0, as that of a query that .where leaves out.
- * Refused: a predicate that compares a query with a key in another way than "j <= i", such as a
- * window or documents (documents side by side are a .decay of 0 at the first place of each); with
- * "j <= i" another number of keys than queries and .offset make; .decay, .state, .next or .chunk
- * without it; a float .keep, or one with a letter of the query alone; a .phi that changes the
- * type. */
+/* The result of a query whose weights sum to 0, or which .where masks, is 0. Refused: a predicate
+ * that compares a query with a key in another way than "j <= i", such as a window or documents (for
+ * packed documents set .decay to 0 at the first position of each); with "j <= i" another number of
+ * keys than queries and .offset make; .decay, .state, .next or .chunk without it; a float .keep, or
+ * one with a letter of the query alone; a .phi that changes the type. */
 EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
 
 /* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias
@@ -112,7 +111,7 @@ EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
  * "bim,mhd->bihd"  "bjm,mhd->bjhd"  "bjm,mhe->bjhe"  eg_attention("bihd,bjhd,bjhe->bihe")
  * "bihe,hem->bim".  Vaswani et al. 2017, §3.2.2
  *
- * The form says in which tensors the weights are kept; results have the same bits in all three:
+ * The form says in which tensors the weights are stored; results are bitwise equal in all three:
  *
  *   EG_SEPARATE  W_q (m h d), W_k (m h d), W_v (m h e), W_o (h e m)
  *                b_q (h d), b_k (h d), b_v (h e), b_o (m)
@@ -124,7 +123,7 @@ EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
  * With kv_heads < heads, which needs EG_SEPARATE, heads/kv_heads neighbouring heads share a key and
  * a value; h of W_k, W_v, b_k and b_v has the size kv_heads. Shazeer 2019; Ainslie et al. 2023 */
 typedef enum eg_mha_form { EG_SEPARATE, EG_PACKED, EG_PER_HEAD } eg_mha_form;
-/* What happens to every head's query and key, over d, before rotary positions. */
+/* How query and key of each head are normalised over d, before rotary positions. */
 typedef enum eg_qk_norm {
     EG_QK_AS_IS,
     EG_QK_RMS,   /* RMS norm; "norm_q.gain" and "norm_k.gain" (d). Qwen3, Gemma 3 */
@@ -181,8 +180,8 @@ typedef struct eg_mha_args {
     /* the attention */
     const char *layout; /* axes of the query, "i b m", "i (b c=2) m", "i m" …; key and value have j
                          * for i: "b i m" */
-    const char *where;  /* what every run may see, beside its own .where: "i - 64 < j <= i" is
-                         * local, "i/64 == j/64 | j < 64" block-sparse; NULL: everything */
+    const char *where;  /* a mask for every run, combined with the run's .where: "i - 64 < j <= i"
+                         * is local, "i/64 == j/64 | j < 64" block-sparse; NULL: none */
     const char *score;  /* as eg_attention's, over b h i j: "30 * tanh(score / 30)"; NULL: none */
     eg_given with[8];   /* what where and score read in every run, such as parameters; ends at a
                          * NULL name */
@@ -199,12 +198,11 @@ typedef struct eg_mha_args {
     /* (rotary_width/2), instead of a base: a parameter of the same list, which is then trained; of
      * any other tensor the module keeps a copy */
     eg_tensor *rotary_frequencies;
-    double rotary_factor; /* places are divided by it: 1 */
-    int64_t rotary_width; /* how many numbers of a head are turned: d_k */
+    double rotary_factor; /* positions are divided by it: 1 */
+    int64_t rotary_width; /* how many elements of a head are rotated: d_k */
     bool interleaved;     /* pairs are neighbours */
-    /* what a query may attend to beside the keys, as nn.MultiheadAttention of PyTorch has it: no
-     * mask, bias or position reaches it. The weights of a run are those of the keys, which then sum
-     * to less than 1 */
+    /* extra keys, as in nn.MultiheadAttention of PyTorch: masks, biases and positions do not apply
+     * to them. The weights of a run are those of the other keys, which then sum to less than 1 */
     bool bias_kv;   /* a learned key "bias_k" (h d) with its value "bias_v" (h e) */
     bool zero_attn; /* a score of 0 with the value 0 */
     bool sink;      /* a learned score "sink" (h), 0 at first, with the value 0. Xiao et al. 2024 */
@@ -213,8 +211,8 @@ typedef struct eg_mha_args {
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores); /* (b h i j) → the scores to use, before
                                                             * the masks; NULL: none */
     void *user;                                            /* what score_fn is called with */
-    eg_core *core; /* eg_attention_with; it gets all options, a sink among them, and with bias_kv
-                    * must give .lse */
+    eg_core *core; /* the attention function: eg_attention_with. It gets all options, including the
+                    * sink, and with bias_kv has to set .lse */
     /* attention without a softmax, such as &(eg_linear_attention_args){ .phi = "exp(x)" }; phi,
      * no_norm, decay and chunk of it are read; NULL: softmax */
     const eg_linear_attention_args *linear;
@@ -245,31 +243,31 @@ typedef struct eg_mha_run_args {
     eg_given with[8];     /* what where and score read in this run, beside the module's .with */
     eg_masked keep, bias; /* {"bj", pad}, {"hij", relative} */
     eg_masked lengths;    /* as eg_attention's */
-    /* sequences without padding, for modules whose layout is one batch letter, place and width, "b
-     * i m": x (1 p m), eg_unsqueeze(eg_pack(x, t, p), 0), gives y (1 p m). The projections compute
-     * p places, the attention each sequence with itself. Masks, scores, positions and .weights are
-     * those of (b h i j) with l places, where what lies behind a sequence's length is not attended
-     * to; its weights have no meaning. Refused beside .cache, .ranks and .lengths */
+    /* sequences without padding, for modules whose layout is one batch letter, position and width,
+     * "b i m": x (1 p m), eg_unsqueeze(eg_pack(x, t, p), 0), gives y (1 p m). The projections
+     * compute p positions, the attention is within each sequence. Masks, scores, positions and
+     * .weights are those of (b h i j) with length l; positions beyond a sequence's length are
+     * masked, and their weights are undefined. Refused together with .cache, .ranks and .lengths */
     eg_packed packed;     /* of the query, of y and .add, and of the key if that is the query */
     eg_packed key_packed; /* of a key that is not the query, and of its values; none: they are
-                           * (b j ·). Values for the query as key are packed as the query is */
+                           * (b j ·). If the key is the query, values are packed like the query */
     eg_masked alibi;      /* {"h", slopes} instead of the module's */
-    double fill;    /* the score of pairs that where and keep forbid: −∞ (given as 0), so that
-                     * a row with nothing to attend to is 0. Older code has −1e9, with which
-                     * the weights of such a row are all equal */
+    double fill;    /* the score of pairs that where and keep forbid: −∞ (given as 0), so that a
+                     * query without an allowed key gives 0. Older code uses −1e9, with which all
+                     * weights of such a query are equal */
     eg_masked sink; /* {"h", z} instead of the module's: e^z is added to the denominator */
-    int64_t offset; /* places before the first query, at least 0, as eg_attention's: i counts from
-                     * there in where, score, alibi and rotary positions. The length of a cache is
-                     * added: 0 */
-    /* places for rotary positions, to which neither offset nor the length of a cache is added */
+    int64_t offset; /* the number of positions before the first query, at least 0, as
+                     * eg_attention's: i starts there in where, score, alibi and rotary positions.
+                     * The length of a cache is added. Default 0 */
+    /* rotary positions, to which neither offset nor the length of a cache is added */
     eg_masked positions;     /* {"bi", t}: of the queries, and of keys that are the query; NULL:
                               * offset, offset + 1 … */
     eg_masked key_positions; /* {"bj", t}: of the new keys; NULL: .positions if the keys are the
-                              * query, else 0, 1 …, behind those of a cache */
+                              * query, else 0, 1 …, after those of a cache */
     eg_masked decay;         /* of a linear attention: {"bjhd", t} instead of the module's */
     /* decoding */
-    eg_cache *cache; /* the new keys and values are appended to the slot, and all that it then holds
-                      * is attended to; NULL: none */
+    eg_cache *cache; /* the new keys and values are appended to the slot, and the queries attend to
+                      * all of its keys; NULL: none */
     int slot;        /* of the cache: 0 */
     bool memory;     /* with a cache: the keys are the same at every step, and projected at the
                       * first one only */
@@ -279,14 +277,14 @@ typedef struct eg_mha_run_args {
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores); /* the module's */
     void *user;
     eg_form form; /* as eg_attention's */
-    /* a length that is divided among ranks: below; NULL: it is whole */
+    /* the ranks among which the sequence is divided, see below; NULL: not divided */
     eg_ranks *ranks;
     int64_t ranks_block; /* as eg_attention's: 512 */
     bool zigzag;         /* as eg_attention's */
     /* a tensor of y's shape that the output projection adds to y, such as a residual; NULL:
      * nothing */
     eg_tensor *add;
-    /* results beside y, whose numbers they do not change */
+    /* further results, which do not change y */
     eg_tensor **weights; /* (b h i j) before dropout */
     eg_tensor **dropped; /* after dropout */
     eg_tensor **scores, **lse;
@@ -302,14 +300,15 @@ EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
  * with EG_FUSED; positions without rotary positions; without a softmax what belongs to one; .decay
  * without .linear; what eg_attention and the cache refuse. The message names the module.
  *
- * With .ranks every rank calls eg_mha_run with its own places of query, key and value, and gets its
- * places of the result; docs/distributed.md. .where and .score of the module, rotary positions and
- * ALiBi count places of the whole length. .keep, .bias, .lengths, .alibi, .gain and the tensors of
- * .with are whole on every rank; .positions, .key_positions, .add and a .sink with the letter i
- * have this rank's places. Every rank gets the whole gradients of the parameters and of all tensors
- * that are whole: those of L = Σ_r L_r, where L_r is the scalar that rank r differentiates. Refused
- * then: .cache, .fill, .score_fn, .weights, .dropped, .scores, and modules with .linear, .core,
- * .score_fn or .no_softmax. An error of one rank is an error of all. */
+ * With .ranks every rank calls eg_mha_run with its own positions of query, key and value, and gets
+ * its positions of the result; docs/distributed.md. .where and .score of the module, rotary
+ * positions and ALiBi count positions of the whole sequence. .keep, .bias, .lengths, .alibi, .gain
+ * and the tensors of .with are complete on every rank; .positions, .key_positions, .add and a .sink
+ * with the letter i have this rank's positions. Every rank gets complete gradients of the
+ * parameters and of all complete tensors: those of L = Σ_r L_r, where L_r is the scalar that rank r
+ * differentiates. Refused with .ranks: .cache, .fill, .score_fn, .weights, .dropped, .scores, and
+ * modules with .linear, .core, .score_fn or .no_softmax. An error of one rank is an error of
+ * all. */
 EG_API eg_tensor *eg_mha_run_with(const eg_mha_run_args *);
 /* Returns the weight "W_q" (m h d) … "b_o" of a module of any form, with its gradient. If heads
  * differ in width, h and d are one axis, all heads one after the other: (m s). NULL if there is

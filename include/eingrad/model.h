@@ -1,4 +1,5 @@
-/* eingrad/model.h: transformer blocks and whole models. Lives, fails and is named as nn.h says. */
+/* eingrad/model.h: transformer blocks and whole models. For lifetimes, errors and names see
+ * nn.h. */
 #ifndef EINGRAD_MODEL_H
 #define EINGRAD_MODEL_H
 #include <eingrad/mha.h>
@@ -35,9 +36,10 @@ typedef struct eg_block_args {
     eg_activation *activation; /* of F: eg_gelu */
     bool gated;                /* F is a gated feed-forward, as eg_ffn_new's */
     const eg_mha_args *mha;    /* further options of the attentions:
-                                * &(eg_mha_args){ .rotary = 1e4, .kv_heads = 2 }; C has those that
-                                * compare no places: not rotary positions, .alibi, .where, .score
-                                * with .no_softmax, .core, .linear, .score_fn */
+                                * &(eg_mha_args){ .rotary = 1e4, .kv_heads = 2 }; C ignores those
+                                * that compare positions or replace the attention: rotary positions,
+                                * .alibi, .where, .score with .no_softmax, .core, .linear,
+                                * .score_fn */
     double init;               /* standard deviation of a normal draw; 0: Xavier */
 } eg_block_args;
 typedef struct eg_block_run_args {
@@ -51,10 +53,10 @@ typedef struct eg_block_run_args {
     eg_given with[8];
     eg_masked keep, bias;
     int64_t offset;
-    eg_masked positions; /* {"bi", t}: places for rotary positions, as eg_mha_run's */
+    eg_masked positions; /* {"bi", t}: rotary positions, as eg_mha_run's */
     /* x and the result are (1 p m), packed sequences, as eg_mha_run's; so may the memory be */
     eg_packed packed, memory_packed;
-    /* of the cross attention: i is a place of x, j one of the memory; `with` is read there, too */
+    /* of the cross attention: i is a position of x, j one of the memory; it may read `with` too */
     const char *memory_where;
     const char *memory_score;
     eg_masked memory_keep;  /* {"bj", pad} */
@@ -65,8 +67,8 @@ typedef struct eg_block_run_args {
     eg_tensor *memory_gain; /* (h): of the cross attention's */
     eg_tensor **weights;    /* out: (b h i j) of the self attention */
     eg_tensor **memory_weights; /* out: of the cross attention */
-    /* a length that is divided among ranks, as eg_mha_run has it: x and memory are those of this
-     * rank; NULL: it is whole */
+    /* the ranks among which the sequence is divided, as eg_mha_run's: x and memory are those of
+     * this rank; NULL: not divided */
     eg_ranks *ranks;
     int64_t ranks_block; /* as eg_attention's: 512 */
     bool zigzag;         /* as eg_attention's */
@@ -96,15 +98,15 @@ typedef struct eg_transformer_args {
     eg_params *params;
     const char *name;
     int64_t vocabulary;     /* tokens; needed */
-    int64_t length;         /* places of the longest sequence; needed */
+    int64_t length;         /* length of the longest sequence; needed */
     int64_t d_model, heads; /* needed */
     int64_t layers;         /* needed */
     int64_t width;          /* of the feed-forward parts: 4 d_model */
-    int64_t classes;        /* logits of a place: vocabulary */
+    int64_t classes;        /* number of logits at a position: vocabulary */
     double dropout;         /* as the block's, and on the embedding: 0 */
     bool sinusoid;          /* positions without parameters */
     bool no_positions;      /* for .mha with rotary positions */
-    bool tied;              /* logits = x Eᵀ, no table of their own. Press, Wolf 2017 */
+    bool tied;              /* logits = x Eᵀ, with the embedding's table E. Press, Wolf 2017 */
     bool no_logits;         /* a run returns the hidden states (b l m), and there is no last linear
                              * layer */
     int64_t types; /* kinds of tokens, such as the segments of BERT, each with a vector that is
@@ -118,8 +120,8 @@ typedef struct eg_transformer_args {
     double deviation;                 /* of embedding and positions: 0.5 */
     double init;                      /* as the block's */
     const eg_mha_args *mha;           /* as the block's */
-    /* a predicate for each layer, which takes the place of .where of .mha: some layers may have a
-     * window, others none; NULL: no such predicates */
+    /* a predicate for each layer, which replaces .where of .mha: some layers may have a window,
+     * others none; NULL: none */
     const char *const *where;
 } eg_transformer_args;
 typedef struct eg_transformer_run_args {
@@ -131,19 +133,19 @@ typedef struct eg_transformer_run_args {
     const char *score; /* of every layer's attention, as eg_mha_run's */
     eg_given with[8];  /* what where and score read */
     eg_masked keep;    /* {"bj", pad} */
-    /* (b) i32 or i64: what lies behind the length of a sequence is padding. Nothing is computed of
-     * it, it is not attended to, and the result there is 0. Masks and scores are of (b h i j) all
-     * the same. Refused beside .cache and .ranks; NULL: all places are computed */
+    /* (b) i32 or i64: positions beyond the length of a sequence are padding. They are not computed
+     * and not attended to, and the result there is 0. Masks and scores still refer to (b h i j).
+     * Refused together with .cache and .ranks; NULL: all positions are computed */
     eg_tensor *lengths;
-    int64_t places;      /* with .lengths: the number of packed places, at least the sum of the
+    int64_t places;      /* with .lengths: the number of packed positions, at least the sum of the
                           * lengths. 0: eg_packed_places(lengths), or b·l if that is less, which a
                           * captured step refuses */
-    eg_masked positions; /* {"bi", t}: places for rotary positions, as eg_mha_run's */
+    eg_masked positions; /* {"bi", t}: rotary positions, as eg_mha_run's */
     eg_cache *cache;     /* index holds the next tokens only; keep's j counts from the first */
     eg_tensor *gain;     /* (layers h): factors of the heads */
     eg_tensor **weights; /* out: one (b h i j) per layer */
-    /* a length that is divided among ranks, as eg_mha_run has it: index, types and .positions are
-     * those of this rank; NULL: it is whole */
+    /* the ranks among which the sequence is divided, as eg_mha_run's: index, types and .positions
+     * are those of this rank; NULL: not divided */
     eg_ranks *ranks;
     int64_t ranks_block; /* as eg_attention's: 512 */
     bool zigzag;         /* as eg_attention's */
@@ -152,8 +154,8 @@ typedef struct eg_transformer_run_args {
  * "logits.…". Refused: a needed size that is missing, .tied with another number of classes than of
  * tokens, what the parts refuse. */
 EG_API eg_transformer *eg_transformer_new_with(const eg_transformer_args *);
-/* Refused: tokens out of range and more places than .length, but behind .lengths; types of a model
- * without them, a gain of another shape, what the attentions and eg_pack refuse. */
+/* Refused: tokens out of range and sequences longer than .length, except in padding; types of a
+ * model without them, a gain of another shape, what the attentions and eg_pack refuse. */
 EG_API eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *);
 
 /* -- encoder and decoder: source (b j), target (b i) → logits (b i v)
@@ -175,7 +177,7 @@ typedef struct eg_seq2seq_args {
     const char *name;
     int64_t vocabulary;        /* of the target; needed */
     int64_t source_vocabulary; /* vocabulary */
-    int64_t length;            /* places of the longest target; needed */
+    int64_t length;            /* length of the longest target; needed */
     int64_t source_length;     /* length */
     int64_t d_model, heads;    /* needed */
     int64_t layers;            /* of the encoder; needed */

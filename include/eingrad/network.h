@@ -1,5 +1,5 @@
-/* eingrad/network.h: batches of data by number, their score, and networks of one's own for a
- * trainer. Lifetimes and errors are as in train.h. */
+/* eingrad/network.h: batches of data by number, their score, and custom networks for a trainer.
+ * Lifetimes and errors are as in train.h. */
 #ifndef EINGRAD_NETWORK_H
 #define EINGRAD_NETWORK_H
 #include <eingrad/heads.h>
@@ -9,12 +9,12 @@
 extern "C" {
 #endif
 
-/* -- a batch: rows of tokens and the target at each place
+/* -- a batch: rows of tokens and the target at each position
  *
- * decoder    tokens = input SEP output (without SEP where the input ends with a question); the
- *            target at a place is the next token, from the end of the input on: output STOP.
- *            For a text: tokens = a window of it; the target at a place is the next token
- * .encoder   tokens = input;  the target at a place is the output there
+ * decoder tokens = input SEP output (without SEP where the input ends with a question); the target
+ *            at a position is the next token, from the end of the input on: output STOP.
+ *            For a text: tokens = a window of it; the target at a position is the next token
+ * .encoder   tokens = input; the target at a position is the output there
  * .source    source = input;  tokens = SEP output;  targets output STOP
  *
  * Shorter rows end in EG_PAD. A target that is EG_PAD does not count. */
@@ -29,19 +29,19 @@ typedef struct eg_batch {
     const bool *source_keep;
     const int64_t *source_lengths;
     bool padded, source_padded; /* true if some row is shorter and its padding has to be masked. A
-                                 * decoder needs no such mask, since padding comes after all places
-                                 * that count: there `padded` is false */
-    /* what a trainer asks of a network beside its logits; all NULL in a batch of eg_batches */
+                                 * decoder needs no such mask, since padding comes after all
+                                 * positions that count; `padded` is then false */
+    /* further inputs and outputs that a trainer uses; all NULL in a batch of eg_batches */
     eg_tensor *gain;     /* (attentions h): factors of the heads; NULL: 1 */
     eg_tensor **weights; /* out: one (b h i j) for each attention; NULL: not wanted */
     eg_tensor *memory;   /* what eg_network.memory returned for the source; NULL: see there */
     eg_cache *cache;     /* if the network is .cached: `tokens` follow those in it; or NULL */
-    /* the whole batch, of which this one has the rows eg_block_range, in memory that stays: a
-     * captured block (eg_captured_blocks_open) reads its numbers from there in each run; NULL: this
-     * batch cannot be captured */
+    /* the whole batch, of which this one is the rows eg_block_range, in memory that stays valid: a
+     * captured block (eg_captured_blocks_open) reads its elements from there in each run; NULL:
+     * this batch cannot be captured */
     const struct eg_batch *whole;
 } eg_batch;
-/* The numbers of a batch as tensors (b l) of i32, made in the given context, which may be that of a
+/* The members of a batch as tensors (b l) of i32, made in the given context, which may be that of a
  * block (eg_step_over). */
 EG_API eg_tensor *eg_batch_tokens(eg_ctx *, const eg_batch *);
 EG_API eg_tensor *eg_batch_target(eg_ctx *, const eg_batch *);
@@ -50,15 +50,14 @@ EG_API eg_tensor *eg_batch_source(eg_ctx *, const eg_batch *); /* refused if the
  * not set. */
 EG_API eg_masked eg_batch_keep(eg_ctx *, const eg_batch *);
 EG_API eg_masked eg_batch_source_keep(eg_ctx *, const eg_batch *);
-/* The .lengths and .places of eg_transformer_run …: the lengths (b) of i64, and the places that the
- * rows need without padding: Σ lengths rounded up to a multiple of EG_PACK_ROUND, or rows · length
- * if that is less. NULL and 0, so
- * that nothing is packed, if no row is shorter, or an answer is decoded. */
+/* The .lengths and .places of eg_transformer_run …: the lengths (b) of i64, and the number of
+ * packed positions: Σ lengths rounded up to a multiple of EG_PACK_ROUND, or rows · length if that
+ * is less. NULL and 0 (not packed) if no row is shorter, or while an answer is decoded. */
 EG_API eg_tensor *eg_batch_lengths(eg_ctx *, const eg_batch *);
 EG_API eg_tensor *eg_batch_source_lengths(eg_ctx *, const eg_batch *);
 EG_API int64_t eg_batch_places(const eg_batch *);
 EG_API int64_t eg_batch_source_places(const eg_batch *);
-/* How many targets count. */
+/* The number of targets that count. */
 EG_API int64_t eg_batch_counted(const eg_batch *);
 /* Σ of −ln p over the targets that count, of logits (b l v), with label smoothing ε in [0, 1). The
  * mean is eg_scale(loss, 1.0 / (double)eg_batch_counted(b)). */
@@ -67,9 +66,9 @@ EG_API eg_tensor *eg_batch_loss(eg_ctx *, const eg_batch *, eg_tensor *logits, d
 EG_API eg_batch eg_batch_part(const eg_batch *, int64_t from, int64_t to);
 
 /* -- batches by number
- * They are those on which a trainer with these data, seed and rows trains and is evaluated. Batch
- * `number` is a pure function of (data, seed, rows, number), so that a loop that is resumed at a
- * step continues with the batches of an uninterrupted one. */
+ * A trainer with the same data, seed and rows uses the same batches. Batch `number` is a pure
+ * function of (data, seed, rows, number), so a loop that is resumed at a step continues with the
+ * same batches as an uninterrupted one. */
 typedef struct eg_batches eg_batches;
 typedef struct eg_batches_args {
     size_t size;
@@ -83,17 +82,16 @@ typedef struct eg_batches_args {
 } eg_batches_args;
 /* Lives in the open scope. */
 EG_API eg_batches *eg_batches_new_with(const eg_batches_args *);
-/* The sizes that a network for these data needs: how many different tokens there are, and the
- * largest number of places. */
+/* The sizes that a network for these data needs: the number of different tokens, and the largest
+ * length. */
 typedef struct eg_network_sizes {
     int64_t vocabulary;
     int64_t length;        /* of tokens */
     int64_t source_length; /* 0: there is no source */
 } eg_network_sizes;
 EG_API eg_network_sizes eg_batches_sizes(const eg_batches *);
-/* Training batch number 0, 1, …; valid until the next call. To ask for batches in order is cheap.
- * If another number than the next is asked for, all examples before that batch may have to be made
- * again. */
+/* Training batch number 0, 1, …; valid until the next call. Consecutive numbers are fast. For any
+ * other number, all examples before that batch may have to be made again. */
 EG_API const eg_batch *eg_batches_at(eg_batches *, int64_t number);
 /* Test batch number 0, 1, …, the last of which may have fewer rows; NULL past the end, without an
  * error. Valid until the next call. */
@@ -104,15 +102,15 @@ typedef eg_tensor *eg_logits(const void *network, eg_ctx *, const eg_batch *);
  * right if and only if each place is right given the right tokens before it). Its loss is the sum
  * of −ln p, not the mean. 0, or −1 after an error. */
 EG_API int eg_batch_score(const eg_batches *, const eg_batch *, eg_tensor *logits, eg_score *);
-/* The score on all test batches; its loss is the mean over tokens. Runs without history and
- * dropout, and leaves random numbers and eg_train as they were. */
+/* The score on all test batches; its loss is the mean over tokens. Runs under eg_nograd and without
+ * dropout, and does not change the random state and eg_train. */
 EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_score *);
 
-/* -- the rest of a loop of one's own ---------------------------------------------------------- */
+/* -- saving and resuming a custom loop -------------------------------------------------------- */
 /* Saves the parameters, the optimiser's state and how many random numbers the context has drawn, as
- * one safetensors file. A run that continues from it in a context of the same seed has the bits of
- * one that was not interrupted. If the optimiser is divided (eg_opt_divide), all ranks call this,
- * and rank 0 writes the file. */
+ * one safetensors file. A run that continues from it in a context of the same seed is bitwise equal
+ * to an uninterrupted one. If the optimiser is divided (eg_opt_divide), all ranks call this, and
+ * rank 0 writes the file. */
 EG_API int eg_opt_save(eg_opt *, const char *path);
 /* Reads a file of eg_opt_save; call it before eg_opt_divide. Returns the number of steps that are
  * done; 0, without an error, if there is no file; −1 after an error. Refused, before a value
@@ -120,53 +118,53 @@ EG_API int eg_opt_save(eg_opt *, const char *path);
  * another optimiser; counts, a learning rate or moments that no run has. */
 EG_API int64_t eg_opt_resume(eg_opt *, const char *path);
 
-/* -- a network of one's own: eg_trainer_new(data, .network = &row, .user = &mine)
- * The trainer gives it data, batches in blocks on all threads, evaluations, alarms, checkpoints,
- * resuming with the same bits, and eg_trainer_predict, _generate, _look, _evaluate and _check. The
- * models "encoder", "decoder" and "seq2seq" are such rows. */
+/* -- a custom network: eg_trainer_new(data, .network = &row, .user = &mine) The trainer gives it
+ * data, batches in blocks on all threads, evaluations, alarms, checkpoints, resuming with the same
+ * bits, and eg_trainer_predict, _generate, _look, _evaluate and _check. The models "encoder",
+ * "decoder" and "seq2seq" are such rows. */
 enum { EG_NETWORK_PARTS = 3 };
 struct eg_network {
     size_t size;          /* sizeof (eg_network); 0: the same */
-    const char *name;     /* "alibi": stands in checkpoints and messages; needed */
+    const char *name;     /* "alibi": used in checkpoints and messages; needed */
     bool encoder, source; /* the form of its batches: see eg_batch */
-    bool cached; /* true: logits reads and extends batch->cache, so that decoding an answer computes
-                  * each place once. false: each token is computed from the answer's start again */
+    bool cached; /* true: logits reads and extends batch->cache, so that decoding computes each
+                  * position once. false: for each token the whole answer is computed again */
     /* Adds parameters to the list, and returns the pointer that the other functions get as
      * `network`; NULL is an error. eg_trainer_check calls it again, for its copies of the
      * parameters in f64 and with a dropout of 0. Options are those of the trainer with defaults
      * filled in, .user among them. */
     void *(*make)(eg_params *, const eg_trainer_args *, const eg_network_sizes *);
     /* Needed. Several threads may call it at the same time, each with the context of a block as cx.
-     * So it may read tensors of the trainer's context (parameters, constants) but not write to
-     * them, and makes everything else in cx. It applies dropout if eg_training(cx) is true. */
+     * It may read tensors of the trainer's context (parameters, constants) but not write to them,
+     * and makes all other tensors in cx. It applies dropout if eg_training(cx) is true. */
     eg_logits *logits;
-    /* With .source, for decoding: computes once what logits needs of the source. While an answer is
-     * decoded, batch->memory has this for each row, and batch->source is NULL. NULL: logits gets
-     * the source again for each token. */
+    /* With .source, for decoding: encodes the source once for logits. While an answer is decoded,
+     * batch->memory has this for each row, and batch->source is NULL. NULL: logits gets the source
+     * again for each token. */
     eg_logits *memory;
     /* Names of the network's parts, in the order of batch->weights and batch->gain; each part has
      * `layers` attentions of `heads` heads. With .source a part is "encoder", "decoder" or "cross",
      * which says what its rows and columns are. {0}: the network gives no attention weights, and
      * eg_trainer_look, _saturation and _heads_off are refused. */
     const char *part[EG_NETWORK_PARTS];
-    /* Writes those options in .user on which the numbers depend as a text, "kv_heads 2, cap 30",
-     * and returns its length as snprintf does. A checkpoint stores the text, and is refused for a
+    /* Writes the options in .user on which results depend as a text, "kv_heads 2, cap 30", and
+     * returns its length as snprintf does. A checkpoint stores the text, and is refused for a
      * network whose text differs. NULL: no text. */
     int (*config)(const eg_trainer_args *, char *out, size_t room);
-    /* true: what logits does depends on the batch's sizes, eg_batch_places among them, and on
-     * whether .keep, .source_keep and .gain are there, and it reads numbers through
-     * eg_batch_tokens, _source, _keep, _lengths, _source_keep and _source_lengths alone. Then the
-     * blocks of a step are captured (eg_captured_blocks_open). */
+    /* true: the operations of logits depend only on the batch's sizes (including eg_batch_places)
+     * and on whether .keep, .source_keep and .gain are set, and logits reads elements only through
+     * eg_batch_tokens, _source, _keep, _lengths, _source_keep and _source_lengths. Then the blocks
+     * of a step are captured (eg_captured_blocks_open). */
     bool captures;
 };
 /* Refused, before the first step: a name of the built-in models; logits that are not (b l v) floats
- * of the parameters' dtype; a parameter that the loss does not reach, or only through what cuts its
- * gradient; logits of the first batch that differ when it is computed again (state outside the
- * parameters); logits of an example that depend on other examples of its batch; except with
- * .encoder, logits that depend on later tokens. */
+ * of the parameters' dtype; a parameter on which the loss does not depend, or only through an
+ * operation without a gradient; logits of the first batch that differ when it is computed again
+ * (state outside the parameters); logits of an example that depend on other examples of its batch;
+ * except with .encoder, logits that depend on later tokens. */
 
-/* -- what heads do ---------------------------------------------------------------------------- */
-/* out[attention · heads + head] receives what that head does on the first test batch, without
+/* -- measures of heads ------------------------------------------------------------------------ */
+/* out[attention · heads + head] receives the measures of that head on the first test batch, without
  * padding (heads.h; .top is the mean of the largest weight). */
 EG_API int eg_trainer_heads(eg_trainer *, eg_head *out);
 

@@ -3,11 +3,11 @@
  *
  * A module is a struct of tensors that lives as long as its parameters. X_new(p, "name", .options…)
  * adds parameters "name.W" … to p; X_run(m, x, .options…) is an expression. A failed X_new returns
- * NULL, and X_run of NULL is poison, so one eg_error() is enough. Letters: b batch, i query, j key,
- * l position, m model width, h head, d key width, e value width, f inner width, v vocabulary.
- * Widths are checked where a module runs; the message names the module, the letter and both sizes.
- * int results are 0, or −1 after recording the failure. An option that is 0 or left out has the
- * default that its comment gives; EG_OFF says 0 where the default is another number. */
+ * NULL, and X_run of NULL returns poison, so one check of eg_error() is enough. Letters: b batch, i
+ * query, j key, l position, m model width, h head, d key width, e value width, f inner width, v
+ * vocabulary. Widths are checked where a module runs; the message names the module, the letter and
+ * both sizes. int results are 0, or −1 after recording the failure. An option that is 0 or left out
+ * has the default that its comment gives after the colon; EG_OFF sets it to 0. */
 #ifndef EINGRAD_NN_H
 #define EINGRAD_NN_H
 #include <eingrad/copies.h>
@@ -35,11 +35,11 @@ typedef struct eg_params_args {
     const char *path;               /* of that file, for messages */
     bool undrawn;                   /* no random initial values, 0 instead: saves time where the
                                      * values are read from a file next */
-    int64_t copies;        /* S ≥ 1: every parameter has so many copies (copies.h), and so
-                            * has all that is made of them: S models in one run, each with
-                            * the bits that it has alone; 0: none */
-    const uint64_t *seeds; /* of first values and dropout of each copy, S of them; NULL:
-                            * the context's seed and those after it */
+    int64_t copies;        /* S ≥ 1: every parameter has S copies (copies.h), and so has every
+                            * result computed from it: S models in one run, each with the same bits
+                            * as alone; 0: none */
+    const uint64_t *seeds; /* S seeds, for initial values and dropout of each copy; NULL: the
+                            * context's seed s, s + 1, … */
 } eg_params_args;
 /* A new list without parameters; NULL after an error. */
 EG_API eg_params *eg_params_open_with(const eg_params_args *);
@@ -52,9 +52,9 @@ EG_API eg_params *eg_params_under(eg_params *, const char *name);
 EG_API eg_ctx *eg_params_context(const eg_params *);         /* the context of the list */
 EG_API eg_dtype eg_params_type(const eg_params *);           /* the dtype of new parameters */
 EG_API const eg_copies *eg_params_copies(const eg_params *); /* the copies they have; or NULL */
-/* The list of copy k alone: tensors of the same names in the same memory, without copies, which can
- * be saved, loaded, copied and read. The first call for k makes it, of the parameters that the list
- * has then. It lives as long as the list. NULL after an error. */
+/* The list of copy k: tensors of the same names in the same memory, without copies, which can be
+ * saved, loaded, copied and read. The first call for k makes it, with the parameters that the list
+ * has at that time. It lives as long as the list. NULL after an error. */
 EG_API eg_params *eg_params_of_copy(eg_params *, int64_t k);
 EG_API eg_owner *eg_params_owner(eg_params *); /* holds its tensors and modules */
 /* Zeroed memory for a module's struct, which lives as long as the list; NULL after an error. */
@@ -73,8 +73,8 @@ EG_API int64_t eg_params_size(const eg_params *); /* how many numbers they have,
 EG_API const eg_named *eg_params_at(const eg_params *, int k);
 /* The parameter of that name; NULL if there is none (no error). */
 EG_API eg_tensor *eg_params_find(const eg_params *, const char *name);
-/* Finds the parameters that took no part in making ys. Returns how many, or −1; out, with room for
- * all of the list, or NULL, receives them. */
+/* Finds the parameters on which no y depends. Returns their number, or −1 after an error; out
+ * (NULL, or an array as long as the list) receives them. */
 EG_API int eg_params_unused(const eg_params *, int count, eg_tensor *const *ys,
                             const eg_named **out);
 /* Copies values by name, cast to the dtype of `to`. Refused: a name of `to` that `from` lacks. */
@@ -87,31 +87,32 @@ EG_API int eg_params_load(eg_params *, const char *path);
 /* The same from an open file; path is for messages. */
 EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path);
 
-/* -- files of others
- * A row is a parameter of ours ↔ a tensor of theirs, whose axes are written in the letters of ours:
+/* -- weight files of other libraries
+ * A row maps a parameter (`ours`) to a tensor of a file (`theirs`), whose axes are written in the
+ * letters of the parameter:
  * { "W_q", "in_proj_weight", "(c h d) m", 0, 3 }     part 0 of 3 (letter c) of a tensor (3 h d, m)
  *                                                    is W_q (m h d)
  * { "W_q", "W_q.#.weight", "d m" }                   one tensor for each index of the letter that
  *                                                    is left out, h: W_q.0.weight …
- * { "*.norm.gain", "layers.*.norm.weight", "m" }     * is a number, the same on both sides
- * { "", "h.*.attn.bias", "" }                        a tensor that no parameter wants is left out
- *                                                    ('*', '#': any number)
- * { "*.scale", "", "" }                              a parameter that no tensor has: it keeps its
+ * { "*.norm.gain", "layers.*.norm.weight", "m" }     * is a number, the same in both names
+ * { "", "h.*.attn.bias", "" }                        a tensor that is not loaded ('*', '#': any
+ *                                                    number)
+ * { "*.scale", "", "" }                              a parameter without a tensor: it keeps its
  *                                                    value, and is not written
- * { "norm.gain", "model.?norm.weight", "m" }         what stands before '?' may be missing in a
- *                                                    file; files that we write have it
- * Parts that lead a group, "(c h d) m", follow each other in it, each as wide as its parameter:
- * query, key and value of 8, 2 and 2 heads are one matrix ((8 + 2 + 2) d, m). Elsewhere, "(h c d)
- * m", parts have one size. Of several rows for one parameter, reading takes the first whose tensor
- * is in the file, writing the first that holds it alone or with parts of one size, else the first
- * that holds it. */
+ * { "norm.gain", "model.?norm.weight", "m" }         the part before '?' is optional in a file that
+ *                                                    is read, and is written
+ * If the letter of the parts is the first of a group, "(c h d) m", the parts are consecutive, each
+ * as wide as its parameter: query, key and value of 8, 2 and 2 heads are one matrix ((8 + 2 + 2) d,
+ * m). Elsewhere, "(h c d) m", all parts have the same size. Of several rows for one parameter,
+ * reading uses the first whose tensor is in the file; writing uses the first that has it alone or
+ * with parts of the same size, else the first row. */
 typedef struct eg_alias {
     const char *ours; /* NULL ends a list */
     const char *theirs;
     const char *axes;
     int part, parts; /* part 0, 1, … of at most 8; 0, 0: the whole tensor */
 } eg_alias;
-/* The list of a style; NULL if there is none of that name (no error). Styles: "torch"
+/* The table of a style; NULL if there is none of that name (no error). Styles: "torch"
  * (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder), "torch.decoder"
  * (TransformerDecoderLayer, TransformerDecoder), "torch.transformer" (Transformer: eg_seq2seq
  * without its ends), and linear layers called "W_q" (W_q W_k W_v W_o), "q_proj" (q_proj … o_proj),
@@ -119,10 +120,10 @@ typedef struct eg_alias {
  * Of whole models, an eg_transformer as eingrad/pretrained.h makes it: "gpt2", "llama" (also
  * Mistral, Qwen2, Qwen3), "bert". */
 EG_API const eg_alias *eg_aliases(const char *style);
-/* Reads every parameter of the list; of a list made by eg_params_under, those below its name, by
- * the rest of their names. `under` ("" or "encoder.") stands before each name in the file, and
- * every tensor whose name begins with it must be used. Everything is compared before a value
- * changes. */
+/* Reads every parameter of the list; for a list made by eg_params_under, the parameters below its
+ * name, by the rest of their names. `under` ("" or "encoder.") is the prefix of each name in the
+ * file, and every tensor with this prefix must be used. All names and sizes are compared before a
+ * value changes. */
 EG_API int eg_params_load_as(eg_params *, const char *path, const char *under, const eg_alias *);
 /* The same from an open file; path is for messages. */
 EG_API int eg_params_read_as(eg_params *, const eg_safetensors *, const char *path,
@@ -132,8 +133,9 @@ EG_API int eg_params_save_as(const eg_params *, const char *path, const char *un
                              const eg_alias *);
 
 /* -- initial values: in place, from the context's random numbers; each returns w -------------- */
-/* Uniform in ±√(6/(fan_in + fan_out)). Fans are those of the logical matrix, so that heads in one
- * tensor and heads apart start with the same spread: W_q "m h d" is m × hd. Glorot, Bengio 2010 */
+/* Uniform in ±√(6/(fan_in + fan_out)). fan_in and fan_out are those of the logical matrix, so that
+ * the distribution does not depend on the form in which heads are stored: W_q "m h d" is m × hd.
+ * Glorot, Bengio 2010 */
 EG_API eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out);
 EG_API eg_tensor *eg_init_normal(eg_tensor *w, double deviation); /* normal draws of mean 0 */
 EG_API eg_tensor *eg_init_constant(eg_tensor *w, double value);   /* every number = value */
@@ -221,9 +223,9 @@ typedef struct eg_positions_run_args {
     size_t size;
     const eg_positions *positions;
     eg_tensor *x;   /* (b l m) */
-    int64_t offset; /* the place of the first: 0 */
-    /* (l) integers: the place of each, where they do not follow one another; with an offset
-     * refused; NULL: offset, offset + 1 … */
+    int64_t offset; /* the position of the first: 0 */
+    /* (l) integers: the position of each element of the sequence, refused together with an offset;
+     * NULL: offset, offset + 1 … */
     eg_tensor *places;
 } eg_positions_run_args;
 /* Adds "P" (l m), unless .sinusoid */

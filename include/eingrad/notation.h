@@ -1,7 +1,7 @@
 /* eingrad/notation.h: strings of axes, and formulas over their indices, as data; docs/notation.md.
  *
- * Every operation reads its strings with one parser. Here a program has the same parser: it reads a
- * string, looks at its terms, changes them, and hands .text to an operation.
+ * Every operation reads its strings with one parser. Here a program has the same parser: it parses
+ * a string, reads its terms, edits them, and passes .text to an operation.
  *
  *     const eg_spec *s = eg_spec_parse(cx, "mine", "b i [j]");
  *     s = eg_spec_insert(s, 0, 0, "c");                                   s->text: "c b i [j]"
@@ -10,10 +10,10 @@
  *
  * A spec or formula does not change once it is made: an edit returns another one. Both live in the
  * scope that is open when they are made, as tensors do; so does all that their members point to.
- * After an error functions return NULL, and of NULL they return NULL (or −1, false): calls nest,
- * and one eg_error() at the end is enough. `who` stands before the sentences of errors; the
- * sentences have carets, and the code EG_ERROR_NOTATION, EG_ERROR_SHAPE for sizes and ranks that do
- * not fit, or EG_ERROR_MEMORY. */
+ * After an error functions return NULL, and for NULL they return NULL (or −1, false), so calls can
+ * be nested, and one check of eg_error() at the end is enough. Error messages begin with `who` and
+ * have carets; their code is EG_ERROR_NOTATION, EG_ERROR_SHAPE for sizes and ranks that do not fit,
+ * or EG_ERROR_MEMORY. */
 #ifndef EINGRAD_NOTATION_H
 #define EINGRAD_NOTATION_H
 #include <eingrad/core.h>
@@ -26,7 +26,7 @@ enum {
     EG_INDEX_ONE = -1, /* eg_spec_item.index of a 1, of () too */
     EG_INDEX_REST = -2 /* … of an ellipsis                     */
 };
-/* One thing that a term is made of. The items of a group follow each other. */
+/* One element of a term. The items of a group are consecutive. */
 typedef struct eg_spec_item {
     int index; /* which eg_spec.index, or EG_INDEX_ONE, EG_INDEX_REST                         */
     int axis;  /* of the operand, from 0, an ellipsis counted as one; items of a group share it */
@@ -59,13 +59,14 @@ typedef struct eg_spec {
 
 /* Reads a string. NULL after an error: a string that cannot be read, NULL. */
 EG_API const eg_spec *eg_spec_parse(eg_ctx *, const char *who, const char *text);
-/* The same spec with the sizes that `count` tensors give its indices; xs[k] may be NULL where
- * others give all sizes of term k. Refused as by every operation: another rank, two sizes under one
- * index, a size that is not known. */
+/* The same spec with sizes of its indices, taken from `count` tensors; xs[k] may be NULL if the
+ * others determine all sizes of term k. Refused as by every operation: a wrong rank, two sizes for
+ * one index, an unknown size. */
 EG_API const eg_spec *eg_spec_bind(const eg_spec *, int count, eg_tensor *const *xs);
-/* The first item of a term that is that index; −1: it has none. term = terms: the output. */
+/* The number of the first item of a term that has this index; −1: none. term = terms: the
+ * output. */
 EG_API int eg_spec_place(const eg_spec *, int term, const char *name);
-/* The axis of the operand at which it stands; −1: none. */
+/* The axis of the operand that has this index; −1: none. */
 EG_API int eg_spec_axis(const eg_spec *, int term, const char *name);
 
 /* One term as a spec of its own. */
@@ -74,21 +75,22 @@ EG_API const eg_spec *eg_spec_pick(const eg_spec *, int term);
 EG_API const char *eg_spec_items(const eg_spec *, int term);
 /* Items as a spec of one term, in letters or names as the other spec is. */
 EG_API const eg_spec *eg_spec_like(const eg_spec *, const char *items);
-/* The first terms of `count` specs behind each other, and after an arrow that of `output` (NULL: no
- * arrow); in names if one of them is, and letters are then names of one letter. */
+/* A spec of the first term of each of `count` specs and, after an arrow, that of `output` (NULL: no
+ * arrow). It is in names if one of them is; letters are then names of one letter. */
 EG_API const eg_spec *eg_spec_join(int count, const eg_spec *const *terms, const eg_spec *output);
 /* "ij,jk->ik", j → t   "it,tk->ik". Refused: an index that is there already. */
 EG_API const eg_spec *eg_spec_rename(const eg_spec *, const char *from, const char *to);
-/* An index of a term (−1: of all) written as other items: "" drops it, "(g r)", "h=8", "[j]" */
+/* Replaces an index of a term (−1: of all terms) by other items: "" removes it; "(g r)", "h=8",
+ * "[j]" */
 EG_API const eg_spec *eg_spec_replace(const eg_spec *, int term, const char *name,
                                       const char *items);
-/* Items put before item `at` of a term (−1: of every term); at < 0: behind the last. */
+/* Inserts items before item `at` of a term (−1: of every term); at < 0: after the last. */
 EG_API const eg_spec *eg_spec_insert(const eg_spec *, int term, int at, const char *items);
-/* Brackets of a term around these indices and no others. */
+/* Puts these indices of a term in brackets, and no others. */
 EG_API const eg_spec *eg_spec_bracket(const eg_spec *, int term, int count,
                                       const char *const *names);
-/* A letter that the spec does not have, the first of `wish` if it is free; in names `wish`, or it
- * with a number. */
+/* A letter that the spec does not have: the first of `wish` if it is unused. For a spec in names:
+ * `wish`, if necessary with a number appended. */
 EG_API const char *eg_spec_fresh(const eg_spec *, const char *wish);
 /* Records an error with a caret under an item of a term (−1: under all of the term); returns the
  * poison tensor. */
@@ -96,8 +98,8 @@ EG_API eg_tensor *eg_spec_fail(const eg_spec *, eg_code, int term, int item, con
                                ...) EG_FORMAT_(5, 6);
 
 /* -- formulas: "j <= i & j > i - |h|", a predicate; "g*4 + r", a number -------------------------
- * docs/expressions.md has the language. Here a name before brackets is a tensor, as in
- * "doc[b,i] == doc[b,j]", and every other name that is not called as a function is an index. */
+ * docs/expressions.md describes the language. A name before brackets is a tensor, as in "doc[b,i]
+ * == doc[b,j]", and every other name that is not called as a function is an index. */
 typedef struct eg_formula {
     const char *text;
     bool score;  /* made by eg_formula_score                                    */
@@ -114,19 +116,19 @@ typedef struct eg_formula {
 EG_API const eg_formula *eg_formula_parse(eg_ctx *, const char *who, const char *text);
 /* Reads a score, "30 * tanh(score / 30)", in which floats and the word score may occur. */
 EG_API const eg_formula *eg_formula_score(eg_ctx *, const char *who, const char *text);
-/* What eg_formula_parse_with may know of the names in a text. */
+/* What eg_formula_parse_with checks the names in a text against. */
 typedef struct eg_formula_args {
     size_t size;
     const char *who, *text;
     bool score; /* a score, as eg_formula_score reads it; else a predicate */
-    bool whole; /* it is used as it is: a predicate is a truth, and a score a number */
-    /* the indices that there are, blanks between them: "b h i j"; NULL: any name is one */
+    bool whole; /* the text is complete: a predicate has to be a condition, and a score a number */
+    /* the known indices, separated by blanks: "b h i j"; NULL: any name is an index */
     const char *indices;
-    const eg_given *with; /* the tensors, which end at a NULL name; NULL: any name is one */
-    bool any_tensor;      /* there may be others than those of with */
+    const eg_given *with; /* the known tensors, up to a NULL name; NULL: any name is a tensor */
+    bool any_tensor;      /* tensors that are not in `with` are accepted */
 } eg_formula_args;
-/* The same, and refused as by the operation that will compute it: names that are no index and no
- * tensor, with the nearest that is one; a tensor with another number of axes; a float in a
+/* The same, with the checks of an operation. Refused: names that are neither an index nor a tensor
+ * (the message proposes the most similar one); a tensor with another number of axes; a float in a
  * predicate. */
 EG_API const eg_formula *eg_formula_parse_with(eg_ctx *, const eg_formula_args *);
 /* True if the index occurs, as i or as |i|. */
@@ -141,8 +143,8 @@ EG_API const eg_formula *eg_formula_replace(const eg_formula *, const char *name
                                             const char *size);
 /* Returns "(f) & (g)"; if one of them is NULL, the other. Refused: numbers. */
 EG_API const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g);
-/* Sets term[0 … most) to the truths that & joins: of "(a & b) & (c | d)" a, b and c | d. Returns
- * how many; −1 after an error, also if there are more than `most`. */
+/* Sets term[0 … most) to the conditions that are joined by &: for "(a & b) & (c | d)" these are a,
+ * b and c | d. Returns their number; −1 after an error, also if there are more than `most`. */
 EG_API int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term);
 
 #ifdef __cplusplus

@@ -24,37 +24,39 @@ typedef struct eg_einsum_args {
     double alpha; /* the factor of the result, alpha Σ …: 1. Of integers: a whole number */
     /* written in place and returned: any view of the result's shape and dtype */
     eg_tensor *out;
-    /* the factor of what out had before, alpha Σ … + beta out: 0. Of integers: a whole number */
+    /* the factor of the old value of out, alpha Σ … + beta out: 0. Of integers: a whole number */
     double beta;
     /* beta times this tensor is added to the result (beta is 1 here if it is not given); of the
      * result's dtype, and of its shape or one that broadcasts to it; NULL: nothing */
     eg_tensor *add;
-    /* count − 1 pairs as numpy.einsum_path gives them: places among the operands left, results are
-     * appended; NULL: the order with the fewest multiply-adds that was found */
+    /* count − 1 pairs as numpy.einsum_path returns them: positions in the list of remaining
+     * operands, to which results are appended; NULL: the order with the fewest multiply-adds that
+     * was found */
     const int (*path)[2];
     int steps;
     /* bytes of the largest result between two steps, in the gradient too; 0: any, EG_OFF: none */
     int64_t limit;
     /* bytes of such results that are kept for the gradient, while the context records; the others
-     * are made again. 0: all are kept, EG_OFF: none */
+     * are computed again. 0: all are kept, EG_OFF: none */
     int64_t keep_limit;
 } eg_einsum_args;
-/* Σ over the indices that are not in the output of the products of the operands, times alpha. out:
- * an operand in the same memory is read as it was before the call (the result then goes through a
- * copy); the write counts as a change of the storage, as by eg_assign. Refused: out while the
- * context records (it would have no history: alpha and add have one), with elements that share
- * their place, of another shape or dtype; beta without out or add; out and add together; an add of
- * another dtype or one that does not broadcast; a path of other length or with a place that does
- * not exist; a limit that no order found keeps (the message has both numbers).
+/* Returns alpha times the sum, over the indices that are not in the output, of the products of the
+ * operands. An operand that shares memory with out is read as it was before the call (the result is
+ * then copied into out). Writing to out counts as a change of its storage, as by eg_assign.
+ * Refused: out while the context records (it would have no gradients; alpha and add have them), an
+ * out in which two elements share an address, or of another shape or dtype; beta without out or
+ * add; out and add together; an add of another dtype or one that does not broadcast; a path of
+ * another length or with a position that does not exist; a limit that is exceeded by every order
+ * that was found (the message has both numbers).
  *
  * All operands have the same dtype, except that f16 and bf16 may be mixed with each other and with
  * f32 or f64. The result and the sums are then f32, or f64 if an operand is f64. Numbers of f16 and
- * bf16 are converted to that type while they are read, and no operand is copied whole. A product of
- * matrices has the bits that it would have if the operands had been cast before. Operands of f16
- * and bf16 are constants for gradients; the other operands have gradients.
+ * bf16 are converted to that type while they are read, and no operand is copied whole. A matrix
+ * product is bitwise equal to that of the cast operands. Operands of f16 and bf16 are constants for
+ * gradients; the other operands have gradients.
  *
- * The gradients of three operands and more are made along one tree of pairs: all together cost at
- * most twice the forward's multiply-adds, if its results are kept. */
+ * The gradients of three or more operands are computed along one tree of pairs: all together take
+ * at most twice the multiply-adds of the forward pass, if its intermediate results are kept. */
 EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
 /* sum over the letters that are not in the output, integers and bool in i64, f16 and bf16 in f32; a
  * spec that only changes the order of axes gives a view, except of f16 and bf16 */
@@ -75,11 +77,11 @@ typedef struct eg_affine_args {
     const char *activation;
     eg_tensor *add; /* r, of y's shape; NULL: none */
 } eg_affine_args;
-/* y = f(einsum(spec, x, W) + b) + r, with the bits that the separate operations give. If f is an
- * operation, y is one node, computed in one pass: bias, f and r are applied while the product's
- * numbers are in the cache, and einsum(…) + b is kept if the gradient of f needs it. Refused beside
- * what einsum refuses: operands of several dtypes (x, W and b may be f16 or bf16, as in einsum), a
- * b or r of another shape, an activation that does not exist.
+/* y = f(einsum(spec, x, W) + b) + r, bitwise equal to the separate operations. If f is an
+ * operation, y is one node, computed in one pass: bias, f and r are applied while the product is in
+ * the cache, and einsum(…) + b is kept if the gradient of f needs it. Refused beside what einsum
+ * refuses: operands of several dtypes (x, W and b may be f16 or bf16, as in einsum), a b or r of
+ * another shape, an activation that does not exist.
  *
  *     h = eg_affine("...i,io->...o", x, W1, b1, .activation = "gelu");
  *     y = eg_affine("...i,io->...o", h, W2, b2, .add = x);
@@ -241,17 +243,17 @@ typedef struct eg_expr_args {
  * `axes`, and each of its elements is the value of the formula `text`, computed in one pass over
  * memory; the gradient takes one pass, too. A letter is the position along its axis, |i| the size
  * of that axis, g[h] an element of g, and a name without brackets is read at all letters in order.
- * y is bool if the formula is a truth, i64 if it is a whole number, else of the dtype of its float
- * tensors, or of the context's if there are none. docs/expressions.md has the language. Refused,
- * with a caret: unknown names, letters without a size, sizes that disagree, indices that can leave
- * their axis, f32 beside f64, tensors of .with that are not read. */
+ * y is bool if the formula is a condition, i64 if it is an integer, else of the dtype of its float
+ * tensors, or of the context's if there are none. docs/expressions.md describes the language.
+ * Refused, with a caret: unknown names, letters without a size, sizes that disagree, indices that
+ * can be out of range, f32 together with f64, tensors of .with that are not read. */
 EG_API eg_tensor *eg_expr_with(const eg_expr_args *);
 
 /* -- softmax; attention is in attention.h
  * A mask is index notation: .where = "j <= i" names letters of the spec, |i| is a size; it may read
- * integer and bool tensors of .with, as in "doc[b,i] == doc[b,j]". .keep carries data, bool or
+ * integer and bool tensors of .with, as in "doc[b,i] == doc[b,j]". .keep is a tensor, bool or
  * integer, non-zero = attend (a float is refused); .bias is added before the softmax,
- * differentiable. A row with nothing to attend to is 0, gradient 0. */
+ * differentiable. A row in which all entries are masked is 0, with gradient 0. */
 typedef struct eg_masked {
     const char *axes;
     eg_tensor *x;
@@ -262,21 +264,20 @@ typedef struct eg_where_mask_args {
     const char *where;
     /* of the mask, "b i [j]": the keys in brackets; if none are, the last axis is the key */
     const char *axes;
-    /* the number of places before the first query, at least 0: the query's index counts from there,
-     * and its size is larger by it: 0 */
+    /* positions before the first query, at least 0: its index starts there, its size includes it */
     int64_t offset;
     /* of the axes; NULL: those that the string gives (j=8), else those of the tensors that the
      * predicate reads */
     const int64_t *sizes;
     /* the tensors that it reads, of integers and bools; ends at a NULL name */
     eg_given with[8];
-    /* which index the offset moves, "i"; NULL: the only one of the predicate that is no key */
+    /* the index that the offset applies to, "i"; NULL: the only one that is not a key */
     const char *offset_letter;
 } eg_where_mask_args;
-/* eg_where_mask(cx, "j <= i", "i [j]", 3, sizes): the predicate as bool over `axes`. An offset
- * changes nothing if the predicate has no index that it could move. Refused: a predicate that
- * cannot be read, sizes that are not known or disagree, indices that can leave their axis, a
- * negative offset, one that could move several indices, without .offset_letter. */
+/* eg_where_mask(cx, "j <= i", "i [j]", 3, sizes): the predicate as bool over `axes`. An offset has
+ * no effect if it applies to no index of the predicate. Refused: a predicate that cannot be read,
+ * sizes that are not known or disagree, indices that can be out of range, a negative offset, an
+ * offset that could apply to several indices, unless .offset_letter names one. */
 EG_API eg_tensor *eg_where_mask_with(eg_ctx *, const eg_where_mask_args *);
 typedef struct eg_softmax_args {
     size_t size;
@@ -286,12 +287,11 @@ typedef struct eg_softmax_args {
     eg_given with[8];  /* what `where` reads: { "doc", doc }; ends at a NULL name */
     eg_masked keep;    /* { "bj", t }: those where t is true; bool or integer */
     eg_masked bias;    /* { "hij", t }: t is added to x */
-    /* the places before the first query, at least 0, as in a cache: the query's index in `where`
-     * begins there, and its size |i| counts them, too: 0. An offset that moves nothing is refused
-     */
+    /* positions before the first query, at least 0, such as the keys in a cache: the query's index
+     * in `where` starts there, and its size |i| includes it: 0. It must apply to an index */
     int64_t offset;
-    /* which index that is, "i"; NULL: the only one in `where` that is not in brackets; if there are
-     * several, an offset is refused */
+    /* the index that the offset applies to, "i"; NULL: the only one in `where` outside of the
+     * brackets; if there are several, an offset is refused */
     const char *offset_letter;
 } eg_softmax_args;
 /* y = e^x / Σ e^x */
@@ -321,8 +321,8 @@ typedef struct eg_cross_entropy_args {
                         * given (0): all count */
     double smoothing;  /* ε: the target is (1−ε) one-hot + ε/n: 0. Szegedy et al. 2016 */
     bool each;         /* one loss per target instead of their mean */
-    /* a factor z: z (ln Σ e^logits)² is added to each loss, which keeps the logits from drifting:
-     * 0. Chowdhery et al. 2022 (PaLM) take 1e-4 */
+    /* z: adds z (ln Σ e^logits)² to each loss, which keeps the logits from growing: 0. Chowdhery et
+     * al. 2022 (PaLM) use 1e-4 */
     double z_loss;
 } eg_cross_entropy_args;
 /* mean of −ln softmax(logits)[target]; 0 if all are ignored; a class out of range is refused */
@@ -343,7 +343,7 @@ EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);
 EG_API eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index);
 /* "[v] m, b l, b l m": y = x; y[index[b,l], m] += u[b,l,m] */
 EG_API eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u);
-/* "b i [d]": one after the other along d, the other axes alike; one term names the axes of all.
+/* "b i [d]": concatenates along d; the other axes have equal sizes; one term names the axes of all.
  * eg_concat("b i [d]", x1, x2, …) counts them. eg_concat_axis…: the axis by number, −1 the last. */
 EG_API eg_tensor *eg_concat_n(const char *spec, int count, eg_tensor *const *x);
 /* eg_concat with the axis as a number, −1 the last */
@@ -354,15 +354,15 @@ EG_API eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x);
 EG_API eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x);
 /* Sequences of different lengths without their padding. eg_pack: x (b l …), lengths t (b) i32/i64 →
  * y (p …): y[t[0] + … + t[b−1] + i, …] = x[b, i, …] for i < t[b], and 0 behind the last sequence.
- * eg_unpack: (p …) → (b l …), the same in reverse, and 0 where a sequence has ended. What computes
- * each place by itself then computes Σ t places instead of b·l; eg_mha_run has .packed for
- * attention within each sequence. Each is the gradient of the other. (The pack of einops joins
- * tensors of different shapes: eg_concat.) Refused: a length below 0 or above l; Σ t above p. As
+ * eg_unpack: (p …) → (b l …), the same in reverse, and 0 where a sequence has ended. Operations on
+ * single positions then compute Σ t positions instead of b·l; eg_mha_run has .packed for attention
+ * within each sequence. Each is the gradient of the other. (The pack of einops joins tensors of
+ * different shapes: eg_concat.) Refused: a length below 0 or above l; Σ t above p. As
  * pad_packed_sequence of PyTorch, or the "unpadding" of Portes et al. 2023 (MosaicBERT) */
 EG_API eg_tensor *eg_pack(eg_tensor *x, eg_tensor *lengths, int64_t places /* p */);
 EG_API eg_tensor *eg_unpack(eg_tensor *x, eg_tensor *lengths, int64_t places /* l */);
-/* Σ t, rounded up to a multiple of 16 so that few different shapes occur: the places that eg_pack
- * needs. Reads the lengths, so that a captured step refuses it. −1 after an error */
+/* Σ t, rounded up to a multiple of 16 so that few different shapes occur: the p of eg_pack. It
+ * reads the lengths, so a captured step refuses it. −1 after an error */
 enum { EG_PACK_ROUND = 16 };
 EG_API int64_t eg_packed_places(eg_tensor *lengths);
 /* "b [l] d": y[b,before+l,d] = x[b,l,d], and `value` before and after */

@@ -1,9 +1,9 @@
 /* eingrad/train.h: optimisers, learning-rate schedules, sequence tasks, trainers, checkpoints.
  *
  * Optimisers, data and trainers live as long as the list of parameters or the scope that they were
- * made in; nobody frees them. int results are 0, or −1 after recording the failure in the context;
- * pointers are NULL after recording it. An option that is 0 or left out has the default that its
- * comment gives; EG_OFF says 0 where the default is another number. */
+ * made in; they are not freed one by one. int results are 0, or −1 after recording the failure in
+ * the context; pointers are NULL after recording it. An option that is 0 or left out has the
+ * default that its comment gives after the colon; EG_OFF sets it to 0. */
 #ifndef EINGRAD_TRAIN_H
 #define EINGRAD_TRAIN_H
 #include <eingrad/grad.h>
@@ -45,7 +45,7 @@ typedef struct eg_schedule {
     int64_t step_size;                 /* steps: either this, in steps, or … */
     int64_t milestones[EG_MILESTONES]; /* … these steps, rising; a 0 ends the list */
     int64_t d_model;                   /* noam: needed; a trainer fills in its own */
-    int64_t reserved[8];               /* 0: room for more, as schedules stand in other structs */
+    int64_t reserved[8];               /* 0: for later versions */
 } eg_schedule;
 /* factor(step); NaN for a schedule that the optimisers refuse. */
 EG_API double eg_schedule_factor(const eg_schedule *, int64_t step);
@@ -81,36 +81,36 @@ typedef struct eg_opt_args {
     bool centered;                    /* rmsprop */
     double lr_decay;                  /* adagrad: 0 */
     double initial_accumulator_value; /* of adagrad's v: 0 */
-    /* of parameters with copies (eg_params_args.copies): one number for each copy, in place of lr
-     * and clip_norm, with the same meaning of 0 and EG_OFF; NULL: lr and clip_norm hold for all */
+    /* for parameters with copies (eg_params_args.copies): one number for each copy, instead of lr
+     * and clip_norm, with the same meaning of 0 and EG_OFF; NULL: lr and clip_norm apply to all */
     const double *lr_each, *clip_each;
-    int64_t copies; /* how many numbers each of these lists has: that of the parameters' copies */
+    int64_t copies; /* length of these lists, the number of the parameters' copies */
 } eg_opt_args;
-/* An optimiser of the parameters that the list has now. Its moments are made here, so that a step
- * allocates nothing that outlives it. */
+/* An optimiser of the parameters that the list has now. Its moments are allocated here. */
 EG_API eg_opt *eg_sgd_with(const eg_opt_args *);
 EG_API eg_opt *eg_adam_with(const eg_opt_args *);
 EG_API eg_opt *eg_adamw_with(const eg_opt_args *);
 EG_API eg_opt *eg_rmsprop_with(const eg_opt_args *);
 EG_API eg_opt *eg_adagrad_with(const eg_opt_args *);
-/* Gradients of loss, clipping, update in place. A parameter that the loss does not reach keeps its
- * value, its moments and its own count of steps: neither decay nor momentum moves it. Refused,
- * before anything changes: a loss that reaches no parameter (it was recorded under eg_nograd, is
- * cut off by an operation such as eg_detach, which is named, or reads none); a loss or gradient
- * that is not finite, with the operation that made it; gradients whose squares overflow the
- * moments' dtype. To find the operation that made a gradient not finite, the reverse sweep runs
- * once more, traced: hooks are then called again. If parameters have copies
- * (eg_params_args.copies), so has the loss, and each copy makes the step that it would make alone.
- * An error names the copy that was refused; those before it have made their step. */
+/* Computes the gradients of loss, clips them, and updates the parameters in place. A parameter on
+ * which the loss does not depend keeps its value, its moments and its count of steps; neither decay
+ * nor momentum changes it. Refused, before anything changes: a loss that depends on no parameter
+ * (it was made under eg_nograd, is cut off by an operation such as eg_detach, which is named, or
+ * reads none); a loss or gradient that is not finite, with the operation that made it; gradients
+ * whose squares overflow the moments' dtype. To find the operation that made a gradient not finite,
+ * the backward pass runs once more with eg_trace; hooks are then called again. If parameters have
+ * copies (eg_params_args.copies), so has the loss, and each copy makes the same step as alone. An
+ * error names the copy that was refused; those before it have made their step. */
 EG_API int eg_step(eg_opt *, eg_tensor *loss);
 /* The same with given gradients, in the parameters' order, such as sums over micro-batches; NULL
- * stands for a parameter that the loss does not reach. */
+ * for a parameter on which the loss does not depend. */
 EG_API int eg_step_by(eg_opt *, eg_tensor *const *gradients);
-/* The same where the loss is a sum over examples that is cut into blocks (eg_grad_over, grad.h):
- * gradients of Σ losses/Σ counts, block by block and on all threads, with the memory of one block a
- * thread; the same bits for any number of threads. Refused beside what eg_grad_over and eg_step_by
- * refuse: a loss that is no sum: the first examples are computed once at a time and in two parts,
- * without history and dropout (a loss that draws in eg_eval too cannot be compared). */
+/* The same for a loss that is a sum over examples, which is computed in blocks (eg_grad_over,
+ * grad.h): gradients of Σ losses/Σ counts, on all threads, with the memory of one block per thread,
+ * and with the same bits for any number of threads. Refused, in addition to what eg_grad_over and
+ * eg_step_by refuse: a loss that is not a sum over examples. To detect it, the first examples are
+ * computed one by one and in two parts, under eg_nograd and eg_eval (a loss that
+ * draws there too cannot be tested). */
 typedef struct eg_step_over_args {
     size_t size;
     eg_opt *opt;
@@ -118,14 +118,14 @@ typedef struct eg_step_over_args {
     void *user;       /* handed to loss; only read */
     int64_t examples; /* of the step */
     int64_t block;    /* examples of a block: 8 */
-    int leaves;       /* runs of blocks, whose gradients are added in pairs: 16 */
-    bool serial;      /* loss is called by one thread, which computes on all */
-    /* leaves are divided among these (eg_ranks_grad_over), and all make the same step; NULL: those
-     * of eg_opt_divide, else this process alone */
+    int leaves;       /* groups of consecutive blocks, whose gradients are added in pairs: 16 */
+    bool serial;      /* loss is called by one thread; operations inside it use all threads */
+    /* the ranks among which leaves are divided (eg_ranks_grad_over); all make the same step. NULL:
+     * those of eg_opt_divide, else only this process */
     eg_ranks *ranks;
     double *mean;     /* out: Σ losses/Σ counts; may be NULL */
     int64_t *counted; /* out: Σ counts; may be NULL */
-    int *sums;        /* out: sums of gradients that were held at most; may be NULL */
+    int *sums;        /* out: largest number of gradient sums in memory at one time; may be NULL */
     const char *who;  /* for messages: "step_over" */
     struct eg_captured_blocks *captured; /* as eg_grad_over's; NULL: every block calls the loss */
     eg_block_kind *kind;                 /* the same */
@@ -143,22 +143,22 @@ EG_API eg_opt_report eg_opt_now(const eg_opt *); /* a report of the steps so far
 EG_API double eg_opt_norm_of(const eg_opt *, int k);
 /* Sets lr from the next step on; the schedule's factor still applies. */
 EG_API int eg_opt_set_lr(eg_opt *, double lr);
-/* The optimiser of copy k, with its own report, rate and state; NULL if there is no copy k. Of the
- * optimiser of all copies eg_opt_now reports copy 0, and eg_opt_set_lr sets every rate. */
+/* The optimiser of copy k, with its own report, rate and state; NULL if there is no copy k. For the
+ * optimiser of all copies eg_opt_now reports copy 0, and eg_opt_set_lr sets all rates. */
 EG_API eg_opt *eg_opt_of_copy(const eg_opt *, int64_t k);
-/* The k-th of the tensors that a step reads beside the parameters, to be saved with them:
- * "opt.counts", "opt.lr", "opt.skipped", then "opt.m.NAME", "opt.v.NAME" …; NULL past the end. */
+/* The k-th tensor of the optimiser's state, to be saved with the parameters: "opt.counts",
+ * "opt.lr", "opt.skipped", then "opt.m.NAME", "opt.v.NAME" …; NULL past the end. */
 EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
-/* From now on each of these ranks keeps the moments of its own range of the parameters' numbers
- * alone (eg_ranks_tree; ZeRO stage 1). In a step it updates the parameters of its range, and all
- * ranks gather the new values, so that the parameters are those that one process would have, to the
- * bit. All ranks have to call this function, and each step. A moment in eg_opt_state is then one
- * axis of the parameter's numbers in the range. NULL in place of a group: all ranks get whole
- * moments again, before the group is closed. Refused: ranks whose parameters or moments differ; a
- * group of another context. */
+/* Divides the optimiser's state: from now on each rank keeps only the moments of its own range of
+ * the parameters' elements (eg_ranks_tree; ZeRO stage 1). In a step it updates the parameters of
+ * its range, and all ranks gather the new values, so that the parameters are bitwise equal to those
+ * of one process. All ranks have to call this function and every step. In eg_opt_state a moment
+ * then has one axis with the elements of the range. NULL instead of a group: all ranks get complete
+ * moments again; call it before the group is closed. Refused: ranks whose parameters or moments
+ * differ; a group of another context. */
 EG_API int eg_opt_divide(eg_opt *, eg_ranks *);
-/* The tensor of eg_opt_state(op, k) as a file stores it; all ranks call this. Rank 0 gets it whole,
- * in the open scope, the others their part. NULL after an error and past the end. */
+/* The tensor of eg_opt_state(op, k) as a file stores it; all ranks call this. Rank 0 gets the
+ * complete tensor, in the open scope, the others their part. NULL after an error, past the end. */
 EG_API eg_tensor *eg_opt_whole(eg_opt *, int k);
 
 /* -- tasks: rows of a table; an example is a pure function of (seed, number) ------------------ */
@@ -170,7 +170,7 @@ typedef struct eg_dice {
     uint64_t number; /* of the example */
     uint64_t count;  /* draws made for the example: 0 */
 } eg_dice;
-/* A number of [0, below), unbiased: a hash of (seed, number, count++). */
+/* A random integer in [0, below), uniform: a hash of (seed, number, count++). */
 EG_API uint32_t eg_roll(eg_dice *, uint32_t below);
 typedef struct eg_example {
     int inputs, outputs; /* how many tokens each side has */
@@ -211,12 +211,12 @@ EG_API eg_data *eg_data_tokens(eg_ctx *, const char *path);
 EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, const char *name);
 /* True if the data are one text to continue; false if they are pairs of input and output. */
 EG_API bool eg_data_is_text(const eg_data *);
-/* What a symbol is called: "character" for a text, "token" for eg_data_tokens, else "symbol". */
+/* The word for a symbol: "character" for a text, "token" for eg_data_tokens, else "symbol". */
 EG_API const char *eg_data_unit(const eg_data *);
 EG_API const char *eg_data_name(const eg_data *);       /* name of the task, or the path */
 EG_API const char *eg_data_pairs_text(const eg_data *); /* the text of pairs; else NULL */
 EG_API bool eg_data_wants_decoder(const eg_data *);     /* the default model is a decoder */
-/* Number of examples: pairs their number, a text its symbols, a task 0 (there is no end). */
+/* The number of pairs; for a text the number of symbols; for a task 0 (there is no limit). */
 EG_API int64_t eg_data_size(const eg_data *);
 /* Makes the example of that number, in tokens. Pairs come in a new order each time round. −1 for a
  * text, which has none. */
@@ -234,7 +234,7 @@ EG_API size_t eg_data_decode(const eg_data *, int count, const int32_t *tokens, 
                              size_t capacity);
 
 /* -- training --------------------------------------------------------------------------------- */
-/* A trainer is a model, its optimiser and a place in the stream of examples. */
+/* A trainer consists of a model, its optimiser and a position in the sequence of batches. */
 typedef struct eg_trainer eg_trainer;
 typedef struct eg_network eg_network; /* network.h */
 typedef struct eg_trainer_args {
@@ -243,15 +243,15 @@ typedef struct eg_trainer_args {
     const char *model; /* "encoder" (input and output of one length), "decoder", "seq2seq" (an
                         * encoder, and a decoder that attends to it, `layers` each); NULL: the
                         * one that suits the data */
-    const eg_network *network; /* replaces the model by one's own (network.h); copied; or NULL */
+    const eg_network *network; /* a custom network (network.h), copied; NULL: the model */
     void *user;                /* read by that network */
     int64_t layers;            /* 2; of a text 3 */
     int64_t d_model;           /* 64; of a text 128 */
     int64_t heads;             /* divides d_model: 4 */
     int64_t width;             /* of the feed-forward part: 4 d_model */
-    int64_t context; /* a text only: symbols that the model sees at once; 64, or less where
-                      * the held-out part is shorter */
-    /* of the models above, not of a network of one's own: */
+    int64_t context; /* of a text: the length of the model's context in symbols; 64, or less if the
+                      * held-out part is shorter */
+    /* of the models above, not of a custom network: */
     const struct eg_mha_args *attention; /* further options of their attentions, as
                                           * eg_block_args.mha has them; with .rotary or .alibi there
                                           * are no learned positions. Refused: what a checkpoint
@@ -264,14 +264,14 @@ typedef struct eg_trainer_args {
     int64_t steps;         /* the task's; pairs 3000, a text 1500 */
     int64_t batch;         /* sequences in a step: 64; of a text 32 */
     int64_t block;         /* sequences in a block (eg_step_over); each thread has memory for one
-                            * block, and bits depend on this number. 0: chosen by the sizes of model
-                            * and batch so that few bytes leave a cache of 1 MB, at most a quarter
-                            * of the batch */
+                            * block, and bits depend on this number. 0: chosen from the sizes of
+                            * model and batch, so that few bytes are transferred between memory and
+                            * a cache of 1 MB; at most a quarter of the batch */
     int64_t leaves;        /* of a step (eg_step_over): 16 */
     double lr;             /* the task's; pairs 1e-3, a text 2e-3 */
     const char *optimiser; /* "adam", "adamw", "sgd", "rmsprop" or "adagrad": adam */
     double weight_decay, momentum; /* as eg_opt_args' */
-    double diversity;     /* added to the loss, times this: the mean of eg_head_diversity over the
+    double diversity;     /* factor of a term of the loss, the mean of eg_head_diversity over the
                            * attentions; ≥ 0: 0 */
     double clip_norm;     /* limit of the gradient's norm; 0: none */
     eg_schedule schedule; /* the task's warm-up, then cosine to 1/20 at `steps`;
@@ -279,13 +279,13 @@ typedef struct eg_trainer_args {
                            * linear, cosine and wsd without .steps end at `steps`, after the task's
                            * warm-up unless there is one; noam has the task's warm-up, d_model and
                            * an lr by which its largest rate is the task's */
-    uint64_t seed;        /* of first values, dropout and examples: 0; restarts the context's
+    uint64_t seed;        /* of initial values, dropout and examples: 0; restarts the context's
                            * random numbers */
     double goal;          /* eg_trainer_run stops at this share of exact test sequences: 0.99; of a
                            * text, and EG_OFF: runs all steps */
     int64_t evaluate;     /* steps between evaluations on the test set; 0: see eg_trainer_run (a
                            * text: 250; with early_stop: 100) */
-    int64_t early_stop;   /* evaluations without a smaller held-out loss, then stop; 0: never */
+    int64_t early_stop;   /* evaluations without a new minimum of the held-out loss, then stop */
     bool eager;           /* blocks are not captured: less memory, more time, same bits */
 } eg_trainer_args;
 typedef struct eg_progress {
@@ -312,18 +312,18 @@ typedef struct eg_score {
     double loss; /* mean of −ln p a token; divided by ln 2: bits; e to its power: perplexity */
 } eg_score;
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
-/* From now on these ranks divide each step by its leaves, and each evaluation by its batches. All
- * of them have made or loaded the same trainer, call the same functions of it in the same order,
- * and get what one process would get, to the bit. The optimiser is divided too (eg_opt_divide).
- * Rank 0 alone writes checkpoints, for which the others send their moments: all ranks call
- * eg_trainer_save, except in `watch`, where it is enough that rank 0 calls it; the result of rank
- * 0's `watch` decides for all ranks. NULL: alone. Refused: ranks whose options, data or numbers
- * differ, named; a group of another context. */
+/* Divides training among ranks: from now on the leaves of each step and the batches of each
+ * evaluation are divided. All ranks have made or loaded the same trainer and call the same
+ * functions of it in the same order; results are bitwise equal to those of one process. The
+ * optimiser is divided too (eg_opt_divide). Only rank 0 writes checkpoints, for which the others
+ * send their moments: all ranks call eg_trainer_save, except in `watch`, where it is enough that
+ * rank 0 calls it. The result of rank 0's `watch` applies to all ranks. NULL: not divided. Refused:
+ * ranks whose options, data or parameters differ, by name; a group of another context. */
 EG_API int eg_trainer_divide(eg_trainer *, eg_ranks *);
-/* One step on the next batch, whatever eg_nograd is; *p (may be NULL) receives the progress.
- * Refuses what eg_step refuses. */
+/* One step on the next batch, also under eg_nograd; *p (may be NULL) receives the progress. Refuses
+ * what eg_step refuses. */
 EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);
-/* As after the last step, with the learning rate of the next one. */
+/* The progress after the last step, with the learning rate of the next one. */
 EG_API eg_progress eg_trainer_now(const eg_trainer *);
 /* Scores greedy decoding on the test set: up to 1000 held-out sequences; of a text windows with up
  * to 65536 symbols in all. */
@@ -344,8 +344,8 @@ EG_API const char *eg_trainer_predict(eg_trainer *, const char *input);
 typedef struct eg_generate_args { /* temperature … length_power: as in decode.h */
     size_t size;
     eg_trainer *trainer;
-    const char *prompt; /* of a text it may be NULL: as after the end of a line, or after the first
-                         * symbol of a text that has no lines */
+    const char *prompt; /* for a text it may be NULL: generation then starts after the end of a
+                         * line, or after the first symbol of a text that has no lines */
     int64_t length;     /* symbols at most: 200; an answer ends by itself */
     double temperature; /* a text: 1; pairs and tasks: 0, the likeliest */
     int64_t top_k;
@@ -355,7 +355,7 @@ typedef struct eg_generate_args { /* temperature … length_power: as in decode.
     double length_power;
     size_t *bytes; /* out: length of the text, which may hold zero bytes; may be NULL */
 } eg_generate_args;
-/* What follows the prompt. Valid until the next answer. Refused: an encoder. */
+/* Returns the continuation of the prompt, valid until the next answer. Refused: an encoder. */
 EG_API const char *eg_trainer_generate_with(const eg_generate_args *);
 /* The attention weights (layer h i j) on an input, in the open scope, with the symbols of their
  * rows and columns (valid until the next call). A decoder's sequence is input SEP its own answer.
@@ -365,9 +365,9 @@ EG_API eg_tensor *eg_trainer_look(eg_trainer *, const char *input, const char *p
                                   const char *const **rows, const char *const **columns);
 /* The same where rows and columns are one sequence; not of seq2seq. */
 EG_API eg_tensor *eg_trainer_attend(eg_trainer *, const char *input, const char *const **tokens);
-/* largest[attention · heads + head] = the mean over places of the largest weight of that head, on
- * the first test batch, without padding and without places that have nothing to attend to. Near 1 a
- * head is saturated: its softmax passes hardly any gradient on. */
+/* largest[attention · heads + head] = the mean over queries of the largest weight of that head, on
+ * the first test batch, without padding and without queries that have no allowed key. A head with a
+ * value near 1 is saturated: the gradient of its scores is almost 0. */
 EG_API int eg_trainer_saturation(eg_trainer *, double *largest);
 /* Sets the results of these heads, and of no others, to 0 from now on; count 0: of none. It does
  * not affect eg_trainer_check. Attentions are numbered from 0, and named "0", "1" … or, of seq2seq,
@@ -387,10 +387,10 @@ EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *); /* with def
  * eg_network.config; "" if there is none. NULL after an error. */
 EG_API const char *eg_trainer_config_text(eg_trainer *);
 
-/* Compares the gradients of the model as it stands, in f64 copies, on a few test examples, with
- * differences: for each tensor and three draws of random signs s, ⟨g, s⟩ against (f(θ + hs) −
- * f(θ − hs))/2h, so that a gradient wrong by e in one entry shows as ±e; by Richardson's
- * extrapolation where the two disagree. */
+/* Compares the gradients of the current model, in f64 copies, on a few test examples, with central
+ * differences: for each tensor and three draws of random signs s, ⟨g, s⟩ against (f(θ + hs) − f(θ −
+ * hs))/2h. An error e in one entry of g changes ⟨g, s⟩ by ±e. If the two values disagree, the
+ * differences are extrapolated (Richardson). */
 typedef struct eg_trainer_check_report {
     int64_t entries;        /* numbers in all tensors */
     int64_t right;          /* in those whose every difference agrees to 1e-6 of the largest one */
@@ -401,15 +401,15 @@ EG_API int eg_trainer_check(eg_trainer *, eg_trainer_check_report *);
 
 /* -- checkpoints: one safetensors file -------------------------------------------------------- */
 /* Parameters, "opt.…", and in __metadata__ options, progress, vocabulary and data (a task's name,
- * the pairs themselves, a text's path and hash). A run that is resumed has the bits of one that was
- * never interrupted, for any number of threads, and so has its file. */
+ * the pairs themselves, a text's path and hash). A resumed run is bitwise equal to an uninterrupted
+ * one, for any number of threads, and writes the same file. */
 EG_API int eg_trainer_save(eg_trainer *, const char *path);
-/* What lies at the path where t is to be saved; all 0 if nothing does. */
+/* Describes the file at the path where t is to be saved; all 0 if there is none. */
 typedef struct eg_saved {
     bool exists;
     bool checkpoint;  /* a trainer's */
-    bool same;        /* of a run with t's data and options, at whatever step: at equal steps the
-                       * bits are equal */
+    bool same;        /* of a run with t's data and options, at any step: at equal steps the files
+                       * are equal */
     int64_t step;     /* of the checkpoint */
     char differs[96]; /* if not the same, the first difference: "d_model 64, not 32" */
 } eg_saved;
@@ -419,8 +419,8 @@ typedef struct eg_trainer_load_args {
     eg_ctx *cx;
     const char *path;
     int64_t steps; /* planned in all; as saved */
-    eg_data *data; /* the user's own task, or the text from elsewhere; what the file names */
-    const eg_network *network; /* the user's own network, and … */
+    eg_data *data; /* a custom task, or the text at another path; default: what the file names */
+    const eg_network *network; /* a custom network, and … */
     void *user;                /* … what it reads */
     bool inference_only;       /* a text is not read: the model generates, but neither trains nor is
                                 * evaluated */

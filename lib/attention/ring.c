@@ -63,8 +63,8 @@ static bool ring_supports(eg_ctx *cx, const eg_attention_args *o)
                      : o->no_softmax ? ".no_softmax"
                                      : NULL;
     if (no)
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: .ranks: %s asks for what no rank has whole", who,
-                   no);
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "%s: .ranks: %s is not supported with a divided sequence", who, no);
     else if (o->ranks_block < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .ranks_block is %lld", who, (long long)o->ranks_block);
     return !eg_error(cx) && eg__where_before(cx, who, o->offset);

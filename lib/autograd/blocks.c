@@ -308,8 +308,7 @@ static bool blocks_plan(blocks *b)
         eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: leaves [%lld, %lld) of %lld", o->who,
                    (long long)b->from, (long long)b->to, (long long)b->leaves);
     else if (b->to - b->from < b->leaves && !o->take)
-        eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: some of the leaves, but nobody to take the sums",
-                   o->who);
+        eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: .from_leaf and .to_leaf need .take", o->who);
     const int threads = b->cx->threads < BLOCKS_WORKERS ? b->cx->threads : BLOCKS_WORKERS;
     b->workers = o->serial || b->to - b->from < threads ? 1 : threads;
     b->seed = b->cx->seed;

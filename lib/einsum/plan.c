@@ -138,7 +138,7 @@ eg_plan *eg_plan_new_with(const eg_plan_args *given)
         snprintf(o.why, o.room, "%s",
                  p              ? ""
                  : eg_error(cx) ? eg_error(cx)
-                                : "einsum: failed without saying why");
+                                : "einsum: failed without recording an error");
     eg_close(cx);
     return p;
 }

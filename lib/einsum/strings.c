@@ -183,8 +183,8 @@ static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
                    "einsum: .out and .add are given, and .beta has one factor");
     else if (o->out && eg__recording(cx))
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "einsum: what is written to .out has no history, and no gradient would pass: "
-                   "eg_nograd(cx, true) first, or give it as .add, or leave it away");
+                   "einsum: a result in .out has no gradients: "
+                   "call eg_nograd(cx, true) first, use .add instead, or omit .out");
     else if (o->out && eg__here(o->out->cx) != cx)
         eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: .out belongs to another context");
     else if (eg__factor_fits(cx, "alpha", eg_option(o->alpha, 1), dtype))
@@ -192,8 +192,9 @@ static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
     bool copies = o->out && o->out->copies;
     for (int k = 0; o->out && k < o->count; k++) copies |= o->operands[k] && o->operands[k]->copies;
     if (copies && !cx->failed)
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "einsum: .out takes no copies; leave it away, and eg_assign the result");
+        eg_fail_as(
+            cx, EG_ERROR_UNSUPPORTED,
+            "einsum: .out is refused if operands have copies; omit it and eg_assign the result");
     return !cx->failed && (!o->out || eg__target("einsum", o->out));
 }
 /* -- add: y + beta c, where c broadcasts to y ------------------------------------------------- */

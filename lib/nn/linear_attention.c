@@ -358,10 +358,11 @@ static bool one_truth(const eg_linear_attention_args *o, const terms *t, const e
                of_query = has_i || (!has_j && lacking(t, K, f));
     const char *lacks = lacking(t, of_query ? Q : K, f);
     if (has_i && has_j)
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "linear_attention: .where may be \"%s <= %s\" and truths of keys or of queries "
-                   "alone, as \"pad[%s]\", joined by &; but \"%s\" is of both",
-                   t->j, t->i, t->j, f->text);
+        eg_fail_as(
+            cx, EG_ERROR_UNSUPPORTED,
+            "linear_attention: .where may be \"%s <= %s\" and conditions on keys or on queries "
+            "alone, as \"pad[%s]\", joined by &; but \"%s\" is of both",
+            t->j, t->i, t->j, f->text);
     else if (lacks)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "linear_attention: \"%s\" of .where has the index '%s', which the %s lacks",

@@ -4,12 +4,12 @@
 /* True if the options and the module can be used with .ranks; else records an error. */
 static bool parts_fit(const eg_mha *m, const eg_mha_run_args *a)
 {
-    static const char whole[] = "asks for what no rank has whole";
+    static const char whole[] = "is not supported with a divided sequence";
     const struct {
         const char *option, *why;
         bool given;
     } none[] = {
-        { ".cache", "holds places that came one after the other; decode on one rank", a->cache },
+        { ".cache", "is not divided among ranks; decode on one rank", a->cache },
         { ".memory", "belongs to a cache", a->memory },
         { ".fill", "changes scores in memory", a->fill != 0 },
         { ".score_fn", whole, a->score_fn || m->score_fn },

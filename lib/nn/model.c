@@ -246,7 +246,7 @@ static bool transformer_divides(const eg_transformer *m, const eg_transformer_ru
                    a->index ? eg_rank(a->index) : 0);
     else if (a->cache)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   ".ranks: .cache holds places that came one after the other; decode on one rank");
+                   ".ranks: .cache is not divided among ranks; decode on one rank");
     else if (a->lengths)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    ".ranks: .lengths packs places that the ranks divide; .keep hides padding");

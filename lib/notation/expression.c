@@ -76,11 +76,11 @@ static int whole_text(eg_parser *p)
     }
     if (s->predicate && !s->any_kind && !eg__may_be_truth(p, k))
         return eg__expression_refuse(p, 0, p->at, "compare it, as in i % 2 == 0",
-                                     "the %s is a number, not a truth", s->noun);
+                                     "the %s is a number, not a condition", s->noun);
     if (!s->number) return k;
     if (eg__node_kind(p, k) == EG_IS_TRUTH)
         return eg__expression_refuse(p, 0, p->at, "choose by it, as in j <= i ? score : 0",
-                                     "the %s is a truth, not a number", s->noun);
+                                     "the %s is a condition, not a number", s->noun);
     return eg__node_float(p, 0, k);
 }
 

@@ -68,7 +68,7 @@ int eg__node_read(eg_parser *p, int tensor, int at, int count, const int *in, bo
     for (int k = 0; k < count; k++) n.in[k] = (uint8_t)in[k];
     if (p->s->predicate && n.kind == EG_IS_FLOAT)
         return eg__expression_refuse(p, at, n.length, NULL,
-                                     "'%s' is %s, and a predicate reads whole numbers and truths",
+                                     "'%s' is %s, and a predicate reads integers and booleans",
                                      x->name, eg_type_name(x->dtype));
     return eg__node_add(p, n);
 }
@@ -78,7 +78,7 @@ int eg__node_float(eg_parser *p, int at, int k)
     if (p->s->predicate)
         return eg__expression_refuse(
             p, at, p->at - at, NULL,
-            "a predicate is made of whole numbers and truths, not of floats");
+            "a predicate consists of integers and booleans, not of floats");
     if (eg__node_is_constant(p, k)) return eg__node_real(p, p->node[k].at, eg__node_constant(p, k));
     return eg__node_add(p, (eg_node){ .code = EG_X_TO_FLOAT,
                                       .kind = EG_IS_FLOAT,

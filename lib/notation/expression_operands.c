@@ -68,13 +68,12 @@ static int call_function(eg_parser *p, const eg_function_row *f, int at, int len
     for (int k = 0; k < n; k++)
         if (eg__node_kind(p, in[k]) == EG_IS_TRUTH)
             return eg__expression_refuse(p, p->node[in[k]].at, p->node[in[k]].length, NULL,
-                                         "%s is of numbers, and this is a truth", f->name);
+                                         "%s takes numbers, and this is a condition", f->name);
     if (p->s->predicate && !f->whole)
-        return eg__expression_refuse(
-            p, at, length, NULL,
-            "%s makes a float, and a predicate is made of whole numbers and "
-            "truths",
-            f->name);
+        return eg__expression_refuse(p, at, length, NULL,
+                                     "%s makes a float, and a predicate consists of integers and "
+                                     "booleans",
+                                     f->name);
     if (f->code == EG_X_CLIP && eg__node_is_constant(p, in[1]) && eg__node_is_constant(p, in[2]) &&
         eg__node_constant(p, in[1]) > eg__node_constant(p, in[2]))
         return eg__expression_refuse(p, at, p->at - at, NULL,
@@ -114,7 +113,7 @@ static int read_tensor(eg_parser *p, int tensor, int at)
             return eg__expression_refuse(p, p->node[in[k]].at, p->node[in[k]].length, NULL,
                                          "an index is a whole number, and this is a %s",
                                          eg__node_kind(p, in[k]) == EG_IS_FLOAT ? "float"
-                                                                                : "truth");
+                                                                                : "condition");
     return eg__node_read(p, tensor, at, n, in, false);
 }
 /* Parses the indices in brackets of a tensor of which only the name is known. */
@@ -220,7 +219,7 @@ static int number_read(eg_parser *p)
         const double value = decimal(s + at, to - at);
         if (p->s->predicate)
             return eg__expression_refuse(p, at, to - at, NULL,
-                                         "a predicate is made of whole numbers and truths, not of "
+                                         "a predicate consists of integers and booleans, not of "
                                          "floats");
         if (!isfinite(value))
             return eg__expression_refuse(p, at, to - at, NULL, "the number is no finite float");

@@ -18,7 +18,7 @@ static int signs(eg_parser *p)
     const int k = eg__parse_operand(p);
     if (k < 0 || !any) return k;
     if (eg__node_kind(p, k) == EG_IS_TRUTH)
-        return eg__expression_refuse(p, at, 1, NULL, "a sign stands before a truth");
+        return eg__expression_refuse(p, at, 1, NULL, "a sign before a condition");
     return minus ? eg__node_1(p, EG_X_NEG, at, k) : k;
 }
 static int code_of(bool high, char c)
@@ -39,11 +39,11 @@ static int arithmetic(eg_parser *p, bool high)
         if (code < 0) return k;
         p->at++;
         if (eg__node_kind(p, k) == EG_IS_TRUTH)
-            return eg__expression_refuse(p, at, 1, NULL, "arithmetic on a truth");
+            return eg__expression_refuse(p, at, 1, NULL, "arithmetic on a condition");
         const int other = high ? signs(p) : arithmetic(p, true);
         if (other < 0) return other;
         if (eg__node_kind(p, other) == EG_IS_TRUTH)
-            return eg__expression_refuse(p, at, 1, NULL, "arithmetic on a truth");
+            return eg__expression_refuse(p, at, 1, NULL, "arithmetic on a condition");
         const eg_node *a = &p->node[k], *b = &p->node[other];
         if (b->code == EG_X_WHOLE && a->kind == EG_IS_WHOLE) {
             int64_t v;
@@ -89,12 +89,12 @@ static int comparison(eg_parser *p)
             return truth >= 0 ? truth : left;
         }
         if (eg__node_kind(p, left) == EG_IS_TRUTH)
-            return eg__expression_refuse(p, at, length, NULL, "a truth is compared");
+            return eg__expression_refuse(p, at, length, NULL, "a condition is compared");
         p->at += length;
         const int right = arithmetic(p, false);
         if (right < 0) return right;
         if (eg__node_kind(p, right) == EG_IS_TRUTH)
-            return eg__expression_refuse(p, at, length, NULL, "a truth is compared");
+            return eg__expression_refuse(p, at, length, NULL, "a condition is compared");
         int a = left, b = right;
         if (eg__node_kind(p, a) != eg__node_kind(p, b))
             a = eg__node_float(p, from, a), b = eg__node_float(p, from, b);
@@ -132,13 +132,13 @@ static int logic(eg_parser *p, char sign)
         p->at += p->text[at + 1] == sign ? 2 : 1;
         const int length = p->at - at;
         if (!eg__may_be_truth(p, k))
-            return eg__expression_refuse(p, at, length, NULL,
-                                         "'%c' joins truths, and a number stands before it", sign);
+            return eg__expression_refuse(
+                p, at, length, NULL, "'%c' joins conditions, but a number stands before it", sign);
         const int other = sign == '|' ? logic(p, '&') : denied(p);
         if (other < 0) return other;
         if (!eg__may_be_truth(p, other))
-            return eg__expression_refuse(p, at, length, NULL,
-                                         "'%c' joins truths, and a number stands after it", sign);
+            return eg__expression_refuse(
+                p, at, length, NULL, "'%c' joins conditions, but a number stands after it", sign);
         k = eg__node_2(p, sign == '|' ? EG_X_OR : EG_X_AND, EG_IS_TRUTH, from, k, other);
     }
 }
@@ -153,7 +153,7 @@ int eg__parse_choice(eg_parser *p)
     if (p->text[at] != '?') return c;
     if (!eg__may_be_truth(p, c))
         return eg__expression_refuse(p, at, 1, "compare it, as in i % 2 == 0",
-                                     "a truth stands before '?', and this is a number");
+                                     "'?' needs a condition before it, and this is a number");
     if (!eg__expression_enter(p, at)) return -1;
     p->at++;
     const int a = eg__parse_choice(p);
@@ -169,6 +169,6 @@ int eg__parse_choice(eg_parser *p)
     const bool truths = eg__may_be_truth(p, a) && eg__may_be_truth(p, b);
     if (!truths && (eg__node_kind(p, a) == EG_IS_TRUTH) != (eg__node_kind(p, b) == EG_IS_TRUTH))
         return eg__expression_refuse(p, colon, 1, NULL,
-                                     "one of the two values is a truth, the other a number");
+                                     "one of the two values is a condition, the other a number");
     return eg__node_select(p, from, c, a, b);
 }

@@ -301,7 +301,7 @@ int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term)
             continue;
         }
         if (n == most)
-            return eg_fail_as(f->cx, EG_ERROR_NOTATION, "%s: more than %d truth%s joined: %s",
+            return eg_fail_as(f->cx, EG_ERROR_NOTATION, "%s: more than %d condition%s joined: %s",
                               f->who, most, most == 1 ? " is" : "s are", f->text),
                    -1;
         size_t length = k->length; /* with the blanks after it */

@@ -265,8 +265,8 @@ const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
                NULL;
     if (from >= 0 && from != k && (one == 1 || other == 1) && !(B->flags & EG_NOTATION_ONES)) {
         const bool sum = strcmp(B->who, "einsum") == 0;
-        say(&w, "a size of 1 does not stretch under a letter: %sleave the letter out of %s%s",
-            sum ? "ask for it with .broadcast, or " : "", one == 1 ? before : it,
+        say(&w, "an axis of size 1 is not broadcast here: %sleave the letter out of %s%s",
+            sum ? "set .broadcast, or " : "", one == 1 ? before : it,
             sum ? "" : ", and it broadcasts");
         hint = w.s;
     } else
@@ -438,7 +438,8 @@ const eg_bound *eg__bad_name(const bind *B, bool *found)
             *found = true;
             return eg__caret(B->cx, B->who, B->spec, 2,
                              (eg_caret[]){ { y->at, y->length }, { x->at, x->length } }, NULL, NULL,
-                             "name '%.*s' occurs once and is one slip away from '%.*s': if it is "
+                             "name '%.*s' occurs once and differs by one typing error from '%.*s': "
+                             "if it is "
                              "another axis, call it something else",
                              a_length(B, a), a_name(B, a), a_length(B, o), a_name(B, o)),
                    NULL;

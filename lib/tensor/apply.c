@@ -24,7 +24,7 @@ static bool apply_belongs(const eg_ctx *cx, const eg_tensor *x)
 static bool refuse_held(eg_ctx *cx, const char *who, int k, int dtype)
 {
     eg_fail_as(cx, EG_ERROR_DTYPE,
-               "%s: operand %d is %s, which only holds numbers; eg_cast it to %s first", who, k + 1,
+               "%s: operand %d is %s, which is a storage type; eg_cast it to %s first", who, k + 1,
                eg_type_name((eg_dtype)dtype), eg__is_half(dtype) ? "f32" : "i32");
     return false;
 }
@@ -201,7 +201,8 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     eg__fpmode_end(begun);
     if (!ok || (cx->hooks.result && !cx->hooks.result(y))) {
         y->live = EG_DEAD;
-        if (!cx->failed) eg_fail_as(cx, EG_ERROR_MISUSE, "%s: failed without saying why", op->name);
+        if (!cx->failed)
+            eg_fail_as(cx, EG_ERROR_MISUSE, "%s: failed without recording an error", op->name);
         return &cx->poison;
     }
     y->version = y->st->version;

@@ -241,7 +241,7 @@ static bool act_host(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, 
     const bool good = m.scope && !h->f(h->args, count, x);
     eg_pop(cx, m);
     if (!good && !cx->failed)
-        eg_fail_as(cx, EG_ERROR_USER, "host_call: the function failed without saying why");
+        eg_fail_as(cx, EG_ERROR_USER, "host_call: the function failed without recording an error");
     return good && !cx->failed;
 }
 int eg_host_call(eg_ctx *cx, eg_host_function *f, const void *args, size_t bytes, int count,
@@ -301,7 +301,7 @@ static bool capture_step(eg__capture *p, eg_step_function *f, void *user, int ou
     cx->top = cx->heir = arena;
     cx->capture = p;
     if (f(user, out) && !cx->failed)
-        eg_fail_as(cx, EG_ERROR_USER, "capture: the step failed without saying why");
+        eg_fail_as(cx, EG_ERROR_USER, "capture: the step failed without recording an error");
     bool good = !cx->failed;
     if (good && cx->top != arena)
         good = !eg_fail_as(cx, EG_ERROR_MISUSE, "capture: the step left a scope open");

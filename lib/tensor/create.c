@@ -49,7 +49,7 @@ static bool act_from_call(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const
     from_call *c = arg;
     if (!c->f(c->args, to->data, eg_size(to))) return !cx->failed;
     if (!cx->failed)
-        eg_fail_as(cx, EG_ERROR_USER, "from_call: the function failed without saying why");
+        eg_fail_as(cx, EG_ERROR_USER, "from_call: the function failed without recording an error");
     return false;
 }
 eg_tensor *eg_from_call(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims,

@@ -470,7 +470,7 @@ int eg__unbind(const eg_named_axis *a, int count, eg_tensor **parts)
                -1;
     for (int k = 0; k < count; k++) parts[k] = eg__poison(a->x->cx);
     if (count != a->x->dim[a->axis])
-        return eg__refuse_axis(a, EG_ERROR_SHAPE, "%s does not come apart into %d",
+        return eg__refuse_axis(a, EG_ERROR_SHAPE, "%s does not match the count %d",
                                eg__axis_text(a, text, sizeof text), count),
                -1;
     for (int k = 0; k < count; k++) parts[k] = eg__select(a, k);

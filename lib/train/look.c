@@ -192,7 +192,7 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     if (!eg__trainer_ready("trainer_generate", t)) return NULL;
     if (t->network->encoder) {
         eg_fail_as(t->cx, EG_ERROR_MISUSE,
-                   "generate: an encoder answers all places at once, it does not go on with a "
+                   "generate: an encoder computes all positions at once and cannot continue a "
                    "text; predict gives its answer");
         return NULL;
     }
@@ -257,7 +257,8 @@ const char *eg_trainer_predict(eg_trainer *t, const char *input)
 {
     if (!eg__trainer_ready("trainer_predict", t)) return NULL;
     if (t->data->free_text) {
-        eg_fail_as(t->cx, EG_ERROR_MISUSE, "%s: a text has no answers; generate goes on with it",
+        eg_fail_as(t->cx, EG_ERROR_MISUSE,
+                   "%s: a model of a text gives no answers; generate continues the text",
                    eg_data_name(t->data));
         return NULL;
     }

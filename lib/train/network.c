@@ -133,7 +133,7 @@ bool eg__network_sound(eg_ctx *cx, const eg_network *n)
                                          : "make");
     else if (same && (same->make != n->make || same->logits != n->logits))
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "trainer: \"%s\" is a model of eingrad; a network of one's own needs another "
+                   "trainer: \"%s\" is a model of eingrad; a custom network needs another "
                    "name",
                    n->name);
     else if (n->source && n->encoder)

@@ -154,10 +154,11 @@ bool eg__recipe_sound(eg_ctx *cx, const eg_trainer_args *o)
         const void *at = (const char *)&r + rows[k].at;
         if ((rows[k].kind == NO_COUNT && *(const int64_t *)at) ||
             (rows[k].kind == NO_POINTER && *(void *const *)at))
-            eg_fail_as(cx, EG_ERROR_MISUSE,
-                       "trainer: .attention has .%s, which a checkpoint cannot say or the trainer "
-                       "has itself; a network of one's own (.network) takes it",
-                       rows[k].name);
+            eg_fail_as(
+                cx, EG_ERROR_MISUSE,
+                "trainer: .attention has .%s, which a checkpoint cannot store or the trainer "
+                "sets itself; a custom network (.network) may have it",
+                rows[k].name);
     }
     recipe_named(cx, "norm", norm_name, o->norm);
     recipe_named(cx, "ffn", ffn_name, o->ffn);
