@@ -865,7 +865,7 @@ refuses '--seeds must be' grid reverse --seeds 0 --out new/grid
 refuses '--seeds has 3 twice' grid reverse --seeds 3,3 --out new/grid
 refuses 'grid has no --seed; see --seeds' grid reverse --seed 3 --out new/grid
 refuses 'there is no task "revers"' grid revers --out new/grid
-refuses 'one task' grid --lr 1,2 --out new/grid
+refuses 'one of them' grid --lr 1,2 --out new/grid
 refuses 'grid has no option --sead; is it --seeds?' grid reverse --sead 3
 refuses 'No such file' grid reverse --out none/grid
 only
@@ -887,6 +887,11 @@ four prints '4 runs in new/grid, 3 of them finished' 1
 same new/alone.safetensors new/grid/lr=0.003,seed=1.safetensors
 grep -q '"step": 5, ' new/grid/lr=0.003,seed=1.jsonl || bad 'grid: it did not go on'
 four refuses 'holds another run (layers 1, not 2)' 2
+small refuses '--lr must be a number' grid reverse --layers 2 --lr 1e-3,abc --out new/grid
+small refuses 'must be divisible by --kv-heads: 2 / 3' grid reverse --layers 2 --kv-heads 1,3 \
+    --out new/grid # values that no run can have come before files of another run
+small refuses '--score belongs to a softmax' grid reverse --layers 2 --lr 1e-3,2e-3 --linear \
+    --score 2*score --out new/grid
 cp new/alone.safetensors new/before/lr=0.002,seed=0.safetensors
 small refuses 'holds another run' grid reverse --layers 1 --steps 12 --seeds 1 --lr 2e-3,4e-3 \
     --out new/before
