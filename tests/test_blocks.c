@@ -67,7 +67,7 @@ static told lesson_steps(int threads, int64_t block, int leaves, bool serial, in
                      .serial = serial, .mean = &mean, .sums = &sums);
         eg_assert_ok(l.cx);
         ck_assert(mean > 0.1 && mean < 5);
-        t.hash = hash_bytes(t.hash, &mean, sizeof mean);
+        t.hash = eg_hash(t.hash, &mean, sizeof mean);
         t.sums = sums > t.sums ? sums : t.sums;
     }
     for (int k = 0; k < eg_params_count(l.params); k++)

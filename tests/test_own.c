@@ -485,14 +485,11 @@ GROUP("batches", .setup = open_f32, .teardown = close_cx, .timeout = 600)
 
 static uint64_t sum_of(const eg_batch *b)
 {
-    uint64_t h = 14695981039346656037u;
     ck_assert(b && b->rows > 0);
-    for (int64_t k = 0; k < b->rows * b->length; k++)
-        h = (h ^ (uint64_t)b->tokens[k]) * 1099511628211u,
-        h = (h ^ (uint64_t)b->target[k]) * 1099511628211u, h = (h ^ b->keep[k]) * 1099511628211u;
-    for (int64_t k = 0; k < b->rows * b->sources; k++)
-        h = (h ^ (uint64_t)b->source[k]) * 1099511628211u;
-    return h;
+    const size_t n = (size_t)(b->rows * b->length), sources = (size_t)(b->rows * b->sources);
+    uint64_t h = eg_hash(EG_HASH_START, b->tokens, n * sizeof *b->tokens);
+    h = eg_hash(eg_hash(h, b->target, n * sizeof *b->target), b->keep, n * sizeof *b->keep);
+    return sources ? eg_hash(h, b->source, sources * sizeof *b->source) : h;
 }
 
 static eg_data *some_data(int k)

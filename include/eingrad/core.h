@@ -118,6 +118,10 @@ EG_API uint64_t eg_seed_now(const eg_ctx *);
 EG_API uint64_t eg_draws(const eg_ctx *); /* number of the next random draw */
 /* Sets that number, so that a resumed run draws what an uninterrupted one would draw */
 EG_API void eg_set_draws(eg_ctx *, uint64_t);
+/* The hash h goes on over n more bytes: h ← (h xor byte) · 1099511628211 for each, FNV-1a. The
+ * first h is EG_HASH_START. */
+#define EG_HASH_START ((uint64_t)14695981039346656037u)
+EG_API uint64_t eg_hash(uint64_t h, const void *bytes, size_t n);
 /* Sets the number of threads (0: leaves it as it is), and returns it. Results have the same bits
  * for any number. */
 EG_API int eg_threads(eg_ctx *, int threads);

@@ -106,12 +106,10 @@ eg_params *eg_params_under(eg_params *p, const char *name)
     return in;
 }
 
-/* Returns the FNV-1a hash of prefix and name. */
+/* Returns a hash of prefix and name. */
 static uint64_t params_hash(const char *prefix, const char *name)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (const char *c = prefix; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001b3u;
-    for (const char *c = name; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    const uint64_t h = eg_hash(eg_hash(EG_HASH_START, prefix, strlen(prefix)), name, strlen(name));
     return h ^ h >> 32;
 }
 
