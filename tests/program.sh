@@ -307,7 +307,7 @@ grep -q 'without its causal mask' out ||
     [ "$(sed -n 's/.*"lr": \([0-9.]*\), "norm".*/\1/p' s.json | sort -u)" = 0.002 ] ||
         bad "train --schedule constant: $(cat s.json)"
 }
-refuses '--gamma belongs to --schedule steps or exponential, not to noam' train copy --schedule \
+refuses '--gamma belongs to the schedules steps and exponential, not to noam' train copy --schedule \
     noam --gamma 0.5
 refuses '--milestones must be at most 8 rising whole numbers' train copy --schedule steps \
     --milestones 3,2

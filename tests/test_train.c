@@ -222,7 +222,7 @@ TEST(optimisers_refuse)
     eg_clear(cx);
     ck_assert_int_eq(eg_opt_now(op).steps, 0);
     ck_assert_ptr_null(eg_adam(p, .schedule = { .decay = EG_LINEAR, .steps = 10, .last = NAN }));
-    eg_assert_error(cx, "schedule.last must be a number, not nan");
+    eg_assert_error(cx, "schedule.last must be a number from 0 on, not nan");
     ck_assert_int_eq(eg_step_by(op, NULL), -1);
     eg_assert_error(cx, "adam: the list of gradients is NULL");
     ck_assert_int_eq(eg_step_by(op, (eg_tensor *[]){ NULL }), -1);
@@ -379,7 +379,7 @@ LOOP_TEST(optimisers_go_on_from_their_state, KINDS)
     eg_assert_ok(cx);
 }
 
-LOOP_TEST(schedules_refuse, 10)
+LOOP_TEST(schedules_refuse, 14)
 {
     static const struct {
         eg_schedule s;
@@ -403,6 +403,14 @@ LOOP_TEST(schedules_refuse, 10)
           "must be at most the 7 steps after the warm-up, not 8" },
         { { .decay = EG_WSD_SQRT, .warmup = 3 },
           "schedule.steps must be more than schedule.warmup; they are 0 and 3" },
+        { { .gamma = 0.5 },
+          "schedule.gamma belongs to the schedules steps and exponential, not to constant" },
+        { { .decay = EG_COSINE, .steps = 9, .step_size = 3 },
+          "schedule.step_size belongs to the schedule steps, not to cosine" },
+        { { .decay = EG_EXPONENTIAL, .gamma = 0.5, .milestones = { 4 } },
+          "schedule.milestones belongs to the schedule steps, not to exponential" },
+        { { .decay = EG_LINEAR, .steps = 9, .decay_steps = 3 },
+          "schedule.decay_steps belongs to the schedules wsd and wsd-sqrt, not to linear" },
     };
     eg_params *p = eg_params_open(cx);
     eg_param(p, "a", "i", 2);

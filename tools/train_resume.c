@@ -69,7 +69,7 @@ eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const wo
     }
     if (o->pairs && !same_pairs(cx, t, o->pairs, path)) return NULL;
     train has = { .model = *eg_trainer_config(t),
-                  .schedule = train_decays[eg_trainer_config(t)->schedule.decay] };
+                  .schedule = eg_schedule_name(eg_trainer_config(t)->schedule.decay) };
     char room[WHERE_ROOM];
     const char *where = train_where(o, room);
     attention_from(has.model.attention, &has);

@@ -35,6 +35,8 @@ typedef enum eg_decay {
     EG_WSD_SQRT
 } eg_decay;
 enum { EG_MILESTONES = 8 };
+/* Optimisers refuse a schedule that lacks what its decay needs, or has gamma, step_size, milestones
+ * or decay_steps, which belong to another decay. */
 typedef struct eg_schedule {
     eg_decay decay;                    /* constant */
     int64_t warmup;                    /* w, in steps: 0 */
@@ -47,7 +49,11 @@ typedef struct eg_schedule {
     int64_t d_model;                   /* noam: needed; a trainer fills in its own */
     int64_t reserved[8];               /* 0: room for more, as schedules stand in other structs */
 } eg_schedule;
-/* factor(step); NaN for a schedule that the optimisers refuse. */
+/* "constant", "linear", "cosine", "noam", "steps", "exponential", "wsd", "wsd-sqrt"; NULL for
+ * another number. */
+EG_API const char *eg_schedule_name(eg_decay);
+/* factor(step); NaN for another decay than these, noam without warmup and d_model, and exponential
+ * without gamma. */
 EG_API double eg_schedule_factor(const eg_schedule *, int64_t step);
 
 /* -- optimisers: θ parameters, g gradients, t = 1, 2, … the step, η = lr · factor(t − 1)

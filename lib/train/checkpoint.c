@@ -243,14 +243,13 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
 /* Compares the kinds of schedule, by name. They come before all that only one of them has. */
 static void saved_compare_schedule(const saved *own, const eg_safetensors *file, eg_saved *out)
 {
-    static const char *const name[] = { "constant", "linear",      "cosine", "noam",
-                                        "steps",    "exponential", "wsd",    "wsd-sqrt" };
-    const int kinds = sizeof name / sizeof *name, is = (int)own->o.schedule.decay;
-    const char *text = eg_safetensors_metadata(file, "decay");
-    const long has = text ? strtol(text, NULL, 10) : -1;
-    if (*out->differs || has == is || is < 0 || is >= kinds) return;
-    snprintf(out->differs, sizeof out->differs, "schedule %s, not %s",
-             has >= 0 && has < kinds ? name[has] : "unknown", name[is]);
+    const char *text = eg_safetensors_metadata(file, "decay"),
+               *is = eg_schedule_name(own->o.schedule.decay);
+    const long number = text ? strtol(text, NULL, 10) : -1;
+    const char *has =
+        number < 0 || number > EG_WSD_SQRT ? NULL : eg_schedule_name((eg_decay)number);
+    if (*out->differs || !is || has == is) return;
+    snprintf(out->differs, sizeof out->differs, "schedule %s, not %s", has ? has : "unknown", is);
 }
 
 /* Sets out->differs if the run in the file is another one. For pairs and texts the name in the
