@@ -527,7 +527,7 @@ fresh 'train has no option --layer; is it --layers?' reverse --layer 2
 fresh '--layers must be a whole number from 1 to 1000, not "0"' reverse --layers 0
 fresh '--layers must be a whole number' reverse --layers two
 fresh '--lr must be a number' reverse --lr nan
-fresh '--dropout must be a number from 0 to 1, not "1.5"' reverse --dropout 1.5
+fresh '--dropout must be a number from 0 to 0.99, not "1.5"' reverse --dropout 1.5
 fresh '--model must be one of encoder|decoder|seq2seq, not "rnn"' reverse --model rnn
 fresh '--steps needs a value' reverse --steps
 fresh '64' reverse --heads 5

@@ -750,7 +750,7 @@ TEST(options_refused)
     ck_assert_ptr_null(eg_trainer_new(d, .momentum = 0.9));
     eg_assert_error(cx, "trainer: momentum belongs to the optimisers sgd and rmsprop, not to adam");
     ck_assert_ptr_null(eg_trainer_new(d, .diversity = -1));
-    eg_assert_error(cx, "trainer: diversity must be not negative, not -1");
+    eg_assert_error(cx, "trainer: diversity must be a number from 0 on, not -1");
     ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .core = eg_attention_with }));
     eg_assert_error(cx, "trainer: .attention has .core, which a checkpoint cannot say");
     ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .heads = 2 }));

@@ -48,7 +48,7 @@ const option train_options[] = {
     { 0, "diversity", REAL, "X", "added to the loss: X times how alike heads look (default 0)",
       MODEL(diversity), 0, 1e6, true },
     { 0, "dropout", REAL, "P", "share of values set to 0 while training (default 0)",
-      MODEL(dropout), 0, 1, true },
+      MODEL(dropout), 0, 0.99, true },
     { 0, "lr", REAL, "X", "highest learning rate (default: the task's; pairs: 0.001; text: 0.002)",
       MODEL(lr), 1e-9, 10, true },
     { 0, "schedule", CHOICE, "constant|linear|cosine|noam|steps|exponential|wsd|wsd-sqrt",

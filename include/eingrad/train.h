@@ -265,7 +265,7 @@ typedef struct eg_trainer_args {
     const char *norm;                    /* "pre", "post", or "rms" (RMS norms, before): pre */
     const char *ffn;                     /* "gelu", "relu", or gated "swiglu", "geglu": gelu */
 
-    double dropout;        /* probability, in [0, 1]: 0 */
+    double dropout;        /* probability, in [0, 1): 0 */
     double smoothing;      /* label smoothing ε in [0, 1): 0 */
     int64_t steps;         /* the task's; pairs 3000, a text 1500 */
     int64_t batch;         /* sequences in a step: 64; of a text 32 */
@@ -287,8 +287,8 @@ typedef struct eg_trainer_args {
                            * an lr by which its largest rate is the task's */
     uint64_t seed;        /* of first values, dropout and examples: 0; restarts the context's
                            * random numbers */
-    double goal;          /* eg_trainer_run stops at this share of exact test sequences: 0.99; of a
-                           * text, and EG_OFF: runs all steps */
+    double goal;          /* eg_trainer_run stops at this share of exact test sequences, in (0, 1]:
+                           * 0.99; of a text, and EG_OFF: runs all steps */
     int64_t evaluate;     /* steps between evaluations on the test set; 0: see eg_trainer_run (a
                            * text: 250; with early_stop: 100) */
     int64_t early_stop;   /* evaluations without a smaller held-out loss, then stop; 0: never */

@@ -458,6 +458,18 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
     return t;
 }
 
+/* Records the failure, which is about a number in the file, as one of the file: its path stands in
+ * front. */
+static void blame_file(eg_ctx *cx, const char *path)
+{
+    char said[900];
+    const eg_code code = eg_error_code(cx);
+    if (!eg_error(cx) || code == EG_ERROR_MEMORY || code == EG_ERROR_FILE) return;
+    snprintf(said, sizeof said, "%s", eg_error(cx));
+    eg_clear(cx);
+    eg_fail_as(cx, EG_ERROR_FILE, "%s: %s", path, said);
+}
+
 /* Reads and checks all numbers before it makes data, model and optimiser. */
 eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
 {
@@ -478,6 +490,7 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
     eg_data *data =
         !eg_error(o.cx) && dtype_and_counts(o.cx, &s, o.path) ? data_of(&o, file, &s) : NULL;
     eg_trainer *t = data ? restore(&o, file, data, &s) : NULL;
+    if (!o.network) blame_file(o.cx, o.path);
     eg_safetensors_close(file);
     return t;
 }

@@ -91,10 +91,11 @@ static bool trainer_in_range(const eg_trainer_args *o)
         double value, below;
         const char *range;
     } shares[] = {
-        { "dropout", o->dropout, nextafter(1, 2), "in [0, 1]" },
+        { "dropout", o->dropout, 1, "in [0, 1)" },
         { "smoothing", o->smoothing, 1, "in [0, 1)" },
-        { "diversity", o->diversity, INFINITY, "not negative" },
-        { "goal", o->goal, INFINITY, "a share of exact sequences" },
+        { "momentum", eg_option(o->momentum, 0), nextafter(1, 2), "in [0, 1]" },
+        { "diversity", o->diversity, INFINITY, "a number from 0 on" },
+        { "goal", o->goal, nextafter(1, 2), "a share of exact sequences, in [0, 1]" },
     };
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         if (sizes[k].value < sizes[k].least || sizes[k].value > sizes[k].most) {
