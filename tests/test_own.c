@@ -359,6 +359,25 @@ static eg_tensor *wrong_ahead(const void *net, eg_ctx *c, const eg_batch *b)
     const wrong *w = net;
     return with_spare(w, wrong_logits(w, c, b, NULL));
 }
+static eg_tensor *wrong_seed(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    eg_seed(c, 3);
+    return with_spare(w, wrong_logits(w, c, b, "j <= i"));
+}
+static eg_tensor *wrong_mode(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    eg_eval(c); /* which changes something in training alone */
+    return with_spare(w, wrong_logits(w, c, b, "j <= i"));
+}
+static eg_tensor *wrong_history(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    eg_tensor *x = with_spare(w, wrong_logits(w, c, b, "j <= i"));
+    eg_nograd(c, true);
+    return x;
+}
 static eg_tensor *wrong_none(const void *net, eg_ctx *c, const eg_batch *b)
 {
     (void)net, (void)c, (void)b;
@@ -398,6 +417,12 @@ static const struct {
       "numbers" },
     { { .name = "w", .make = make_wrong, .logits = wrong_coupled },
       "trainer: network \"w\": it is no sum over examples" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_seed },
+      "trainer: network \"w\": seed: inside a block, which has a seed of its own" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_mode },
+      "trainer: network \"w\": eg_eval was called and not undone" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_history },
+      "trainer: network \"w\": eg_nograd was called and not undone" },
     { { .name = "w", .make = make_wrong, .logits = wrong_ahead },
       "is another: it reads what it has to predict" },
     { { .name = "w", .make = make_nothing, .logits = wrong_none },

@@ -162,8 +162,9 @@ struct eg_network {
 /* Refused, before the first step: a name of the built-in models; logits that are not (b l v) floats
  * of the parameters' dtype; a parameter that the loss does not reach, or only through what cuts its
  * gradient; logits of the first batch that differ when it is computed again (state outside the
- * parameters); logits of an example that depend on other examples of its batch; except with
- * .encoder, logits that depend on later tokens. */
+ * parameters); a call of eg_seed, and one of eg_train, eg_eval, eg_nograd or eg_flush that is
+ * not undone, in training or outside; logits of an example that depend on other
+ * examples of its batch; except with .encoder, logits that depend on later tokens. */
 
 /* -- what heads do ---------------------------------------------------------------------------- */
 /* out[attention · heads + head] receives what that head does on the first test batch, without
