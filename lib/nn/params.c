@@ -371,6 +371,16 @@ bool eg__params_there(const char *who, const eg_params *p)
     if (!p) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the list of parameters is NULL", who);
     return p;
 }
+bool eg__params_single(const char *who, const eg_params *p)
+{
+    if (!eg__params_there(who, p)) return false;
+    const int64_t copies = eg_copies_count(eg_params_copies(p));
+    if (copies)
+        eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE,
+                   "%s: the parameters have %lld cop%s; eg_params_of_copy gives the list of one",
+                   who, (long long)copies, copies == 1 ? "y" : "ies");
+    return !copies;
+}
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x)
 {
     return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "%s: the module is NULL", who);
