@@ -779,6 +779,9 @@ refuses '--temperature must be a number from 0 to 1000, not "-1"' generate whole
 refuses '--temperature must be a number' generate whole.safetensors --temperature nan
 refuses '--beam must be a whole number from 1 to 4096, not "0"' generate whole.safetensors --beam 0
 refuses '--beam draws nothing' generate whole.safetensors --beam 3 --temperature 1
+refuses '--beam draws nothing' generate whole.safetensors --beam 3 --seed 1
+refuses '--temperature 0 draws nothing' generate whole.safetensors --temperature 0 --top-k 2
+refuses '--length-power belongs to --beam' generate whole.safetensors --length-power 2
 refuses '--length must be a whole number from 1' generate whole.safetensors --length 0
 refuses '--top-p must be a number' generate whole.safetensors --top-p 0
 refuses 'generate needs a model' generate
@@ -852,7 +855,7 @@ rm new/map.svg
 prints 'sequences exactly right' evaluate new/both.safetensors --heads-off e0.1,c0.0
 prints 'c0.1  ' evaluate new/both.safetensors --each-head
 runs predict new/both.safetensors --heads-off d0.0 a7
-refuses '--heads-off: there is no head "0.1"; the model has heads 0 to 1 of each of e0 to c0' \
+refuses '--heads-off: there is no head "0.1"; the model has e0.0 to c0.1' \
     evaluate new/both.safetensors --heads-off 0.1
 refuses 'there is no head "c0.2"' predict new/both.safetensors --heads-off c0.2 a7
 refuses 'there is no head ""' evaluate new/both.safetensors --heads-off e0.1,

@@ -53,10 +53,9 @@ bool heads_off(eg_trainer *t, const char *names)
         size_t n = strcspn(s, ",");
         good = head_of(t, s, n, &heads[count++]);
         if (!good)
-            say("--heads-off: there is no head \"%.*s\"; the model has heads 0 to %lld of each of "
-                "%s to %s, such as %s.0",
-                (int)n, s, (long long)eg_trainer_config(t)->heads - 1, eg_trainer_attention(t, 0),
-                eg_trainer_attention(t, last), eg_trainer_attention(t, 0));
+            say("--heads-off: there is no head \"%.*s\"; the model has %s.0 to %s.%lld", (int)n, s,
+                eg_trainer_attention(t, 0), eg_trainer_attention(t, last),
+                (long long)eg_trainer_config(t)->heads - 1);
         s += n;
         if (!*s) break;
     }
