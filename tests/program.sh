@@ -307,8 +307,8 @@ grep -q 'without its causal mask' out ||
     [ "$(sed -n 's/.*"lr": \([0-9.]*\), "norm".*/\1/p' s.json | sort -u)" = 0.002 ] ||
         bad "train --schedule constant: $(cat s.json)"
 }
-refuses '--gamma belongs to the schedules steps and exponential, not to noam' train copy --schedule \
-    noam --gamma 0.5
+refuses '--gamma belongs to the schedules steps and exponential, not to noam' train copy \
+    --schedule noam --gamma 0.5
 refuses '--milestones must be at most 8 rising whole numbers' train copy --schedule steps \
     --milestones 3,2
 refuses 'adam: --gamma must be a number above 0, not 0' train copy --schedule exponential
@@ -782,6 +782,17 @@ refuses '--beam draws nothing' generate whole.safetensors --beam 3 --temperature
 refuses '--beam draws nothing' generate whole.safetensors --beam 3 --seed 1
 refuses '--temperature 0 draws nothing' generate whole.safetensors --temperature 0 --top-k 2
 refuses '--length-power belongs to --beam' generate whole.safetensors --length-power 2
+{ # 64 tokens of i32
+    printf '\223NUMPY\001\000v\000%-117s\n' \
+        "{'descr': '<i4', 'fortran_order': False, 'shape': (64,), }"
+    k=0; while [ $k -lt 16 ]; do printf '\001\000\000\000\002\000\000\000'; k=$((k + 1))
+        printf '\003\000\000\000\007\000\000\000'; done
+} >tokens.npy
+runs train --text tokens.npy --layers 1 --d-model 8 --heads 2 --batch 2 --context 4 --steps 2
+prints '1 2 3 ' generate tokens.safetensors --prompt '1 2 3' --length 2
+prints '1 2 3 ' generate tokens.safetensors --prompt '1 2 3 ' --length 2
+grep -qE '^1 2 3( [1237]){2}$' out || bad "generate of tokens: $(cat out)"
+rm tokens*
 refuses '--length must be a whole number from 1' generate whole.safetensors --length 0
 refuses '--top-p must be a number' generate whole.safetensors --top-p 0
 refuses 'generate needs a model' generate
