@@ -797,6 +797,11 @@ refuses '--length must be a whole number from 1' generate whole.safetensors --le
 refuses '--top-p must be a number' generate whole.safetensors --top-p 0
 refuses 'generate needs a model' generate
 refuses 'a prompt comes after --prompt' generate whole.safetensors the
+for command in evaluate 'train --resume'; do # a --text that is not there is no hint to say --text
+    # shellcheck disable=SC2086
+    refuses 'none.txt: No such file or directory' $command whole.safetensors --text none.txt
+    grep -q 'says where' err && bad "$command --text none.txt: $(cat err)"
+done
 refuses 'No such file' generate none.safetensors
 prints 'bits a character, perplexity' evaluate whole.safetensors
 prints '0.1 ' evaluate whole.safetensors --each-head --text ../rage.txt

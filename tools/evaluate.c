@@ -120,6 +120,11 @@ static int run(const command *c, int count, char **word)
     if (o.off && o.each) return say("--heads-off and --each-head exclude each other");
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_data *data = o.text ? text_data(cx, o.text) : NULL;
+    if (o.text && !data) {
+        say_error(cx, NULL);
+        eg_close(cx);
+        return EXIT_FAILURE;
+    }
     eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .data = data });
     int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
     if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
