@@ -305,7 +305,7 @@ TEST(curves_are_drawn)
                                   "points=\"120.0,486.0 360.0,271.0\"",
                                   "<rect x=\"838\" y=\"54\" width=\"4\"",
                                   /* two points at (20, 10): a dot too */
-                                  "<rect x=\"478\" y=\"269\" width=\"4\"",
+                                  "<rect x=\"598\" y=\"269\" width=\"4\"",
                                   "stroke-dasharray=\"7 4\"" };
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
         ck_assert_msg(strstr(svg, parts[k]) != NULL, "%s", parts[k]);
