@@ -428,7 +428,7 @@ for text in 'seed: 1, 2' 'the first difference is ' 'tokens.E: ' 'looks: layer 0
     grep -qF "$text" out || bad "compare: '$text' is not in $(cat out err)"
 done
 for one in 'rotary 1' 'schedule-wsd 2'; do # options are said a line each, as they are given
-    set -- --${one% *}; [ "$1" = --rotary ] || set -- --schedule wsd --dropout 0.1 --score 2*score
+    set -- "--${one% *}"; [ "$1" = --rotary ] || set -- --schedule wsd --dropout 0.1 --score 2*score
     runs train reverse --layers 1 --d-model 16 --heads 2 --batch 8 --goal 0 --steps 30 "$@" \
         --out "c${one#* }.st"
     grep -q 'attention that was trained' out && bad "train $*: it shows another attention"
