@@ -125,17 +125,11 @@ static inline bool same_bits(eg_tensor *a, eg_tensor *b)
     return !memcmp(eg_raw(eg_contiguous(a), NULL), eg_raw(eg_contiguous(b), NULL),
                    (size_t)eg_size(a) * width_of(a));
 }
-/* The hash h goes on over more bytes (FNV-1a). */
-static inline uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n)
-{
-    for (const unsigned char *b = bytes; n--; b++) h = (h ^ *b) * 1099511628211u;
-    return h;
-}
 static inline uint64_t hash_tensor(uint64_t h, eg_tensor *x)
 {
     const void *bytes = eg_raw(x, NULL); /* of a row-major tensor */
     ck_assert(bytes != NULL);
-    return hash_bytes(h, bytes, (size_t)eg_size(x) * width_of(x));
+    return eg_hash(h, bytes, (size_t)eg_size(x) * width_of(x));
 }
 
 static inline bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }

@@ -78,12 +78,6 @@ static int sum(eg_ranks *r)
     return bad;
 }
 
-static uint64_t hash_of(const void *x, size_t bytes)
-{
-    uint64_t h = 14695981039346656037u;
-    for (size_t k = 0; k < bytes; k++) h = (h ^ ((const uint8_t *)x)[k]) * 1099511628211u;
-    return h; /* FNV-1a */
-}
 /* A transformer over a divided length, with dropout: rank 0 prints the bits of all logits, which do
  * not depend on how many ranks there are. The gradients have the same bits on every rank. */
 static int model(eg_ranks *r)
@@ -106,7 +100,7 @@ static int model(eg_ranks *r)
     uint64_t place[LENGTH] = { 0 }, *of = calloc((size_t)eg_ranks_count(r), sizeof place), h = 0;
     for (int k = 0, at = 0; x && k < runs; k++)
         for (int64_t i = run[k].from; i < run[k].to; i++, at++)
-            place[i] = hash_of(x + at * V, V * sizeof *x);
+            place[i] = eg_hash(EG_HASH_START, x + at * V, V * sizeof *x);
     if (of && !eg_ranks_gather(r, place, sizeof place, of))
         for (int k = 0; k < eg_ranks_count(r) * LENGTH; k++)
             h += of[k] * (uint64_t)(k % LENGTH + 1);
@@ -117,7 +111,8 @@ static int model(eg_ranks *r)
     for (int k = 0; k < n && !eg_error(cx); k++) {
         const size_t bytes = (size_t)eg_size(d[k]) * sizeof(float);
         const float *g = eg_f32(d[k]);
-        snprintf(text, sizeof text, "%016llx", (unsigned long long)(g ? hash_of(g, bytes) : 0));
+        snprintf(text, sizeof text, "%016llx",
+                 (unsigned long long)(g ? eg_hash(EG_HASH_START, g, bytes) : 0));
         eg_ranks_agree(r, "the gradients", text);
     }
     const double total = eg_item(eg_ranks_sum(r, loss));

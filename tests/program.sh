@@ -307,8 +307,8 @@ grep -q 'without its causal mask' out ||
     [ "$(sed -n 's/.*"lr": \([0-9.]*\), "norm".*/\1/p' s.json | sort -u)" = 0.002 ] ||
         bad "train --schedule constant: $(cat s.json)"
 }
-refuses '--gamma belongs to --schedule steps or exponential, not to noam' train copy --schedule \
-    noam --gamma 0.5
+refuses '--gamma belongs to the schedules steps and exponential, not to noam' train copy \
+    --schedule noam --gamma 0.5
 refuses '--milestones must be at most 8 rising whole numbers' train copy --schedule steps \
     --milestones 3,2
 refuses 'adam: --gamma must be a number above 0, not 0' train copy --schedule exponential
@@ -428,6 +428,18 @@ for text in 'seed: 1, 2' 'the first difference is ' 'tokens.E: ' \
     ' tensors differ, and so do the attention weights'; do
     grep -qF "$text" out || bad "compare: '$text' is not in $(cat out err)"
 done
+for one in 'rotary 1' 'schedule-wsd 2'; do # options are said a line each, as they are given
+    set -- "--${one% *}"; [ "$1" = --rotary ] || set -- --schedule wsd --dropout 0.1 --score 2*score
+    runs train reverse --layers 1 --d-model 16 --heads 2 --batch 8 --goal 0 --steps 30 "$@" \
+        --out "c${one#* }.st"
+    grep -q 'attention that was trained' out && bad "train $*: it shows another attention"
+done
+"$eingrad" compare c1.st c2.st >out 2>err
+for text in 'rotary: only the first has it' 'score: only the second has it' 'dropout: 0, 0.1' \
+    'schedule: cosine, wsd'; do
+    grep -qx "$text" out || bad "compare: '$text' is no line of $(cat out err)"
+done
+rm c1.st c2.st
 refuses 'No such file' compare 1.st none.st
 refuses 'compare needs two files' compare 1.st
 refuses 'is not in the vocabulary' compare 1.st 1.st --input 'he!'
@@ -528,7 +540,7 @@ fresh 'train has no option --layer; is it --layers?' reverse --layer 2
 fresh '--layers must be a whole number from 1 to 1000, not "0"' reverse --layers 0
 fresh '--layers must be a whole number' reverse --layers two
 fresh '--lr must be a number' reverse --lr nan
-fresh '--dropout must be a number from 0 to 1, not "1.5"' reverse --dropout 1.5
+fresh '--dropout must be a number from 0 to 0.99, not "1.5"' reverse --dropout 1.5
 fresh '--model must be one of encoder|decoder|seq2seq, not "rnn"' reverse --model rnn
 fresh '--steps needs a value' reverse --steps
 fresh '64' reverse --heads 5
@@ -768,10 +780,29 @@ refuses '--temperature must be a number from 0 to 1000, not "-1"' generate whole
 refuses '--temperature must be a number' generate whole.safetensors --temperature nan
 refuses '--beam must be a whole number from 1 to 4096, not "0"' generate whole.safetensors --beam 0
 refuses '--beam does not sample' generate whole.safetensors --beam 3 --temperature 1
+refuses '--beam does not sample' generate whole.safetensors --beam 3 --seed 1
+refuses '--temperature 0 does not sample' generate whole.safetensors --temperature 0 --top-k 2
+refuses '--length-power belongs to --beam' generate whole.safetensors --length-power 2
+{ # 64 tokens of i32
+    printf '\223NUMPY\001\000v\000%-117s\n' \
+        "{'descr': '<i4', 'fortran_order': False, 'shape': (64,), }"
+    k=0; while [ $k -lt 16 ]; do printf '\001\000\000\000\002\000\000\000'; k=$((k + 1))
+        printf '\003\000\000\000\007\000\000\000'; done
+} >tokens.npy
+runs train --text tokens.npy --layers 1 --d-model 8 --heads 2 --batch 2 --context 4 --steps 2
+prints '1 2 3 ' generate tokens.safetensors --prompt '1 2 3' --length 2
+prints '1 2 3 ' generate tokens.safetensors --prompt '1 2 3 ' --length 2
+grep -qE '^1 2 3( [1237]){2}$' out || bad "generate of tokens: $(cat out)"
+rm tokens*
 refuses '--length must be a whole number from 1' generate whole.safetensors --length 0
 refuses '--top-p must be a number' generate whole.safetensors --top-p 0
 refuses 'generate needs a model' generate
 refuses 'a prompt comes after --prompt' generate whole.safetensors the
+for command in evaluate 'train --resume'; do # a --text that is not there is no hint to say --text
+    # shellcheck disable=SC2086
+    refuses 'none.txt: No such file or directory' $command whole.safetensors --text none.txt
+    grep -q 'says where' err && bad "$command --text none.txt: $(cat err)"
+done
 refuses 'No such file' generate none.safetensors
 prints 'bits a character, perplexity' evaluate whole.safetensors
 prints '0.1 ' evaluate whole.safetensors --each-head --text ../rage.txt
@@ -842,7 +873,7 @@ rm new/map.svg
 prints 'sequences exactly right' evaluate new/both.safetensors --heads-off e0.1,c0.0
 prints 'c0.1  ' evaluate new/both.safetensors --each-head
 runs predict new/both.safetensors --heads-off d0.0 a7
-refuses '--heads-off: there is no head "0.1"; the model has heads 0 to 1 of each of e0 to c0' \
+refuses '--heads-off: there is no head "0.1"; the model has e0.0 to c0.1' \
     evaluate new/both.safetensors --heads-off 0.1
 refuses 'there is no head "c0.2"' predict new/both.safetensors --heads-off c0.2 a7
 refuses 'there is no head ""' evaluate new/both.safetensors --heads-off e0.1,
@@ -867,7 +898,7 @@ refuses '--seeds must be' grid reverse --seeds 0 --out new/grid
 refuses '--seeds has 3 twice' grid reverse --seeds 3,3 --out new/grid
 refuses 'grid has no --seed; see --seeds' grid reverse --seed 3 --out new/grid
 refuses 'there is no task "revers"' grid revers --out new/grid
-refuses 'one task' grid --lr 1,2 --out new/grid
+refuses 'one of them' grid --lr 1,2 --out new/grid
 refuses 'grid has no option --sead; is it --seeds?' grid reverse --sead 3
 refuses 'No such file' grid reverse --out none/grid
 only
@@ -889,6 +920,11 @@ four prints '4 runs in new/grid, 3 of them finished' 1
 same new/alone.safetensors new/grid/lr=0.003,seed=1.safetensors
 grep -q '"step": 5, ' new/grid/lr=0.003,seed=1.jsonl || bad 'grid: it did not go on'
 four refuses 'holds another run (layers 1, not 2)' 2
+small refuses '--lr must be a number' grid reverse --layers 2 --lr 1e-3,abc --out new/grid
+small refuses 'must be divisible by --kv-heads: 2 / 3' grid reverse --layers 2 --kv-heads 1,3 \
+    --out new/grid # values that no run can have come before files of another run
+small refuses '--score belongs to a softmax' grid reverse --layers 2 --lr 1e-3,2e-3 --linear \
+    --score 2*score --out new/grid
 cp new/alone.safetensors new/before/lr=0.002,seed=0.safetensors
 small refuses 'holds another run' grid reverse --layers 1 --steps 12 --seeds 1 --lr 2e-3,4e-3 \
     --out new/before

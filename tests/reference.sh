@@ -27,6 +27,11 @@ if command -v groff >/dev/null; then
     done 2>"$out/warnings"
     [ ! -s "$out/warnings" ] || { head -n 20 "$out/warnings"; exit 1; }
 fi
+mkdir -p "$out/prefix/bin" "$out/prefix/share" # pages are found beside the program
+cp "$BUILDDIR/eingrad" "$out/prefix/bin" && ln -s ../../man "$out/prefix/share/man"
+(unset EINGRAD_MAN; "$out/prefix/bin/eingrad" help softmaxx) 2>"$out/refusal" &&
+    die 'a page that is not there'
+grep -q 'is it eg_softmax?' "$out/refusal" || die "beside the program: $(cat "$out/refusal")"
 EINGRAD_MAN=$out/man
 export EINGRAD_MAN
 if man -l "$out/man/man3/eg_einsum.3" 2>/dev/null | grep -q '^NAME'; then

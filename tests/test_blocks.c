@@ -67,7 +67,7 @@ static told lesson_steps(int threads, int64_t block, int leaves, bool serial, in
                      .serial = serial, .mean = &mean, .sums = &sums);
         eg_assert_ok(l.cx);
         ck_assert(mean > 0.1 && mean < 5);
-        t.hash = hash_bytes(t.hash, &mean, sizeof mean);
+        t.hash = eg_hash(t.hash, &mean, sizeof mean);
         t.sums = sums > t.sums ? sums : t.sums;
     }
     for (int k = 0; k < eg_params_count(l.params); k++)
@@ -255,10 +255,14 @@ static eg_tensor *scene_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, i
                    : y;
     case 13: eg_threads(cx, 4); return y;
     case 14: eg_owner_close(NULL); return eg_param(NULL, "w", "i", 3);
-    case 15: eg_close(cx); return y; /* does nothing */
-    case 16: s->kept = y; return y;
-    case 17: *count = 0; return y;
-    case 18: eg_fail(cx, "the data are gone"); return y;
+    case 15: eg_seed(cx, 1); return y;
+    case 16: eg_nograd(cx, true); return y;
+    case 17: eg_eval(cx); return y;
+    case 18: eg_flush(cx, true); return y;
+    case 19: eg_close(cx); return y; /* does nothing */
+    case 20: s->kept = y; return y;
+    case 21: *count = 0; return y;
+    case 22: eg_fail(cx, "the data are gone"); return y;
     }
     return y;
 }
@@ -292,6 +296,10 @@ static const struct {
     { "grad_over: inside a block of another call" },
     { "threads: a block runs on the threads of the context that waits for it" },
     { "the loss is NULL" },
+    { "seed: inside a block, which has a seed of its own" },
+    { "eg_nograd was called and not undone" },
+    { "eg_eval was called and not undone" },
+    { "eg_flush was called and not undone" },
 };
 enum { SCENES = sizeof scenes / sizeof *scenes };
 LOOP_TEST(what_a_block_must_not_do_is_the_error_of_the_first_such_block, 3 * SCENES)
@@ -326,7 +334,7 @@ TEST(a_tensor_that_left_its_block_is_refused)
 {
     scene s;
     eg_tensor *d;
-    scene_open(&s, 16, -1, 2);
+    scene_open(&s, 20, -1, 2);
     ck_assert_int_eq(scene_run(&s, &d), 0);
     ck_assert(isnan(eg_item(s.kept)));
     eg_assert_error(s.cx, "item: operand 1 was used after the scope that held it was popped");
@@ -355,7 +363,7 @@ TEST(counts_of_0_are_refused_where_all_are)
 {
     scene s;
     eg_tensor *d;
-    scene_open(&s, 17, 6, 2);
+    scene_open(&s, 21, 6, 2);
     ck_assert_int_eq(scene_run(&s, &d), 0);
     s.bad = -1;
     ck_assert_int_eq(scene_run(&s, &d), -1);

@@ -645,6 +645,7 @@ TEST(copies_of_parameters_refuse_in_one_sentence)
     ck_assert_int_eq(eg_opt_save(opt, "/nowhere/x"), -1);
     refused(cx, "opt_save: the parameters have copies; eg_opt_of_copy gives the optimiser of one");
     ck_assert_int_eq(eg_params_save(p, "/nowhere/x"), -1);
-    eg_clear(cx);
+    refused(cx,
+            "params_save: the parameters have 2 copies; eg_params_of_copy gives the list of one");
     eg_close(cx);
 }

@@ -99,7 +99,7 @@ static int lesson_body(void *user, const eg_ranks_table *table)
         eg_pop(own, s);
     }
     l->norm[me] = eg_opt_now(op).norm;
-    l->values[me] = l->moments[me] = l->undone[me] = 14695981039346656037u;
+    l->values[me] = l->moments[me] = l->undone[me] = EG_HASH_START;
     for (int k = 0; k < 3; k++) l->values[me] = hash_tensor(l->values[me], eg_params_at(p, k)->x);
     for (int k = 0; eg_opt_state(op, k); k++) {
         eg_tensor *x = eg_opt_whole(op, k);

@@ -359,6 +359,25 @@ static eg_tensor *wrong_ahead(const void *net, eg_ctx *c, const eg_batch *b)
     const wrong *w = net;
     return with_spare(w, wrong_logits(w, c, b, NULL));
 }
+static eg_tensor *wrong_seed(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    eg_seed(c, 3);
+    return with_spare(w, wrong_logits(w, c, b, "j <= i"));
+}
+static eg_tensor *wrong_mode(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    eg_eval(c); /* which changes something in training alone */
+    return with_spare(w, wrong_logits(w, c, b, "j <= i"));
+}
+static eg_tensor *wrong_history(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    eg_tensor *x = with_spare(w, wrong_logits(w, c, b, "j <= i"));
+    eg_nograd(c, true);
+    return x;
+}
 static eg_tensor *wrong_none(const void *net, eg_ctx *c, const eg_batch *b)
 {
     (void)net, (void)c, (void)b;
@@ -398,6 +417,12 @@ static const struct {
       "numbers" },
     { { .name = "w", .make = make_wrong, .logits = wrong_coupled },
       "trainer: network \"w\": it is no sum over examples" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_seed },
+      "trainer: network \"w\": seed: inside a block, which has a seed of its own" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_mode },
+      "trainer: network \"w\": eg_eval was called and not undone" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_history },
+      "trainer: network \"w\": eg_nograd was called and not undone" },
     { { .name = "w", .make = make_wrong, .logits = wrong_ahead },
       "is another: it reads what it has to predict" },
     { { .name = "w", .make = make_nothing, .logits = wrong_none },
@@ -485,14 +510,11 @@ GROUP("batches", .setup = open_f32, .teardown = close_cx, .timeout = 600)
 
 static uint64_t sum_of(const eg_batch *b)
 {
-    uint64_t h = 14695981039346656037u;
     ck_assert(b && b->rows > 0);
-    for (int64_t k = 0; k < b->rows * b->length; k++)
-        h = (h ^ (uint64_t)b->tokens[k]) * 1099511628211u,
-        h = (h ^ (uint64_t)b->target[k]) * 1099511628211u, h = (h ^ b->keep[k]) * 1099511628211u;
-    for (int64_t k = 0; k < b->rows * b->sources; k++)
-        h = (h ^ (uint64_t)b->source[k]) * 1099511628211u;
-    return h;
+    const size_t n = (size_t)(b->rows * b->length), sources = (size_t)(b->rows * b->sources);
+    uint64_t h = eg_hash(EG_HASH_START, b->tokens, n * sizeof *b->tokens);
+    h = eg_hash(eg_hash(h, b->target, n * sizeof *b->target), b->keep, n * sizeof *b->keep);
+    return sources ? eg_hash(h, b->source, sources * sizeof *b->source) : h;
 }
 
 static eg_data *some_data(int k)
@@ -753,7 +775,7 @@ TEST(options_refused)
     ck_assert_ptr_null(eg_trainer_new(d, .momentum = 0.9));
     eg_assert_error(cx, "trainer: momentum belongs to the optimisers sgd and rmsprop, not to adam");
     ck_assert_ptr_null(eg_trainer_new(d, .diversity = -1));
-    eg_assert_error(cx, "trainer: diversity must be not negative, not -1");
+    eg_assert_error(cx, "trainer: diversity must be a number from 0 on, not -1");
     ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .core = eg_attention_with }));
     eg_assert_error(cx, "trainer: .attention has .core, which a checkpoint cannot store");
     ck_assert_ptr_null(eg_trainer_new(d, .attention = &(eg_mha_args){ .heads = 2 }));

@@ -40,9 +40,8 @@ static const char *noted_start(void *user, int to, const void *out, size_t out_b
     recorder *r = user;
     if (to < 0 && from < 0) return NULL;
     if (r->fails) return "a start that fails";
-    r->list[r->count++] = (posted){
-        to, from, out, in, out_bytes, in_bytes, hash_bytes(1, out, to < 0 ? 0 : out_bytes)
-    };
+    r->list[r->count++] =
+        (posted){ to, from, out, in, out_bytes, in_bytes, eg_hash(1, out, to < 0 ? 0 : out_bytes) };
     r->starts++;
     return NULL;
 }
@@ -52,7 +51,7 @@ static const char *noted_finish(void *user)
     const char *bad = NULL;
     for (int k = 0; k < r->count && !bad; k++) {
         const posted *p = &r->list[k];
-        if (p->to >= 0 && p->hash != hash_bytes(1, p->out, p->out_bytes))
+        if (p->to >= 0 && p->hash != eg_hash(1, p->out, p->out_bytes))
             snprintf(r->misuse, sizeof r->misuse, "message %d was written to on its way", k);
         bad = r->inner->exchange(r->inner->user, p->to, p->out, p->out_bytes, p->from, p->in,
                                  p->in_bytes);
@@ -218,7 +217,7 @@ static void steps(pupil *p, eg_ctx *own, eg_ranks *r, eg_opt *opt, eg_captured_b
                      .captured = captured);
         c->sent[me] = eg_ranks_traffic(r).sent - had.sent;
         c->messages[me] = eg_ranks_traffic(r).messages - had.messages;
-        c->hash[me] = hash_bytes(c->hash[me], &mean, sizeof mean);
+        c->hash[me] = eg_hash(c->hash[me], &mean, sizeof mean);
         snprintf(c->said[me], sizeof *c->said, "%s", eg_error(own) ? eg_error(own) : "");
         eg_clear(own); /* so that the parameters can be looked at */
         c->after[me] = hash_of(p);
@@ -259,7 +258,7 @@ static int course_body(void *user, const eg_ranks_table *table)
     p.armed = c->event == MEMORY && me == c->bad_rank;
     steps(&p, own, r, opt, captured);
     p.armed = false;
-    c->hash[me] = hash_bytes(c->hash[me], &c->after[me], sizeof c->after[me]);
+    c->hash[me] = eg_hash(c->hash[me], &c->after[me], sizeof c->after[me]);
     c->other_ways[me] = p.ways;
     snprintf(c->misuse[me], sizeof c->misuse[me], "%s", p.note.misuse);
     const int bad = c->said[me][0] != 0;

@@ -537,18 +537,16 @@ static int lesson_body(void *user, const eg_ranks_table *table)
     l->net[p.rank] = eg_transformer_new(.params = params, .vocabulary = CLASSES, .length = PLACES,
                                         .layers = 1, .d_model = 16, .heads = 2, .dropout = 0.2);
     eg_opt *opt = eg_adam(params, .lr = 1e-2, .clip_norm = 0.5);
-    uint64_t h = 14695981039346656037u;
+    uint64_t h = EG_HASH_START;
     for (int k = 0; k < STEPS && !eg_error(own); k++) {
         double mean = 0;
         eg_step_over(opt, lesson_loss, &p, EXAMPLES, .block = 3, .leaves = l->leaves, .ranks = r,
                      .mean = &mean, .counted = &l->counted[p.rank]);
-        for (size_t b = 0; b < sizeof mean; b++)
-            h = (h ^ ((const uint8_t *)&mean)[b]) * 1099511628211u;
+        h = eg_hash(h, &mean, sizeof mean);
     }
     for (int k = 0; k < eg_params_count(params) && !eg_error(own); k++) {
         eg_tensor *x = eg_params_at(params, k)->x;
-        const uint8_t *bytes = (const void *)eg_f32(x);
-        for (int64_t b = 0; b < 4 * eg_size(x); b++) h = (h ^ bytes[b]) * 1099511628211u;
+        h = eg_hash(h, eg_f32(x), sizeof(float) * (size_t)eg_size(x));
     }
     l->hash[p.rank] = h;
     if (eg_error(own)) snprintf(l->said[p.rank], sizeof *l->said, "%s", eg_error(own));

@@ -116,7 +116,7 @@ static uint64_t school_hash(school *s, const course *c, int steps)
                      .serial = c->serial, .mean = &mean, .counted = &counted,
                      .captured = s->captured, .kind = school_kind);
         eg_assert_ok(s->cx);
-        h = hash_bytes(hash_bytes(h, &mean, sizeof mean), &counted, sizeof counted);
+        h = eg_hash(eg_hash(h, &mean, sizeof mean), &counted, sizeof counted);
     }
     for (int k = 0; k < eg_params_count(s->params); k++)
         h = hash_tensor(h, eg_params_at(s->params, k)->x);
@@ -234,7 +234,7 @@ TEST(tensors_that_are_gone_begin_anew)
             ck_assert_msg(!eg_grad_over(cx, lecture_loss, &l, 12, 1, &l.w, &g, .block = 3,
                                         .mean = &mean, .captured = c),
                           "%s", eg_error(cx));
-            h[i] = hash_tensor(hash_bytes(h[i], &mean, sizeof mean), g);
+            h[i] = hash_tensor(eg_hash(h[i], &mean, sizeof mean), g);
             eg_pop(cx, m);
         }
         eg_close(cx);
@@ -259,8 +259,8 @@ TEST(numbers_that_need_other_operations)
                                          .leaves = 2, .mean = &mean, .captured = c);
             char said[300];
             snprintf(said, sizeof said, "%s", bad ? eg_error(cx) : "");
-            h[i] = hash_bytes(h[i], said, strlen(said));
-            if (!bad) h[i] = hash_tensor(hash_bytes(h[i], &mean, sizeof mean), g);
+            h[i] = eg_hash(h[i], said, strlen(said));
+            if (!bad) h[i] = hash_tensor(eg_hash(h[i], &mean, sizeof mean), g);
             eg_clear(cx);
         }
         eg_close(cx);
@@ -287,7 +287,7 @@ static uint64_t trainer_hash(const eg_trainer_args *o, int threads, const char *
         if (heads && k % 3 == 0) eg_trainer_heads_off(t, 0, NULL);
         ck_assert_msg(!eg_trainer_step(t, &p), "%s", eg_error(cx));
         const double told[] = { p.loss, p.accuracy, p.whole, p.norm };
-        h = hash_bytes(h, told, sizeof told);
+        h = eg_hash(h, told, sizeof told);
     }
     for (int k = 0; k < eg_params_count(eg_trainer_params(t)); k++)
         h = hash_tensor(h, eg_params_at(eg_trainer_params(t), k)->x);

@@ -287,11 +287,14 @@ TEST(curves_are_drawn)
     char path[] = "/tmp/eg_curve_XXXXXX.svg", other[] = "/tmp/eg_curve_XXXXXX.png";
     close(mkstemps(path, 4)), close(mkstemps(other, 4));
     static const double x[] = { 0, 10, 20, 30, 40 }, y[] = { 1, 10, NAN, 100, -5 };
-    const eg_curve curves[] = { { .name = "up <&>", .count = 5, .x = x, .y = y },
-                                { .name = "flat", .count = 2, .x = x, .y = (double[]){ 10, 10 } },
-                                { .count = 2, .x = x, .y = (double[]){ 10, 1 }, .dash = 1 } };
+    const eg_curve curves[] = {
+        { .name = "up <&>", .count = 5, .x = x, .y = y },
+        { .name = "flat", .count = 2, .x = x, .y = (double[]){ 10, 10 } },
+        { .count = 2, .x = x, .y = (double[]){ 10, 1 }, .dash = 1 },
+        { .count = 2, .x = (double[]){ 20, 20 }, .y = (double[]){ 10, 10 } }
+    };
     long n;
-    ck_assert_int_eq(eg_curves_save(path, cx, 3, curves, .title = "T", .x_name = "step",
+    ck_assert_int_eq(eg_curves_save(path, cx, 4, curves, .title = "T", .x_name = "step",
                                     .y_name = "loss", .logarithmic = true),
                      0);
     char *svg = bytes_of(path, &n);
@@ -301,6 +304,8 @@ TEST(curves_are_drawn)
                                   /* (0, 1) is the lower left corner, 20 a gap, (30, 100) a dot */
                                   "points=\"120.0,486.0 360.0,271.0\"",
                                   "<rect x=\"838\" y=\"54\" width=\"4\"",
+                                  /* two points at (20, 10): a dot too */
+                                  "<rect x=\"598\" y=\"269\" width=\"4\"",
                                   "stroke-dasharray=\"7 4\"" };
     for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
         ck_assert_msg(strstr(svg, parts[k]) != NULL, "%s", parts[k]);

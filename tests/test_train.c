@@ -222,7 +222,7 @@ TEST(optimisers_refuse)
     eg_clear(cx);
     ck_assert_int_eq(eg_opt_now(op).steps, 0);
     ck_assert_ptr_null(eg_adam(p, .schedule = { .decay = EG_LINEAR, .steps = 10, .last = NAN }));
-    eg_assert_error(cx, "schedule.last must be a number, not nan");
+    eg_assert_error(cx, "schedule.last must be a number from 0 on, not nan");
     ck_assert_int_eq(eg_step_by(op, NULL), -1);
     eg_assert_error(cx, "adam: the list of gradients is NULL");
     ck_assert_int_eq(eg_step_by(op, (eg_tensor *[]){ NULL }), -1);
@@ -379,7 +379,7 @@ LOOP_TEST(optimisers_go_on_from_their_state, KINDS)
     eg_assert_ok(cx);
 }
 
-LOOP_TEST(schedules_refuse, 10)
+LOOP_TEST(schedules_refuse, 14)
 {
     static const struct {
         eg_schedule s;
@@ -403,6 +403,14 @@ LOOP_TEST(schedules_refuse, 10)
           "must be at most the 7 steps after the warm-up, not 8" },
         { { .decay = EG_WSD_SQRT, .warmup = 3 },
           "schedule.steps must be more than schedule.warmup; they are 0 and 3" },
+        { { .gamma = 0.5 },
+          "schedule.gamma belongs to the schedules steps and exponential, not to constant" },
+        { { .decay = EG_COSINE, .steps = 9, .step_size = 3 },
+          "schedule.step_size belongs to the schedule steps, not to cosine" },
+        { { .decay = EG_EXPONENTIAL, .gamma = 0.5, .milestones = { 4 } },
+          "schedule.milestones belongs to the schedule steps, not to exponential" },
+        { { .decay = EG_LINEAR, .steps = 9, .decay_steps = 3 },
+          "schedule.decay_steps belongs to the schedules wsd and wsd-sqrt, not to linear" },
     };
     eg_params *p = eg_params_open(cx);
     eg_param(p, "a", "i", 2);
@@ -958,8 +966,9 @@ static const struct {
     { "dtype", "77", "\"dtype\" is 77, not within 1 and 2" },
     { "dtype", "3", "\"dtype\" is 3" },
     { "characters", "9223372036854775807", "\"characters\" is" },
-    { "dropout", "1.5", "dropout must be in [0, 1]" },
-    { "lr", "nan", "lr must not be negative" },
+    { "dropout", "1.5", "dropout must be in [0, 1)" },
+    { "goal", "7", "trainer: goal must be a share of exact sequences, in [0, 1], not 7" },
+    { "lr", "nan", "lr must be finite, not nan" },
     { "lr", "", "lacks a number for \"lr\"" },
 };
 enum { DAMAGED = sizeof damaged / sizeof *damaged };
@@ -981,8 +990,11 @@ LOOP_TEST(damaged_checkpoints, DAMAGED)
         /* what was loaded and saved can be loaded */
         ck_assert_int_eq(eg_trainer_save(again, bad), 0);
         ck_assert_msg(eg_trainer_load(mine, bad, 0) != NULL, "%s", eg_error(mine));
-    } else
+    } else {
+        ck_assert(eg_error_code(mine) == EG_ERROR_FILE);
+        ck_assert_msg(!strncmp(eg_error(mine), bad, strlen(bad)), "%s", eg_error(mine));
         eg_assert_error(mine, damaged[_i].error);
+    }
     eg_close(mine);
     unlink(path), unlink(bad);
 }
@@ -1083,12 +1095,22 @@ TEST(trainers_refused)
     eg_assert_error(cx, "trainer: steps is at most 2^53, not 9223372036854775807");
     ck_assert_ptr_null(eg_trainer_new(sum, .goal = NAN));
     eg_assert_error(cx, "trainer: goal");
+    ck_assert_ptr_null(eg_trainer_new(sum, .optimiser = "sgd", .momentum = 5));
+    eg_assert_error(cx, "trainer: momentum must be in [0, 1], not 5");
+    ck_assert_ptr_null(eg_trainer_new(sum, .attention = &(eg_mha_args){ .form = (eg_mha_form)7 }));
+    eg_assert_error(cx, "form is 7, which is no form of weights");
+    ck_assert_ptr_null(eg_trainer_new(sum, .goal = 7));
+    eg_assert_error(cx, "trainer: goal must be a share of exact sequences, in [0, 1], not 7");
+    ck_assert_ptr_null(eg_trainer_new(
+        sum, .attention = &(eg_mha_args){ .score = "2 * score",
+                                          .linear = &(eg_linear_attention_args){ 0 } }));
+    eg_assert_error(cx, ".score belongs to a softmax, which .linear has not");
     ck_assert_ptr_null(eg_data_parse(cx, NULL, "x"));
     eg_assert_error(cx, "data: the text of x is NULL");
     ck_assert_ptr_null(eg_data_pairs(cx, NULL));
     eg_assert_error(cx, "data: the name is NULL");
-    ck_assert_ptr_null(eg_trainer_new(sum, .dropout = 1.01));
-    eg_assert_error(cx, "dropout must be in [0, 1], not 1.01");
+    ck_assert_ptr_null(eg_trainer_new(sum, .dropout = 1));
+    eg_assert_error(cx, "dropout must be in [0, 1), not 1");
     ck_assert(!eg_data_task(cx, eg_task_find("revrese")));
     eg_assert_error(cx, "data: the task is NULL");
     eg_trainer *t = eg_trainer_new(sum, .layers = 1, .d_model = 16, .heads = 2, .lr = 1e38,

@@ -16,6 +16,61 @@ static const option options[] = {
 };
 enum { LINES_MOST = 20, SHOWN = 40 };
 
+/* Prints a line of an option that differs; x or y is NULL in a file that has none. Of more than
+ * LINES_MOST they are only counted. */
+static void print_option(const char *key, int length, const char *x, int nx, const char *y, int ny,
+                         int *differ)
+{
+    if ((*differ)++ >= LINES_MOST) return;
+    if (x && y)
+        printf("%.*s: %.*s, %.*s\n", length, key, nx < SHOWN ? nx : SHOWN, x,
+               ny < SHOWN ? ny : SHOWN, y);
+    else
+        printf("%.*s: only the %s has it\n", length, key, x ? "first" : "second");
+}
+
+/* "rotary 10000": the line of that name in a configuration. Returns its value and sets *n to the
+ * bytes of it; NULL if there is none. */
+static const char *config_value(const char *text, const char *name, size_t length, int *n)
+{
+    for (const char *s = text; s && *s; s += strcspn(s, "\n"), s += *s == '\n')
+        if (!strncmp(s, name, length) && s[length] == ' ') {
+            *n = (int)strcspn(s + length + 1, "\n");
+            return s + length + 1;
+        }
+    return NULL;
+}
+
+/* The lines of two configurations, of which either may be NULL. */
+static void compare_configs(const char *a, const char *b, int *differ)
+{
+    for (int side = 0; side < 2; side++)
+        for (const char *s = side ? b : a; s && *s; s += strcspn(s, "\n"), s += *s == '\n') {
+            const size_t length = strcspn(s, " \n");
+            int nx = 0, ny = 0;
+            const char *x = config_value(a, s, length, &nx), *y = config_value(b, s, length, &ny);
+            if (x && y && (side || (nx == ny && !strncmp(x, y, (size_t)nx)))) continue;
+            print_option(s, (int)length, x, nx, y, ny, differ);
+        }
+}
+
+/* A number as %g prints it, a schedule by its name, another text as it is. */
+static const char *option_shown(const char *key, const char *text, char out[SHOWN + 1])
+{
+    char *end;
+    const double x = text ? strtod(text, &end) : 0;
+    if (!text || !*text || *end) return text;
+    const char *name = strcmp(key, "decay") ? NULL : eg_schedule_name((eg_decay)x);
+    if (name)
+        snprintf(out, SHOWN + 1, "%s", name);
+    else
+        for (int digits = 6; digits <= 17; digits++) {
+            snprintf(out, SHOWN + 1, "%.*g", digits, x);
+            if (!(strtod(out, NULL) < x) && !(strtod(out, NULL) > x)) break;
+        }
+    return out;
+}
+
 /* Prints the options that differ. Returns their number. */
 static int compare_options(const eg_safetensors *a, const eg_safetensors *b)
 {
@@ -26,11 +81,15 @@ static int compare_options(const eg_safetensors *a, const eg_safetensors *b)
             const char *key = eg_safetensors_key(one, k), *x = eg_safetensors_metadata(one, key),
                        *y = eg_safetensors_metadata(other, key);
             if (y && (side || !strcmp(x, y))) continue; /* the same, or told already */
-            if (differ++ >= LINES_MOST) continue;
-            if (y)
-                printf("%s: %.*s, %.*s\n", key, SHOWN, x, SHOWN, y);
-            else
-                printf("%s: only the %s has it\n", key, side ? "second" : "first");
+            if (!strcmp(key, "config")) {
+                compare_configs(side ? y : x, side ? x : y, &differ);
+                continue;
+            }
+            char shown[2][SHOWN + 1];
+            x = option_shown(key, x, shown[0]), y = option_shown(key, y, shown[1]);
+            if (side) y = x, x = NULL;
+            print_option(strcmp(key, "decay") ? key : "schedule", SHOWN, x, SHOWN, y, SHOWN,
+                         &differ);
         }
     }
     return differ;

@@ -54,10 +54,9 @@ bool heads_off(eg_trainer *t, const char *names)
         size_t n = strcspn(s, ",");
         good = head_of(t, s, n, &heads[count++]);
         if (!good)
-            say("--heads-off: there is no head \"%.*s\"; the model has heads 0 to %lld of each of "
-                "%s to %s, such as %s.0",
-                (int)n, s, (long long)eg_trainer_config(t)->heads - 1, eg_trainer_attention(t, 0),
-                eg_trainer_attention(t, last), eg_trainer_attention(t, 0));
+            say("--heads-off: there is no head \"%.*s\"; the model has %s.0 to %s.%lld", (int)n, s,
+                eg_trainer_attention(t, 0), eg_trainer_attention(t, last),
+                (long long)eg_trainer_config(t)->heads - 1);
         s += n;
         if (!*s) break;
     }
@@ -122,6 +121,11 @@ static int run(const command *c, int count, char **word)
     if (o.off && o.each) return say("--heads-off and --each-head exclude each other");
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_data *data = o.text ? text_data(cx, o.text) : NULL;
+    if (o.text && !data) {
+        say_error(cx, NULL);
+        eg_close(cx);
+        return EXIT_FAILURE;
+    }
     eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .data = data });
     int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
     if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;

@@ -145,8 +145,7 @@ bool claim_file(const char *part, const char *path)
     struct stat s;
     if (stat(path, &s) == 0 && !S_ISREG(s.st_mode)) return true;
     if (id_of_new(realpath(path, target) ? target : path, &id, folder, sizeof folder)) return true;
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (const char *c = id.name; *c; c++) hash = (hash ^ (unsigned char)*c) * 1099511628211u;
+    const uint64_t hash = eg_hash(EG_HASH_START, id.name, strlen(id.name));
     const int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "eingrad writes %llx %llx %llx",
                            (unsigned long long)id.device, (unsigned long long)id.inode,
                            (unsigned long long)hash);

@@ -50,8 +50,13 @@ static int run(const command *c, int count, char **word)
             w.word[1]);
     if (was_given(&w, c, "temperature") && o.how.temperature == 0) o.how.temperature = EG_OFF;
     if (was_given(&w, c, "length-power") && o.how.length_power == 0) o.how.length_power = EG_OFF;
-    if (o.how.beam > 1 && (was_given(&w, c, "temperature") || o.how.top_k || o.how.top_p > 0))
-        return say("--beam does not sample; omit --temperature, --top-k and --top-p");
+    const bool sampling = was_given(&w, c, "seed") || o.how.top_k || o.how.top_p > 0;
+    if (o.how.beam > 1 && (was_given(&w, c, "temperature") || sampling))
+        return say("--beam does not sample; omit --temperature, --top-k, --top-p and --seed");
+    if (o.how.temperature == EG_OFF && sampling)
+        return say("--temperature 0 does not sample; omit --top-k, --top-p and --seed");
+    if (o.how.beam <= 1 && was_given(&w, c, "length-power"))
+        return say("--length-power belongs to --beam");
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_trainer *t =
         load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });
@@ -65,7 +70,10 @@ static int run(const command *c, int count, char **word)
     const char *text = t ? eg_trainer_generate_with(&o.how) : NULL;
     int status = text ? EXIT_SUCCESS : t ? say_error(cx, NULL) : EXIT_FAILURE;
     if (text) {
-        if (eg_data_is_text(eg_trainer_data(t)) && o.how.prompt) fputs(o.how.prompt, stdout);
+        const eg_data *data = eg_trainer_data(t);
+        const char *prompt = eg_data_is_text(data) && o.how.prompt ? o.how.prompt : "";
+        const bool tokens = !strcmp(eg_data_unit(data), "token") && *prompt;
+        printf("%s%s", prompt, tokens && prompt[strlen(prompt) - 1] != ' ' ? " " : "");
         fwrite(text, 1, bytes, stdout);
         putchar('\n');
     }

@@ -30,7 +30,7 @@ static const option options[] = {
 };
 
 /* -- processes --------------------------------------------------------------------------------- */
-/* The words of `train` for a run. Returns how many. */
+/* The words of `train` for a run, those of its files last. Returns how many. */
 static int train_words(const plan *p, const grid_run *r, int threads, char (*text)[4096],
                        char **word)
 {
@@ -56,32 +56,35 @@ static int train_words(const plan *p, const grid_run *r, int threads, char (*tex
     return n;
 }
 
-/* Runs in a process of its own: trains, or only checks whether the options are possible. Does not
- * return. */
-static void be(const plan *p, const grid_run *r, int threads, bool check)
+/* What a process does with a run: it checks whether its options are possible, or whether its
+ * checkpoint belongs to it, or it trains. */
+typedef enum errand { OPTIONS, CHECKPOINT, TRAINING } errand;
+
+/* Does the errand in a process of its own. Does not return. */
+static void be(const plan *p, const grid_run *r, int threads, errand what)
 {
     char text[AXES_MOST + 4][4096], *word[2 * WORDS_MOST];
-    const int n = train_words(p, r, threads, text, word);
+    const int n = train_words(p, r, threads, text, word), files = 2 + r->begun;
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     if (!freopen("/dev/null", "w", stdout)) _exit(EXIT_FAILURE);
-    const int status =
-        check ? train_check(n - r->begun, word) : train_command.run(&train_command, n, word);
+    const int status = what == TRAINING
+                           ? train_command.run(&train_command, n, word)
+                           : train_check(n - (what == OPTIONS ? files : r->begun), word);
     fflush(NULL);
     _exit(status);
 }
 
-/* Runs `train` for the first run of each setting, and for each run that has a checkpoint, only to
- * check: whether its values are possible, and whether the checkpoint belongs to that run. False
- * after printing the error. */
-static bool all_possible(const plan *p)
+/* Checks the options of the first run of each setting, or each checkpoint that there is. False
+ * after printing the first error. */
+static bool all_possible(const plan *p, errand what)
 {
     for (int k = 0; k < p->runs; k++) {
-        if (p->run[k].seed && !p->run[k].begun) continue;
+        if (what == OPTIONS ? p->run[k].seed > 0 : !p->run[k].begun) continue;
         int status = -1;
         fflush(NULL);
         const pid_t process = fork();
-        if (process == 0) be(p, &p->run[k], 1, true);
+        if (process == 0) be(p, &p->run[k], 1, what);
         while (process > 0 && waitpid(process, &status, 0) < 0 && errno == EINTR) continue;
         if (process < 0) return say("no process can be started: %s", strerror(errno)), false;
         if (!WIFEXITED(status)) return say("grid: a process was ended by a signal"), false;
@@ -103,7 +106,7 @@ static bool begin(const plan *p, grid_run *r, int threads) /* false after saying
         dup2(ends[1], STDERR_FILENO);
         close(ends[0]);
         close(ends[1]);
-        be(p, r, threads, false);
+        be(p, r, threads, TRAINING);
     }
     close(ends[1]);
     r->said = ends[0];
@@ -175,12 +178,12 @@ static bool work(eg_ctx *cx, plan *p, int jobs, int threads)
 }
 
 /* -- the command ------------------------------------------------------------------------------- */
-/* *made: it was not there. False after saying why. */
-static bool make_folder(const plan *p, bool *made)
+/* False after saying why. */
+static bool make_folder(const plan *p)
 {
     struct stat s;
-    *made = !mkdir(p->folder, 0777);
-    if (!*made && errno != EEXIST) return say("--out %s: %s", p->folder, strerror(errno)), false;
+    if (mkdir(p->folder, 0777) && errno != EEXIST)
+        return say("--out %s: %s", p->folder, strerror(errno)), false;
     if (stat(p->folder, &s) || !S_ISDIR(s.st_mode))
         return say("--out %s is no folder", p->folder), false;
     return true;
@@ -189,14 +192,10 @@ static bool make_folder(const plan *p, bool *made)
 static int carry_out(eg_ctx *cx, plan *p, const grid *o)
 {
     int left = 0, failed = 0;
-    bool made;
+    if (!all_possible(p, OPTIONS) || !make_folder(p)) return EXIT_FAILURE;
     for (int k = 0; k < p->runs; k++)
         if (!grid_look(cx, p, &p->run[k])) return EXIT_FAILURE;
-    if (!make_folder(p, &made)) return EXIT_FAILURE;
-    if (!all_possible(p)) {
-        if (made) rmdir(p->folder);
-        return EXIT_FAILURE;
-    }
+    if (!all_possible(p, CHECKPOINT)) return EXIT_FAILURE;
     for (int k = 0; k < p->runs; k++) left += !p->run[k].result.finished;
     const int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), most = o->jobs ? (int)o->jobs : cores,
               jobs = left < most ? left : most, threads = jobs && jobs < cores ? cores / jobs : 1;

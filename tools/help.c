@@ -9,10 +9,25 @@
 #ifndef MANDIR
 #define MANDIR "/usr/local/share/man"
 #endif
+/* The folder of the pages: what EINGRAD_MAN says; else where they lie beside this program, as
+ * `make install prefix=FOLDER` and the build put them; else where configure was told. */
 static const char *pages(void)
 {
+    static char folder[1024];
+    static const char *const beside[] = { "../share/man", "man" };
+    char program_path[900], probe[1040];
     const char *own = getenv("EINGRAD_MAN");
-    return own ? own : MANDIR;
+    if (own) return own;
+    const ssize_t n = readlink("/proc/self/exe", program_path, sizeof program_path - 1);
+    program_path[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(program_path, '/');
+    for (size_t k = 0; slash && k < sizeof beside / sizeof *beside; k++) {
+        snprintf(folder, sizeof folder, "%.*s/%s", (int)(slash - program_path), program_path,
+                 beside[k]);
+        snprintf(probe, sizeof probe, "%s/man3", folder);
+        if (access(probe, R_OK) == 0) return folder;
+    }
+    return MANDIR;
 }
 
 /* The pages that a topic may mean: prefix, section, what the topic then ends in. */
@@ -71,11 +86,12 @@ static int run(const command *c, int count, char **word)
     snprintf(path, sizeof path, "%s%s", strncmp(topic, "eg_", 3) == 0 ? "" : "eg_", topic);
     const char *near = nearest(path, listed_name);
     int status =
-        near        ? say("there is no page \"%s\" in %s; is it %s?", topic, pages(), near)
-        : listed[0] ? say("there is no page \"%s\" in %s", topic, pages())
-                    : say("there is no page \"%s\" in %s: `make install` puts the pages there, and "
-                          "EINGRAD_MAN=FOLDER names another folder",
-                          topic, pages());
+        near ? say("there is no page \"%s\" in %s; is it %s?", topic, pages(), near)
+        : listed[0]
+            ? say("there is no page \"%s\" in %s", topic, pages())
+            : say("there is no page \"%s\" in %s: `make install` puts pages beside the program, "
+                  "and EINGRAD_MAN=FOLDER names another folder",
+                  topic, pages());
     for (int k = 0; listed[k]; k++) free(listed[k]);
     return status;
 }

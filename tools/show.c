@@ -286,7 +286,8 @@ int show(eg_trainer *t, const char *path, const char *best, const eg_score *s, c
            (long long)r.entries, r.worst, r.worst_name ? r.worst_name : "none");
     clipping(t, p, path, best);
     saved(p, g, path);
-    print_listing(eg_trainer_config(t)->model);
+    /* with options of the attention another one was trained */
+    if (!eg_trainer_config(t)->attention) print_listing(eg_trainer_config(t)->model);
     next(t, path, input);
     return EXIT_SUCCESS;
 }

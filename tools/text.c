@@ -101,8 +101,10 @@ int say_error_of(eg_ctx *cx, const char *path, const char *shown)
 int say_load_error(eg_ctx *cx, const char *model, const char *text)
 {
     const char *error = eg_error(cx);
-    bool moved = !text && error && strstr(error, strerror(ENOENT)) && access(model, F_OK) == 0;
-    return moved ? say("%s; --text FILE says where the text lies now", error) : say_error(cx, NULL);
+    if (!error) return say_error(cx, NULL);
+    bool moved = !text && strstr(error, strerror(ENOENT)) && access(model, F_OK) == 0;
+    /* the names are the file's, not options that were given */
+    return say("%s%s", error, moved ? "; --text FILE says where the text lies now" : "");
 }
 
 bool is_picture(const char *path)

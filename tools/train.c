@@ -288,16 +288,17 @@ int train_check(int count, char **word)
     words w;
     if (read_options(&train_command, count, word, &o, &w) != PARSED) return EXIT_FAILURE;
     if (w.count + (o.pairs != NULL) + (o.text != NULL) != 1)
-        return say(
-            "one task, --pairs FILE or --text FILE is needed; %s train --help lists the tasks",
-            program());
+        return say("grid takes a task, --pairs FILE or --text FILE, one of them; %s train --help "
+                   "lists the "
+                   "tasks",
+                   program());
     eg_ctx *cx = eg_open(.threads = 1);
     eg_trainer *t = cx ? train_fresh(cx, &o, w.count ? w.word[0] : NULL, &w, &train_command) : NULL;
     const eg_saved has = t && o.out ? eg_trainer_saved(t, o.out) : (eg_saved){ .exists = false };
     if (has.exists && !has.checkpoint)
-        say("%s is no checkpoint of eingrad", o.out);
+        say("%s is no checkpoint of eingrad; --out FOLDER puts the grid elsewhere", o.out);
     else if (has.exists && !has.same)
-        say("%s holds another run (%s)", o.out, has.differs);
+        say("%s holds another run (%s); --out FOLDER puts the grid elsewhere", o.out, has.differs);
     if (!cx) say_error(cx, NULL);
     eg_close(cx);
     return t && (!has.exists || has.same) ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -16,7 +16,6 @@ typedef struct train {
 
 /* -- train_options.c -------------------------------------------------------------------------- */
 extern const option train_options[];
-extern const char *const train_decays[];     /* names in the order of eg_decay */
 const char *task_name(int k);                /* NULL past the end */
 const eg_task *train_task(const char *name); /* NULL after saying why */
 /* TASK.safetensors or TASK-MODEL.safetensors, in the present folder: two models of the same data

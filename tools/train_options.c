@@ -48,7 +48,7 @@ const option train_options[] = {
     { 0, "diversity", REAL, "X", "add X times the similarity of the heads to the loss (default 0)",
       MODEL(diversity), 0, 1e6, true },
     { 0, "dropout", REAL, "P", "share of values set to 0 while training (default 0)",
-      MODEL(dropout), 0, 1, true },
+      MODEL(dropout), 0, 0.99, true },
     { 0, "lr", REAL, "X", "highest learning rate (default: the task's; pairs: 0.001; text: 0.002)",
       MODEL(lr), 1e-9, 10, true },
     { 0, "schedule", CHOICE, "constant|linear|cosine|noam|steps|exponential|wsd|wsd-sqrt",
@@ -153,10 +153,7 @@ void train_file(const train *o, const char *task, char *out, size_t room)
     snprintf(out, room, "%.*s%s%s.safetensors", length, name, other ? "-" : "", other ? model : "");
 }
 
-/* -- the schedule: names in the order of eg_decay --------------------------------------------- */
-const char *const train_decays[] = { "constant", "linear",      "cosine", "noam",
-                                     "steps",    "exponential", "wsd",    "wsd-sqrt" };
-
+/* -- the schedule ----------------------------------------------------------------------------- */
 bool train_milestones(const char *text, int64_t *out)
 {
     char one[32];
@@ -178,25 +175,13 @@ static bool schedule_of(const train *o, eg_schedule *s) /* false after saying wh
 {
     int64_t given = s->warmup + s->step_size + s->decay_steps;
     bool some = o->schedule || o->milestones || given || s->gamma > 0;
-    while (o->schedule && strcmp(train_decays[s->decay], o->schedule) != 0) s->decay++;
+    while (o->schedule && strcmp(eg_schedule_name(s->decay), o->schedule) != 0) s->decay++;
     if (!o->schedule && some) s->decay = EG_COSINE;
     if (s->decay == EG_CONSTANT && some && !s->warmup)
         s->warmup = 1; /* all zeros are the default */
     if (s->decay == EG_LINEAR || s->decay == EG_COSINE || s->decay == EG_WSD ||
         s->decay == EG_WSD_SQRT)
         s->last = 0.05;
-    if ((s->step_size || o->milestones) && s->decay != EG_STEPS)
-        return say("--step-size and --milestones belong to --schedule steps, not to %s",
-                   train_decays[s->decay]),
-               false;
-    if (s->gamma > 0 && s->decay != EG_STEPS && s->decay != EG_EXPONENTIAL)
-        return say("--gamma belongs to --schedule steps or exponential, not to %s",
-                   train_decays[s->decay]),
-               false;
-    if (s->decay_steps && s->decay != EG_WSD && s->decay != EG_WSD_SQRT)
-        return say("--decay-steps belongs to --schedule wsd or wsd-sqrt, not to %s",
-                   train_decays[s->decay]),
-               false;
     return train_milestones(o->milestones, s->milestones);
 }
 

@@ -57,6 +57,7 @@ eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const wo
                           const char *path)
 {
     eg_data *text = o->text ? text_data(cx, o->text) : NULL;
+    if (o->text && !text) return say_error(cx, NULL), NULL;
     const eg_trainer_load_args a = { .path = path, .steps = o->model.steps, .data = text };
     eg_trainer *t = load_model(cx, &a);
     if (!t) return NULL;
@@ -69,7 +70,7 @@ eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const wo
     }
     if (o->pairs && !same_pairs(cx, t, o->pairs, path)) return NULL;
     train has = { .model = *eg_trainer_config(t),
-                  .schedule = train_decays[eg_trainer_config(t)->schedule.decay] };
+                  .schedule = eg_schedule_name(eg_trainer_config(t)->schedule.decay) };
     char room[WHERE_ROOM];
     const char *where = train_where(o, room);
     attention_from(has.model.attention, &has);

@@ -121,7 +121,7 @@ int main(int argc, char **argv)
     const study y = { .name = "chomsky",
                       .published = "transformers fit the training lengths and fail to generalize "
                                    "on non-regular tasks",
-                      .source = "Delétang et al. 2022, abstract",
+                      .source = "Delétang et al. 2023, abstract",
                       .measure = "share of bits right in longer strings, where chance is 0.5",
                       .bound = 0.6,
                       .run = run };

@@ -82,11 +82,12 @@ static inline void draw_curves(const setting *s, eg_ctx *cx, const char *name, c
 }
 
 /* The last line of a program: the row of the table, by columns that a bar separates. */
-static inline void print_row(const study *y, int runs, double *value, int agreed, double seconds)
+static inline void print_row(const study *y, bool small, int runs, double *value, int agreed,
+                             double seconds)
 {
     char verdict[32];
     if (agreed == runs)
-        strcpy(verdict, "reproduced");
+        strcpy(verdict, small ? "as expected of a small size" : "reproduced");
     else if (!agreed)
         strcpy(verdict, "not reproduced");
     else
@@ -140,7 +141,7 @@ static inline int reproduce(const study *y, int argc, char **argv)
                agrees ? "yes" : "no");
         fflush(stdout);
     }
-    print_row(y, seeds, value, agreed, seconds_now() - start);
+    print_row(y, s.small, seeds, value, agreed, seconds_now() - start);
     return agreed == seeds ? 0 : 1;
 }
 #endif

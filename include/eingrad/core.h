@@ -112,20 +112,20 @@ EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
  * failed and eg_error(cx) was NULL before. */
 EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
 EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
-/* the seed in force */
-EG_API uint64_t eg_seed_now(const eg_ctx *);
-EG_API uint64_t eg_draws(const eg_ctx *); /* number of the next random draw */
+EG_API uint64_t eg_seed_now(const eg_ctx *);  /* the seed in force */
+EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw */
 /* Sets that number, so that a resumed run draws what an uninterrupted one would draw */
 EG_API void eg_set_draws(eg_ctx *, uint64_t);
-/* Sets the number of threads (0: leaves it as it is), and returns it. Results have the same bits
- * for any number. */
+/* FNV-1a: h ← (h xor byte) · 1099511628211 for each of n bytes; the first h is EG_HASH_START */
+#define EG_HASH_START ((uint64_t)14695981039346656037u)
+EG_API uint64_t eg_hash(uint64_t h, const void *bytes, size_t n);
+/* Sets the number of threads (0: leaves it) and returns it. Results have the same bits for any. */
 EG_API int eg_threads(eg_ctx *, int threads);
 EG_API eg_dtype eg_default_type(const eg_ctx *); /* the dtype of tensors made without one */
 EG_API void eg_train(eg_ctx *);                  /* dropout draws (the state after eg_open) */
 EG_API void eg_eval(eg_ctx *);                   /* dropout is the identity */
 EG_API bool eg_training(const eg_ctx *);         /* true if dropout draws */
-/* While on, results do not remember how they were made and have no gradients; returns the old
- * state */
+/* While on, results do not remember how they were made: no gradients. Returns the old state. */
 EG_API bool eg_nograd(eg_ctx *, bool on);
 /* While on, operations read subnormal operands as 0 and give 0 for subnormal results, in every
  * thread of the context (FTZ and DAZ of x86-64, FZ of AArch64; nothing elsewhere). An operation on

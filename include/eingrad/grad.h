@@ -93,7 +93,8 @@ typedef struct eg_grad_over_args {
  * operation inside a block instead. The error is that of the first block that fails, with its
  * number. Blocks record even under eg_nograd. Refused, in addition to what eg_grad_or_null refuses:
  * a loss that is not a finite scalar; counts whose sum is 0; a block that reads a tensor which was
- * computed from an x outside of the block; an x with a hook; a call inside a block. */
+ * computed from an x outside of the block; a block that calls eg_seed, or calls eg_train, eg_eval,
+ * eg_nograd or eg_flush and does not undo it; an x with a hook; a call inside a block. */
 EG_API int eg_grad_over_with(const eg_grad_over_args *);
 /* Returns an object that keeps captured blocks (eg_capture), which later calls run again with the
  * same bits. It lives until the end of the open scope, or until eg_captured_blocks_free is called.
@@ -113,7 +114,9 @@ EG_API eg_captured_blocks *eg_captured_blocks_open(eg_ctx *);
 EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* held by them now */
 /* Frees them before their scope ends; NULL is fine */
 EG_API void eg_captured_blocks_free(eg_captured_blocks *);
-/* Calls the loss in cx itself, as if examples [from, to) were a block. NULL after an error. */
+/* Calls the loss in cx itself, as if examples [from, to) were a block. NULL after an error, such as
+ * a count that is not from 0 to 2^48, eg_seed, and a switch (eg_eval) that the loss does not leave
+ * as it was. */
 EG_API eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t from,
                                 int64_t to, int64_t *count);
 /* The examples [*from, *to) of the block that this thread is inside of; NULL: not wanted. −1,

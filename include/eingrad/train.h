@@ -23,7 +23,8 @@ extern "C" {
  * exponential  gamma^k;  ExponentialLR
  * wsd          1 up to steps − decay_steps, then last + (1 − last)(1 − t), where t goes from 0
  *              to 1 in decay_steps; wsd_sqrt: 1 − √t for 1 − t. Hu et al. 2024; Hägele et al. 2024
- * Linear, cosine and wsd stay at `last` past the end. */
+ * Linear, cosine and wsd stay at `last` past the end. Optimisers refuse gamma, step_size,
+ * milestones and decay_steps of another decay. */
 typedef enum eg_decay {
     EG_CONSTANT,
     EG_LINEAR,
@@ -47,7 +48,9 @@ typedef struct eg_schedule {
     int64_t d_model;                   /* noam: needed; a trainer fills in its own */
     int64_t reserved[8];               /* 0: for later versions */
 } eg_schedule;
-/* factor(step); NaN for a schedule that the optimisers refuse. */
+/* The decay's name in this list, of the last "wsd-sqrt"; NULL for another number. */
+EG_API const char *eg_schedule_name(eg_decay);
+/* factor(step); NaN for no decay, noam without warmup and d_model, exponential without gamma. */
 EG_API double eg_schedule_factor(const eg_schedule *, int64_t step);
 
 /* -- optimisers: θ parameters, g gradients, t = 1, 2, … the step, η = lr · factor(t − 1)
@@ -218,8 +221,7 @@ EG_API const char *eg_data_pairs_text(const eg_data *); /* the text of pairs; el
 EG_API bool eg_data_wants_decoder(const eg_data *);     /* the default model is a decoder */
 /* The number of pairs; for a text the number of symbols; for a task 0 (there is no limit). */
 EG_API int64_t eg_data_size(const eg_data *);
-/* Makes the example of that number, in tokens. Pairs come in a new order each time round. −1 for a
- * text, which has none. */
+/* Makes the example of that number, in tokens. Pairs come in a new order each round. −1: a text. */
 EG_API int eg_data_example(const eg_data *, uint64_t seed, uint64_t number, eg_example *);
 /* True if the example is for tests and never trained on. */
 EG_API bool eg_data_held_out(const eg_data *, const eg_example *);
@@ -259,7 +261,7 @@ typedef struct eg_trainer_args {
     const char *norm;                    /* "pre", "post", or "rms" (RMS norms, before): pre */
     const char *ffn;                     /* "gelu", "relu", or gated "swiglu", "geglu": gelu */
 
-    double dropout;        /* probability, in [0, 1]: 0 */
+    double dropout;        /* probability, in [0, 1): 0 */
     double smoothing;      /* label smoothing ε in [0, 1): 0 */
     int64_t steps;         /* the task's; pairs 3000, a text 1500 */
     int64_t batch;         /* sequences in a step: 64; of a text 32 */
@@ -281,8 +283,8 @@ typedef struct eg_trainer_args {
                            * an lr by which its largest rate is the task's */
     uint64_t seed;        /* of initial values, dropout and examples: 0; restarts the context's
                            * random numbers */
-    double goal;          /* eg_trainer_run stops at this share of exact test sequences: 0.99; of a
-                           * text, and EG_OFF: runs all steps */
+    double goal;          /* eg_trainer_run stops at this share of exact test sequences, in (0, 1]:
+                           * 0.99; of a text, and EG_OFF: runs all steps */
     int64_t evaluate;     /* steps between evaluations on the test set; 0: see eg_trainer_run (a
                            * text: 250; with early_stop: 100) */
     int64_t early_stop;   /* evaluations without a new minimum of the held-out loss, then stop */
@@ -325,8 +327,7 @@ EG_API int eg_trainer_divide(eg_trainer *, eg_ranks *);
 EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);
 /* The progress after the last step, with the learning rate of the next one. */
 EG_API eg_progress eg_trainer_now(const eg_trainer *);
-/* Scores greedy decoding on the test set: up to 1000 held-out sequences; of a text windows with up
- * to 65536 symbols in all. */
+/* Scores greedy decoding on the test set: at most 1000 sequences; of a text 65536 symbols. */
 EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
 /* Steps until `steps`, `goal` or `early_stop`. watch (may be NULL) is called after each step and
  * ends the loop by returning true. The test set is evaluated every `evaluate` steps; if that is 0,
@@ -334,8 +335,7 @@ EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
 EG_API int eg_trainer_run(eg_trainer *,
                           bool (*watch)(void *user, eg_trainer *, const eg_progress *), void *user,
                           eg_progress *);
-/* From now on eg_trainer_run saves to path whenever the held-out loss is the smallest so far; path
- * NULL: it stops doing so. */
+/* eg_trainer_run then saves to path when the held-out loss is the smallest so far; NULL: no more */
 EG_API int eg_trainer_keep_best(eg_trainer *, const char *path);
 /* The k-th test example; −1 past the end, and of a text. */
 EG_API int eg_trainer_test(eg_trainer *, int k, eg_example *);

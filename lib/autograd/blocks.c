@@ -35,7 +35,21 @@ static void blocks_fail(blocks *b, eg_ctx *child, int64_t k)
     pthread_mutex_unlock(&b->lock);
     eg_clear(child);
 }
-bool eg__block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
+/* Calls a loss. An error is recorded if it does not leave the context's switches as it found them:
+ * the sweep, and what the caller computes afterwards, would run with others. */
+static eg_tensor *block_called(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t *count)
+{
+    const bool training = cx->training, recording = cx->recording, flush = cx->flush;
+    eg_tensor *y = loss(user, cx, cx->block.from, cx->block.to, count);
+    const char *changed = cx->training != training     ? training ? "eg_eval" : "eg_train"
+                          : cx->recording != recording ? "eg_nograd"
+                          : cx->flush != flush         ? "eg_flush"
+                                                       : NULL;
+    if (!cx->failed && changed)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s was called and not undone", changed);
+    return y;
+}
+static bool block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
 {
     if (child->failed) return false;
     if (!y)
@@ -49,6 +63,12 @@ bool eg__block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
     else
         eg__block_count_fits(child, count);
     return !child->failed;
+}
+eg_tensor *eg__block_loss(const eg_grad_over_args *o, eg_ctx *child, int64_t *count)
+{
+    eg_tensor *y = block_called(child, o->loss, o->user, count);
+    if (eg_ok(y) && !(y = eg__own(y))) y = &child->poison;
+    return block_loss_fits(child, y, *count) ? y : NULL;
 }
 /* True if the loss is a finite number; else records an error with the number. */
 static bool blocks_loss_finite(eg_ctx *child, eg_tensor *y)
@@ -89,6 +109,7 @@ static void blocks_begin(const blocks *b, eg_ctx *child, int64_t k)
     child->block.from = k * b->o.block;
     child->block.to = eg__min64(child->block.from + b->o.block, b->o.examples);
     child->training = b->cx->training;
+    child->flush = b->cx->flush;
     child->recording = true;
 }
 eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t from, int64_t to,
@@ -106,7 +127,9 @@ eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t fr
     int64_t all = to - from;
     cx->block.from = from;
     cx->block.to = to;
-    eg_tensor *y = loss(user, cx, from, to, count ? count : &all);
+    if (!count) count = &all;
+    eg_tensor *y = block_called(cx, loss, user, count);
+    if (!cx->failed) eg__block_count_fits(cx, *count);
     cx->block.from = before[0];
     cx->block.to = before[1];
     return eg_ok(y) && !cx->failed ? y : NULL;
@@ -130,13 +153,10 @@ static bool blocks_one(blocks *b, int worker, int64_t k, blocks_sum *s)
         if (done != EG_BLOCK_NOT_CAPTURED) return done == EG_BLOCK_DONE;
         blocks_begin(b, child, k);
     }
-    const int64_t from = child->block.from, to = child->block.to;
-    int64_t count = to - from;
+    int64_t count = child->block.to - child->block.from;
     const eg_mark m = eg_push(child);
-    eg_tensor *y = m.scope ? b->o.loss(b->o.user, child, from, to, &count) : NULL;
-    if (eg_ok(y) && !(y = eg__own(y))) y = &child->poison;
-    const bool good = eg__block_loss_fits(child, y, count) && blocks_loss_finite(child, y) &&
-                      blocks_sweep(b, child, y, s);
+    eg_tensor *y = m.scope ? eg__block_loss(&b->o, child, &count) : NULL;
+    const bool good = y && blocks_loss_finite(child, y) && blocks_sweep(b, child, y, s);
     if (good) {
         s->loss += eg_item(y);
         s->count += count;

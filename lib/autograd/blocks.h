@@ -40,9 +40,10 @@ typedef struct blocks {
     char message[1024];
 } blocks;
 
-/* True if y can be a loss, that is a float tensor of one element, and count from 0 to 2^48. The
- * value of y is not tested. Else records an error. */
-bool eg__block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count);
+/* Calls the loss for the block that the child is inside of. NULL after an error: the loss failed,
+ * or its result is no float tensor of one element (the value is not tested), the count is not from
+ * 0 to 2^48, or the child's switches or draws are not as they were. */
+eg_tensor *eg__block_loss(const eg_grad_over_args *, eg_ctx *child, int64_t *count);
 bool eg__block_count_fits(eg_ctx *child, int64_t count);
 
 /* -- blocks_tree.c ----------------------------------------------------------------------------- */

@@ -253,10 +253,9 @@ static int kind_step(void *user, eg_tensor **out)
     captured_step *a = user;
     const eg_grad_over_args *o = &a->b->o;
     eg_ctx *child = a->child;
-    eg_tensor *y = o->loss(o->user, child, child->block.from, child->block.to, &a->w->count);
-    if (eg_ok(y) && !(y = eg__own(y))) y = &child->poison;
+    eg_tensor *y = eg__block_loss(o, child, &a->w->count);
     eg_into *into = eg__alloc(child, (size_t)o->count * sizeof *into);
-    if (!into || !eg__block_loss_fits(child, y, a->w->count)) return -1;
+    if (!y || !into) return -1;
     for (int k = 0; k < o->count; k++)
         into[k] = (eg_into){ .sum = a->w->target[k], .reached = a->p->before[k] };
     blocks_work work = { .b = a->b, .child = child, .s = a->s, .into = into };
@@ -324,14 +323,14 @@ static bool kind_compare(const captured_step *a, uint64_t draws)
     eg_ctx *child = a->child;
     const eg_grad_over_args *o = &a->b->o;
     const uint64_t after = eg_draws(child);
-    const int64_t from = child->block.from, to = child->block.to, count = a->w->count;
+    const int64_t count = a->w->count;
     const double loss = eg_item(eg_captured_output(a->p->c, 0));
     const eg_mark m = eg_push(child);
     const bool was = eg_nograd(child, true);
-    int64_t again = to - from;
+    int64_t again = child->block.to - child->block.from;
     eg_set_draws(child, draws);
-    eg_tensor *y = m.scope ? o->loss(o->user, child, from, to, &again) : NULL;
-    const double called = eg__block_loss_fits(child, y, again) ? eg_item(y) : NAN;
+    eg_tensor *y = m.scope ? eg__block_loss(o, child, &again) : NULL;
+    const double called = y ? eg_item(y) : NAN;
     eg_set_draws(child, after);
     eg_nograd(child, was);
     eg_pop(child, m);

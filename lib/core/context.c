@@ -76,7 +76,10 @@ void eg__brief_close(eg_ctx *cx)
 void eg_seed(eg_ctx *cx, uint64_t seed)
 {
     cx = eg__here(cx);
-    if (cx && !eg__capture_refuses(cx, "seed", "draws follow the context's seed")) {
+    if (!cx) return;
+    if (cx->block.to)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "seed: inside a block, which has a seed of its own");
+    else if (!eg__capture_refuses(cx, "seed", "draws follow the context's seed")) {
         cx->seed = seed;
         cx->draw = 0;
     }

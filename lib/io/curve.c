@@ -83,13 +83,24 @@ static void pen_move(pen *p, eg__point to)
     p->last = to;
 }
 
+/* True if all points of the line are one place of the picture. */
+static bool pen_rests(const pen *p)
+{
+    bool same = p->count > 0;
+    for (int k = 1; same && k < p->count; k++)
+        same = lround(p->line[k].x) == lround(p->line->x) &&
+               lround(p->line[k].y) == lround(p->line->y);
+    return same;
+}
+
 static void pen_lift(pen *p)
 {
     pen_column(p);
-    if (p->count == 1) /* a point between gaps */
+    if (pen_rests(p)) /* a point between gaps, or several of one place: a line would show nothing */
         p->c->rectangle(p->c, (int)lround(p->line->x) - 2, (int)lround(p->line->y) - 2, 4, 4,
                         p->colour);
-    if (p->count > 1) p->c->line(p->c, p->count, p->line, p->colour, p->dash);
+    else if (p->count > 1)
+        p->c->line(p->c, p->count, p->line, p->colour, p->dash);
     p->count = 0;
 }
 

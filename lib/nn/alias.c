@@ -448,7 +448,7 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
 int eg_params_save_as(const eg_params *p, const char *path, const char *under, const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!eg__params_there("params_save_as", p) || eg_error(cx)) return -1;
+    if (!eg__params_single("params_save_as", p) || eg_error(cx)) return -1;
     if (!alias_list_fits(cx, "params_save_as", list)) return -1;
     eg_mark m = eg_push(cx);
     out o = { .owner = eg_owner_open(cx) };

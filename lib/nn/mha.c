@@ -107,6 +107,9 @@ static bool mha_extras(const eg_mha_args *a, const eg_params *p)
     else if (a->qk_norm < EG_QK_AS_IS || a->qk_norm > EG_QK_UNIT)
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "qk_norm is %d, which is no kind of norm",
                       (int)a->qk_norm);
+    else if (a->form < EG_SEPARATE || a->form > EG_PER_HEAD)
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "form is %d, which is no form of weights",
+                      (int)a->form);
     else if (a->qk_eps && !a->qk_norm)
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", ".qk_eps is read with .qk_norm only");
     else if (!(eps >= 0 && eps < 1e300))

@@ -45,6 +45,8 @@ bool eg__nn_once(const eg_spec *s, int term);
 char *eg__nn_name(eg_params *, const char *name);
 /* True if there is a list of parameters; else records that `who` was given NULL. */
 bool eg__params_there(const char *who, const eg_params *);
+/* The same for a call that writes the parameters to a file: they have no copies. */
+bool eg__params_single(const char *who, const eg_params *);
 /* Records that a run was given no module, and returns poison. If the module's constructor failed,
  * its error stays. */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);

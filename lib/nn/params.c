@@ -106,12 +106,10 @@ eg_params *eg_params_under(eg_params *p, const char *name)
     return in;
 }
 
-/* Returns the FNV-1a hash of prefix and name. */
+/* Returns a hash of prefix and name. */
 static uint64_t params_hash(const char *prefix, const char *name)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (const char *c = prefix; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001b3u;
-    for (const char *c = name; *c; c++) h = (h ^ (unsigned char)*c) * 0x100000001b3u;
+    const uint64_t h = eg_hash(eg_hash(EG_HASH_START, prefix, strlen(prefix)), name, strlen(name));
     return h ^ h >> 32;
 }
 
@@ -372,6 +370,16 @@ bool eg__params_there(const char *who, const eg_params *p)
 {
     if (!p) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the list of parameters is NULL", who);
     return p;
+}
+bool eg__params_single(const char *who, const eg_params *p)
+{
+    if (!eg__params_there(who, p)) return false;
+    const int64_t copies = eg_copies_count(eg_params_copies(p));
+    if (copies)
+        eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE,
+                   "%s: the parameters have %lld cop%s; eg_params_of_copy gives the list of one",
+                   who, (long long)copies, copies == 1 ? "y" : "ies");
+    return !copies;
 }
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x)
 {

@@ -5,7 +5,7 @@ int eg_params_save(const eg_params *p, const char *path)
 {
     eg_ctx *cx = eg_params_context(p);
     int count = eg_params_count(p), bad = -1;
-    if (!eg__params_there("params_save", p) || eg_error(cx)) return -1;
+    if (!eg__params_single("params_save", p) || eg_error(cx)) return -1;
     eg_mark m = eg_push(cx);
     eg_owner *owner = eg_owner_open(cx);
     const char **names = owner ? eg_owner_alloc(owner, (size_t)(count + 1) * sizeof *names) : NULL;

@@ -11,6 +11,14 @@ EG_INLINE void NAME(from_lane)(int first, BITS *lanes)
     static const BITS table[2] = { { 0 }, ALL_BITS };
     memcpy(lanes, (const char *)table + (size_t)(EG_LANES - first) * sizeof(T), sizeof *lanes);
 }
+/* The sum of all lanes, halves added to halves. */
+EG_INLINE T NAME(lanes_summed)(WIDE v)
+{
+    v += TURN(v, 8);
+    v += TURN(v, 4);
+    v += TURN(v, 2);
+    return v[0] + v[1];
+}
 /* Folds a row to one number: applies `pick` to term(x[k], p), beginning with `start`. once: no
  * element may be used twice. */
 EG_INLINE T NAME(fold)(int64_t n, const T *x, T p, T start, bool once, T (*term)(T x, T p),
@@ -206,10 +214,7 @@ EG_CLONES EG_FUSING static void NAME(exps_summed)(int64_t rows, int64_t n, const
             memcpy(y + n - EG_LANES, &u, sizeof u);
             sum += (WIDE)((BITS)u & ours);
         }
-        sum += TURN(sum, 8);
-        sum += TURN(sum, 4);
-        sum += TURN(sum, 2);
-        total[r] = (double)(sum[0] + sum[1]);
+        total[r] = (double)NAME(lanes_summed)(sum);
     }
 }
 /* exps_of for any n */

@@ -42,10 +42,7 @@ EG_INLINE void SUM(int rows, int64_t n, const T *a, int64_t as, const T *b, int6
             memcpy(&v, b + r * bs + n - EG_LANES, sizeof v);
             sum[r] += (WIDE)((BITS)(WIDE_TERM)&ours);
         }
-        sum[r] += TURN(sum[r], 8);
-        sum[r] += TURN(sum[r], 4);
-        sum[r] += TURN(sum[r], 2);
-        total[r] = sum[r][0] + sum[r][1];
+        total[r] = NAME(lanes_summed)(sum[r]);
     }
 }
 #undef SUM

@@ -144,11 +144,6 @@ int eg_ranks_agree(eg_ranks *r, const char *what, const char *value)
 }
 
 /* -- opening ---------------------------------------------------------------------------------- */
-static uint64_t hash_of(uint64_t h, const void *bytes, size_t n)
-{
-    for (size_t k = 0; k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 1099511628211u;
-    return h; /* FNV-1a */
-}
 /* Hashes the bits of functions and of a product in one dtype, on which processors, mathematical
  * libraries and kernels may disagree. */
 static uint64_t bits_of(eg_ctx *cx, eg_dtype dtype, uint64_t h)
@@ -162,7 +157,7 @@ static uint64_t bits_of(eg_ctx *cx, eg_dtype dtype, uint64_t h)
     for (int k = 0; k < n; k++) {
         const void *bytes =
             dtype == EG_F64 ? (const void *)eg_f64(seen[k]) : (const void *)eg_f32(seen[k]);
-        if (bytes) h = hash_of(h, bytes, N * N * (dtype == EG_F64 ? 8 : 4));
+        if (bytes) h = eg_hash(h, bytes, N * N * (dtype == EG_F64 ? 8 : 4));
     }
     return h;
 }
@@ -180,7 +175,7 @@ static int agree_on_bits(eg_ranks *r)
         return -1;
     const bool was = eg_nograd(cx, true);
     eg_mark m = eg_push(cx);
-    const uint64_t h = bits_of(cx, EG_F64, bits_of(cx, EG_F32, 14695981039346656037u));
+    const uint64_t h = bits_of(cx, EG_F64, bits_of(cx, EG_F32, EG_HASH_START));
     eg_pop(cx, m);
     eg_nograd(cx, was);
     snprintf(text, sizeof text, "%016llx", (unsigned long long)h);

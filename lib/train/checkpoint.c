@@ -243,14 +243,13 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
 /* Compares the kinds of schedule, by name. They come before all that only one of them has. */
 static void saved_compare_schedule(const saved *own, const eg_safetensors *file, eg_saved *out)
 {
-    static const char *const name[] = { "constant", "linear",      "cosine", "noam",
-                                        "steps",    "exponential", "wsd",    "wsd-sqrt" };
-    const int kinds = sizeof name / sizeof *name, is = (int)own->o.schedule.decay;
-    const char *text = eg_safetensors_metadata(file, "decay");
-    const long has = text ? strtol(text, NULL, 10) : -1;
-    if (*out->differs || has == is || is < 0 || is >= kinds) return;
-    snprintf(out->differs, sizeof out->differs, "schedule %s, not %s",
-             has >= 0 && has < kinds ? name[has] : "unknown", name[is]);
+    const char *text = eg_safetensors_metadata(file, "decay"),
+               *is = eg_schedule_name(own->o.schedule.decay);
+    const long number = text ? strtol(text, NULL, 10) : -1;
+    const char *has =
+        number < 0 || number > EG_WSD_SQRT ? NULL : eg_schedule_name((eg_decay)number);
+    if (*out->differs || !is || has == is) return;
+    snprintf(out->differs, sizeof out->differs, "schedule %s, not %s", has ? has : "unknown", is);
 }
 
 /* Sets out->differs if the run in the file is another one. For pairs and texts the name in the
@@ -459,6 +458,18 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
     return t;
 }
 
+/* Records the failure, which is about a number in the file, as one of the file: its path stands in
+ * front. */
+static void blame_file(eg_ctx *cx, const char *path)
+{
+    char said[900];
+    const eg_code code = eg_error_code(cx);
+    if (!eg_error(cx) || code == EG_ERROR_MEMORY || code == EG_ERROR_FILE) return;
+    snprintf(said, sizeof said, "%s", eg_error(cx));
+    eg_clear(cx);
+    eg_fail_as(cx, EG_ERROR_FILE, "%s: %s", path, said);
+}
+
 /* Reads and checks all numbers before it makes data, model and optimiser. */
 eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
 {
@@ -479,6 +490,7 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
     eg_data *data =
         !eg_error(o.cx) && dtype_and_counts(o.cx, &s, o.path) ? data_of(&o, file, &s) : NULL;
     eg_trainer *t = data ? restore(&o, file, data, &s) : NULL;
+    if (!o.network) blame_file(o.cx, o.path);
     eg_safetensors_close(file);
     return t;
 }

@@ -28,7 +28,7 @@ static eg_data *corpus_tokens(eg_data *d, const char *bytes, size_t size)
     const char *s = bytes, *end = bytes + size, *symbol;
     d->free_text = true;
     d->tokens = eg_owner_alloc(d->owner, (size + 1) * sizeof *d->tokens);
-    d->sum = eg__hash(eg__hash_start, bytes, size);
+    d->sum = eg_hash(EG_HASH_START, bytes, size);
     for (int n; d->tokens && (n = eg__data_next(d, &s, end, &symbol)) != 0; d->count++)
         if ((d->tokens[d->count] = eg__data_token(d, symbol, (size_t)n)) < 0) return NULL;
     return d->tokens ? corpus_cut(d) : NULL;
@@ -70,7 +70,7 @@ static eg_data *corpus_of_numbers(eg_data *d, const int64_t *number, int64_t cou
     }
     for (int64_t k = 0; d->tokens && k < count; k++) d->tokens[k] = (int32_t)(number[k] + EG_FIRST);
     d->count = count;
-    if (d->tokens) d->sum = eg__hash(eg__hash_start, d->tokens, (size_t)count * sizeof *d->tokens);
+    if (d->tokens) d->sum = eg_hash(EG_HASH_START, d->tokens, (size_t)count * sizeof *d->tokens);
     return d->tokens ? corpus_cut(d) : NULL;
 }
 

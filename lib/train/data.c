@@ -260,9 +260,9 @@ int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example
 
 uint64_t eg__data_hash(const eg_data *d, const eg_example *e)
 {
-    uint64_t h = eg__hash_start;
+    uint64_t h = EG_HASH_START;
     for (int k = 0; k < e->inputs; k++) /* a zero byte separates each word from the next */
-        h = eg__hash(h, d->symbol[e->input[k]].s, d->symbol[e->input[k]].n + d->words);
+        h = eg_hash(h, d->symbol[e->input[k]].s, d->symbol[e->input[k]].n + d->words);
     return eg__train_mix(h);
 }
 

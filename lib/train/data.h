@@ -46,9 +46,7 @@ uint64_t eg__data_hash(const eg_data *, const eg_example *); /* a hash of the in
 int64_t eg__data_uneven(const eg_data *);
 
 /* vocabulary.c */
-extern const uint64_t eg__hash_start;
-uint64_t eg__hash(uint64_t h, const void *, size_t n); /* FNV-1a */
-eg_data *eg__data_open(eg_ctx *, const char *name);    /* with PAD, SEP, STOP */
+eg_data *eg__data_open(eg_ctx *, const char *name); /* with PAD, SEP, STOP */
 /* Returns the token of a symbol, which is added if it is new; −1 without memory. */
 int32_t eg__data_token(eg_data *, const char *s, size_t n);
 /* Sets *symbol to the next symbol of [*s, end) and moves *s past it. Returns its length; 0 at the

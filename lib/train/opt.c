@@ -66,34 +66,40 @@ eg__coefficients eg__opt_coefficients(const eg_opt *op, double lr, double limit,
 /* True if an option is wrong; then also records an error. */
 static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 {
-#define AT(name) offsetof(eg_opt_args, name)
+#define RANGE(name, below)                        \
+    {                                             \
+#name, offsetof(eg_opt_args, name), below \
+    }
     static const struct {
-        const char *text;
+        const char *name;
         size_t at;
         double below;
     } ranges[] = {
         /* 0 ≤ x < below */
-        { "lr must not be negative", AT(lr), INFINITY },
-        { "momentum must not be negative", AT(momentum), INFINITY },
-        { "dampening must not be negative", AT(dampening), INFINITY },
-        { "beta1 must be in [0, 1)", AT(beta1), 1 },
-        { "beta2 must be in [0, 1)", AT(beta2), 1 },
-        { "eps must not be negative", AT(eps), INFINITY },
-        { "weight_decay must not be negative", AT(weight_decay), INFINITY },
-        { "clip_norm must not be negative", AT(clip_norm), INFINITY },
-        { "clip_value must not be negative", AT(clip_value), INFINITY },
-        { "alpha must be in [0, 1)", AT(alpha), 1 },
-        { "lr_decay must not be negative", AT(lr_decay), INFINITY },
-        { "initial_accumulator_value must not be negative", AT(initial_accumulator_value),
-          INFINITY },
+        RANGE(lr, INFINITY),
+        RANGE(momentum, INFINITY),
+        RANGE(dampening, INFINITY),
+        RANGE(beta1, 1),
+        RANGE(beta2, 1),
+        RANGE(eps, INFINITY),
+        RANGE(weight_decay, INFINITY),
+        RANGE(clip_norm, INFINITY),
+        RANGE(clip_value, INFINITY),
+        RANGE(alpha, 1),
+        RANGE(lr_decay, INFINITY),
+        RANGE(initial_accumulator_value, INFINITY),
     };
-#undef AT
+#undef RANGE
     for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++) {
         double value;
         memcpy(&value, (const char *)o + ranges[k].at, sizeof value);
-        if (!(value >= 0 && value < ranges[k].below))
-            return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s, not %g", who, ranges[k].text, value),
-                   true;
+        if (value >= 0 && value < ranges[k].below) continue;
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s must %s, not %g", who, ranges[k].name,
+                          ranges[k].below <= 1 ? "be in [0, 1)"
+                          : isfinite(value)    ? "not be negative"
+                                               : "be finite",
+                          value),
+               true;
     }
     if (o->nesterov && (o->momentum == 0 || o->dampening != 0))
         eg_fail_as(cx, EG_ERROR_MISUSE,

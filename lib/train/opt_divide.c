@@ -171,13 +171,13 @@ static uint64_t divided_hash(uint64_t h, eg_tensor *x)
 {
     const void *bytes = eg_raw(x, NULL);
     const size_t width = eg_type(x) == EG_F32 ? sizeof(float) : sizeof(double);
-    return bytes ? eg__hash(h, bytes, width * (size_t)eg_size(x)) : h;
+    return bytes ? eg_hash(h, bytes, width * (size_t)eg_size(x)) : h;
 }
 /* True if parameters, moments and options are the same on all ranks; else records an error. */
 static bool divided_agree(eg_opt *op, eg_ranks *r)
 {
     char text[64];
-    uint64_t h = eg__hash_start;
+    uint64_t h = EG_HASH_START;
     for (int k = 0; k < op->count; k++) h = divided_hash(h, op->x[k]);
     for (int k = 0; k < op->states; k++) h = divided_hash(h, op->state[k].x);
     snprintf(text, sizeof text, "%d parameter%s, %016llx", op->count, op->count == 1 ? "" : "s",

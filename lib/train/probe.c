@@ -1,6 +1,8 @@
-/* probe.c: tests of a user's own network that a trainer makes before the first step, on a few test
- * examples: whether the logits have the right shape, the loss reaches every parameter, the network
- * has state besides its parameters, examples depend on each other, or places on later ones. */
+/* probe.c: tests of a network that a trainer makes before the first step, on a few test examples.
+ * A built-in model is called once, since some options are read only then. Of a user's own network
+ * they tell whether the logits have the right shape, the loss reaches every parameter, the network
+ * has state besides its parameters or changes the context's, examples depend on each other, or
+ * places on later ones. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
@@ -9,6 +11,7 @@
 enum { PROBED = 4 }; /* examples */
 typedef struct probing {
     eg_trainer *t;
+    bool own;     /* the network is the user's */
     char who[96]; /* "trainer: network …" */
     eg_batch batch;
     eg_tensor *logits; /* of the batch */
@@ -41,10 +44,27 @@ static int64_t probing_differs(eg_tensor *x, int64_t from, eg_tensor *y, int64_t
     return -1;
 }
 
+/* The logits of a batch as a block's loss, so that eg_block_call tests what they do to the
+ * context. */
+typedef struct probing_call {
+    const eg_trainer *t;
+    const eg_batch *batch;
+    eg_tensor *logits;
+} probing_call;
+static eg_tensor *probing_logits(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    probing_call *c = user;
+    (void)from, (void)to, (void)count;
+    return c->logits = eg__network_logits(c->t, cx, c->batch, NULL);
+}
+
 static eg_tensor *probing_run(const probing *p, const eg_batch *b)
 {
     eg_ctx *cx = p->t->cx;
-    eg_tensor *x = eg__network_logits(p->t, cx, b, NULL);
+    probing_call c = { p->t, b, NULL };
+    eg_block_call(cx, probing_logits, &c, 0, b->rows, NULL);
+    if (p->own && eg_error(cx)) eg_fail_in(cx, "%s", p->who);
+    eg_tensor *x = c.logits;
     if (!eg__batch_logits_fit(cx, p->t->batches, p->who, b, x)) return NULL;
     if (eg_type(x) != eg_params_type(p->t->params))
         return eg_fail_as(cx, EG_ERROR_DTYPE, "%s: the logits are %s, but the parameters %s",
@@ -73,6 +93,15 @@ static bool probing_paths(const probing *p)
                        cut && eg_op_of(cut) ? eg_op_of(cut)->name : "an operation");
     }
     return !eg_error(cx);
+}
+
+/* True if the network can be called in training, where it may draw; else records an error. */
+static bool probing_training(const probing *p)
+{
+    eg_train(p->t->cx);
+    (void)probing_run(p, &p->batch);
+    eg_eval(p->t->cx);
+    return !eg_error(p->t->cx);
 }
 
 /* True if the same batch gives the same bits twice; else records an error. */
@@ -137,20 +166,20 @@ static bool probing_order(const probing *p)
 
 bool eg__network_probe(eg_trainer *t)
 {
-    if (eg__network_find(t->network->name)) return true;
-    probing p = { .t = t };
+    probing p = { .t = t, .own = !eg__network_find(t->network->name) };
     snprintf(p.who, sizeof p.who, "trainer: network \"%.60s\"", t->network->name);
     const int64_t tests = t->batches->tests;
     eg__evaluation e = eg__evaluation_begin(t->cx);
-    eg_nograd(t->cx, false); /* paths need a history */
+    if (p.own) eg_nograd(t->cx, false); /* paths need a history */
     eg_mark m = eg_push(t->cx);
     if (!t->data->free_text || t->data->tokens) { /* false: the text was left out of the data */
         p.batch = eg__batches_tested(t->batches, 0, tests < PROBED ? tests : PROBED);
         p.logits = p.batch.rows ? probing_run(&p, &p.batch) : NULL;
     }
-    if (p.logits && probing_paths(&p)) {
+    if (p.own && p.logits && probing_paths(&p)) {
         eg_nograd(t->cx, true);
-        (void)(probing_state(&p) && probing_examples(&p) && probing_order(&p));
+        (void)(probing_training(&p) && probing_state(&p) && probing_examples(&p) &&
+               probing_order(&p));
     }
     eg_pop(t->cx, m);
     eg__evaluation_end(t->cx, e);

@@ -62,20 +62,26 @@ static double wsd_sqrt(const eg_schedule *s, double k)
 }
 
 static const struct decay {
+    const char *name;
     double (*factor)(const eg_schedule *, double k); /* k: steps since the warm-up */
     bool own_warmup;                                 /* false: the warm-up is linear */
     bool ends;                                       /* it depends on `steps` and `last` */
 } decays[] = {
-    [EG_CONSTANT] = { opt_constant, false, false },
-    [EG_LINEAR] = { opt_linear, false, true },
-    [EG_COSINE] = { cosine, false, true },
-    [EG_NOAM] = { noam, true, false },
-    [EG_STEPS] = { steps, false, false },
-    [EG_EXPONENTIAL] = { exponential, false, false },
-    [EG_WSD] = { wsd, false, true },
-    [EG_WSD_SQRT] = { wsd_sqrt, false, true },
+    [EG_CONSTANT] = { "constant", opt_constant, false, false },
+    [EG_LINEAR] = { "linear", opt_linear, false, true },
+    [EG_COSINE] = { "cosine", cosine, false, true },
+    [EG_NOAM] = { "noam", noam, true, false },
+    [EG_STEPS] = { "steps", steps, false, false },
+    [EG_EXPONENTIAL] = { "exponential", exponential, false, false },
+    [EG_WSD] = { "wsd", wsd, false, true },
+    [EG_WSD_SQRT] = { "wsd-sqrt", wsd_sqrt, false, true },
 };
 enum { DECAYS = sizeof decays / sizeof *decays };
+
+const char *eg_schedule_name(eg_decay decay)
+{
+    return (int)decay < 0 || (int)decay >= DECAYS ? NULL : decays[decay].name;
+}
 
 double eg_schedule_factor(const eg_schedule *s, int64_t step)
 {
@@ -90,6 +96,7 @@ bool eg__schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
 {
     long long w = (long long)s->warmup, all = (long long)s->steps,
               decay = (long long)s->decay_steps;
+    const bool steps = s->decay == EG_STEPS, wsd = s->decay == EG_WSD || s->decay == EG_WSD_SQRT;
     int marks = 0;
     while (marks < EG_MILESTONES && s->milestones[marks] > (marks ? s->milestones[marks - 1] : 0))
         marks++;
@@ -104,8 +111,20 @@ bool eg__schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: schedule.steps must be more than schedule.warmup; they are %lld and %lld",
                    who, all, w);
-    else if (!isfinite(s->last))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.last must be a number, not %g", who, s->last);
+    else if (!(s->last >= 0 && s->last < INFINITY))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.last must be a number from 0 on, not %g", who,
+                   s->last);
+    else if ((s->step_size != 0 || s->milestones[0] != 0) && !steps)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.%s belongs to the schedule steps, not to %s",
+                   who, s->step_size ? "step_size" : "milestones", eg_schedule_name(s->decay));
+    else if (s->gamma > 0 && !steps && s->decay != EG_EXPONENTIAL)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: schedule.gamma belongs to the schedules steps and exponential, not to %s",
+                   who, eg_schedule_name(s->decay));
+    else if (decay != 0 && !wsd)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: schedule.decay_steps belongs to the schedules wsd and wsd-sqrt, not to %s",
+                   who, eg_schedule_name(s->decay));
     else if (!(s->gamma >= 0 && s->gamma < INFINITY) ||
              (s->decay == EG_EXPONENTIAL && !(s->gamma > 0)))
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.gamma must be a number above 0, not %g", who,
@@ -114,14 +133,13 @@ bool eg__schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: EG_NOAM needs schedule.warmup and schedule.d_model; they are %lld and %lld",
                    who, w, (long long)s->d_model);
-    else if (s->decay == EG_STEPS &&
-             (s->step_size < 0 || !rising || (s->step_size > 0) == (marks > 0)))
+    else if (steps && (s->step_size < 0 || !rising || (s->step_size > 0) == (marks > 0)))
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: EG_STEPS needs either schedule.step_size or schedule.milestones that rise; "
                    "step_size is %lld, and %d "
                    "milestone%s",
                    who, (long long)s->step_size, marks, marks == 1 ? " rises" : "s rise");
-    else if ((s->decay == EG_WSD || s->decay == EG_WSD_SQRT) && (decay < 0 || decay > all - w))
+    else if (wsd && (decay < 0 || decay > all - w))
         eg_fail_as(
             cx, EG_ERROR_MISUSE,
             "%s: schedule.decay_steps must be at most the %lld step%s after the warm-up, not %lld",

@@ -31,8 +31,7 @@ static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int6
     if (eg_ok(y) && eg_size(y) == 1 && !eg_error(cx)) {
         p.value = eg_item(y);
         p.f64 = eg_type(y) == EG_F64;
-        p.known = isfinite(p.value) && eg_draws(cx) == draws && p.count >= 0 &&
-                  p.count <= (int64_t)1 << 48;
+        p.known = isfinite(p.value) && eg_draws(cx) == draws;
     }
     eg_pop(cx, m);
     return p;

@@ -91,10 +91,11 @@ static bool trainer_in_range(const eg_trainer_args *o)
         double value, below;
         const char *range;
     } shares[] = {
-        { "dropout", o->dropout, nextafter(1, 2), "in [0, 1]" },
+        { "dropout", o->dropout, 1, "in [0, 1)" },
         { "smoothing", o->smoothing, 1, "in [0, 1)" },
-        { "diversity", o->diversity, INFINITY, "not negative" },
-        { "goal", o->goal, INFINITY, "a share of exact sequences" },
+        { "momentum", eg_option(o->momentum, 0), nextafter(1, 2), "in [0, 1]" },
+        { "diversity", o->diversity, INFINITY, "a number from 0 on" },
+        { "goal", o->goal, nextafter(1, 2), "a share of exact sequences, in [0, 1]" },
     };
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         if (sizes[k].value < sizes[k].least || sizes[k].value > sizes[k].most) {
@@ -606,7 +607,7 @@ static bool divide_agree(eg_trainer *t, eg_ranks *r)
     char text[128];
     snprintf(text, sizeof text, "%lld", (long long)t->now.step);
     if (eg_ranks_agree(r, "the steps done", text)) return false;
-    uint64_t h = eg__hash(eg__hash_start, &o->schedule, sizeof o->schedule);
+    uint64_t h = eg_hash(EG_HASH_START, &o->schedule, sizeof o->schedule);
     const double numbers[] = { o->dropout, o->smoothing, o->lr, o->clip_norm, o->goal };
     const int64_t sizes[] = { o->evaluate,
                               o->early_stop,
@@ -615,13 +616,13 @@ static bool divide_agree(eg_trainer *t, eg_ranks *r)
                               o->leaves,
                               (int64_t)o->seed,
                               (int64_t)t->batches->cursor };
-    h = eg__hash(eg__hash(h, numbers, sizeof numbers), sizes, sizeof sizes);
+    h = eg_hash(eg_hash(h, numbers, sizeof numbers), sizes, sizeof sizes);
     snprintf(text, sizeof text, "%s, %lld layer%s of %lld, batch %lld in blocks of %lld, %016llx",
              o->model, (long long)o->layers, o->layers == 1 ? "" : "s", (long long)o->d_model,
              (long long)o->batch, (long long)o->block, (unsigned long long)h);
     if (eg_ranks_agree(r, "the options", text)) return false;
-    h = eg__hash(d->sum + 1, d->name, strlen(d->name));
-    if (d->text) h = eg__hash(h, d->text, strlen(d->text));
+    h = eg_hash(d->sum + 1, d->name, strlen(d->name));
+    if (d->text) h = eg_hash(h, d->text, strlen(d->text));
     snprintf(text, sizeof text, "%.60s, %lld examples, %d symbols, %016llx",
              strrchr(d->name, '/') ? strrchr(d->name, '/') + 1 : d->name, (long long)d->count,
              d->symbols, (unsigned long long)h);

@@ -21,13 +21,6 @@ int eg__data_next(const eg_data *d, const char **s, const char *end, const char 
     return (int)(*s - *symbol);
 }
 
-const uint64_t eg__hash_start = 0xcbf29ce484222325u;
-uint64_t eg__hash(uint64_t h, const void *bytes, size_t n)
-{
-    for (size_t k = 0; k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 0x100000001b3u;
-    return h;
-}
-
 /* The size of a regular file is known; a pipe is read into a buffer that doubles. */
 char *eg__data_file(eg_data *d, const char *path, size_t *count)
 {
@@ -61,7 +54,7 @@ char *eg__data_file(eg_data *d, const char *path, size_t *count)
 /* Returns the slot of the symbol's token in the hash table, or the empty slot where it belongs. */
 static int32_t *vocabulary_slot(const eg_data *d, const char *s, size_t n)
 {
-    size_t at = (size_t)eg__train_mix(eg__hash(eg__hash_start, s, n)) % (size_t)d->slots;
+    size_t at = (size_t)eg__train_mix(eg_hash(EG_HASH_START, s, n)) % (size_t)d->slots;
     for (;; at = (at + 1) % (size_t)d->slots) {
         int32_t t = d->table[at];
         if (!t || (d->symbol[t].n == n && !memcmp(d->symbol[t].s, s, n))) return &d->table[at];
