@@ -100,6 +100,9 @@ EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path)
  *                                                    value, and is not written
  * { "norm.gain", "model.?norm.weight", "m" }         what stands before '?' may be missing in a
  *                                                    file; files that we write have it
+ * { "E", "lm_head.weight", "v m", 0, EG_ALIAS_COPY } a tensor that, if a file has it and no parameter
+ *                                                    is read from it, must be equal to that of E;
+ *                                                    it is not written
  * Parts that lead a group, "(c h d) m", follow each other in it, each as wide as its parameter:
  * query, key and value of 8, 2 and 2 heads are one matrix ((8 + 2 + 2) d, m). Elsewhere, "(h c d)
  * m", parts have one size. Of several rows for one parameter, reading takes the first whose tensor
@@ -109,8 +112,9 @@ typedef struct eg_alias {
     const char *ours; /* NULL ends a list */
     const char *theirs;
     const char *axes;
-    int part, parts; /* part 0, 1, … of at most 8; 0, 0: the whole tensor */
+    int part, parts; /* part 0, 1, … of at most 8; 0, 0: the whole tensor; 0, EG_ALIAS_COPY */
 } eg_alias;
+enum { EG_ALIAS_COPY = -1 };
 /* The list of a style; NULL if there is none of that name (no error). Styles: "torch"
  * (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder), "torch.decoder"
  * (TransformerDecoderLayer, TransformerDecoder), "torch.transformer" (Transformer: eg_seq2seq
