@@ -520,9 +520,9 @@ static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const
         w = is_causal ? eg_tril(w, o->offset) : w;
     }
     if (!o->no_norm) w = linear_share(w, eg_sum("... [j]", w), eg__nn_joined(all, rows, NULL));
-    return o->weights_axes
-               ? eg_einsum(eg__nn_joined(all, NULL, eg_spec_like(all, o->weights_axes)), w)
-               : w;
+    const eg_spec *axes = o->weights_axes ? eg_spec_like(all, o->weights_axes)
+                                          : linear_with(linear_without(t->term[Y], t->e), t->j);
+    return eg_einsum(eg__nn_joined(all, NULL, axes), w);
 }
 
 /* True if .offset counts places, and there are as many keys as a causal mask needs; else records an
