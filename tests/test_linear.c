@@ -345,6 +345,15 @@ LOOP_TEST(axes_of_the_weights, 3)
     eg_assert_close(eg_rearrange(order[_i], w), named, 0);
 }
 
+/* an error in .phi is told beside a state, too */
+TEST(phi_refused_beside_a_state)
+{
+    eg_tensor *q = eg_ones(cx, 1, 3, 2, 2), *state = eg_ones(cx, 1, 2, 2, 3), *next;
+    ck_assert(!eg_ok(eg_linear_attention("bihd,bjhd,bjhe->bihe", q, q, q, .where = "j <= i",
+                                         .phi = "expo(x)", .state = state, .next = &next)));
+    eg_assert_error(cx, "'expo'");
+}
+
 LOOP_TEST(truths_refused, 9)
 {
     eg_tensor *x = eg_ones(cx, 2, 4, 3, 2),

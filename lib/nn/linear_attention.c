@@ -487,6 +487,8 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
                 o->chunk   ? o->chunk
                 : channels ? CHUNK_OF_CHANNELS
                            : CHUNK);
+    if (!p.states || !p.scored) /* an error that is recorded already, of .phi for one */
+        return eg_fail_as(eg_context(o->q), EG_ERROR_MEMORY, "linear_attention: out of memory");
     if (o->state && eg_rank(o->state) != p.state->term[0].axes)
         return eg_fail_as(eg_context(q), EG_ERROR_SHAPE,
                           "linear_attention: .state has %d ax%s, but %s are %d", eg_rank(o->state),
