@@ -345,13 +345,16 @@ LOOP_TEST(axes_of_the_weights, 3)
     eg_assert_close(eg_rearrange(order[_i], w), named, 0);
 }
 
-/* an error in .phi is told beside a state, too */
-TEST(phi_refused_beside_a_state)
+/* an error in .phi beside a state; an offset that no size can be added to */
+TEST(options_refused)
 {
     eg_tensor *q = eg_ones(cx, 1, 3, 2, 2), *state = eg_ones(cx, 1, 2, 2, 3), *next;
     ck_assert(!eg_ok(eg_linear_attention("bihd,bjhd,bjhe->bihe", q, q, q, .where = "j <= i",
                                          .phi = "expo(x)", .state = state, .next = &next)));
     eg_assert_error(cx, "'expo'");
+    ck_assert(!eg_ok(eg_linear_attention("bihd,bjhd,bjhe->bihe", q, q, q, .where = "i < 2",
+                                         .offset = INT64_MAX)));
+    eg_assert_error(cx, "linear_attention: the offset is 9223372036854775807");
 }
 
 LOOP_TEST(truths_refused, 9)

@@ -100,8 +100,8 @@ EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path)
  *                                                    value, and is not written
  * { "norm.gain", "model.?norm.weight", "m" }         what stands before '?' may be missing in a
  *                                                    file; files that we write have it
- * { "E", "lm_head.weight", "v m", 0, EG_ALIAS_COPY } a tensor that, if a file has it and no parameter
- *                                                    is read from it, must be equal to that of E;
+ * { "E", "lm_head.weight", "v m", 0, EG_ALIAS_COPY } if a file has this tensor, and no parameter is
+ *                                                    read from it, it must be equal to that of E;
  *                                                    it is not written
  * Parts that lead a group, "(c h d) m", follow each other in it, each as wide as its parameter:
  * query, key and value of 8, 2 and 2 heads are one matrix ((8 + 2 + 2) d, m). Elsewhere, "(h c d)

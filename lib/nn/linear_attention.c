@@ -432,6 +432,9 @@ static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const te
                    lacking_of(t, K, keep));
     else if (o->chunk < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: .chunk is %lld", (long long)o->chunk);
+    else if (o->offset > INT64_MAX / 2)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: the offset is %lld",
+                   (long long)o->offset);
     if (o->keep.x) m->key[m->keys++] = (eg_masked){ o->keep.axes ? o->keep.axes : "", o->keep.x };
     if (eg_error(cx) || !where_masks(o, t, m)) return false;
     if (m->causal || !(o->decay.x || o->decay.axes || o->state || o->next || o->chunk)) return true;
