@@ -242,6 +242,64 @@ TEST(probes_agree_with_the_weights)
     }
 }
 
+/* Masks that differ between heads: only keys that both heads may see count, and a head that sees
+ * nothing is like no other. */
+LOOP_TEST(similarity_with_masks_of_heads, 12)
+{
+    static const char *const wheres[] = { "j <= i + h",
+                                          "h != 1 | j == 0",
+                                          "h > 0 & b < |h| - 1",
+                                          "see[h, j] & j <= i",
+                                          "!(h == 2 ? see[b % 2, j] : see[h, i])",
+                                          "j >= i" };
+    const bool masks = _i % 6 == 5; /* .keep and .lengths with the letter h */
+    eg_tensor *x[3], *w, *dx[2], *want[2],
+        *see = eg_gt(eg_normal(cx, 0.3, 1, 3, 6), eg_zeros(cx, 1)),
+        *keep = eg_randint(cx, 0, 3, 3, 6), *t = eg_randint(cx, 0, 7, 3, 2);
+    three(x);
+    eg_attention_args o = { .size = sizeof o,
+                            .spec = "bihd,bjhd,bjhe->bihe",
+                            .q = x[0],
+                            .k = x[1],
+                            .v = x[2],
+                            .where = wheres[_i % 6],
+                            .form = _i < 6 ? EG_FUSED : EG_UNFUSED,
+                            .weights_axes = "bihj" };
+    if (strstr(o.where, "see")) o.with[0] = (eg_given){ "see", see };
+    if (masks) o.keep = (eg_masked){ "hj", keep }, o.lengths = (eg_masked){ "hb", t };
+    eg_tensor *like = eg_attention_similarity_with(&o, "h"), *g = eg_normal(cx, 0, 1, 3, 3);
+    o.weights = &w;
+    o.form = EG_UNFUSED;
+    eg_attention_with(&o);
+    eg_tensor *as = eg_head_similarity("b i [h] j", w);
+    eg_assert_ok(cx);
+    eg_assert_close(like, as, 1e-12);
+    ck_assert(!eg_grad(like, g, 2, x, dx) && !eg_grad(as, g, 2, x, want));
+    for (int k = 0; k < 2; k++) eg_assert_close(dx[k], want[k], 1e-11);
+    eg_assert_ok(cx);
+}
+
+/* A predicate that chooses between truths of two tensors is one, and is read everywhere. */
+TEST(probes_read_choices_of_truths)
+{
+    eg_tensor *x[3], *see = eg_gt(eg_normal(cx, 0.3, 1, 2, 6), eg_zeros(cx, 1)), *w;
+    three(x);
+    eg_attention_args o = { .size = sizeof o,
+                            .spec = "bihd,bjhd,bjhe->bihe",
+                            .q = x[0],
+                            .k = x[1],
+                            .v = x[2],
+                            .where = "!(i < 3 ? see[b, j] : see[b, i])",
+                            .with = { { "see", see } } };
+    eg_tensor *mass = eg_attention_mass_with(&o, "i < 2 ? see[b, i] : see[b, j]");
+    o.where = "!(i < 3 ? see[b, j] : see[b, i])", o.weights = &w, o.weights_axes = "bihj";
+    eg_attention_with(&o);
+    eg_tensor *in = eg_where_mask(cx, "i < 2 ? see[b, i] : see[b, j]", "b i [j]",
+                                  .with = { { "see", see } }, .sizes = (int64_t[]){ 2, 6, 6 });
+    eg_assert_close(mass, eg_einsum("bihj,bij->bih", w, eg_cast(in, EG_F64)), 1e-12);
+    eg_assert_ok(cx);
+}
+
 /* A query that is NaN has no entropy, in either form; a row without keys has entropy 0. */
 TEST(probes_pass_nan_on)
 {

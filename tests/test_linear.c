@@ -69,10 +69,10 @@ LOOP_TEST(decay_is_its_definition, DECAYS * 6)
     const int64_t n = cases[_i % 6].queries, l = cases[_i % 6].keys;
     eg_tensor *q = eg_normal(cx, 0, 1, 2, n, 2, 3), *k = eg_normal(cx, 0, 1, 2, l, 2, 3),
               *v = eg_normal(cx, 0, 1, 2, l, 2, 4), *full, *a = a_decay(axes, l, &full), *w, *want;
-    eg_tensor *y =
-        eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, v, .where = "j <= i", .offset = l - n,
-                            .phi = "exp(x)", .decay = { axes, a }, .chunk = cases[_i % 6].chunk,
-                            .no_norm = cases[_i % 6].no_norm, .weights = &w);
+    eg_tensor *y = eg_linear_attention(
+        "bihd,bjhd,bjhe->bihe", q, k, v, .where = "j <= i", .offset = l - n, .phi = "exp(x)",
+        .decay = { axes, a }, .chunk = cases[_i % 6].chunk, .no_norm = cases[_i % 6].no_norm,
+        .weights = &w, .weights_axes = "bhij");
     eg_tensor *z = by_pairs(eg_exp(q), eg_exp(k), v, full, cases[_i % 6].no_norm, &want);
     eg_assert_ok(cx);
     eg_assert_close(y, z, 1e-12);
@@ -291,7 +291,8 @@ LOOP_TEST(truths_of_keys_and_queries, WHERES * 3)
                                    .offset = l - n,
                                    .phi = "exp(x)",
                                    .no_norm = no_norm,
-                                   .weights = &w };
+                                   .weights = &w,
+                                   .weights_axes = "bhij" };
     eg_where_mask_args m = { .size = sizeof m,
                              .where = where,
                              .axes = "b h i [j]",
@@ -324,6 +325,36 @@ LOOP_TEST(truths_of_keys_and_queries, WHERES * 3)
     else if (!late)
         o.k = eg_where(any, k, bad), o.v = eg_where(any, v, bad);
     eg_assert_close(eg_linear_attention_with(&o), y, 1e-12);
+}
+
+/* without .weights_axes the weights have the axes that those of eg_attention have */
+LOOP_TEST(axes_of_the_weights, 3)
+{
+    static const char *const specs[] = { "bihd,bjhd,bjhe->bihe", "bihd,bjhd,bjhe->ebhi",
+                                         "bihd,bjhd,bjhe->hibe" },
+                             *const order[] = { "b i h j -> b i h j", "b h i j -> b i h j",
+                                                "h i b j -> b i h j" };
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 5, 3, 4), *k = eg_normal(cx, 0, 1, 2, 7, 3, 4),
+              *v = eg_normal(cx, 0, 1, 2, 7, 3, 2), *w, *named, *attention;
+    eg_linear_attention(specs[_i], q, k, v, .phi = "exp(x)", .weights = &w);
+    eg_linear_attention(specs[_i], q, k, v, .phi = "exp(x)", .weights = &named,
+                        .weights_axes = "bihj");
+    eg_attention(specs[_i], q, k, v, .weights = &attention);
+    eg_assert_ok(cx);
+    for (int d = 0; d < 4; d++) ck_assert_int_eq(eg_dim(w, d), eg_dim(attention, d));
+    eg_assert_close(eg_rearrange(order[_i], w), named, 0);
+}
+
+/* an error in .phi beside a state; an offset that no size can be added to */
+TEST(options_refused)
+{
+    eg_tensor *q = eg_ones(cx, 1, 3, 2, 2), *state = eg_ones(cx, 1, 2, 2, 3), *next;
+    ck_assert(!eg_ok(eg_linear_attention("bihd,bjhd,bjhe->bihe", q, q, q, .where = "j <= i",
+                                         .phi = "expo(x)", .state = state, .next = &next)));
+    eg_assert_error(cx, "'expo'");
+    ck_assert(!eg_ok(eg_linear_attention("bihd,bjhd,bjhe->bihe", q, q, q, .where = "i < 2",
+                                         .offset = INT64_MAX)));
+    eg_assert_error(cx, "linear_attention: the offset is 9223372036854775807");
 }
 
 LOOP_TEST(truths_refused, 9)

@@ -484,6 +484,34 @@ LOOP_TEST(texts_are_read_at_new, 12)
             "give the tensor in .with");
 }
 
+/* a choice between elements of tensors that only a run has may be a truth */
+LOOP_TEST(choices_of_truths_at_new, 4)
+{
+    static const char *const texts[] = { "i < 3 ? pad[b, j] : see[b, j]",
+                                         "!(i < 3 ? pad[b, j] : see[b, j])",
+                                         "(i < 3 ? pad[b, j] : see[b, j]) & j <= i",
+                                         "(i < 3 ? pad[b, j] : see[b, j]) ? score : score - 9" };
+    eg_params *p = eg_params_open(cx);
+    eg_mha_args o = { .size = sizeof o, .params = p, .name = "a", .d_model = 8, .heads = 2 };
+    *(_i == 3 ? &o.score : &o.where) = texts[_i];
+    eg_mha *at_new = eg_mha_new_with(&o);
+    o.name = "b", o.where = o.score = NULL;
+    eg_mha *m = eg_mha_new_with(&o);
+    eg_assert_ok(cx);
+    ck_assert_int_eq(eg_mha_copy(m, at_new), 0);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *zero = eg_zeros(cx, 1),
+              *pad = eg_gt(eg_normal(cx, 0, 1, 2, 5), zero),
+              *see = eg_gt(eg_normal(cx, 0, 1, 2, 5), zero);
+    const eg_mha_run_args with = { .with = { { "pad", pad }, { "see", see } } };
+    eg_mha_run_args run = with;
+    run.size = sizeof run, run.mha = at_new, run.query = x;
+    eg_tensor *y = eg_mha_run_with(&run);
+    run.mha = m;
+    *(_i == 3 ? &run.score : &run.where) = texts[_i];
+    eg_assert_close(y, eg_mha_run_with(&run), 0);
+    eg_assert_ok(cx);
+}
+
 LOOP_TEST(slopes_of_distance, 2)
 {
     eg_params *p = eg_params_open(cx);

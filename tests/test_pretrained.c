@@ -198,6 +198,14 @@ static const struct {
     { "qwen2", "\"sliding_attention\"\n", "\"chunked_attention\"\n",
       "\"layer_types\" is \"chunked_attention\", which is neither full_attention nor" },
     { "qwen2", ",\n    \"sliding_attention\"", "", "\"layer_types\" has 1 entry for 2 layers" },
+    { "qwen2", "\"use_sliding_window\": true", "\"use_sliding_window\": false",
+      "\"layer_types\" is \"sliding_attention\", but no layer of the model has a window" },
+    { "qwen2", "\"sliding_window\": 3", "\"sliding_window\": null",
+      "\"layer_types\" is \"sliding_attention\", but no layer of the model has a window" },
+    { "mistral", "{", "{\"layer_types\": [\"sliding_attention\", \"full_attention\"],",
+      "\"layer_types\" is \"full_attention\", but every layer of the model has the window" },
+    { "llama", "\"rope_parameters\": {", "\"rope_scaling\": [1], \"other\": {",
+      "\"rope_scaling\" is an array, not an object" },
     { "bert", "\"is_decoder\": false", "\"is_decoder\": true", "BERT is read as an encoder only" },
     { "bert", "\"pad_token_id\": 0", "\"position_embedding_type\": \"relative_key\"",
       "\"position_embedding_type\" is \"relative_key\", but only absolute ones are supported" },
@@ -228,8 +236,11 @@ TEST(what_settings_say)
     ck_assert((o = eg_pretrained_read(cx, folder)) && !strcmp(o->mha.where, "j <= i"));
     put_config("mistral", "\"sliding_window\": 4", "\"unknown\": 4"); /* as its class has it */
     ck_assert((o = eg_pretrained_read(cx, folder)) && !strcmp(o->mha.where, "i - 4096 < j <= i"));
-    put_config("qwen2", "\"use_sliding_window\": true", "\"use_sliding_window\": false");
-    ck_assert((o = eg_pretrained_read(cx, folder)) && !o->model.where);
+    put_config("mistral", "{", "{\"layer_types\": [\"sliding_attention\", \"sliding_attention\"],");
+    ck_assert((o = eg_pretrained_read(cx, folder)) && !strcmp(o->mha.where, "i - 4 < j <= i"));
+    put_config("qwen3", "{", "{");
+    ck_assert((o = eg_pretrained_read(cx, folder)) && !o->model.where &&
+              !strcmp(o->mha.where, "j <= i"));
     put_config("mistral", "\"rope_parameters\"", "\"rope_theta\": 7, \"unknown\"");
     ck_assert((o = eg_pretrained_read(cx, folder)) && o->mha.rotary == 7);
     ck_assert_ptr_null(eg_pretrained_read(cx, NULL));
@@ -240,7 +251,8 @@ TEST(what_settings_say)
 }
 
 /* The tensors of a case in the folder, without `drop` in front of their names, `from` in them
- * written as `to`, and with others that a file of that kind may hold. */
+ * written as `to`, and with others that a file of that kind may hold: of ones, or "COPY=TENSOR" as
+ * that tensor. */
 static void put_tensors(const char *name, const char *drop, const char *from, const char *to,
                         int more, const char *const *others)
 {
@@ -257,7 +269,12 @@ static void put_tensors(const char *name, const char *drop, const char *from, co
                  at ? at + strlen(from) : in);
         list[n] = names[n], xs[n] = eg_safetensors_at(st, n);
     }
-    for (int k = 0; k < more; k++, n++) list[n] = others[k], xs[n] = eg_full(cx, 1, 1, 4);
+    for (int k = 0; k < more; k++, n++) {
+        const char *equals = strchr(others[k], '=');
+        snprintf(names[n], sizeof *names, "%.*s", (int)strcspn(others[k], "="), others[k]);
+        list[n] = names[n];
+        xs[n] = equals ? eg_safetensors_get(st, equals + 1) : eg_full(cx, 1, 1, 4);
+    }
     ck_assert_msg(!eg_safetensors_save(cx, in_folder("model.safetensors"), n, list, xs, NULL), "%s",
                   eg_error(cx));
 }
@@ -279,6 +296,12 @@ TEST(older_settings)
     put_config("llama", "rope_parameters", "rope_scaling");
     eg_assert_close(output(folder), output(case_path("llama", "")), 0);
     put_config("llama", "\"rope_parameters\": {", "\"rope_theta\": 500.0, \"rope_scaling\": {");
+    eg_assert_close(output(folder), output(case_path("llama", "")), 0);
+    /* rope_scaling takes the place of rope_parameters, unless it is empty */
+    put_config("llama", "\"rope_parameters\": {",
+               "\"rope_parameters\": { \"rope_theta\": 7 }, \"rope_scaling\": {");
+    eg_assert_close(output(folder), output(case_path("llama", "")), 0);
+    put_config("llama", "{", "{ \"rope_scaling\": {},");
     eg_assert_close(output(folder), output(case_path("llama", "")), 0);
     put_tensors("mistral", "", "", "", 0, NULL);
     put_config("mistral", "\"rope_parameters\": {", "\"rope_scaling\": null, \"other\": {");
@@ -318,7 +341,7 @@ LOOP_TEST(written_as_theirs, 4)
 TEST(files_as_others_wrote_them)
 {
     static const char *const masks[] = { "h.0.attn.bias", "h.1.attn.masked_bias",
-                                         "lm_head.weight" },
+                                         "lm_head.weight=transformer.wte.weight" },
                              *const turns[] = { "model.layers.1.self_attn.rotary_emb.inv_freq" },
                              *const places[] = { "bert.embeddings.position_ids",
                                                  "classifier.weight", "cls.seq_relationship.bias" };
@@ -333,6 +356,26 @@ TEST(files_as_others_wrote_them)
     eg_assert_close(output(folder), output(case_path("bert_mlm", "")), 0);
     put_tensors("bert_mlm", "bert.", "LayerNorm.bias", "LayerNorm.beta", 0, NULL);
     eg_assert_close(output(folder), output(case_path("bert_mlm", "")), 0);
+}
+
+/* logits that config.json ties to the embedding, and a file that has another matrix for them */
+TEST(tied_and_not)
+{
+    static const char *const same[] = { "lm_head.weight=transformer.wte.weight" },
+                             *const shape[] = { "lm_head.weight" };
+    put_config("gpt2", "{", "{");
+    put_tensors("gpt2", "", "", "", 1, same);
+    eg_assert_close(output(folder), output(case_path("gpt2", "")), 0);
+    put_tensors("gpt2", "", "", "", 1, shape);
+    ck_assert_ptr_null(eg_pretrained_load(eg_params_open(cx), folder));
+    eg_assert_error(cx, "\"lm_head.weight\" is (1, 4), but \"tokens.E\" needs (50, 16)");
+    put_tensors("mistral", "", "", "", 0, NULL);
+    put_config("mistral", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+    eg_params *p = eg_params_open(cx);
+    ck_assert_ptr_null(eg_pretrained_load(p, folder));
+    eg_assert_error(cx, "model: tensors \"model.embed_tokens.weight\" and \"lm_head.weight\" "
+                        "differ, but the model has one parameter for both, \"tokens.E\"");
+    ck_assert_double_eq(eg_get(eg_params_find(p, "tokens.E"), 3, 3), 0);
 }
 
 /* one sentence with the file's name, ours, and both shapes; nothing is assigned */

@@ -101,6 +101,9 @@ EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path)
  *                                                    value, and is not written
  * { "norm.gain", "model.?norm.weight", "m" }         the part before '?' is optional in a file that
  *                                                    is read, and is written
+ * { "E", "lm_head.weight", "v m", 0, EG_ALIAS_COPY } if a file has this tensor, and no parameter is
+ *                                                    read from it, it must be equal to that of E;
+ *                                                    it is not written
  * If the letter of the parts is the first of a group, "(c h d) m", the parts are consecutive, each
  * as wide as its parameter: query, key and value of 8, 2 and 2 heads are one matrix ((8 + 2 + 2) d,
  * m). Elsewhere, "(h c d) m", all parts have the same size. Of several rows for one parameter,
@@ -110,8 +113,9 @@ typedef struct eg_alias {
     const char *ours; /* NULL ends a list */
     const char *theirs;
     const char *axes;
-    int part, parts; /* part 0, 1, … of at most 8; 0, 0: the whole tensor */
+    int part, parts; /* part 0, 1, … of at most 8; 0, 0: the whole tensor; 0, EG_ALIAS_COPY */
 } eg_alias;
+enum { EG_ALIAS_COPY = -1 };
 /* The table of a style; NULL if there is none of that name (no error). Styles: "torch"
  * (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder), "torch.decoder"
  * (TransformerDecoderLayer, TransformerDecoder), "torch.transformer" (Transformer: eg_seq2seq

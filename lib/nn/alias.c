@@ -8,6 +8,9 @@ enum { NAME = 256 };
 
 static size_t alias_digits(const char *s) { return strspn(s, "0123456789"); }
 
+/* Returns how many parts the row's tensor has; 0 if it is one whole. */
+static int alias_parts(const eg_alias *a) { return a->parts > 0 ? a->parts : 0; }
+
 /* True if `ours` is a name that the row describes; sets *digits and *count to the number that its
  * '*' stands for. */
 static bool alias_ours(const eg_alias *a, const char *ours, const char **digits, size_t *count)
@@ -100,7 +103,9 @@ static bool alias_dims(const eg_named *one, const eg_spec *ours, const eg_alias 
         if (t->item[k].index == EG_INDEX_ONE) continue;
         const char *name = theirs->index[t->item[k].index].name;
         const int axis = eg_spec_axis(ours, 0, name);
-        const int64_t size = axis >= 0 ? eg_dim(one->x, axis) : strcmp(name, "c") ? 0 : a->parts;
+        const int64_t size = axis >= 0           ? eg_dim(one->x, axis)
+                             : strcmp(name, "c") ? 0
+                                                 : alias_parts(a);
         int64_t *dim = &p->dims[t->item[k].axis];
         if (!size || __builtin_mul_overflow(*dim, size, dim)) return false;
     }
@@ -133,7 +138,7 @@ static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
     if (!theirs || !ours || theirs->terms != 1 || theirs->arrow || ours->names != theirs->names ||
         ours->term[0].axes != eg_rank(one->x))
         return false;
-    const int part = a->parts ? eg_spec_place(theirs, 0, "c") : -1;
+    const int part = alias_parts(a) ? eg_spec_place(theirs, 0, "c") : -1;
     const eg_spec_item *item = theirs->term[0].item;
     if (part >= 0 && item[part].group && (!part || item[part - 1].group != item[part].group)) {
         p->joined = item[part].axis;
@@ -147,7 +152,7 @@ static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
         p->counted = eg_spec_axis(ours, 0, name);
         target = eg_spec_replace(target, 0, name, "");
     }
-    if (a->parts && p->joined < 0) target = eg_spec_insert(target, 0, 0, "c");
+    if (alias_parts(a) && p->joined < 0) target = eg_spec_insert(target, 0, 0, "c");
     p->read = eg__nn_joined(alias_sized(one, ours, theirs), NULL, target);
     p->write = eg__nn_joined(target, NULL, theirs);
     return (!p->heads || p->counted >= 0) && !eg_error(cx);
@@ -160,8 +165,8 @@ static bool alias_list_fits(eg_ctx *cx, const char *who, const eg_alias *list)
 {
     if (!list) eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the list of names is NULL", who);
     for (const eg_alias *a = list; a && a->ours; a++) {
-        const int most = a->parts ? a->parts : 1;
-        if (a->part >= 0 && a->part < most && most <= PARTS) continue;
+        const int most = alias_parts(a) ? a->parts : 1;
+        if (a->parts >= EG_ALIAS_COPY && a->part >= 0 && a->part < most && most <= PARTS) continue;
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: row \"%s\" is part %d of %d; a tensor has at most %d parts, counted from 0",
                    who, a->ours, a->part, a->parts, PARTS);
@@ -233,21 +238,30 @@ static int64_t alias_offset(const source *s, const eg_alias *a, const char *name
     return before;
 }
 
-static int read_one(const source *s, const eg_named *one, const char *name, const eg_alias *a,
-                    const plan *p, int64_t head, const char *theirs)
+/* Returns what the tensor `theirs` holds for the parameter in its type and its
+ * order of axes. */
+static eg_tensor *alias_value(const source *s, const eg_named *one, const char *name,
+                              const eg_alias *a, const plan *p, const char *theirs)
 {
     plan whole = *p;
     int64_t at = p->joined < 0 ? 0 : alias_offset(s, a, name, p, &whole);
     eg_tensor *in =
         eg_safetensors_need(s->file, s->path, theirs, one->name, whole.rank, whole.dims);
-    if (!eg_ok(in)) return -1;
-    s->used[eg_safetensors_find(s->file, theirs)] = true;
+    if (!eg_ok(in)) return in;
     if (p->joined >= 0) in = eg_slice_axis(in, p->joined, at, at + p->dims[p->joined], 1);
     in = eg_rearrange(p->read, in);
-    if (a->parts && p->joined < 0) in = eg_select_axis(in, 0, a->part);
-    eg_tensor *to = p->heads ? eg_select_axis(one->x, p->counted, head) : one->x;
-    in = eg_cast(in, eg_type(one->x));
-    return s->check ? (eg_ok(in) && eg_ok(to) ? 0 : -1) : eg_assign(to, in);
+    if (alias_parts(a) && p->joined < 0) in = eg_select_axis(in, 0, a->part);
+    return eg_cast(in, eg_type(one->x));
+}
+
+static int read_one(const source *s, const eg_named *one, const char *name, const eg_alias *a,
+                    const plan *p, int64_t head, const char *theirs)
+{
+    eg_tensor *in = alias_value(s, one, name, a, p, theirs),
+              *to = p->heads ? eg_select_axis(one->x, p->counted, head) : one->x;
+    if (!eg_ok(in)) return -1;
+    s->used[eg_safetensors_find(s->file, theirs)] = true;
+    return s->check ? (eg_ok(to) ? 0 : -1) : eg_assign(to, in);
 }
 
 /* True if the row's tensor is in the file, under its name with or without the text before '?';
@@ -266,36 +280,86 @@ static bool alias_found(source *s, const eg_alias *a, const char *name, char *th
     return false;
 }
 
-/* Reads a parameter by the first row of the list whose tensor is in the file. Returns 0, or −1
- * after an error. */
-static int read_param(source *s, const eg_named *one, const char *name)
+/* Returns the row that a parameter is read by, and sets its plan: the first row whose tensor is in
+ * the file, else the first that can store the parameter; or a row that leaves it out. NULL after an
+ * error: there is none. */
+static const eg_alias *alias_row(source *s, const eg_named *one, const char *name, plan *p)
 {
     char theirs[NAME];
     const eg_alias *first = NULL;
-    plan p;
     for (const eg_alias *a = s->list; a->ours; a++) {
-        bool heads = strchr(a->theirs, '#') != NULL;
-        if (!named(a, name, s->under, heads ? 0 : -1, s->bare, theirs)) continue;
-        if (!*a->theirs) return 0;
-        if (!alias_planned(one, a, &p)) continue;
+        const bool heads = strchr(a->theirs, '#') != NULL;
+        if (a->parts < 0 || !named(a, name, s->under, heads ? 0 : -1, s->bare, theirs)) continue;
+        if (!*a->theirs) return a;
+        if (!alias_planned(one, a, p)) continue;
+        if (alias_found(s, a, name, theirs)) return a;
         first = first ? first : a;
-        if (!alias_found(s, a, name, theirs)) continue;
-        int bad = 0;
-        for (int64_t h = 0, count = heads ? eg_dim(one->x, p.counted) : 1; h < count && !bad; h++)
-            bad = !named(a, name, s->under, heads ? h : -1, s->bare, theirs) ||
-                          read_one(s, one, name, a, &p, h, theirs)
-                      ? -1
-                      : 0;
-        return bad;
     }
-    if (!first) {
-        eg_fail_as(s->cx, EG_ERROR_NOTATION, "%s: this style has no name for the parameter \"%s\"",
-                   s->path, one->name);
+    if (first) return alias_planned(one, first, p) ? first : NULL;
+    eg_fail_as(s->cx, EG_ERROR_NOTATION, "%s: this style has no name for the parameter \"%s\"",
+               s->path, one->name);
+    return NULL;
+}
+
+/* Reads a parameter. Returns 0, or −1 after an error, such as a tensor that is not in the file. */
+static int read_param(source *s, const eg_named *one, const char *name)
+{
+    char theirs[NAME];
+    plan p;
+    const eg_alias *a = alias_row(s, one, name, &p);
+    if (!a || !*a->theirs) return a ? 0 : -1;
+    for (int64_t h = 0, count = p.heads ? eg_dim(one->x, p.counted) : 1; h < count; h++)
+        if (!named(a, name, s->under, p.heads ? h : -1, s->bare, theirs) ||
+            read_one(s, one, name, a, &p, h, theirs))
+            return -1;
+    return 0;
+}
+
+/* -- copies ----------------------------------------------------------------------------------- */
+/* True if the row says that the tensor `tensor` is a copy of the parameter. */
+static bool alias_names(const source *s, const eg_alias *a, const char *name, const char *tensor)
+{
+    char theirs[NAME];
+    for (int bare = 0; a->parts < 0 && bare < 2; bare++)
+        if (named(a, name, s->under, -1, bare, theirs) && !strcmp(theirs, tensor)) return true;
+    return false;
+}
+
+/* Compares a copy with the tensor that the parameter is read from. Returns 1 if they are equal; −1
+ * after an error: they are not. */
+static int alias_compare(source *s, const eg_named *one, const char *name, const eg_alias *copy,
+                         const char *tensor)
+{
+    char theirs[NAME];
+    plan p, q;
+    const eg_alias *a = alias_row(s, one, name, &p);
+    if (!a || !named(a, name, s->under, -1, s->bare, theirs) || !alias_planned(one, copy, &q))
         return -1;
-    }
-    alias_planned(one, first, &p);
-    named(first, name, s->under, p.heads ? 0 : -1, s->bare, theirs);
-    return read_one(s, one, name, first, &p, 0, theirs); /* records which tensor is missing */
+    eg_tensor *x = alias_value(s, one, name, a, &p, theirs),
+              *y = alias_value(s, one, name, copy, &q, tensor), *same = eg_all(NULL, eg_eq(x, y));
+    if (eg_ok(same) && eg_item(same) == 1) return 1;
+    eg_fail_as(s->cx, EG_ERROR_FILE,
+               "%s: tensors \"%s\" and \"%s\" differ, but the model has one parameter for both, "
+               "\"%s\"",
+               s->path, theirs, tensor, one->name);
+    return -1;
+}
+
+/* Compares a tensor that no parameter was read from with the one that it is a copy of. Returns 1 if
+ * they are equal, 0 if no row calls it a copy; −1 after an error: they differ. */
+static int alias_copy(source *s, const char *tensor)
+{
+    for (const eg_alias *a = s->list; a->ours; a++)
+        for (int k = 0; a->parts < 0 && eg_params_at(s->p, k); k++) {
+            const eg_named *one = eg_params_at(s->p, k);
+            const char *name = relative(s->p, one);
+            if (!name || !alias_names(s, a, name, tensor)) continue;
+            eg_mark m = eg_push(s->cx);
+            const int same = alias_compare(s, one, name, a, tensor);
+            eg_pop(s->cx, m);
+            return same;
+        }
+    return 0;
 }
 
 /* Goes over the parameters of the list once. Returns 0; −1 after an error. */
@@ -330,6 +394,9 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
         if (used[k] || strncmp(name, under, strlen(under)) ||
             alias_leaves_out(list, name + strlen(under)))
             continue;
+        const int copy = alias_copy(&s, name);
+        bad = copy < 0 ? -1 : 0;
+        if (copy) continue;
         eg_fail_as(
             cx, EG_ERROR_NOTATION,
             "%s: tensor \"%s\" belongs to no parameter; a row { \"\", \"%s\", \"\" } leaves it out",
@@ -422,7 +489,7 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
     for (const eg_alias *a = list; a->ours; a++) {
         plan q;
         eg_tensor *xs[PARTS] = { 0 };
-        if (!named(a, name, under, -1, false, theirs)) continue;
+        if (a->parts < 0 || !named(a, name, under, -1, false, theirs)) continue;
         if (!*a->theirs) return 1;
         if (!alias_planned(one, a, &q)) continue;
         if (a->parts) {

@@ -433,6 +433,9 @@ static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const te
                    lacking_of(t, K, keep));
     else if (o->chunk < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: .chunk is %lld", (long long)o->chunk);
+    else if (o->offset > INT64_MAX / 2)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: the offset is %lld",
+                   (long long)o->offset);
     if (o->keep.x) m->key[m->keys++] = (eg_masked){ o->keep.axes ? o->keep.axes : "", o->keep.x };
     if (eg_error(cx) || !where_masks(o, t, m)) return false;
     if (m->causal || !(o->decay.x || o->decay.axes || o->state || o->next || o->chunk)) return true;
@@ -488,6 +491,8 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
                 o->chunk   ? o->chunk
                 : channels ? CHUNK_OF_CHANNELS
                            : CHUNK);
+    if (!p.states || !p.scored) /* an error that is recorded already, of .phi for one */
+        return eg_fail_as(eg_context(o->q), EG_ERROR_MEMORY, "linear_attention: out of memory");
     if (o->state && eg_rank(o->state) != p.state->term[0].axes)
         return eg_fail_as(eg_context(q), EG_ERROR_SHAPE,
                           "linear_attention: .state has %d ax%s, but %s are %d", eg_rank(o->state),
@@ -521,9 +526,9 @@ static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const
         w = is_causal ? eg_tril(w, o->offset) : w;
     }
     if (!o->no_norm) w = linear_share(w, eg_sum("... [j]", w), eg__nn_joined(all, rows, NULL));
-    return o->weights_axes
-               ? eg_einsum(eg__nn_joined(all, NULL, eg_spec_like(all, o->weights_axes)), w)
-               : w;
+    const eg_spec *axes = o->weights_axes ? eg_spec_like(all, o->weights_axes)
+                                          : linear_with(linear_without(t->term[Y], t->e), t->j);
+    return eg_einsum(eg__nn_joined(all, NULL, axes), w);
 }
 
 /* True if .offset counts places, and there are as many keys as a causal mask needs; else records an

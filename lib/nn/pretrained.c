@@ -68,9 +68,10 @@ static bool slides(const eg__config *c, const eg_json *type, int64_t k, int64_t 
     return false;
 }
 
-/* Sets the predicates of the layers: causal, in some layers with a window of so many places. The
- * first `full` layers have none, unless layer_types says which layers have one. */
-static void windows(const eg__config *c, eg_pretrained *o, int64_t window, int64_t full)
+/* Sets the predicates of the layers: causal, in some layers with a window of so many places, 0 if
+ * there is no window. The first `full` layers have none, unless layer_types says which layers have
+ * one; `alike`: layers cannot differ, and layer_types must say so. */
+static void windows(const eg__config *c, eg_pretrained *o, int64_t window, int64_t full, bool alike)
 {
     const int64_t layers = o->model.layers;
     const char **where = eg_owner_alloc(c->owner, (size_t)layers * sizeof *where);
@@ -86,12 +87,23 @@ static void windows(const eg__config *c, eg_pretrained *o, int64_t window, int64
                    c->path, (long long)listed, listed == 1 ? "y" : "ies", (long long)layers,
                    layers == 1 ? "" : "s");
     for (int64_t k = 0; k < layers && !eg_error(c->cx); k++, type = type ? type->next : NULL) {
-        const bool one = slides(c, type, k, full);
+        const bool one = slides(c, type, k, window ? full : layers);
+        if (one ? !window : alike && window)
+            eg__config_refuse(c, EG_ERROR_UNSUPPORTED, type, "layer_types",
+                              one ? "but no layer of the model has a window"
+                                  : "but every layer of the model has the window");
         where[k] = one ? text : causal;
         sliding += one;
     }
     o->mha.where = sliding == layers ? text : causal;
     o->model.where = sliding && sliding < layers ? where : NULL;
+}
+
+/* Returns the size of the window; 0 if the setting is null. */
+static int64_t window_of(const eg__config *c)
+{
+    const eg_json *window = eg_json_find(c->all, "sliding_window");
+    return window && window->kind == EG_JSON_NULL ? 0 : eg__config_size(c, "sliding_window", 4096);
 }
 
 /* -- families --------------------------------------------------------------------------------- */
@@ -154,16 +166,15 @@ static void mistral_options(const eg__config *c, eg_pretrained *o)
 {
     llama_common(c, o, 0);
     o->mha.no_bias = true;
-    const eg_json *window = eg_json_find(c->all, "sliding_window");
-    if (!window || window->kind != EG_JSON_NULL)
-        windows(c, o, eg__config_size(c, "sliding_window", 4096), 0);
+    windows(c, o, window_of(c), 0, true);
 }
 
 static void qwen_windows(const eg__config *c, eg_pretrained *o)
 {
-    if (eg__config_flag(c, c->all, "use_sliding_window", false))
-        windows(c, o, eg__config_size(c, "sliding_window", 4096),
-                (int64_t)fmin(eg__config_real(c, c->all, "max_window_layers", 28), LAYERS_MAX));
+    const int64_t full =
+        (int64_t)fmin(eg__config_real(c, c->all, "max_window_layers", 28), LAYERS_MAX);
+    windows(c, o, eg__config_flag(c, c->all, "use_sliding_window", false) ? window_of(c) : 0, full,
+            false);
 }
 
 /* Yang et al. 2024: biases of query, key and value */

@@ -8,11 +8,13 @@
  *   entropy            −Σ_j a_ij ln a_ij = l_i − q_i · ∂l_i/∂q_i
  *                      s is linear in q: Σ_j a_ij s_ij = q_i · ∂l_i/∂q_i
  *   overlap of heads   Σ_j a^g_ij a^h_ij = e^(L^gh_i − l^g_i − l^h_i)
- *                      L^gh: the log-sum-exp of s^g + s^h, a product of width 2 d */
+ *                      L^gh: the log-sum-exp of s^g + s^h, a product of width 2 d, over the
+ *                      keys that both heads may see */
 #include <eingrad/heads.h>
 #include <eingrad/grad.h>
 #include "nn.h"
 #include <math.h>
+#include <stdio.h>
 
 enum { Q, K, V, Y };
 typedef struct probed {
@@ -182,6 +184,34 @@ eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
     return eg_where(some, eg_sub(eg_where(some, l, zero), mean), zero);
 }
 
+/* Returns element g along the axis `head` of a mask's tensor, as often as there are heads; NULL if
+ * the mask has no such axis. */
+static eg_tensor *probe_of_head(const probed *p, eg_masked mask, const char *head, int64_t g)
+{
+    const eg_spec *s = mask.axes && mask.x ? eg_spec_parse(p->cx, p->who, mask.axes) : NULL;
+    const int axis = s ? eg_spec_axis(s, 0, head) : -1;
+    if (axis < 0 || !eg_ok(mask.x) || axis >= eg_rank(mask.x)) return NULL;
+    return eg_expand_n(eg_slice_axis(mask.x, axis, g, g + 1, 1), eg_rank(mask.x), eg_dims(mask.x));
+}
+/* Sets the masks of p to those of `given` for pairs that head g may see as well as each head. False
+ * after an error. */
+static bool probe_both(probed *p, const eg_attention_args *given, const char *head, int64_t g)
+{
+    char number[24];
+    const eg_formula *f = given->where ? eg_formula_parse(p->cx, p->who, given->where) : NULL;
+    snprintf(number, sizeof number, "%lld", (long long)g);
+    if (eg_formula_has(f, head)) {
+        f = eg_formula_and(f, eg_formula_replace(f, head, number, NULL));
+        p->o.where = f ? f->text : given->where;
+    }
+    eg_tensor *x = probe_of_head(p, given->keep, head, g);
+    if (x && eg_type(x) != EG_F32 && eg_type(x) != EG_F64) /* eg_attention refuses floats */
+        p->o.keep.x = eg_and(eg_cast(given->keep.x, EG_BOOL), eg_cast(x, EG_BOOL));
+    x = probe_of_head(p, given->lengths, head, g);
+    if (x) p->o.lengths.x = eg_where(eg_lt(given->lengths.x, x), given->lengths.x, x);
+    return !eg_error(p->cx);
+}
+
 eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const char *head)
 {
     probed p;
@@ -211,7 +241,8 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
     for (int k = 0; k < p.rows->indices; k++)
         if (strcmp(p.rows->index[k].name, head)) others[n++] = p.rows->index[k].name;
     const char *mean = eg__nn_spec(eg_spec_bracket(p.rows, 0, n, others));
-    for (int64_t g = 0; g < heads; g++) {
+    const eg_attention_args all = p.o;
+    for (int64_t g = 0; g < heads && probe_both(&p, &all, head, g); g++) {
         eg_tensor *q =
             eg_expand_n(eg_slice_axis(p.o.q, hq, g, g + 1, 1), eg_rank(p.o.q), eg_dims(p.o.q));
         eg_tensor *k =
@@ -220,6 +251,7 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
                                  eg_concat_axis(p.dot_k, p.o.k, k), scale);
         own_half[g] = eg_scale(eg_slice_axis(joint[g], at, g, g + 1, 1), 0.5);
     }
+    if (eg_error(p.cx)) return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_similarity: failed");
     eg_tensor *half = eg_concat_axis_n(at, (int)heads, own_half);
     for (int64_t g = 0; g < heads; g++) {
         eg_tensor *x = eg_sub(eg_sub(joint[g], half), own_half[g]);

@@ -118,9 +118,13 @@ static int rope_row(const rope *r)
 void eg__config_rope(const eg__config *c, int64_t d, eg_mha_args *mha)
 {
     static const char part[] = "partial_rotary_factor";
-    const eg_json *with = eg__config_find(c->all, "rope_parameters");
-    with = with ? with : eg__config_find(c->all, "rope_scaling");
+    /* the older name counts if it says something */
+    const eg_json *old = eg__config_find(c->all, "rope_scaling"),
+                  *with = eg__config_set(old) ? old : eg__config_find(c->all, "rope_parameters");
     rope r = { .c = c, .with = with, .pairs = d / 2 };
+    if (with && with->kind != EG_JSON_OBJECT)
+        eg__config_refuse(c, EG_ERROR_FILE, with, with == old ? "rope_scaling" : "rope_parameters",
+                          "not an object");
     for (const eg_json *x = with ? with->first : NULL; x; x = x->next)
         if (x->kind == EG_JSON_OBJECT)
             eg__config_refuse(c, EG_ERROR_UNSUPPORTED, x, x->key ? x->key : "rope_parameters",

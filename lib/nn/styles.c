@@ -74,6 +74,8 @@
 #define BERT_LAYER(rest) "bert.?encoder.layer.*." rest
 #define NOBODYS(theirs) { "", theirs, "", 0, 0 }
 #define NOBODYS_PAIR(theirs) NOBODYS(theirs "weight"), NOBODYS(theirs "bias")
+/* the matrix of tied logits a second time */
+#define TIED_HEAD { "tokens.E", "lm_head.weight", "v m", 0, EG_ALIAS_COPY }
 #define END { NULL, NULL, NULL, 0, 0 }
 /* clang-format on */
 
@@ -103,10 +105,10 @@ static const eg_alias gpt2[] = {
     CONV1D("*.ffn.down.", "transformer.?h.*.mlp.c_proj."),
     TORCH_NORM("norm.", "transformer.?ln_f."),
     TORCH_LINEAR("logits.", "lm_head."),
-    /* buffers of the causal mask; the tied matrix a second time */
+    /* buffers of the causal mask */
     NOBODYS("bias"), NOBODYS("masked_bias"),
     NOBODYS("transformer.?h.*.attn.bias"), NOBODYS("transformer.?h.*.attn.masked_bias"),
-    NOBODYS("lm_head.weight"),
+    TIED_HEAD,
     END
 };
 static const eg_alias llama[] = {
@@ -122,7 +124,7 @@ static const eg_alias llama[] = {
     TORCH_LINEAR("*.ffn.down.", "model.?layers.*.mlp.down_proj."),
     TORCH_NORM("norm.", "model.?norm."),
     TORCH_LINEAR("logits.", "lm_head."),
-    NOBODYS("model.?layers.*.self_attn.rotary_emb.inv_freq"), NOBODYS("lm_head.weight"),
+    NOBODYS("model.?layers.*.self_attn.rotary_emb.inv_freq"), TIED_HEAD,
     END
 };
 /* A user may put heads on top of BERT. Their parameters are read under these names: a linear layer

@@ -67,14 +67,14 @@ static int whole_text(eg_parser *p)
     if (c == ')' || c == ']')
         return eg__expression_refuse(p, p->at, 1, NULL, "'%c' closes nothing", c);
     if (c && (eg__name_starts(c) || eg__digit(c)))
-        return eg__expression_refuse(p, p->at, 1, NULL,
-                                     "a name stands where an operator is expected");
+        return eg__expression_refuse(p, p->at, 1, NULL, "a %s stands where an operator is expected",
+                                     eg__digit(c) ? "number" : "name");
     if (c) {
         char where[40];
         snprintf(where, sizeof where, "in %s %s", s->noun[0] == 'e' ? "an" : "a", s->noun);
         return eg__caret_stray(p->cx, s->who, p->text, p->at, where), -1;
     }
-    if (s->predicate && !s->any_kind && !eg__may_be_truth(p, k))
+    if (s->predicate && !s->any_kind && !eg__may_be_truth(p->node, k))
         return eg__expression_refuse(p, 0, p->at, "compare it, as in i % 2 == 0",
                                      "the %s is a number, not a condition", s->noun);
     if (!s->number) return k;

@@ -164,6 +164,8 @@ typedef struct eg_expression_source {
 /* Returns the parsed formula, in the open scope; NULL after an error, which is recorded with a
  * caret under the text. Does not read the sizes of the letters. */
 eg_expression *eg__expression_parse(eg_ctx *, const eg_expression_source *);
+/* True if node k is a truth, or made of elements of tensors of which only the names are known. */
+bool eg__may_be_truth(const eg_node *, int k);
 size_t eg__expression_bytes(const eg_expression *);
 /* -- sizes ------------------------------------------------------------------------------------ */
 /* Sets size[k], if it is −1, to the size of an axis that letter k alone indexes: first of tensors

@@ -1,11 +1,12 @@
 /* expression_operators.c: parses the operators of an expression, from signs up to c ? a : b. */
 #include "notation/expression_parser.h"
 
-/* True if node k is a truth, or an element of a tensor of which only the name is known. */
-bool eg__may_be_truth(const eg_parser *p, int k)
+bool eg__may_be_truth(const eg_node *node, int k)
 {
-    return eg__node_kind(p, k) == EG_IS_TRUTH ||
-           (p->node[k].code == EG_X_READ && p->node[k].tensor >= EG_TENSORS_MAX);
+    const eg_node *n = &node[k];
+    return n->kind == EG_IS_TRUTH || (n->code == EG_X_READ && n->tensor >= EG_TENSORS_MAX) ||
+           (n->code == EG_X_SELECT && eg__may_be_truth(node, n->in[1]) &&
+            eg__may_be_truth(node, n->in[2]));
 }
 /* Parses an operand with any number of signs in front. */
 static int signs(eg_parser *p)
@@ -114,7 +115,7 @@ static int denied(eg_parser *p)
     for (; p->text[p->at] == '!' && p->text[p->at + 1] != '='; eg__expression_blanks(p))
         p->at++, deny = !deny, any = true;
     const int k = comparison(p);
-    if (k >= 0 && any && !eg__may_be_truth(p, k))
+    if (k >= 0 && any && !eg__may_be_truth(p->node, k))
         return eg__expression_refuse(p, at, 1, NULL, "'!' stands before a number");
     return k >= 0 && deny ? eg__node_1(p, EG_X_NOT, at, k) : k;
 }
@@ -131,12 +132,12 @@ static int logic(eg_parser *p, char sign)
         if (p->text[at] != sign) return k;
         p->at += p->text[at + 1] == sign ? 2 : 1;
         const int length = p->at - at;
-        if (!eg__may_be_truth(p, k))
+        if (!eg__may_be_truth(p->node, k))
             return eg__expression_refuse(
                 p, at, length, NULL, "'%c' joins conditions, but a number stands before it", sign);
         const int other = sign == '|' ? logic(p, '&') : denied(p);
         if (other < 0) return other;
-        if (!eg__may_be_truth(p, other))
+        if (!eg__may_be_truth(p->node, other))
             return eg__expression_refuse(
                 p, at, length, NULL, "'%c' joins conditions, but a number stands after it", sign);
         k = eg__node_2(p, sign == '|' ? EG_X_OR : EG_X_AND, EG_IS_TRUTH, from, k, other);
@@ -151,7 +152,7 @@ int eg__parse_choice(eg_parser *p)
     eg__expression_blanks(p);
     const int at = p->at;
     if (p->text[at] != '?') return c;
-    if (!eg__may_be_truth(p, c))
+    if (!eg__may_be_truth(p->node, c))
         return eg__expression_refuse(p, at, 1, "compare it, as in i % 2 == 0",
                                      "'?' needs a condition before it, and this is a number");
     if (!eg__expression_enter(p, at)) return -1;
@@ -166,7 +167,7 @@ int eg__parse_choice(eg_parser *p)
     const int b = eg__parse_choice(p);
     if (b < 0) return b;
     p->nesting--;
-    const bool truths = eg__may_be_truth(p, a) && eg__may_be_truth(p, b);
+    const bool truths = eg__may_be_truth(p->node, a) && eg__may_be_truth(p->node, b);
     if (!truths && (eg__node_kind(p, a) == EG_IS_TRUTH) != (eg__node_kind(p, b) == EG_IS_TRUTH))
         return eg__expression_refuse(p, colon, 1, NULL,
                                      "one of the two values is a condition, the other a number");

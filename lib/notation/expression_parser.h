@@ -47,8 +47,6 @@ int eg__name_unknown(eg_parser *, int at, int length);
 /* -- the grammar's levels: each returns the node's number, −1 after an error ------------------ */
 int eg__parse_choice(eg_parser *);
 int eg__parse_operand(eg_parser *);
-/* True if node k is a truth, or an element of a tensor that only its name is known of. */
-bool eg__may_be_truth(const eg_parser *, int k);
 /* Counts one level of nesting, which the caller takes back. False after an error: there are too
  * many. */
 bool eg__expression_enter(eg_parser *, int at);

@@ -105,9 +105,8 @@ static __attribute__((noinline)) eg_formula *formula_parsed(eg_ctx *cx, const eg
                                                           .any_letter = !letters,
                                                           .any_kind = !o->whole });
     if (!e) return NULL;
-    const eg_node *root = &e->node[e->root];
-    eg_formula *f = formula_of(cx, o->who, o->text,
-                               root->kind == EG_IS_TRUTH || root->code == EG_X_READ, places, place);
+    const bool truth = e->node[e->root].code == EG_X_READ || eg__may_be_truth(e->node, e->root);
+    eg_formula *f = formula_of(cx, o->who, o->text, truth, places, place);
     if (f) f->score = o->score;
     return f;
 }
