@@ -106,14 +106,13 @@ EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
  * and gets the results of its own queries, in their order. Keys and values are passed round the
  * ranks; a rank has memory for its own share and for that of one other rank. The bits are a
  * function of length and .ranks_block alone: on one rank with .ranks they are the same, without
- * .ranks equal to rounding; a row with a score or a sink of ∞ may be NaN, since its parts do not
- * say how many of their scores are ∞. Letters in `where` and `score` count places of the whole
- * length, and tensors of .with, .keep, .lengths, .bias, .alibi and .sink are whole on every rank,
- * and so are their gradients; only a sink with the query's index has the places of this rank's
- * queries. Dropout draws as on one rank. There are gradients of any order, with the same bits;
- * beyond the first each rank gathers the length and computes them whole, with the time and the
- * memory of one process, and with .dropout they are refused. Liu, Zaharia, Abbeel 2023; zigzag:
- * Brandon et al. 2023.
+ * .ranks equal to rounding. Letters in `where` and `score` count places of the whole length, and
+ * tensors of .with, .keep, .lengths, .bias, .alibi and .sink are whole on every rank, and so are
+ * their gradients; only a sink with the query's index has the places of this rank's queries.
+ * Dropout draws as on one rank. There are gradients of any order, with the same bits; beyond the
+ * first each rank gathers the length and computes them whole, with the time and the memory of one
+ * process, and with .dropout they are refused. Liu, Zaharia, Abbeel 2023; zigzag: Brandon et al.
+ * 2023.
  *
  * Refused beside the above: groups, 1 and an ellipsis in the spec; more than one index of the key
  * alone, or of the query alone unless .offset_letter names it; other places than
