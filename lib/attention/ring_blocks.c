@@ -80,20 +80,27 @@ eg_tensor *eg__ring_is_infinite(eg_tensor *x)
                                       eg_type(x) == EG_F64 ? DBL_MAX : FLT_MAX, 0, NULL)),
                    eg_type(x));
 }
+static bool any_infinite(eg_tensor *x)
+{
+    const double *p = eg_type(x) == EG_F64 ? eg_f64(x) : NULL;
+    const float *q = p ? NULL : eg_f32(x);
+    for (int64_t k = 0; (p || q) && k < eg_size(x); k++)
+        if ((p ? p[k] : (double)q[k]) == INFINITY) return true;
+    return false;
+}
 /* Returns how many scores of ∞ each row has, whose log-sum-exp is ∞ if it has some: as many as
  * there are weights. NULL if there are none. */
 static eg_tensor *infinite_scores(eg_attention_args a, eg_tensor *lse)
 {
     eg_ctx *cx = eg_context(lse);
+    eg_tensor *weights = NULL;
+    if (!any_infinite(lse)) return NULL;
     const bool was = eg_nograd(cx, true);
-    eg_tensor *rows = eg__ring_is_infinite(lse), *weights = NULL, *n = NULL;
-    if (eg_item(eg_sum(NULL, rows)) > 0) {
-        a.lse = NULL, a.empty = NULL, a.weights = &weights, a.weights_axes = NULL;
-        eg_attention_with(&a);
-        n = eg_sum("... [k]",
-                   eg_cast(eg_gt(weights, eg_full_n(cx, eg_type(lse), 0, 0, NULL)), eg_type(lse)));
-        n = eg_mul(n, rows);
-    }
+    a.lse = NULL, a.empty = NULL, a.weights = &weights, a.weights_axes = NULL;
+    eg_attention_with(&a);
+    eg_tensor *some = eg_gt(weights, eg_full_n(cx, eg_type(lse), 0, 0, NULL)),
+              *n = eg_sum("... [k]", eg_cast(some, eg_type(lse)));
+    n = eg_mul(n, eg__ring_is_infinite(lse));
     eg_nograd(cx, was);
     return n;
 }
