@@ -202,8 +202,8 @@ TEST(expanded_operands_count_what_is_done)
         const uint64_t start = eg_stats(cx).multiply_adds;
         eg_einsum_n(spec[k], n, x);
         const double done = (double)(eg_stats(cx).multiply_adds - start);
-        const eg_explained *e =
-            eg_explain_with(&(eg_einsum_args){ sizeof(eg_einsum_args), spec[k], n, x });
+        const eg_explained *e = eg_explain_with(&(eg_einsum_args){
+            .size = sizeof(eg_einsum_args), .spec = spec[k], .count = n, .operands = x });
         ck_assert_ptr_nonnull(e);
         ck_assert_double_eq(e->forward, done);
         ck_assert_double_eq(e->multiplications + e->additions, done);
