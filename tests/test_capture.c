@@ -545,6 +545,26 @@ TEST(bytes_are_those_that_the_context_counts)
 #endif
     eg_close(cx);
 }
+/* The second gradient of a formula with a condition computes the condition's values, for which an
+ * operand that is not row-major is copied. */
+static int condition_step(void *user, eg_tensor **out)
+{
+    eg_tensor *x = user, *d;
+    eg_tensor *y =
+        eg_expr("i j", "x > 0 ? x * tanh(x) : 0 - x", .with = { { "x", eg_transpose(x, 0, 1) } });
+    return eg_grad(eg_sum(NULL, eg_square(y)), NULL, 1, &x, &d) ||
+           eg_grad(eg_sum(NULL, eg_square(d)), NULL, 1, &x, out);
+}
+TEST(runs_leave_nothing_in_the_open_scope)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_captured *c = eg_capture(cx, condition_step, eg_normal(cx, 0, 1, 9, 7), 1);
+    ck_assert_ptr_nonnull(c);
+    const size_t before = eg_stats(cx).used;
+    for (int k = 0; k < 3; k++) ck_assert(!eg_captured_run(c));
+    ck_assert_uint_eq(eg_stats(cx).used, before);
+    eg_close(cx);
+}
 /* 60 results of 400000 bytes, of which one pass keeps a strip at a time, all but the last. */
 TEST(numbers_that_are_not_used_at_the_same_time_share_memory)
 {

@@ -155,6 +155,54 @@ LOOP_TEST(divided_moments_give_the_bits_of_one_process, 2 * KINDS)
         }
 }
 
+/* -- bytes ------------------------------------------------------------------------------------- */
+typedef struct counting {
+    uint64_t sent[9], formula[9]; /* by rank, of the second step */
+    char said[9][300];
+} counting;
+static int counting_body(void *user, const eg_ranks_table *table)
+{
+    counting *c = user;
+    const uint64_t others = (uint64_t)table->ranks - 1;
+    eg_ctx *own = eg_open(.threads = 1);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_params *p = eg_params_open(own);
+    model m = { eg_param(p, "w", "i j", ROWS, COLUMNS), eg_param(p, "b", "j", COLUMNS) };
+    eg_opt *op = eg_adam(p, .clip_norm = 0.5);
+    uint64_t before = 0;
+    eg_opt_divide(op, r);
+    for (int k = 0; k < 2; k++) {
+        before = eg_ranks_traffic(r).sent;
+        eg_step_over(op, block_loss, &m, EXAMPLES, .block = 2); /* 12 leaves */
+    }
+    c->sent[table->rank] = eg_ranks_traffic(r).sent - before;
+    const int64_t counts[] = { ROWS * COLUMNS, COLUMNS };
+    eg_ranks_tree *t =
+        eg_ranks_tree_open(.ranks = r, .leaves = EXAMPLES / 2, .parts = 2, .counts = counts);
+    const eg_ranks_tree_bytes b = eg_ranks_tree_predict(t);
+    int32_t have = eg_ranks_tree_subtrees(t), all[9] = { 0 }, most = 0;
+    eg_ranks_gather(r, &have, sizeof have, all);
+    for (int k = 0; k < table->ranks; k++) most = all[k] > most ? all[k] : most;
+    c->formula[table->rank] =
+        b.sum + b.gather + 2 * b.statistics + others * (16 * (uint64_t)most + 2 + 3 * 8);
+    if (eg_error(own)) snprintf(c->said[table->rank], sizeof c->said[0], "%s", eg_error(own));
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+/* docs/distributed.md: what each rank sends in a step. */
+LOOP_TEST(a_step_sends_the_bytes_of_the_formula, 8)
+{
+    static counting c;
+    const int ranks = _i + 2;
+    c = (counting){ .sent = { 0 } };
+    eg_ranks_simulate(cx, ranks, counting_body, &c);
+    for (int r = 0; r < ranks; r++) {
+        ck_assert_msg(!c.said[r][0], "%s", c.said[r]);
+        ck_assert_uint_eq(c.sent[r], c.formula[r]);
+    }
+}
+
 /* One rank's gradient is not finite in a range that another one owns, or is none. */
 static int refused_body(void *user, const eg_ranks_table *table)
 {

@@ -184,6 +184,32 @@ TEST(the_joint_plan_is_what_happens)
         ck_assert_double_eq(all->bytes, 8 * (double)eg_size(y) + e->kept);
     }
 }
+/* An axis along which an operand is expanded (stride 0) is no term of a sum of that operand alone:
+ * the other operand's terms are added first. */
+TEST(expanded_operands_count_what_is_done)
+{
+    static const char *const spec[] = { "ca,ca->", "c,acda->", "d,c,eb,ca->", "ab,bc,cd->ad" };
+    for (int k = 0; k < 4; k++) {
+        eg_tensor *x[4] = { NULL };
+        int n = 0;
+        for (const char *s = spec[k]; *s != '-'; s += *s == ',', n++) {
+            int64_t small[4], dim[4];
+            int rank = 0;
+            for (; *s >= 'a'; s++, rank++) small[rank] = dim[rank] = 3 + (*s - 'a') % 3;
+            if (n != 1) small[0] = 1;
+            x[n] = eg_expand_n(eg_uniform_n(cx, EG_F64, -1, 1, rank, small), rank, dim);
+        }
+        const uint64_t start = eg_stats(cx).multiply_adds;
+        eg_einsum_n(spec[k], n, x);
+        const double done = (double)(eg_stats(cx).multiply_adds - start);
+        const eg_explained *e = eg_explain_with(&(eg_einsum_args){
+            .size = sizeof(eg_einsum_args), .spec = spec[k], .count = n, .operands = x });
+        ck_assert_ptr_nonnull(e);
+        ck_assert_double_eq(e->forward, done);
+        ck_assert_double_eq(e->multiplications + e->additions, done);
+    }
+}
+
 TEST(a_copy_for_groups_is_told)
 {
     eg_tensor *x = eg_ones(cx, 2, 3, 4, 5);

@@ -14,6 +14,7 @@ typedef struct scene {
     double dropout;
     int64_t length, block;
     bool zigzag, bias, lengths, alibi, sink, keep;
+    bool infinite; /* some of the scores, and the sink of one head, are ∞ */
     eg_dtype dtype;
     bool plain; /* without .ranks: the whole length in one call */
     int more;   /* orders of the gradient beyond the first */
@@ -67,6 +68,11 @@ static int ring_body(void *user, const eg_ranks_table *table)
               *gl = eg_normal(cx, 0, 1, B, n, H), *bias = eg_normal(cx, 0, 1, H, n, n),
               *slope = eg_normal(cx, 0, 0.1, H), *rel = eg_normal(cx, 0, 1, H, 8),
               *sink = eg_normal(cx, 0, 1, H), *keep = eg_randint(cx, 0, 3, B, n);
+    if (s->infinite) {
+        eg_tensor *all = eg_full(cx, INFINITY, H, n, n);
+        bias = eg_where(eg_gt(bias, eg_full(cx, 1.5, 1)), all, bias);
+        sink = eg_mul(sink, eg_cast(eg_from(cx, (double[]){ INFINITY, 1 }, H), s->dtype));
+    }
     eg_tensor *h[8] = { eg_normal(cx, 0, 1, B, n, H, D), eg_normal(cx, 0, 1, B, n, H, D),
                         eg_normal(cx, 0, 1, B, n, H, E) };
     int64_t lengths[] = { n / 2 + 1, n };
@@ -181,6 +187,36 @@ LOOP_TEST(the_bits_are_those_of_one_rank, 2 * sizeof scenes / sizeof *scenes)
         run(&parts, ranks[p]);
         ck_assert_msg(same(&one, &parts, 0), "%d ranks", ranks[p]);
         ck_assert_uint_eq(one.draws[0], parts.draws[0]);
+    }
+}
+
+/* A row shares its weight among its scores of ∞, wherever their blocks are, and with a sink of ∞.
+ */
+static const scene infinite[] = {
+    { .length = 20, .block = 3, .bias = true },
+    { .where = "j <= i", .length = 19, .block = 4, .bias = true, .zigzag = true, .dropout = 0.25 },
+    { .where = "j != i", .length = 20, .block = 2, .bias = true, .sink = true, .lengths = true },
+    { .where = "j <= i", .length = 17, .block = 1, .bias = true, .sink = true, .alibi = true },
+};
+LOOP_TEST(infinite_scores_are_those_of_the_whole_length, sizeof infinite / sizeof *infinite)
+{
+    static scene whole, one, parts;
+    whole = infinite[_i];
+    whole.infinite = true, whole.dtype = EG_F64;
+    one = parts = whole;
+    whole.plain = true, whole.dropout = parts.dropout = 0;
+    run(&whole, 1);
+    run(&parts, 3);
+    int rows = 0;
+    for (int k = 0; k < B * H * whole.length; k++) rows += isinf(whole.lse[k]) && whole.lse[k] > 0;
+    ck_assert_int_gt(rows, 10);
+    ck_assert(same(&whole, &parts, 1e-12));
+    one.dtype = EG_F32;
+    parts = one;
+    run(&one, 1);
+    for (int ranks = 2; ranks <= 5; ranks++) {
+        run(&parts, ranks);
+        ck_assert_msg(same(&one, &parts, 0), "%d ranks", ranks);
     }
 }
 

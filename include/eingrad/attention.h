@@ -109,9 +109,7 @@ EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
  * and gets the results of its own queries, in their order. Keys and values are passed around the
  * ring of ranks; a rank has memory for its own part and for that of one other rank. The bits depend
  * only on the length and .ranks_block: they are the same on one rank with .ranks, and equal up to
- * rounding without .ranks. A row with a score or a sink of ∞ may be NaN, since the parts of a sum
- * do not tell how many of their scores are ∞. Letters in `where` and `score` count positions of the
- * whole sequence. Tensors of .with, .keep, .lengths, .bias, .alibi and .sink are complete on every
+ * rounding without .ranks. Letters in `where` and `score` count positions of the whole sequence. Tensors of .with, .keep, .lengths, .bias, .alibi and .sink are complete on every
  * rank, and so are their gradients; only a sink with the query's index has this rank's queries.
  * Dropout draws the same numbers as on one rank. There are gradients of any order, with the same
  * bits; for orders above the first each rank gathers the sequence and computes all of it, with the

@@ -88,7 +88,8 @@ typedef struct eg_explained {
     const char *const *gradient;              /* "d1: ijbh,jbhd->ibhd"; the cotangent comes first */
     double multiplications, additions, bytes; /* of all steps */
     double largest;                           /* bytes of the largest intermediate */
-    /* as eg_usage.multiply_adds counts them: of the value, and of all gradients together */
+    /* as eg_usage.multiply_adds counts them: of the value, and of all gradients together, these
+     * for a cotangent and operands that are not expanded along an axis */
     double forward, backward;
     double kept; /* bytes that are kept for the gradient */
     /* largest number of bytes at one time, without the operands: for the value and what is kept,

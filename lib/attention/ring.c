@@ -269,6 +269,7 @@ static bool ring_bind(eg_ctx *cx, eg_ring *r, eg_tensor **x)
 typedef struct ring_saved {
     uint64_t pull; /* in which `all` was made for the cotangent g */
     eg_tensor *g, *all;
+    void *infinite; /* how many scores of ∞ each row has; NULL: none */
 } ring_saved;
 typedef struct ring_slopes { /* the same for the operands of the gradient */
     uint64_t pull;
@@ -291,9 +292,15 @@ static bool ring_forward(eg_tensor *y)
 {
     const eg_ring *r = ring_of(y);
     eg_tensor *x[EG_RING_OPERANDS];
+    ring_saved *s = eg_node_saved(y);
     ring_by_number(r, y, 0, x);
-    return eg__ring_forward(r, x, y->data,
-                            y->data + (size_t)r->y_count * (r->dtype == EG_F64 ? 8 : 4));
+    return eg__ring_forward(r, y, x, &s->infinite);
+}
+/* Returns how many scores of ∞ each row of attention's result has; NULL: none. */
+static eg_tensor *ring_infinite(const eg_ring *r, const eg_tensor *y)
+{
+    const ring_saved *s = eg_node_saved(y);
+    return s && s->infinite ? eg_from_n(y->cx, r->dtype, s->infinite, r->l_rank, r->l_dims) : NULL;
 }
 /* A tensor laid out as attention's result has two parts: returns y's (which = 0) or the
  * log-sum-exp's (1). */
@@ -331,9 +338,11 @@ static bool ring_gradient_forward(eg_tensor *y)
         if (x[k] && eg__is_float(x[k]->dtype))
             dx[k] = y->data + (size_t)ring_offset(y, 2, 2 + r->operand[k]) * width;
     const bool was = eg_nograd(y->cx, true);
-    const bool good = eg__ring_backward(
-        r, x, ring_view(r, eg_operand(y, 0), 0), ring_view(r, eg_operand(y, 0), 1),
-        ring_view(r, eg_operand(y, 1), 0), ring_view(r, eg_operand(y, 1), 1), dx);
+    eg_tensor *of = eg_operand(y, 0), *g = eg_operand(y, 1);
+    const eg_ring_results results = { ring_view(r, of, 0), ring_view(r, of, 1),
+                                      ring_infinite(r, of), ring_view(r, g, 0),
+                                      ring_view(r, g, 1) };
+    const bool good = eg__ring_backward(r, x, &results, dx);
     eg_nograd(y->cx, was);
     return good;
 }
@@ -392,7 +401,8 @@ static eg_tensor *ring_rule(eg_tensor *y, eg_tensor *g, int i)
     if (!pull || s->pull != pull || s->g != g) {
         eg_tensor *x[2 + EG_RING_OPERANDS] = { y, g };
         for (int k = 0; k < r->operands; k++) x[2 + k] = eg_operand(y, k);
-        *s = (ring_saved){ pull, g, eg_apply(&ring_gradient_op, &r, sizeof r, 2 + r->operands, x) };
+        s->pull = pull, s->g = g;
+        s->all = eg_apply(&ring_gradient_op, &r, sizeof r, 2 + r->operands, x);
     }
     eg_tensor *x = eg_operand(y, i);
     const int64_t at = ring_offset(y, 0, i);
@@ -409,17 +419,6 @@ static const eg_op ring_op = {
 };
 
 /* -- the call --------------------------------------------------------------------------------- */
-/* Adds a sink z: l = ln (e^lse + e^z), y e^(lse − l) = y/(1 + e^(z − lse)). False after an
- * error. */
-static bool ring_add_sink(eg_ctx *cx, const eg_ring *r, const eg_masked *sink, eg_tensor **y,
-                          eg_tensor **lse)
-{
-    eg_tensor *z = eg__ring_sink(cx, r, sink),
-              *over = eg_sub(eg_maximum(*lse, eg_full_n(cx, r->dtype, -1e38, 0, NULL)), z);
-    *y = eg_einsum(r->stretch, *y, eg_sigmoid(over));
-    *lse = eg_logaddexp(*lse, z);
-    return !eg_error(cx);
-}
 /* Returns the log-sum-exp with its axes in the order of .weights_axes, which also names the keys'
  * axes. */
 static eg_tensor *ring_ordered(eg_ctx *cx, const eg_ring *r, const char *axes, eg_tensor *lse)
@@ -468,7 +467,9 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
         cx->draw += (uint64_t)(r->query.blocks * r->key.blocks);
     eg_tensor *all = eg_apply(&ring_op, &r, sizeof r, r->operands, x), *y = ring_view(r, all, 0),
               *lse = ring_view(r, all, 1);
-    if (o->sink.x && eg_ok(all) && !ring_add_sink(cx, r, &o->sink, &y, &lse)) return eg__poison(cx);
+    if (o->sink.x && eg_ok(all) &&
+        !eg__ring_add_sink(cx, r, &o->sink, ring_infinite(r, all), &y, &lse))
+        return eg__poison(cx);
     eg_tensor *ordered = ring_ordered(cx, r, o->weights_axes, lse);
     if (!eg_ok(ordered)) return eg__poison(cx);
     if (o->lse) *o->lse = ordered;

@@ -47,16 +47,25 @@ typedef struct eg_ring {
 /* Sets run[] to the runs of blocks that a rank has and returns their number: one run, or in zigzag
  * order two, pieces `rank` and 2 ranks − 1 − rank of 2 ranks pieces. */
 int eg__ring_runs(int64_t blocks, int rank, int ranks, bool zigzag, eg_span *run);
-/* Computes y and the log-sum-exp for this rank's queries, row-major. False after an error. */
-bool eg__ring_forward(const eg_ring *, eg_tensor *const *x, void *y, void *lse);
-/* Computes from the cotangents gy and gl the gradients dx[k] of all float operands (NULL: not
- * wanted), row-major. False after an error. */
-bool eg__ring_backward(const eg_ring *, eg_tensor *const *x, eg_tensor *y, eg_tensor *lse,
-                       eg_tensor *gy, eg_tensor *gl, void *const *dx);
-/* Returns a sink as one number for each row of this rank, row-major as the log-sum-exp. A sink that
- * has the query's index is given for this rank's places; any other sink is the same on every rank,
- * and so is its gradient. Poison after an error. */
-eg_tensor *eg__ring_sink(eg_ctx *, const eg_ring *, const eg_masked *sink);
+/* Computes y and the log-sum-exp for this rank's queries, row-major, into a node of ring.c. Sets
+ * *infinite to the number of scores of ∞ in each row, in memory that lives as long as the node;
+ * NULL if there are none. False after an error. */
+bool eg__ring_forward(const eg_ring *, eg_tensor *node, eg_tensor *const *x, void **infinite);
+/* What the gradient reads beside the operands: y, lse, the number of scores of ∞ in each row (or
+ * NULL), and the cotangents of y and lse. */
+typedef struct eg_ring_results {
+    eg_tensor *y, *lse, *infinite, *gy, *gl;
+} eg_ring_results;
+/* Computes the gradients dx[k] of all float operands (NULL: not wanted), row-major. False after an
+ * error. */
+bool eg__ring_backward(const eg_ring *, eg_tensor *const *x, const eg_ring_results *,
+                       void *const *dx);
+/* Adds a sink: y and lse become those with one more key, of the score z and the value 0. A sink
+ * that has the query's index is given for this rank's places; any other sink is the same on every
+ * rank, and so is its gradient. infinite: the number of scores of ∞ in each row, or NULL. False
+ * after an error. */
+bool eg__ring_add_sink(eg_ctx *, const eg_ring *, const eg_masked *sink, eg_tensor *infinite,
+                       eg_tensor **y, eg_tensor **lse);
 /* For the second derivative. h are the cotangents of the gradients (NULL for operands that are not
  * float). Sets dx to the cotangents of the operands and dg to those of g, the cotangents of y and
  * the log-sum-exp; they are recorded if the context records. False after an error. */

@@ -2,7 +2,7 @@
  *
  * For each pair of a block of queries and a block of keys, the result (o_k, lse_k) is computed
  * again and differentiated with the cotangents
- *   of o_k:    c g,   c = e^(lse_k − lse)
+ *   of o_k:    c g,   c = e^(lse_k − lse), or n_k/n if n scores of the row are ∞
  *   of lse_k:  c (⟨g, o_k − o⟩ + g_lse)
  *
  * dq is summed along the tree over blocks of keys; dk, dv and the gradients of the tensors that the
@@ -12,9 +12,9 @@
 
 typedef struct slopes {
     eg_ring_walk w;
-    eg_tensor *y, *lse, *gy, *gl; /* of this rank's queries */
-    int extras;                   /* float operands beside q, k and v … */
-    int extra[EG_RING_OPERANDS];  /* … by EG_RING_… */
+    eg_ring_results of;          /* of this rank's queries */
+    int extras;                  /* float operands beside q, k and v … */
+    int extra[EG_RING_OPERANDS]; /* … by EG_RING_… */
     eg_ring_block *own;
     int mine;
     eg_partials *dq;  /* by own block of queries: dq and those of extras, over blocks of keys */
@@ -24,20 +24,33 @@ typedef struct slopes {
     size_t each[2]; /* bytes of dk and of dv for one place */
 } slopes;
 
-/* Returns Σ ⟨o, c g⟩ + Σ ⟨lse, c (⟨g, o − y⟩ + gl)⟩: its gradient is what this pair adds. */
-static eg_tensor *pair_objective(slopes *s, const eg_ring_block *q, eg_tensor *o, eg_tensor *l)
+/* Returns what part of the rows of q this pair of blocks is: c. n: how many of its scores are ∞, in
+ * each row, or NULL. */
+static eg_tensor *pair_share(slopes *s, const eg_ring_block *q, eg_tensor *l, eg_tensor *n)
+{
+    eg_ring_walk *w = &s->w;
+    const int axis = w->r->l_axis;
+    eg_tensor *all = eg__ring_slice(s->of.lse, axis, q),
+              *c = eg_exp(eg_sub(l, eg_maximum(all, eg__ring_number(w, -1e38))));
+    if (!s->of.infinite) return c;
+    eg_tensor *m = eg__ring_slice(s->of.infinite, axis, q), *one = eg__ring_number(w, 1);
+    eg_tensor *share = eg_div(n ? n : eg_zeros_like(l), eg_maximum(m, one));
+    return eg_where(eg_gt(eg__ring_is_infinite(all), eg__ring_number(w, 0)), share, c);
+}
+/* Returns Σ ⟨o, c g⟩ + Σ ⟨lse, c (⟨g, o − y⟩ + gl)⟩: its gradient is what this pair adds. x: o, lse
+ * and n of the pair. */
+static eg_tensor *pair_objective(slopes *s, const eg_ring_block *q, eg_tensor *const *x)
 {
     eg_ring_walk *w = &s->w;
     const eg_ring *r = w->r;
     const bool was = eg_nograd(w->cx, true);
-    eg_tensor *y = eg__ring_slice(s->y, r->y_axis, q), *g = eg__ring_slice(s->gy, r->y_axis, q),
-              *all = eg__ring_slice(s->lse, r->l_axis, q),
-              *gl = eg__ring_slice(s->gl, r->l_axis, q),
-              *c = eg_exp(eg_sub(l, eg_maximum(all, eg__ring_number(w, -1e38)))),
+    eg_tensor *y = eg__ring_slice(s->of.y, r->y_axis, q),
+              *g = eg__ring_slice(s->of.gy, r->y_axis, q),
+              *gl = eg__ring_slice(s->of.gl, r->l_axis, q), *c = pair_share(s, q, x[1], x[2]),
               *to_o = eg_einsum(r->stretch, g, c),
-              *to_l = eg_mul(c, eg_add(eg_einsum(r->inner, g, eg_sub(o, y)), gl));
+              *to_l = eg_mul(c, eg_add(eg_einsum(r->inner, g, eg_sub(x[0], y)), gl));
     eg_nograd(w->cx, was);
-    return eg_add(eg_sum(NULL, eg_mul(o, to_o)), eg_sum(NULL, eg_mul(l, to_l)));
+    return eg_add(eg_sum(NULL, eg_mul(x[0], to_o)), eg_sum(NULL, eg_mul(x[1], to_l)));
 }
 /* Computes the gradients of one pair of blocks by q, k, v and the extras. False after an error. */
 static bool pair_slopes(slopes *s, eg_tensor *const *kv, const eg_ring_block *key,
@@ -45,7 +58,7 @@ static bool pair_slopes(slopes *s, eg_tensor *const *kv, const eg_ring_block *ke
 {
     eg_ring_walk *w = &s->w;
     const eg_ring *r = w->r;
-    eg_tensor *xs[EG_RING_OPERANDS], *from[EG_PARTIAL_TENSORS], *o, *l;
+    eg_tensor *xs[EG_RING_OPERANDS], *from[EG_PARTIAL_TENSORS], *y[3];
     from[0] = eg_copy(eg__ring_slice(w->x[EG_RING_Q], r->axis[0], q));
     from[1] = eg_copy(eg__ring_slice(kv[0], r->axis[1], key));
     from[2] = eg_copy(eg__ring_slice(kv[1], r->axis[2], key));
@@ -53,8 +66,8 @@ static bool pair_slopes(slopes *s, eg_tensor *const *kv, const eg_ring_block *ke
     w->cx->recording = true;
     eg__ring_cut(w, q->block, key->block, xs);
     xs[EG_RING_Q] = from[0], xs[EG_RING_K] = from[1], xs[EG_RING_V] = from[2];
-    bool good = eg__ring_pair(w, xs, q->block, key->block, &o, &l, empty);
-    eg_tensor *f = good && !*empty ? pair_objective(s, q, o, l) : NULL;
+    bool good = eg__ring_pair(w, xs, q->block, key->block, y, empty);
+    eg_tensor *f = good && !*empty ? pair_objective(s, q, y) : NULL;
     w->cx->recording = false;
     return good && (*empty || !eg__grad(f, NULL, 3 + s->extras, from, d));
 }
@@ -256,12 +269,10 @@ static bool backward_extras(slopes *s, void *const *dx)
             eg__ring_copy(w, dx[s->extra[e]], all->part[0].x[e]);
     return good;
 }
-bool eg__ring_backward(const eg_ring *r, eg_tensor *const *x, eg_tensor *y, eg_tensor *lse,
-                       eg_tensor *gy, eg_tensor *gl, void *const *dx)
+bool eg__ring_backward(const eg_ring *r, eg_tensor *const *x, const eg_ring_results *of,
+                       void *const *dx)
 {
-    slopes s = {
-        .w = { .r = r, .cx = x[0]->cx, .x = x, .add = true }, .y = y, .lse = lse, .gy = gy, .gl = gl
-    };
+    slopes s = { .w = { .r = r, .cx = x[0]->cx, .x = x, .add = true }, .of = *of };
     eg_ring_walk *w = &s.w;
     w->width = r->dtype == EG_F64 ? 8 : 4;
     const int me = eg_ranks_rank(r->ranks);

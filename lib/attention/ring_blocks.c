@@ -1,6 +1,7 @@
 /* ring_blocks.c: the blocks of a divided sequence, and attention of one block of queries to one
  * block of keys. */
 #include "attention/ring_walk.h"
+#include <float.h>
 
 int eg__ring_runs(int64_t blocks, int rank, int ranks, bool zigzag, eg_span *run)
 {
@@ -73,8 +74,38 @@ static const char *shifted(const eg_formula *f, const eg_ring *r, int64_t i, int
     }
     return f ? f->text : NULL;
 }
-bool eg__ring_pair(eg_ring_walk *w, eg_tensor *const *xs, int64_t i, int64_t j, eg_tensor **o,
-                   eg_tensor **lse, bool *empty)
+eg_tensor *eg__ring_is_infinite(eg_tensor *x)
+{
+    return eg_cast(eg_gt(x, eg_full_n(eg_context(x), eg_type(x),
+                                      eg_type(x) == EG_F64 ? DBL_MAX : FLT_MAX, 0, NULL)),
+                   eg_type(x));
+}
+static bool any_infinite(eg_tensor *x)
+{
+    const double *p = eg_type(x) == EG_F64 ? eg_f64(x) : NULL;
+    const float *q = p ? NULL : eg_f32(x);
+    for (int64_t k = 0; (p || q) && k < eg_size(x); k++)
+        if ((p ? p[k] : (double)q[k]) == INFINITY) return true;
+    return false;
+}
+/* Returns how many scores of ∞ each row has, whose log-sum-exp is ∞ if it has some: as many as
+ * there are weights. NULL if there are none. */
+static eg_tensor *infinite_scores(eg_attention_args a, eg_tensor *lse)
+{
+    eg_ctx *cx = eg_context(lse);
+    eg_tensor *weights = NULL;
+    if (!any_infinite(lse)) return NULL;
+    const bool was = eg_nograd(cx, true);
+    a.lse = NULL, a.empty = NULL, a.weights = &weights, a.weights_axes = NULL;
+    eg_attention_with(&a);
+    eg_tensor *some = eg_gt(weights, eg_full_n(cx, eg_type(lse), 0, 0, NULL)),
+              *n = eg_sum("... [k]", eg_cast(some, eg_type(lse)));
+    n = eg_mul(n, eg__ring_is_infinite(lse));
+    eg_nograd(cx, was);
+    return n;
+}
+bool eg__ring_pair(eg_ring_walk *w, eg_tensor *const *xs, int64_t i, int64_t j, eg_tensor *y[3],
+                   bool *empty)
 {
     const eg_ring *r = w->r;
     eg_ctx *cx = w->cx;
@@ -87,14 +118,15 @@ bool eg__ring_pair(eg_ring_walk *w, eg_tensor *const *xs, int64_t i, int64_t j, 
     for (int k = 0; k < EG_GIVEN_MAX && a.with[k].name; k++) a.with[k].x = xs[EG_RING_WITH + k];
     a.where = shifted(r->where, r, i * r->block, j * r->block);
     a.score = shifted(r->score, r, i * r->block, j * r->block);
-    a.ranks = NULL, a.offset = 0, a.offset_letter = NULL, a.lse = lse, a.empty = &none;
+    a.ranks = NULL, a.offset = 0, a.offset_letter = NULL, a.lse = &y[1], a.empty = &none;
     /* a pair of blocks draws by its number, on whichever rank it is computed */
     cx->seed = r->seed, cx->training = r->training;
     cx->draw = r->draw + (uint64_t)(i * r->key.blocks + j);
-    *o = eg_attention_with(&a);
+    y[0] = eg_attention_with(&a);
+    y[2] = eg_ok(y[1]) ? infinite_scores(a, y[1]) : NULL;
     cx->seed = seed, cx->draw = draw, cx->training = training;
-    *empty = eg_ok(*lse) && none == eg_size(*lse);
-    return eg_ok(*o) && eg_ok(*lse);
+    *empty = eg_ok(y[1]) && none == eg_size(y[1]);
+    return eg_ok(y[0]) && eg_ok(y[1]) && (!y[2] || eg_ok(y[2]));
 }
 void eg__ring_cut(eg_ring_walk *w, int64_t i, int64_t j, eg_tensor **xs)
 {

@@ -16,6 +16,29 @@ eg_tensor *eg__ring_number(eg_ring_walk *w, double value)
 {
     return eg_full_n(w->cx, w->r->dtype, value, 0, NULL);
 }
+/* Sets share[0] and share[1] to the weights of two parts (o, lse, n) whose log-sum-exp is *lse:
+ * e^(lse of a part − lse), but where n of a row's scores are ∞, n_k/n of them. */
+static void partial_shares(eg_ring_walk *w, const eg_partial *a, const eg_partial *b,
+                           eg_tensor **share, eg_tensor **lse, eg_tensor **n)
+{
+    /* a row without allowed pairs has the maximum −∞ and the sum 0: −10³⁸ and 10⁻³⁰ take their
+     * places, so that nothing becomes NaN */
+    eg_tensor *most = eg_maximum(eg_maximum(a->x[1], b->x[1]), eg__ring_number(w, -1e38)),
+              *u = eg_exp(eg_sub(a->x[1], most)), *v = eg_exp(eg_sub(b->x[1], most)),
+              *sum = eg_add(u, v), *over = eg_maximum(sum, eg__ring_number(w, 1e-30));
+    share[0] = eg_div(u, over);
+    share[1] = eg_div(v, over);
+    *lse = eg_add(most, eg_log(sum));
+    *n = NULL;
+    if (!a->x[2] && !b->x[2]) return;
+    eg_tensor *none = eg__ring_number(w, 0), *m = a->x[2] ? a->x[2] : eg_zeros_like(*lse),
+              *k = b->x[2] ? b->x[2] : eg_zeros_like(*lse);
+    *n = eg_add(m, k);
+    eg_tensor *some = eg_gt(*n, none), *all = eg_maximum(*n, eg__ring_number(w, 1));
+    share[0] = eg_where(some, eg_div(m, all), share[0]);
+    share[1] = eg_where(some, eg_div(k, all), share[1]);
+    *lse = eg_where(some, most, *lse);
+}
 /* Merges b into a; the two are siblings in the tree. False after an error. */
 static bool partial_merge(eg_ring_walk *w, eg_partial *a, eg_partial *b)
 {
@@ -29,16 +52,14 @@ static bool partial_merge(eg_ring_walk *w, eg_partial *a, eg_partial *b)
     if (w->add)
         for (int k = 0; k < a->n; k++) eg_assign(a->x[k], eg_add(a->x[k], b->x[k]));
     else {
-        /* a row without allowed pairs has the maximum −∞ and the sum 0: −10³⁸ and 10⁻³⁰ take their
-         * places, so that nothing becomes NaN */
-        eg_tensor *most = eg_maximum(eg_maximum(a->x[1], b->x[1]), eg__ring_number(w, -1e38)),
-                  *u = eg_exp(eg_sub(a->x[1], most)), *v = eg_exp(eg_sub(b->x[1], most)),
-                  *sum = eg_add(u, v), *over = eg_maximum(sum, eg__ring_number(w, 1e-30));
+        eg_tensor *share[2], *lse, *n;
         const char *spec = w->r->stretch;
-        eg_tensor *o = eg_add(eg_einsum(spec, a->x[0], eg_div(u, over)),
-                              eg_einsum(spec, b->x[0], eg_div(v, over)));
-        eg_assign(a->x[1], eg_add(most, eg_log(sum)));
-        eg_assign(a->x[0], o);
+        partial_shares(w, a, b, share, &lse, &n);
+        eg_assign(a->x[0],
+                  eg_add(eg_einsum(spec, a->x[0], share[0]), eg_einsum(spec, b->x[0], share[1])));
+        eg_assign(a->x[1], lse);
+        if (n && !a->x[2]) a->x[2] = eg_owner_tensor(a->owner, w->r->dtype, eg_rank(n), eg_dims(n));
+        if (n) eg_assign(a->x[2], n);
     }
     eg_pop(w->cx, m);
     eg_owner_close(b->owner);

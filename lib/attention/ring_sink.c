@@ -3,6 +3,7 @@
  * other folds a cotangent, that is, sums it over each block of queries and then over the blocks of
  * all ranks along their tree, so that its bits depend on the length and the block size alone. */
 #include "attention/ring_walk.h"
+#include <float.h>
 
 typedef struct sink_of {
     const eg_ring *r;
@@ -128,7 +129,9 @@ static const char *sink_text(eg_ctx *cx, const eg_spec *s)
     char *to = s ? eg__alloc(cx, strlen(s->text) + 1) : NULL;
     return to ? strcpy(to, s->text) : NULL;
 }
-eg_tensor *eg__ring_sink(eg_ctx *cx, const eg_ring *r, const eg_masked *sink)
+/* Returns a sink as one number for each row of this rank, row-major as the log-sum-exp. Poison
+ * after an error. */
+static eg_tensor *sink_of_rows(eg_ctx *cx, const eg_ring *r, const eg_masked *sink)
 {
     static const char named[] = "attention: .ranks: .sink";
     char text[512];
@@ -146,4 +149,80 @@ eg_tensor *eg__ring_sink(eg_ctx *cx, const eg_ring *r, const eg_masked *sink)
     return eg_spec_place(z, 0, r->query.letter) < 0
                ? sink_spread(&s, sink->x)
                : eg_einsum(s.spread, sink->x, eg_full_n(cx, r->dtype, 1, r->l_rank, r->l_dims));
+}
+
+/* -- a sink beside the scores -------------------------------------------------------------------
+ */
+/* y = b, with the gradient of x: rows whose scores or sink are ∞ are computed from finite numbers
+ * with the same differences. */
+static bool sink_finite_shape(eg_tensor *y)
+{
+    const eg_tensor *x = eg_operand(y, 0);
+    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
+}
+static bool sink_finite_forward(eg_tensor *y)
+{
+    const bool was = eg_nograd(y->cx, true);
+    const int bad = eg_assign(y, eg_operand(y, 1));
+    eg_nograd(y->cx, was);
+    return !bad;
+}
+static eg_tensor *sink_finite_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)y;
+    return i ? NULL : g;
+}
+static const eg_op sink_finite_op = {
+    .name = "attention over ranks, a row with infinite scores",
+    .equation = "y = b",
+    .gradient = "dx = g",
+    .arity = 2,
+    .shape = sink_finite_shape,
+    .forward = sink_finite_forward,
+    .rule = sink_finite_rule,
+    .uses = EG_USES_NOTHING,
+};
+static eg_tensor *sink_finite(eg_tensor *x, eg_tensor *rows, eg_tensor *value)
+{
+    const bool was = eg_nograd(eg_context(x), true);
+    eg_tensor *in[] = { x, eg_where(rows, value, x) };
+    eg_nograd(eg_context(x), was);
+    return eg_apply(&sink_finite_op, NULL, 0, 2, in);
+}
+static eg_tensor *sink_full(const eg_tensor *like, double value)
+{
+    return eg_full_n(eg_context(like), eg_type(like), value, eg_rank(like), eg_dims(like));
+}
+/* Replaces l and z in rows in which one of them is ∞, or both: n of the scores are ∞ then, and the
+ * sink gets 1/(n + 1) of the weight. Returns what is to be added to ln (e^l + e^z). */
+static eg_tensor *sink_finite_rows(eg_tensor *n, eg_tensor **l, eg_tensor **z)
+{
+    eg_ctx *cx = eg_context(*l);
+    const bool was = eg_nograd(cx, true);
+    const double most = eg_type(*l) == EG_F64 ? DBL_MAX : FLT_MAX;
+    eg_tensor *big = sink_full(*l, most), *zero = eg_zeros_like(*l), *far = sink_full(*l, -1e38),
+              *of_l = eg_gt(*l, big), *of_z = eg_gt(*z, big), *rows = eg_or(of_l, of_z),
+              *logs = eg_log(eg_maximum(n ? n : zero, sink_full(*l, 1))),
+              *to_l = eg_where(of_l, logs, far), *to_z = eg_where(of_z, zero, far),
+              *more = eg_where(rows, sink_full(*l, INFINITY), sink_full(*l, -0.0));
+    const bool some = eg_item(eg_sum(NULL, eg_cast(rows, EG_F64))) > 0;
+    eg_nograd(cx, was);
+    if (!some) return NULL;
+    /* a NaN beside ∞ makes the row NaN */
+    *l = sink_finite(*l, rows, eg_where(eg_isnan(*l), *l, to_l));
+    *z = sink_finite(*z, rows, eg_where(eg_isnan(*z), *z, to_z));
+    return more;
+}
+/* l = ln (e^lse + e^z), y e^(lse − l) = y/(1 + e^(z − lse)). */
+bool eg__ring_add_sink(eg_ctx *cx, const eg_ring *r, const eg_masked *sink, eg_tensor *infinite,
+                       eg_tensor **y, eg_tensor **lse)
+{
+    eg_tensor *z = sink_of_rows(cx, r, sink);
+    if (!eg_ok(z)) return false;
+    eg_tensor *more = sink_finite_rows(infinite, lse, &z),
+              *over = eg_sub(eg_maximum(*lse, eg_full_n(cx, r->dtype, -1e38, 0, NULL)), z);
+    *y = eg_einsum(r->stretch, *y, eg_sigmoid(over));
+    *lse = eg_logaddexp(*lse, z);
+    if (more) *lse = eg_add(*lse, more);
+    return !eg_error(cx);
 }

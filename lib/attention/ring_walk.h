@@ -2,10 +2,11 @@
  *
  * Queries and keys are cut into blocks of a fixed length. The result of one block of queries is
  * made of (o, lse) of each block of keys, merged along the binary tree of the blocks of keys:
- * o = Σ e^(lse_k − lse) o_k. Keys and values go round the ranks, so their blocks come to a rank in
- * an order of its own; a partial result waits until its sibling in the tree is there. So bits
- * depend on the length and the block alone, and a rank holds at most 4 log2(blocks) partial results
- * for each of its blocks.
+ * o = Σ e^(lse_k − lse) o_k. (If rows have scores of ∞, a partial
+ * result has a third part, n_k, how many these are; then o = Σ n_k/n o_k.) Keys and values go round
+ * the ranks, so their blocks come to a rank in an order of its own; a partial result waits until
+ * its sibling in the tree is there. So bits depend on the length and the block alone, and a rank
+ * holds at most 4 log2(blocks) partial results for each of its blocks.
  *
  *   ring_partials.c  partial results, merged along the tree
  *   ring_blocks.c    the blocks of a rank, and attention of a pair of blocks
@@ -74,11 +75,14 @@ int64_t eg__ring_places(const eg_ring_walk *w, int rank);
 eg_tensor *eg__ring_slice(eg_tensor *x, int axis, const eg_ring_block *b);
 /* Cuts the operands other than q, k and v to block i of queries and block j of keys. */
 void eg__ring_cut(eg_ring_walk *w, int64_t i, int64_t j, eg_tensor **xs);
-/* Computes attention of one block of queries to one block of keys, (o, lse), of the operands xs by
- * EG_RING_…; recorded if the context records. Sets *empty if every pair is forbidden. False after
- * an error. */
-bool eg__ring_pair(eg_ring_walk *w, eg_tensor *const *xs, int64_t i, int64_t j, eg_tensor **o,
-                   eg_tensor **lse, bool *empty);
+/* Computes attention of one block of queries to one block of keys, of the operands xs by EG_RING_….
+ * Sets y to o and lse, which are recorded if the context records, and to the number of scores of ∞
+ * in each row, NULL if there are none. Sets *empty if every pair is forbidden. False after an
+ * error. */
+bool eg__ring_pair(eg_ring_walk *w, eg_tensor *const *xs, int64_t i, int64_t j, eg_tensor *y[3],
+                   bool *empty);
+/* Returns 1 where x is ∞, else 0, in x's dtype. */
+eg_tensor *eg__ring_is_infinite(eg_tensor *x);
 /* Copies the numbers of x, row-major. */
 void eg__ring_copy(eg_ring_walk *w, void *to, eg_tensor *x);
 /* Writes x as block b along an axis of a row-major array. */

@@ -81,6 +81,9 @@ bool eg__pair_finishes(const eg_pairing *);
 bool eg__pair(eg_ctx *, eg_dtype, int axes, const eg_axis *axis, const void *a, const void *b,
               void *c, double alpha, bool add);
 eg_pair_kind eg__pair_kind(const eg_pairing *);
+/* Returns the multiply-adds as eg_usage counts them, the terms that are summed without a
+ * multiplication included; sets *terms to these alone. */
+double eg__pair_work(int n, const eg_axis *, bool two, double *terms);
 bool eg__pair_copies(const eg_pairing *); /* EG_PAIR_DIRECT: true if strips of a are copied first */
 
 /* -- order.c: the sequence of pairs ----------------------------------------------------------- */
@@ -196,7 +199,8 @@ typedef struct eg_draft {
 } eg_draft;
 bool eg__draft(eg_ctx *, const eg_contraction *, eg_draft *); /* false after an error */
 const eg_side *eg__draft_result(const eg_draft *, int step);
-double eg__draft_work(const eg_draft *, int step); /* multiply-adds: order.c's count */
+/* Returns the multiply-adds of a step, as eg__pair_work. terms may be NULL. */
+double eg__draft_work(const eg_draft *, int step, double *terms);
 
 /* What is kept of a draft in order to go up and down its tree again: the pairs, and the labels of
  * their results. It is one block without pointers. */

@@ -226,24 +226,26 @@ static void pair_product(eg_pairing *p, const roles *r)
     if (!small && eg__kernel(g->dtype)->rows) exchange(p);
 }
 
-/* Returns the multiply-adds as eg_usage counts them; a copy has none. */
-static uint64_t pair_work(int n, const eg_axis *x, bool two)
+/* An axis of stride 0, along which an operand is expanded, adds no terms to that operand's sum. */
+double eg__pair_work(int n, const eg_axis *x, bool two, double *terms)
 {
-    uint64_t all[2] = { 1, 1 }, product = 1, terms = 0;
+    double all[2] = { 1, 1 }, product = 1;
     bool sums[2] = { false, false };
     for (int i = 0; i < n; i++) {
-        const uint64_t size = (uint64_t)x[i].size;
-        const bool alone[2] = { !x[i].in_c && x[i].sa && !x[i].sb,
-                                !x[i].in_c && x[i].sb && !x[i].sa };
+        if (x[i].size == 1) continue;
+        const double size = (double)x[i].size;
+        const bool reads[2] = { x[i].in_a && x[i].sa, two && x[i].in_b && x[i].sb };
+        const bool alone = !x[i].in_c && reads[0] != reads[1];
         for (int q = 0; q < 2; q++) {
-            if (q ? x[i].sb : x[i].sa) all[q] *= size;
-            sums[q] |= alone[q];
+            if (reads[q]) all[q] *= size;
+            sums[q] |= alone && reads[q];
         }
-        if (!two || (!alone[0] && !alone[1])) product *= size;
+        if (!two || !alone) product *= size;
     }
+    *terms = 0;
     for (int q = 0; q < 2; q++)
-        if (sums[q]) terms += all[q];
-    return two ? product + terms : terms;
+        if (sums[q]) *terms += all[q];
+    return (two ? product : 0) + *terms;
 }
 eg_pair_kind eg__pair_kind(const eg_pairing *p) { return p->kind; }
 bool eg__pair_copies(const eg_pairing *p)
@@ -293,7 +295,8 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, 
         return;
     }
     n = fuse(n, x);
-    p->work = pair_work(n, x, two);
+    double terms;
+    p->work = (uint64_t)eg__pair_work(n, x, two, &terms);
     if (!eg__is_float(dtype) || !two) {
         pair_without_product(p, n, x, two);
         return;

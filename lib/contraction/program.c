@@ -225,28 +225,6 @@ const eg_side *eg__draft_result(const eg_draft *d, int step)
     return step == d->steps - 1 ? &d->out : &d->side[d->task->count + step];
 }
 
-double eg__draft_work(const eg_draft *d, int step)
-{
-    const eg_side *side[2] = { &d->side[d->pair[step][0]],
-                               d->pair[step][1] < 0 ? NULL : &d->side[d->pair[step][1]] };
-    const eg_side *c = eg__draft_result(d, step);
-    double work = 1, terms = 0;
-    for (int q = 0; q < 2 && side[q]; q++) {
-        const eg_side *x = side[q], *y = side[!q];
-        double all = 1, alone = 1;
-        for (int k = 0; k < x->n; k++) {
-            const bool other = y && eg__label_at(y->label, y->n, x->label[k]) >= 0;
-            all *= (double)x->size[k];
-            if (!other && eg__label_at(c->label, c->n, x->label[k]) < 0)
-                alone *= (double)x->size[k];
-            else if (!q || !other)
-                work *= (double)x->size[k];
-        }
-        if (alone != 1) terms += all;
-    }
-    return (side[1] ? work : 0) + terms;
-}
-
 /* -- trees ------------------------------------------------------------------------------------ */
 size_t eg__tree_bytes(const eg_draft *d)
 {
@@ -266,7 +244,7 @@ static uint64_t kept_within(const eg_draft *d, const eg_tree *t, int64_t most)
         for (int s = 0; s < t->steps - 1; s++) {
             if (kept >> s & 1 || t->step[s].bytes > most) continue;
             const double worth =
-                eg__draft_work(d, s) / (double)(t->step[s].bytes ? t->step[s].bytes : 1);
+                eg__draft_work(d, s, NULL) / (double)(t->step[s].bytes ? t->step[s].bytes : 1);
             if (worth <= dearest) continue;
             dearest = worth;
             best = s;
@@ -354,6 +332,14 @@ static int draft_axes(const eg_draft *d, int step, eg_axis *axis)
             }
         }
     return n;
+}
+
+double eg__draft_work(const eg_draft *d, int step, double *terms)
+{
+    eg_axis axis[3 * EG_RANK_MAX];
+    double sums;
+    return eg__pair_work(draft_axes(d, step, axis), axis, d->pair[step][1] >= 0,
+                         terms ? terms : &sums);
 }
 
 /* -- pairings --------------------------------------------------------------------------------- */

@@ -189,7 +189,7 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
     const eg_side *a = &d->side[d->pair[s][0]],
                   *b = d->pair[s][1] < 0 ? NULL : &d->side[d->pair[s][1]],
                   *c = eg__draft_result(d, s);
-    double of_a = 1, of_b = b ? 1 : 0, of_c = 1, product = 1, alone_a = 1, alone_b = 1;
+    double of_a = 1, of_b = b ? 1 : 0, of_c = 1, alone_a = 1, alone_b = 1;
     *e = (eg_explained_step){ .kept = tree && s < d->steps - 1 && tree->kept >> s & 1,
                               .a = d->pair[s][0] + 1,
                               .b = d->pair[s][1] + 1,
@@ -207,10 +207,7 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
             *(side ? &of_b : &of_a) *= x->stride[k] || x->size[k] < 2 ? (double)x->size[k] : 1;
             if (side && other) continue;
             const int role = b && other && out ? 0 : out ? 1 : other ? 2 : 3;
-            if (b && role == 3)
-                *(side ? &alone_b : &alone_a) *= (double)x->size[k];
-            else
-                product *= (double)x->size[k];
+            if (b && role == 3) *(side ? &alone_b : &alone_a) *= (double)x->size[k];
             int64_t *const count[] = { &e->batch, side ? &e->n : &e->m, &e->k };
             if (role < 3) *count[role] *= x->size[k];
             explain_put(&roles[role], " ");
@@ -219,10 +216,8 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
     }
     for (int k = 0; k < c->n; k++) of_c *= (double)c->size[k];
     const double width = eg__width[d->task->dtype];
-    if (b) e->multiplications = product;
-    e->additions = b              ? (alone_a > 1 ? of_a : 0) + (alone_b > 1 ? of_b : 0)
-                   : of_a != of_c ? of_a
-                                  : 0;
+    e->multiplications = eg__draft_work(d, s, &e->additions);
+    e->multiplications -= e->additions;
     e->bytes =
         explain_width(d->task, e->a) * of_a + explain_width(d->task, e->b) * of_b + width * of_c;
     const eg_pair_kind kind = eg__pair_kind(p->step[s].pairing);
@@ -308,7 +303,7 @@ static bool explain_joint(eg_ctx *cx, explanation *x)
     const eg_draft *d = &x->draft;
     double result = eg__width[x->task.dtype];
     for (int k = 0; k < d->out.n; k++) result *= (double)d->out.size[k];
-    for (int s = 0; s < d->steps; s++) x->e->forward += eg__draft_work(d, s);
+    for (int s = 0; s < d->steps; s++) x->e->forward += eg__draft_work(d, s, NULL);
     x->e->memory = result + (double)d->room;
     uint64_t wanted = 0; /* operands of f16 and bf16 have no gradient */
     for (int k = 0; k < n; k++) wanted |= (uint64_t)!eg__is_half(x->of[k]) << k;

@@ -465,5 +465,6 @@ void eg__network_cost(const eg_tensor *y, int count, const uint16_t *const *labe
         if (t->kept >> s & 1 && s < t->steps - 1) cost->bytes += (double)t->step[s].bytes;
     }
     if (!eg__einsum_drafted(y->cx, &p, count, y->in, label, out, &order)) return;
-    for (int s = 0; s < p.draft.steps; s++) cost->multiply_adds += eg__draft_work(&p.draft, s);
+    for (int s = 0; s < p.draft.steps; s++)
+        cost->multiply_adds += eg__draft_work(&p.draft, s, NULL);
 }

@@ -234,11 +234,13 @@ static bool act_values(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *x,
 {
     const values_act *a = arg;
     eg_block_loop o;
-    if (!eg__block_loop(&o, cx, (const eg_expression *)(const void *)(a + 1), a->root, a->letters,
-                        a->size, a->first, x, count, a->f64, 0))
-        return false;
+    const eg_mark m = eg_push(cx); /* a captured step runs this in whatever scope is open */
+    bool good = eg__block_loop(&o, cx, (const eg_expression *)(const void *)(a + 1), a->root,
+                               a->letters, a->size, a->first, x, count, a->f64, 0);
     o.out = y->data;
-    return eg__block_loop_run(&o);
+    good = good && eg__block_loop_run(&o);
+    eg_pop(cx, m);
+    return good;
 }
 /* Computes the values into y from the numbers of x. False after an error. */
 static bool values_into(eg_tensor *y, const eg_expression_values *v, eg_tensor *const *x)
