@@ -188,6 +188,29 @@ TEST(gelu_in_its_tails)
     eg_close(cx);
 }
 
+/* From |x| = 13.2 on x Φ(x) is max(x, 0), and its slope 0 or 1: what is left is subnormal. */
+TEST(gelu_beyond_its_tails)
+{
+    static const float at[] = {
+        -INFINITY, -1e30f, -13.2f, -13.19f, 13.19f, 13.2f, 1e30f, INFINITY
+    };
+    enum { N = sizeof at / sizeof *at };
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_from(cx, at, N), *y = eg_gelu(x), *nan = eg_full_n(cx, EG_F32, NAN, 0, NULL),
+              *dx;
+    ck_assert(!eg_grad(y, eg_ones_like(x), 1, &x, &dx));
+    for (int k = 0; k < N; k++) {
+        const float want = at[k] > 0 ? at[k] : 0, left = fabsf(at[k]) < 13.2f ? 0x1p-125f : 0;
+        ck_assert_msg(fabsf(eg_f32(y)[k] - want) <= left || eg_f32(y)[k] == want, "gelu(%g) = %.9g",
+                      at[k], eg_f32(y)[k]);
+        ck_assert_msg(fabsf(eg_f32(dx)[k] - (at[k] > 0)) <= 64 * left, "slope at %g: %.9g", at[k],
+                      eg_f32(dx)[k]);
+    }
+    ck_assert(!eg_grad(eg_gelu(nan), eg_ones_like(nan), 1, &nan, &dx));
+    ck_assert(isnan(eg_item(eg_gelu(nan))) && isnan(eg_item(dx)));
+    eg_close(cx);
+}
+
 TEST(ends_of_the_number_line)
 {
     eg_ctx *cx = eg_open();

@@ -688,8 +688,9 @@ LOOP_TEST(nan_wins_and_what_is_masked_does_not_count, 24)
  * lengths below, at and above the sizes at which the loops over rows change. */
 LOOP_TEST(rows_have_the_bits_that_they_have_alone, 2)
 {
-    enum { ROWS = 9 };
-    static const int64_t lengths[] = { 1, 7, 15, 16, 17, 26, 64, 95, 96, 97, 200, 512, 513, 1030 };
+    enum { ROWS = 37 };
+    static const int64_t lengths[] = { 1,  7,  15,  16,  17,  26,  64,  95,
+                                       96, 97, 112, 113, 200, 512, 513, 1030 };
     eg_ctx *cx = eg_open(.dtype = _i ? EG_F64 : EG_F32, .seed = 3);
     for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
         const eg_mark m = eg_push(cx);

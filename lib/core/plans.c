@@ -8,7 +8,7 @@
 #include "core/plans.h"
 #include <string.h>
 
-enum { HALF = 384 << 10, HEADS = 256 };
+enum { HALF = 384 << 10, HEADS = 256, RECENT = 64 };
 typedef struct entry {
     struct entry *next;
     uint64_t hash;
@@ -25,6 +25,7 @@ typedef struct half {
 typedef struct cache {
     int newer;
     half half[2];
+    entry *recent[RECENT]; /* the entry found last for a text at an address; NULL: none */
     _Alignas(64) char room[2][HALF];
 } cache;
 
@@ -87,15 +88,20 @@ static bool same_key(const entry *e, const eg_plan_key *k)
     return true;
 }
 
+/* A call in a loop has its text at the same address each time, and mostly operands of the same
+ * shapes: then no hash is needed. The key decides, since another text may lie there. */
 const void *eg__plans_find(eg_ctx *cx, const eg_plan_key *k)
 {
     cx = eg__here(cx);
-    const cache *c = cx->plan_cache;
+    cache *c = cx->plan_cache;
     if (!c) return NULL;
+    const uintptr_t at = (uintptr_t)k->text;
+    entry **recent = &c->recent[(at >> 3 ^ at >> 9 ^ (uintptr_t)k->kind) % RECENT];
+    if (*recent && same_key(*recent, k)) return (*recent)->value;
     const uint64_t hash = plan_hash(k);
     for (int turn = 0; turn < 2; turn++)
         for (entry *e = c->half[c->newer ^ turn].head[hash % HEADS]; e; e = e->next)
-            if (e->hash == hash && same_key(e, k)) return e->value;
+            if (e->hash == hash && same_key(e, k)) return (*recent = e)->value;
     return NULL;
 }
 /* The entry also stores the key: its text and the shapes of its operands. */
@@ -106,6 +112,7 @@ void *eg__plans_add(eg_ctx *cx, const eg_plan_key *k, size_t bytes)
     if (!c && (c = eg__plan_cache_room(cx, sizeof *c))) {
         c->newer = 0;
         memset(c->half, 0, sizeof c->half);
+        memset(c->recent, 0, sizeof c->recent);
     }
     size_t words = 0;
     for (int i = 0; i < k->count; i++) words += 1 + 2 * (size_t)k->x[i]->rank;
@@ -118,6 +125,7 @@ void *eg__plans_add(eg_ctx *cx, const eg_plan_key *k, size_t bytes)
         c->newer ^= 1;
         h = &c->half[c->newer];
         memset(h, 0, sizeof *h);
+        memset(c->recent, 0, sizeof c->recent);
     }
     char *room = c->room[c->newer] + h->used;
     entry *e = (entry *)(void *)room;

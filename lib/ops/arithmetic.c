@@ -10,9 +10,10 @@ typedef double wide_f64 __attribute__((vector_size(EG_LANES * sizeof(double))));
 /* Rows that are summed at once: at most, and of those longer than SHORT_SUMS, whose own additions
  * keep the processor busy. */
 enum { ABREAST = 4, PAIR = 2, SHORT_SUMS = 256 };
-enum {
-    SHORT_EXPS = 96
-}; /* exponentials of rows of fewer elements are computed for several at once */
+/* Exponentials of rows of at most SHORT_ROW elements are computed by columns, if there are FEW_ROWS
+ * of them. */
+enum { SHORT_ROW = 112, FEW_ROWS = 6 };
+static bool by_columns(int64_t rows, int64_t n) { return n <= SHORT_ROW && rows >= FEW_ROWS; }
 #if defined(__clang__)
 #define ALL_ROWS _Pragma("clang loop unroll(full)")
 #else

@@ -171,15 +171,18 @@ EG_INLINE void NAME(less_both)(int64_t n, const T *x, T top, T rest, T *y)
     last = last - top - rest;
     if (n % EG_LANES) memcpy(y + n - EG_LANES, &last, sizeof last);
 }
-/* e = e^((x − s) c), for a group of lanes; least is LEAST. Inlined into functions that are
- * EG_FUSING, because epow needs fused operations. */
+/* e^v, v ≤ 0; least is LEAST. Inlined into functions that are EG_FUSING, because epow needs fused
+ * operations. */
+EG_INLINE T NAME(exp_of)(T v, T least)
+{
+    const T w = EXP(v < least ? least : v);
+    return w < TINY ? 0 : w;
+}
+/* e = e^((x − s) c), for a group of lanes */
 EG_INLINE void NAME(exps_of_group)(const T *x, T s, T c, T least, T *e)
 {
     EG_EVERY_LANE
-    for (int l = 0; l < EG_LANES; l++) {
-        const T v = (x[l] - s) * c, w = EXP(v < least ? least : v);
-        e[l] = w < TINY ? 0 : w;
-    }
+    for (int l = 0; l < EG_LANES; l++) e[l] = NAME(exp_of)((x[l] - s) * c, least);
 }
 /* y = e^((x − s) c); n is a multiple of EG_LANES */
 EG_CLONES EG_FUSING static void NAME(exps_of)(int64_t n, const T *x, T s, T c, T *y)
@@ -228,19 +231,18 @@ EG_INLINE void NAME(exps_of_any)(int64_t n, const T *x, T s, T c, T *y)
     NAME(exps_of)(EG_LANES, rest, s, c, rest);
     for (int64_t k = whole; k < n; k++) y[k] = rest[k - whole];
 }
-/* exps_summed for rows of any n. Those of short rows are computed in one run and lie one after the
- * other from to[0] on. */
+/* exps_summed for rows of any n */
 EG_INLINE void NAME(exps_of_rows)(int64_t rows, int64_t n, const T *const *x, const T *s, T c,
                                   T *const *to, double *sum)
 {
-    T *y = *to;
-    if (n >= SHORT_EXPS) {
+    if (n >= EG_LANES) {
         NAME(exps_summed)(rows, n, x, s, c, to, sum);
         return;
     }
-    for (int64_t r = 0; r < rows; r++) NAME(affine_of)(n, x[r], s[r], c, y + r * n);
-    NAME(exps_of_any)(rows * n, y, 0, 1, y);
-    for (int64_t r = 0; r < rows; r++) sum[r] = (double)NAME(sum_of)(n, y + r * n);
+    for (int64_t r = 0; r < rows; r++) {
+        NAME(exps_of_any)(n, x[r], s[r], c, to[r]);
+        sum[r] = (double)NAME(sum_of)(n, to[r]);
+    }
 }
 /* Returns where the elements are from which s, which it sets, is to be subtracted: x − top of a
  * finite top. If top is infinite, the limit: 0 where x is top, else −inf, in `room`, which may be
@@ -252,6 +254,70 @@ EG_INLINE const T *NAME(shifted)(int64_t n, const T *x, T top, T *room, T *s)
     for (int64_t k = 0; k < n; k++) room[k] = x[k] == top ? 0 : x[k] != x[k] ? x[k] : -(T)INFINITY;
     *s = 0;
     return room;
+}
+
+/* -- short rows, EG_LANES of them at once, each in a lane: the column x[k] holds element k of all
+ * of them. Maxima and sums of rows are then those of columns, and no lane is idle at a row's end.
+ * The bits are those of a row alone, since sums take the elements in the same order.
+ * ------------------ */
+/* Reads `count` rows, `apart` elements from each other; further lanes are 0. Sets *top to the
+ * largest elements, and x and *s as `shifted` does. */
+EG_INLINE void NAME(columns_of)(int64_t count, int64_t n, const T *rows, int64_t apart, WIDE *x,
+                                WIDE *top, WIDE *s)
+{
+    WIDE even = { 0 }, odd, all;
+    if (count < EG_LANES) memset(x, 0, (size_t)n * sizeof *x);
+    eg__transpose(sizeof(T), count, n, rows, apart, x, EG_LANES, false);
+    even -= (T)INFINITY, odd = even;
+    for (int64_t k = 0; k < n; k += 2) { /* each step waits for the one before it */
+        const WIDE *next = x + (k + 1 < n ? k + 1 : k);
+        EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) even[l] = NAME(larger)(x[k][l], even[l]);
+        EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) odd[l] = NAME(larger)((*next)[l], odd[l]);
+    }
+    EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) even[l] = NAME(larger)(odd[l], even[l]);
+    EG_EVERY_LANE
+    for (int l = 0; l < EG_LANES; l++) (*s)[l] = even[l] > -(T)INFINITY ? even[l] : 0;
+    *top = all = even;
+    all = LARGER(TURN(all, 8), all);
+    all = LARGER(TURN(all, 4), all);
+    all = LARGER(TURN(all, 2), all);
+    all = LARGER(TURN(all, 1), all);
+    for (int l = 0; l < EG_LANES && all[0] == (T)INFINITY; l++) {
+        if (even[l] != (T)INFINITY) continue;
+        for (int64_t k = 0; k < n; k++)
+            if (x[k][l] == x[k][l]) x[k][l] = x[k][l] == even[l] ? 0 : -(T)INFINITY;
+        (*s)[l] = 0;
+    }
+}
+/* e = e^((x − s) c), and their sums; e may be x */
+EG_CLONES EG_FUSING static void NAME(exps_of_columns)(int64_t n, const WIDE *x, const WIDE *s, T c,
+                                                      WIDE *e, double *total)
+{
+    const volatile T unknown = LEAST;
+    const T least = unknown;
+    const int lanes = n < EG_LANES ? 1 : EG_LANES; /* in which a row is summed */
+    const int64_t whole = n < EG_LANES ? n : n & -EG_LANES;
+    WIDE sum[EG_LANES], v;
+    for (int64_t k = 0; k < n; k++) {
+        v = (x[k] - *s) * c;
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++) v[l] = NAME(exp_of)(v[l], least);
+        e[k] = v;
+    }
+    for (int q = 0; q < lanes; q++) {
+        v = e[q];
+        for (int64_t k = q + lanes; k < whole; k += lanes) v += e[k];
+        if (n - lanes + q >= whole) v += e[n - lanes + q];
+        sum[q] = v;
+    }
+    for (int half = lanes / 2; half; half /= 2)
+        for (int q = 0; q < half; q++) sum[q] += sum[q + half];
+    for (int l = 0; l < EG_LANES; l++) total[l] = (double)sum[0][l];
+}
+/* Writes x back to the rows. */
+EG_INLINE void NAME(columns_to)(int64_t count, int64_t n, const WIDE *x, T *rows, int64_t apart)
+{
+    eg__transpose(sizeof(T), n, count, x, EG_LANES, rows, apart, false);
 }
 
 /* -- a chunk ---------------------------------------------------------------------------------- */
@@ -365,45 +431,81 @@ EG_INLINE void NAME(softmax_long)(const eg_row_facts *b, int64_t row, char *cons
 /* How many rows of n elements are computed together, so that they stay in the first cache. */
 EG_INLINE int64_t NAME(block_of)(int64_t n)
 {
-    const int64_t most = n < SHORT_EXPS ? EG_CHUNK / n : 4 * EG_CHUNK / n;
-    return n > EG_CHUNK ? 1 : eg__min64(most, EG_CHUNK);
+    return n > EG_CHUNK ? 1 : eg__min64(4 * EG_CHUNK / n, EG_CHUNK);
 }
-/* softmax of c x, or its logarithm; p: y, x, masks. What masks leave of x is written to y, and so
- * are the exponentials, unless they are those of short rows or only summed for a logarithm. The
- * logarithms of several rows' sums are computed in one call. */
+/* softmax of c x, or its logarithm, of several short rows in lanes */
+EG_INLINE void NAME(softmax_columns)(const eg_row_facts *b, int64_t first, int64_t count,
+                                     char *const *p, const int64_t *step)
+{
+    const int64_t n = b->n;
+    const int from = b->masks ? 0 : 1; /* what masks leave of x is written to y */
+    const int64_t apart = step[from] / (int64_t)sizeof(T);
+    WIDE x[SHORT_ROW], e[SHORT_ROW], top, s, rest;
+    double last[EG_LANES];
+    for (int64_t r = 0; b->masks && r < count; r++)
+        NAME(allowed)(b, first + r, 0, n, p, step, EG_ROW(T, 0, first + r));
+    NAME(columns_of)(count, n, EG_ROW(T, from, first), apart, x, &top, &s);
+    NAME(exps_of_columns)(n, x, &s, (T)b->c, e, last);
+    if (b->log) {
+        EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) last[l] = last[l] == 0 ? 1 : last[l];
+        group_logs(last);
+        EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) rest[l] = (T)last[l];
+        for (int64_t k = 0; k < n; k++) e[k] = x[k] - s - rest;
+    } else {
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++) rest[l] = last[l] == 0 ? 0 : (T)(1 / last[l]);
+        for (int64_t k = 0; k < n; k++) e[k] = e[k] * rest;
+    }
+    NAME(columns_to)(count, n, e, EG_ROW(T, 0, first), step[0] / (int64_t)sizeof(T));
+    for (int64_t r = 0; b->masks && r < count; r++)
+        if (last[r] != last[r]) NAME(mask_again)(b, first + r, 0, n, p, step);
+}
+/* The same for longer rows, or few. What masks leave of x is written to y, and so are the
+ * exponentials, unless they are only summed for a logarithm. The logarithms of several rows' sums
+ * are computed in one call. */
+EG_INLINE void NAME(softmax_block)(const eg_row_facts *b, int64_t first, int64_t count,
+                                   char *const *p, const int64_t *step)
+{
+    const int64_t n = b->n;
+    _Alignas(64) T e[EG_CHUNK];
+    const T *x[EG_CHUNK];
+    T s[EG_CHUNK], *to[EG_CHUNK];
+    double last[EG_CHUNK];
+    for (int64_t r = 0; r < count; r++) {
+        T *y = EG_ROW(T, 0, first + r);
+        x[r] = NAME(allowed)(b, first + r, 0, n, p, step, y);
+        x[r] = NAME(shifted)(n, x[r], NAME(top_of)(n, x[r]), y, &s[r]);
+        to[r] = b->log ? e : y;
+    }
+    NAME(exps_of_rows)(count, n, x, s, (T)b->c, to, last);
+    for (int64_t r = 0; b->log && r < count; r++)
+        if (last[r] == 0) last[r] = 1; /* all elements are forbidden: −inf stays */
+    if (b->log) logs(count, last);
+    for (int64_t r = 0; r < count; r++) {
+        T *y = EG_ROW(T, 0, first + r);
+        const T factor = last[r] == 0 ? 0 : (T)(1 / last[r]);
+        if (b->log)
+            NAME(less_both)(n, x[r], s[r], (T)last[r], y);
+        else
+            NAME(affine_of)(n, y, 0, factor, y);
+        if (last[r] != last[r]) NAME(mask_again)(b, first + r, 0, n, p, step);
+    }
+}
+/* softmax of c x, or its logarithm; p: y, x, masks */
 EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t *step,
                                     const void *user)
 {
     const eg_row_facts *b = user;
-    const int64_t n = b->n, most = NAME(block_of)(n);
-    _Alignas(64) T e[EG_CHUNK];
-    const bool apart = b->log || n < SHORT_EXPS; /* the exponentials are in e */
-    const T *x[EG_CHUNK];
-    T s[EG_CHUNK], *to[EG_CHUNK];
-    double last[EG_CHUNK];
-    for (int64_t r = 0; n > EG_CHUNK && r < rows; r++) NAME(softmax_long)(b, r, p, step);
-    for (int64_t first = 0, count; n <= EG_CHUNK && first < rows; first += count) {
-        count = eg__min64(rows - first, most);
-        for (int64_t r = 0; r < count; r++) {
-            T *y = EG_ROW(T, 0, first + r);
-            x[r] = NAME(allowed)(b, first + r, 0, n, p, step, y);
-            x[r] = NAME(shifted)(n, x[r], NAME(top_of)(n, x[r]), y, &s[r]);
-            to[r] = apart ? e : y;
-        }
-        NAME(exps_of_rows)(count, n, x, s, (T)b->c, to, last);
-        for (int64_t r = 0; b->log && r < count; r++)
-            if (last[r] == 0) last[r] = 1; /* all elements are forbidden: −inf stays */
-        if (b->log) logs(count, last);
-        for (int64_t r = 0; r < count; r++) {
-            T *y = EG_ROW(T, 0, first + r);
-            const T *from = apart ? e + r * n : y;
-            const T factor = last[r] == 0 ? 0 : (T)(1 / last[r]);
-            if (b->log)
-                NAME(less_both)(n, x[r], s[r], (T)last[r], y);
-            else
-                NAME(affine_of)(n, from, 0, factor, y);
-            if (last[r] != last[r]) NAME(mask_again)(b, first + r, 0, n, p, step);
-        }
+    const int64_t most = NAME(block_of)(b->n);
+    for (int64_t first = 0, count; first < rows; first += count) {
+        const bool columns = by_columns(rows - first, b->n);
+        count = eg__min64(rows - first, columns ? EG_LANES : most);
+        if (columns)
+            NAME(softmax_columns)(b, first, count, p, step);
+        else if (b->n <= EG_CHUNK)
+            NAME(softmax_block)(b, first, count, p, step);
+        else
+            NAME(softmax_long)(b, first, p, step);
     }
 }
 /* Sets top[r], and to[r] and sum[r] as exps_of_rows does for c = 1, of `count` rows from `first`
@@ -418,8 +520,7 @@ EG_INLINE void NAME(exps_of_block)(int64_t first, int64_t count, int64_t n, char
     for (int64_t r = 0; r < count; r++) {
         x[r] = EG_ROW(T, 1, first + r);
         top[r] = NAME(top_of)(n, x[r]);
-        if (n <= EG_CHUNK)
-            x[r] = NAME(shifted)(n, x[r], top[r], n < SHORT_EXPS ? *to + r * n : to[r], &s[r]);
+        if (n <= EG_CHUNK) x[r] = NAME(shifted)(n, x[r], top[r], to[r], &s[r]);
     }
     if (n <= EG_CHUNK) {
         NAME(exps_of_rows)(count, n, x, s, 1, to, sum);
@@ -433,6 +534,14 @@ EG_INLINE void NAME(exps_of_block)(int64_t first, int64_t count, int64_t n, char
         *sum += part;
     }
 }
+/* The same for short rows in lanes; the exponentials are in x. */
+EG_INLINE void NAME(columns_exps)(int64_t first, int64_t count, int64_t n, char *const *p,
+                                  const int64_t *step, WIDE *x, WIDE *top, double *sum)
+{
+    WIDE s;
+    NAME(columns_of)(count, n, EG_ROW(T, 1, first), step[1] / (int64_t)sizeof(T), x, top, &s);
+    NAME(exps_of_columns)(n, x, &s, 1, x, sum);
+}
 /* top = max x and rest = ln Σ e^(x − top), as doubles; p: a pair of them, x */
 EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *step,
                                    const void *user)
@@ -441,10 +550,16 @@ EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *
     _Alignas(64) T e[4 * EG_CHUNK];
     T top[EG_CHUNK], *to[EG_CHUNK];
     double last[EG_CHUNK];
+    WIDE x[SHORT_ROW], tops;
     for (int64_t r = 0; r < most; r++) to[r] = e + r * n;
     for (int64_t first = 0, count; first < rows; first += count) {
-        count = eg__min64(rows - first, most);
-        NAME(exps_of_block)(first, count, n, p, step, top, to, last);
+        const bool columns = by_columns(rows - first, n);
+        count = eg__min64(rows - first, columns ? EG_LANES : most);
+        if (columns) {
+            NAME(columns_exps)(first, count, n, p, step, x, &tops, last);
+            memcpy(top, &tops, sizeof tops);
+        } else
+            NAME(exps_of_block)(first, count, n, p, step, top, to, last);
         logs(count, last);
         for (int64_t r = 0; r < count; r++) {
             double *pair = EG_ROW(double, 0, first + r);
@@ -514,26 +629,44 @@ EG_CLONES static void NAME(log_softmax_slope)(int64_t rows, char *const *p, cons
             }
     }
 }
+/* dx = g (softmax(x) − c) of short rows in lanes */
+EG_INLINE void NAME(less_columns)(const eg_row_facts *b, int64_t first, int64_t count,
+                                  char *const *p, const int64_t *step)
+{
+    WIDE x[SHORT_ROW], top, less = { 0 }, factor = { 0 };
+    double total[EG_LANES];
+    NAME(columns_exps)(first, count, b->n, p, step, x, &top, total);
+    for (int64_t r = 0; r < count; r++) {
+        less[r] = (T)(b->c * total[r]);
+        factor[r] = (T)((double)*EG_ROW(T, 2, first + r) / total[r]);
+    }
+    for (int64_t k = 0; k < b->n; k++) x[k] = (x[k] - less) * factor;
+    NAME(columns_to)(count, b->n, x, EG_ROW(T, 0, first), step[0] / (int64_t)sizeof(T));
+}
 /* dx = g (softmax(x) − c), g one number for a row; p: dx, x, g */
 EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int64_t *step,
                                          const void *user)
 {
     const eg_row_facts *b = user;
     const int64_t n = b->n, most = NAME(block_of)(n);
-    const bool apart = n < SHORT_EXPS || n > EG_CHUNK; /* the exponentials are in e, else in dx */
     _Alignas(64) T e[EG_CHUNK];
     T top[EG_CHUNK], s, *to[EG_CHUNK];
     double total[EG_CHUNK];
     for (int64_t first = 0, count; first < rows; first += count) {
-        count = eg__min64(rows - first, most);
-        for (int64_t r = 0; r < count; r++) to[r] = apart ? e : EG_ROW(T, 0, first + r);
+        const bool columns = by_columns(rows - first, n);
+        count = eg__min64(rows - first, columns ? EG_LANES : most);
+        if (columns) {
+            NAME(less_columns)(b, first, count, p, step);
+            continue;
+        }
+        for (int64_t r = 0; r < count; r++) to[r] = n > EG_CHUNK ? e : EG_ROW(T, 0, first + r);
         NAME(exps_of_block)(first, count, n, p, step, top, to, total);
         for (int64_t r = 0; r < count; r++) {
             T *dx = EG_ROW(T, 0, first + r);
             const double g = (double)*EG_ROW(T, 2, first + r);
             const T less = (T)(b->c * total[r]), factor = (T)(g / total[r]);
             if (n <= EG_CHUNK) {
-                NAME(affine_of)(n, apart ? e + r * n : dx, less, factor, dx);
+                NAME(affine_of)(n, dx, less, factor, dx);
                 continue;
             }
             for (int64_t from = 0, m; from < n; from += m) {

@@ -59,8 +59,7 @@ FUNCTION(eg__sigmoid_slope, sigmoid_slope,
     eg__sigmoid_slope(g, b), eg_neg(eg_mul(eg_mul(g, y), eg_tanh(eg_scale(b, .5)))), ALL, FLOATS,
     "y = a σ(b) σ(−b)", "da = g σ(b) σ(−b), db = −g y tanh(b/2)")
 FUNCTION(eg__gelu_slope, gelu_slope,
-    const T z = R(F(fabs)(b)) < 1000 ? b : 0; T e; y = F(gauss)(b, &e);
-      y = a * (y + z * e * (T)(M_2_SQRTPI * M_SQRT1_2 / 2)),
+    y = a * F(gelu_slope)(b),
     eg__gelu_slope(g, b), gelu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,
     "y = a (Φ(b) + b φ(b))", "da = g (Φ(b) + b φ(b)), db = g a φ(b) (2 − b²)")
 FUNCTION(eg__gelu_tanh_slope, gelu_tanh_slope,

@@ -124,7 +124,7 @@ ROW(eg_relu, relu,
     eg_mul(g, eg_sign(y)), RESULT, BOTH_SIDES, NUMBERS,
     "y = max(x, 0)", "dx = g [x > 0]")
 ROW(eg_gelu, gelu,
-    const T z = R(x) < -1000 ? -1000 : x; T e; y = z * F(gauss)(z, &e),
+    y = F(gelu)(x),
     eg__gelu_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,
     "y = x Φ(x)", "dx = g (Φ(x) + x φ(x))")
 ROW(eg_gelu_tanh, gelu_tanh,
