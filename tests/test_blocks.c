@@ -420,6 +420,39 @@ TEST(what_no_block_reaches_is_null)
     eg_close(s.cx);
 }
 
+/* Leaves from the middle of a tree wait for two neighbours that are computed elsewhere: there are
+ * subtrees of every size at both ends. */
+static int take_count(void *user, const eg_leaf_sum *sum)
+{
+    int64_t *n = user;
+    *n += sum->count;
+    return 0;
+}
+static eg_tensor *sum_of_w(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const scene *s = user;
+    (void)cx, (void)from, (void)to, (void)count;
+    return eg_sum(NULL, s->w);
+}
+LOOP_TEST(leaves_from_the_middle_hold_two_runs_of_sums, 3)
+{
+    static const int64_t from[] = { 1, 85, 43 }, to[] = { 255, 170, 256 };
+    scene s;
+    scene_open(&s, 0, -1, 2);
+    for (int threads = 1; threads <= 2; threads++) {
+        int64_t n = 0;
+        int sums = 0;
+        ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = sum_of_w, .user = &s, .examples = 256,
+                                      .block = 1, .leaves = 256, .count = 1, .xs = &s.w,
+                                      .take = take_count, .take_user = &n, .from_leaf = from[_i],
+                                      .to_leaf = to[_i], .serial = threads == 1, .sums = &sums),
+                         0);
+        ck_assert_int_eq(n, to[_i] - from[_i]);
+        ck_assert_int_le(sums, 8 + (threads == 1 ? 1 : 2) * 9);
+    }
+    eg_close(s.cx);
+}
+
 /* The parts that ranks compute add up along the same tree. */
 typedef struct parts {
     eg_leaf_sum sum[16];

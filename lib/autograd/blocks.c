@@ -180,7 +180,8 @@ static bool blocks_room(blocks *b)
         if (!(b->at[l] = eg__alloc(b->cx, (size_t)wide * sizeof *b->at[l]))) return false;
         for (int64_t k = 0; k < wide; k++) atomic_init(&b->at[l][k], NULL);
     }
-    const int64_t sums = eg__min64(b->to - b->from, b->workers * (int64_t)(levels + 1));
+    const int64_t left = b->from ? levels : 0, /* blocks_tree.c */
+        sums = eg__min64(b->to - b->from, left + b->workers * (int64_t)(levels + 1));
     for (int64_t n = 0; n < sums; n++) {
         blocks_sum *s = eg__alloc(b->cx, sizeof *s);
         if (!s || !(s->g = eg__alloc(b->cx, (size_t)b->o.count * sizeof *s->g)) ||

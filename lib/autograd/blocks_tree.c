@@ -4,7 +4,8 @@
  * A thread whose sum has a finished neighbour adds the two and goes on one level up; else it leaves
  * its sum in the tree for the neighbour. There are thus at most ⌈log₂ leaves⌉ + 1 sums per thread,
  * the one that it adds to included: between two sums that wait lies a leaf that some thread still
- * computes.
+ * computes. Leaves [from, to) with from > 0 have at most ⌈log₂ leaves⌉ more: subtrees of growing
+ * size at their left edge, whose neighbours on the left are not computed here.
  *
  * If the leaves are divided among processes (eg_early), a gradient is given out as soon as it is
  * complete: in the last block of the last leaf, when the sweep has passed the x. The sums that wait
