@@ -134,6 +134,50 @@ LOOP_TEST(the_mean_is_that_of_the_batch, 2)
     eg_close(l.cx);
 }
 
+/* Without xs: the mean that belongs to the gradients, on any number of threads; nothing is
+ * recorded, and an infinite loss is a result. */
+static eg_tensor *infinite_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    (void)user, (void)count;
+    ck_assert(eg_nograd(cx, true));
+    return eg_full(cx, from ? INFINITY : (double)to, 1);
+}
+TEST(without_xs_the_mean_is_computed_alone)
+{
+    double mean[4] = { 0 };
+    int64_t counted[4] = { 0 };
+    for (int k = 0; k < 4; k++) {
+        lesson l;
+        lesson_open(&l, k ? k : 1, EG_F32, 0.3);
+        eg_tensor *w = eg_params_at(l.params, 0)->x, *dw;
+        const eg_grad_over_args o = { .size = sizeof o,
+                                      .cx = l.cx,
+                                      .loss = lesson_loss,
+                                      .user = &l,
+                                      .examples = EXAMPLES,
+                                      .block = 2,
+                                      .mean = &mean[k],
+                                      .counted = &counted[k],
+                                      .count = !k,
+                                      .xs = k ? NULL : &w,
+                                      .dxs = k ? NULL : &dw };
+        const uint64_t draws = eg_draws(l.cx);
+        eg_grad_over_with(&o);
+        eg_assert_ok(l.cx);
+        ck_assert_uint_eq(eg_draws(l.cx), draws + 1);
+        ck_assert(mean[k] == mean[0] && counted[k] == counted[0]);
+        double all = 0;
+        ck_assert_int_eq(
+            eg_grad_over(.cx = l.cx, .loss = infinite_loss, .examples = 9, .mean = &all), 0);
+        ck_assert(isinf(all));
+        eg_captured_blocks *c = eg_captured_blocks_open(l.cx);
+        ck_assert_int_eq(
+            eg_grad_over(.cx = l.cx, .loss = infinite_loss, .examples = 9, .captured = c), -1);
+        eg_assert_error(l.cx, "grad_over: without xs, blocks are not captured");
+        eg_close(l.cx);
+    }
+}
+
 TEST(dropout_of_a_block_depends_on_step_and_block)
 {
     lesson l;
@@ -387,6 +431,7 @@ TEST(an_x_with_a_hook_and_a_bad_option_are_refused)
     REFUSED("grad_over: 5000 leaves; 1 to 4096", .leaves = 5000);
     REFUSED("grad_over: the loss is NULL", .loss = NULL);
     REFUSED("grad_over: there are no xs", .count = 0);
+    REFUSED("grad_over: there are no xs", .count = -1, .xs = NULL, .dxs = NULL);
     REFUSED("grad_over: xs is NULL", .xs = NULL);
     REFUSED("grad_over: dxs is NULL", .dxs = NULL);
     REFUSED("grad_over: leaves [1, 9) of 2", .from_leaf = 1, .to_leaf = 9);

@@ -63,7 +63,7 @@ typedef struct eg_grad_over_args {
     eg_block_loss *loss;
     void *user;       /* handed to loss */
     int64_t examples; /* ≥ 1 */
-    int count;        /* of the xs */
+    int count;        /* of the xs; 0, with xs and dxs NULL: the mean alone is wanted */
     eg_tensor *const *xs;
     eg_tensor **dxs;   /* out, in the open scope: Σ gradients/Σ counts; NULL where no block
                         * reaches the x */
@@ -92,7 +92,8 @@ typedef struct eg_grad_over_args {
  * The error is that of the first block that fails, with its number. Blocks record even under
  * eg_nograd. Refused beside what eg_grad_or_null refuses: a loss that is no finite single number;
  * counts whose sum is 0; a block that reads a tensor which was made of an x outside of the block;
- * an x with a hook; a call inside a block. */
+ * an x with a hook; a call inside a block. Without xs nothing is recorded, and the loss may be
+ * infinite or NaN: this is how a test set is evaluated on all threads. */
 EG_API int eg_grad_over_with(const eg_grad_over_args *);
 /* Blocks captured once (eg_capture) and run again in later calls, to the same bits; what is
  * captured lives until the scope ends that is open now, or eg_captured_blocks_free is called. Each

@@ -104,8 +104,10 @@ typedef eg_tensor *eg_logits(const void *network, eg_ctx *, const eg_batch *);
  * right if and only if each place is right given the right tokens before it). Its loss is the sum
  * of −ln p, not the mean. 0, or −1 after an error. */
 EG_API int eg_batch_score(const eg_batches *, const eg_batch *, eg_tensor *logits, eg_score *);
-/* The score on all test batches; its loss is the mean over tokens. Runs without history and
- * dropout, and leaves random numbers and eg_train as they were. */
+/* The score on all test batches; its loss is the mean over tokens. Threads call logits at the same
+ * time, each for a block of up to 8 rows of a batch, in that block's context; the result has the
+ * same bits for any number of threads. Runs without history and dropout, and leaves random numbers
+ * and eg_train as they were. */
 EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_score *);
 
 /* -- the rest of a loop of one's own ---------------------------------------------------------- */
@@ -158,6 +160,9 @@ struct eg_network {
      * eg_batch_tokens, _source, _keep, _lengths, _source_keep and _source_lengths alone. Then the
      * blocks of a step are captured (eg_captured_blocks_open). */
     bool captures;
+    /* true: logits is called by one thread alone, in steps and evaluations, and the operations in
+     * it are divided among threads: for a function that must not run several times at once. */
+    bool serial;
 };
 /* Refused, before the first step: a name of the built-in models; logits that are not (b l v) floats
  * of the parameters' dtype; a parameter that the loss does not reach, or only through what cuts its

@@ -312,7 +312,7 @@ typedef struct eg_score {
     double loss; /* mean of −ln p a token; divided by ln 2: bits; e to its power: perplexity */
 } eg_score;
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
-/* From now on these ranks divide each step by its leaves, and each evaluation by its batches. All
+/* From now on these ranks divide each step by its leaves, and each evaluation by its blocks. All
  * of them have made or loaded the same trainer, call the same functions of it in the same order,
  * and get what one process would get, to the bit. The optimiser is divided too (eg_opt_divide).
  * Rank 0 alone writes checkpoints, for which the others send their moments: all ranks call
@@ -326,7 +326,8 @@ EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);
 /* As after the last step, with the learning rate of the next one. */
 EG_API eg_progress eg_trainer_now(const eg_trainer *);
 /* Scores greedy decoding on the test set: up to 1000 held-out sequences; of a text windows with up
- * to 65536 symbols in all. */
+ * to 65536 symbols in all. Threads (and ranks) compute blocks, as in a step, to the same bits for
+ * any number of them. */
 EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
 /* Steps until `steps`, `goal` or `early_stop`. watch (may be NULL) is called after each step and
  * ends the loop by returning true. The test set is evaluated every `evaluate` steps; if that is 0,

@@ -1,4 +1,5 @@
-/* blocks.c: eg_grad_over, the gradient of a sum over examples, block by block.
+/* blocks.c: eg_grad_over, the gradient of a sum over examples, block by block; without xs the sum
+ * alone.
  *
  * Two levels. A leaf is a run of blocks, whose gradients are added in order; the sums of the leaves
  * are added along one binary tree (blocks_tree.c). Leaves and tree follow from the number of blocks
@@ -50,10 +51,11 @@ bool eg__block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
         eg__block_count_fits(child, count);
     return !child->failed;
 }
-/* True if the loss is a finite number; else records an error with the number. */
-static bool blocks_loss_finite(eg_ctx *child, eg_tensor *y)
+/* True if the loss is a finite number, or no gradient of it is wanted; else records an error with
+ * the number. */
+static bool blocks_loss_finite(const blocks *b, eg_ctx *child, eg_tensor *y)
 {
-    if (!isfinite(eg_item(y)) && !child->hooks.result)
+    if (b->o.count && !isfinite(eg_item(y)) && !child->hooks.result)
         eg_fail_as(child, EG_ERROR_MISUSE, "the loss is %g, which comes from %s",
                    isnan(eg_item(y)) ? (double)NAN : eg_item(y), eg_origin(eg_first_nonfinite(y)));
     return !child->failed;
@@ -64,6 +66,7 @@ static bool blocks_sweep(blocks *b, eg_ctx *child, eg_tensor *y, blocks_sum *s)
     eg_into *into = eg__alloc(child, (size_t)b->o.count * sizeof *into);
     blocks_work w = { .b = b, .child = child, .s = s, .into = into };
     const eg_into_watch watch = { eg__blocks_complete, &w };
+    if (!b->o.count) return into != NULL;
     const bool was = eg_nograd(child, true);
     bool good = into != NULL;
     for (int k = 0; good && k < b->o.count; k++) {
@@ -89,7 +92,7 @@ static void blocks_begin(const blocks *b, eg_ctx *child, int64_t k)
     child->block.from = k * b->o.block;
     child->block.to = eg__min64(child->block.from + b->o.block, b->o.examples);
     child->training = b->cx->training;
-    child->recording = true;
+    child->recording = b->o.count > 0;
 }
 eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t from, int64_t to,
                          int64_t *count)
@@ -135,7 +138,7 @@ static bool blocks_one(blocks *b, int worker, int64_t k, blocks_sum *s)
     const eg_mark m = eg_push(child);
     eg_tensor *y = m.scope ? b->o.loss(b->o.user, child, from, to, &count) : NULL;
     if (eg_ok(y) && !(y = eg__own(y))) y = &child->poison;
-    const bool good = eg__block_loss_fits(child, y, count) && blocks_loss_finite(child, y) &&
+    const bool good = eg__block_loss_fits(child, y, count) && blocks_loss_finite(b, child, y) &&
                       blocks_sweep(b, child, y, s);
     if (good) {
         s->loss += eg_item(y);
@@ -280,11 +283,12 @@ static bool blocks_fit(blocks *b)
     else if (o->leaves < 0 || o->leaves > LEAVES_MOST)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %d leaves; 1 to %d, and 0 for %d", who, o->leaves,
                    LEAVES_MOST, LEAVES);
-    else if (o->count < 1 || !o->xs || (!o->dxs && !o->take))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s", who,
-                   o->count < 1 ? "there are no xs"
-                   : o->xs      ? "dxs is NULL"
-                                : "xs is NULL");
+    else if (o->count < 0 || (!o->count && (o->xs || o->dxs)))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: there are no xs", who);
+    else if (o->count && (!o->xs || (!o->dxs && !o->take)))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s", who, o->xs ? "dxs is NULL" : "xs is NULL");
+    else if (!o->count && o->captured)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: without xs, blocks are not captured", who);
     for (int k = 0; k < o->count && !cx->failed; k++)
         if (o->xs[k] && o->xs[k]->copies)
             eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: xs[%d] has copies; eg_grad takes them", who,
