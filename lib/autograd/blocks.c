@@ -152,6 +152,41 @@ static bool blocks_one(blocks *b, int worker, int64_t k, blocks_sum *s)
     }
     return good;
 }
+/* True if a block may read the parent's tensor x as a constant. Else, that is if x depends on one
+ * of the xs, records an error: its gradient would be missing. The walk writes to headers of the
+ * parent, which waits meanwhile. */
+static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
+{
+    const blocks *b = user;
+    bool of_xs = false;
+    char at[256];
+    if (!x->op || !eg__is_float(x->dtype)) return true;
+    eg__family_lock(child);
+    eg_walk w = { .cx = b->cx, .oldest = UINT64_MAX, .floats = true, .slopes = true };
+    for (int k = 0; k < b->o.count; k++)
+        if (b->o.xs[k]->seq < w.oldest) w.oldest = b->o.xs[k]->seq;
+    eg__walk(&w, 1, &x);
+    for (int k = 0; k < b->o.count; k++) of_xs |= b->o.xs[k] != x && eg__walked(&w, b->o.xs[k]);
+    eg__family_unlock(child);
+    if (of_xs)
+        eg_fail_as(child, EG_ERROR_MISUSE,
+                   "%s was made outside of the block from a tensor whose gradient is wanted, and "
+                   "none would pass: make it in the block, or eg_detach it",
+                   eg__origin_once(x, at, sizeof at));
+    return !of_xs;
+}
+/* Gives the child of a worker headers of the xs, before its first block: an x must be older than
+ * all nodes of its sweep. The calling thread is inside the child. False after an error. */
+static bool blocks_open(blocks *b, int worker)
+{
+    eg_ctx *child = b->child[worker];
+    if (b->opened[worker]) return true;
+    bool good = b->captured
+                    ? eg__blocks_captured_open(b, worker, blocks_lend)
+                    : (b->loan[worker] = eg__borrow_open(child, blocks_lend, b)).scope != NULL;
+    for (int i = 0; i < b->o.count && good; i++) good = eg__borrow(child, b->o.xs[i]) != NULL;
+    return b->opened[worker] = good && !child->failed;
+}
 /* Computes one leaf; a piece of eg__parallel. Blocks after one that failed are not computed. */
 static void blocks_leaf(void *user, int64_t piece, int thread)
 {
@@ -163,6 +198,7 @@ static void blocks_leaf(void *user, int64_t piece, int thread)
     blocks_sum *s = eg__blocks_take(b);
     s->leaf = leaf;
     eg__enter(child, __builtin_frame_address(0), b->cx->from);
+    if (!blocks_open(b, thread)) blocks_fail(b, child, k);
     for (; k < end && k < atomic_load(&b->failed); k++) {
         s->last = k == end - 1;
         if (!blocks_one(b, thread, k, s)) break;
@@ -200,54 +236,6 @@ static bool blocks_room(blocks *b)
     return true;
 }
 
-/* True if a block may read the parent's tensor x as a constant. Else, that is if x depends on one
- * of the xs, records an error: its gradient would be missing. The walk writes to headers of the
- * parent, which waits meanwhile. */
-static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
-{
-    const blocks *b = user;
-    bool of_xs = false;
-    char at[256];
-    if (!x->op || !eg__is_float(x->dtype)) return true;
-    eg__family_lock(child);
-    eg_walk w = { .cx = b->cx, .oldest = UINT64_MAX, .floats = true, .slopes = true };
-    for (int k = 0; k < b->o.count; k++)
-        if (b->o.xs[k]->seq < w.oldest) w.oldest = b->o.xs[k]->seq;
-    eg__walk(&w, 1, &x);
-    for (int k = 0; k < b->o.count; k++) of_xs |= b->o.xs[k] != x && eg__walked(&w, b->o.xs[k]);
-    eg__family_unlock(child);
-    if (of_xs)
-        eg_fail_as(child, EG_ERROR_MISUSE,
-                   "%s was made outside of the block from a tensor whose gradient is wanted, and "
-                   "none would pass: make it in the block, or eg_detach it",
-                   eg__origin_once(x, at, sizeof at));
-    return !of_xs;
-}
-/* Opens a child context for each worker, with headers of the xs. They are made first, since an x
- * must be older than all nodes of its sweep. False after an error. */
-static bool blocks_children(blocks *b)
-{
-    for (int k = 0; k < b->workers; k++) {
-        b->loan[k].scope = NULL;
-        if (!(b->child[k] = eg__child(b->cx, k))) return false;
-    }
-    for (int k = 0; k < b->workers; k++) {
-        eg_ctx *child = b->child[k];
-        eg__enter(child, NULL, NULL);
-        bool good = true;
-        if (b->captured)
-            good = eg__blocks_captured_open(b, k, blocks_lend);
-        else
-            good = (b->loan[k] = eg__borrow_open(child, blocks_lend, b)).scope != NULL;
-        for (int i = 0; i < b->o.count && good; i++)
-            if (!eg__borrow(child, b->o.xs[i])) break;
-        eg__leave();
-        if (!child->failed) continue;
-        eg_fail_as(b->cx, child->code, "%s", child->message);
-        return false;
-    }
-    return true;
-}
 static void blocks_close(blocks *b)
 {
     for (int k = 0; k < b->workers; k++)
@@ -347,32 +335,14 @@ static bool blocks_hand_out(blocks *b)
     }
     return true;
 }
-/* Divides the sums, which become the results. False after an error. */
-static bool blocks_mean(blocks *b)
-{
-    int top = 0;
-    while (eg__blocks_wide(b, top) > 1) top++;
-    const blocks_sum *s = atomic_load(&b->at[top][0]);
-    if (!s || !s->count) {
-        eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: the count of all blocks is 0", b->o.who);
-        return false;
-    }
-    const double count = (double)s->count;
-    for (int k = 0; k < b->o.count; k++) {
-        b->o.dxs[k] = s->reached[k] ? s->g[k] : NULL;
-        if (s->reached[k]) eg__divide_by(s->g[k], count);
-    }
-    if (b->o.mean) *b->o.mean = s->loss / count;
-    if (b->o.counted) *b->o.counted = s->count;
-    return true;
-}
-
 /* Computes the leaves, on all threads or one after the other, and gives their sums to `take`. False
  * after an error. */
 static bool blocks_run(blocks *b)
 {
     const int64_t leaves = b->to - b->from;
-    if (!blocks_room(b) || !blocks_children(b)) return false;
+    if (!blocks_room(b)) return false;
+    for (int k = 0; k < b->workers; k++)
+        if (!(b->child[k] = eg__child(b->cx, k))) return false;
     b->cx->from = eg__caller(b->cx);
     if (b->workers > 1)
         eg__parallel(b->cx, b->workers, leaves, blocks_leaf, b);
@@ -388,7 +358,7 @@ static bool blocks_run(blocks *b)
                    (long long)k, (long long)from,
                    (long long)eg__min64(from + b->o.block, b->o.examples) - 1, b->message);
     if (b->o.sums) *b->o.sums = b->most;
-    return !b->cx->failed && (b->o.take ? blocks_hand_out(b) : blocks_mean(b));
+    return !b->cx->failed && (b->o.take ? blocks_hand_out(b) : eg__blocks_mean(b));
 }
 int eg_grad_over_with(const eg_grad_over_args *given) { return eg__grad_over(given, NULL); }
 int eg__grad_over(const eg_grad_over_args *given, const eg_early *early)
