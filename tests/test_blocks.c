@@ -134,6 +134,50 @@ LOOP_TEST(the_mean_is_that_of_the_batch, 2)
     eg_close(l.cx);
 }
 
+/* Without xs: the mean that belongs to the gradients, on any number of threads; nothing is
+ * recorded, and an infinite loss is a result. */
+static eg_tensor *infinite_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    (void)user, (void)count;
+    ck_assert(eg_nograd(cx, true));
+    return eg_full(cx, from ? INFINITY : (double)to, 1);
+}
+TEST(without_xs_the_mean_is_computed_alone)
+{
+    double mean[4] = { 0 };
+    int64_t counted[4] = { 0 };
+    for (int k = 0; k < 4; k++) {
+        lesson l;
+        lesson_open(&l, k ? k : 1, EG_F32, 0.3);
+        eg_tensor *w = eg_params_at(l.params, 0)->x, *dw;
+        const eg_grad_over_args o = { .size = sizeof o,
+                                      .cx = l.cx,
+                                      .loss = lesson_loss,
+                                      .user = &l,
+                                      .examples = EXAMPLES,
+                                      .block = 2,
+                                      .mean = &mean[k],
+                                      .counted = &counted[k],
+                                      .count = !k,
+                                      .xs = k ? NULL : &w,
+                                      .dxs = k ? NULL : &dw };
+        const uint64_t draws = eg_draws(l.cx);
+        eg_grad_over_with(&o);
+        eg_assert_ok(l.cx);
+        ck_assert_uint_eq(eg_draws(l.cx), draws + 1);
+        ck_assert(mean[k] == mean[0] && counted[k] == counted[0]);
+        double all = 0;
+        ck_assert_int_eq(
+            eg_grad_over(.cx = l.cx, .loss = infinite_loss, .examples = 9, .mean = &all), 0);
+        ck_assert(isinf(all));
+        eg_captured_blocks *c = eg_captured_blocks_open(l.cx);
+        ck_assert_int_eq(
+            eg_grad_over(.cx = l.cx, .loss = infinite_loss, .examples = 9, .captured = c), -1);
+        eg_assert_error(l.cx, "grad_over: without xs, blocks are not captured");
+        eg_close(l.cx);
+    }
+}
+
 TEST(dropout_of_a_block_depends_on_step_and_block)
 {
     lesson l;
@@ -263,6 +307,7 @@ static eg_tensor *scene_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, i
     case 20: s->kept = y; return y;
     case 21: *count = 0; return y;
     case 22: eg_fail(cx, "the data are gone"); return y;
+    case 23: eg_close(s->cx); return y;
     }
     return y;
 }
@@ -327,6 +372,18 @@ LOOP_TEST(what_a_block_must_not_do_is_the_error_of_the_first_such_block, 3 * SCE
         ck_assert(eg_f64(s.w)[0] == 1 && !strcmp(eg_name_of(s.w), "w"));
         eg_close(s.cx);
     }
+}
+/* The waiting context is not closed by one of its blocks. */
+TEST(a_block_does_not_close_the_context_that_waits_for_it)
+{
+    scene s;
+    eg_tensor *d;
+    scene_open(&s, 23, 4, 2);
+    ck_assert_int_eq(scene_run(&s, &d), -1);
+    eg_assert_error(s.cx, "block 2 (examples 4 to 5): close: the context waits for its blocks");
+    s.what = 99;
+    ck_assert_int_eq(scene_run(&s, &d), 0);
+    eg_close(s.cx);
 }
 
 #if !EG_DEBUG_ALLOC /* a dead tensor is memory that was freed there */
@@ -395,6 +452,7 @@ TEST(an_x_with_a_hook_and_a_bad_option_are_refused)
     REFUSED("grad_over: 5000 leaves; 1 to 4096", .leaves = 5000);
     REFUSED("grad_over: the loss is NULL", .loss = NULL);
     REFUSED("grad_over: there are no xs", .count = 0);
+    REFUSED("grad_over: there are no xs", .count = -1, .xs = NULL, .dxs = NULL);
     REFUSED("grad_over: xs is NULL", .xs = NULL);
     REFUSED("grad_over: dxs is NULL", .dxs = NULL);
     REFUSED("grad_over: leaves [1, 9) of 2", .from_leaf = 1, .to_leaf = 9);
@@ -426,6 +484,103 @@ TEST(what_no_block_reaches_is_null)
     ck_assert_double_eq(eg_f64(d[0])[2], 6 / 8.);
     ck_assert_double_eq(eg_f64(d[2])[5], 2 * 2 * eg_f64(s.x)[5] / 8);
     eg_close(s.cx);
+}
+
+/* Leaves from the middle of a tree wait for two neighbours that are computed elsewhere: there are
+ * subtrees of every size at both ends. */
+static int take_count(void *user, const eg_leaf_sum *sum)
+{
+    int64_t *n = user;
+    *n += sum->count;
+    return 0;
+}
+static eg_tensor *sum_of_w(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const scene *s = user;
+    (void)cx, (void)from, (void)to, (void)count;
+    return eg_sum(NULL, s->w);
+}
+LOOP_TEST(leaves_from_the_middle_hold_two_runs_of_sums, 3)
+{
+    static const int64_t from[] = { 1, 85, 43 }, to[] = { 255, 170, 256 };
+    scene s;
+    scene_open(&s, 0, -1, 2);
+    for (int threads = 1; threads <= 2; threads++) {
+        int64_t n = 0;
+        int sums = 0;
+        ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = sum_of_w, .user = &s, .examples = 256,
+                                      .block = 1, .leaves = 256, .count = 1, .xs = &s.w,
+                                      .take = take_count, .take_user = &n, .from_leaf = from[_i],
+                                      .to_leaf = to[_i], .serial = threads == 1, .sums = &sums),
+                         0);
+        ck_assert_int_eq(n, to[_i] - from[_i]);
+        ck_assert_int_le(sums, 8 + (threads == 1 ? 1 : 2) * 9);
+    }
+    eg_close(s.cx);
+}
+
+/* Gradients and parameters of many pieces, some of them of one half of the tree alone, and every
+ * number of leaves from 1 to 5: the bits of one thread, and the values of one sum. */
+enum { MANY = 70001, FEW = 4097 };
+typedef struct wide {
+    eg_tensor *x[3];
+} wide;
+static eg_tensor *wide_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const wide *w = user;
+    eg_tensor *y = eg_full(cx, 0, 1);
+    *count = 2 * (to - from);
+    for (int64_t e = from; e < to; e++) {
+        y = eg_add(y, eg_scale(eg_sum(NULL, eg_square(w->x[0])), (double)(e + 1) / 3));
+        if (e < 2) y = eg_add(y, eg_sum(NULL, eg_square(w->x[1])));
+        if (e > 2) y = eg_add(y, eg_sum(NULL, eg_square(w->x[2])));
+    }
+    return y;
+}
+LOOP_TEST(the_last_sum_is_made_by_all_threads, 5)
+{
+    uint64_t hash[3];
+    for (int k = 0; k < 3; k++) {
+        eg_ctx *c = eg_open(.threads = k + 1, .seed = 3);
+        eg_params *p = eg_params_open(c);
+        wide w;
+        for (int i = 0; i < 3; i++) {
+            char name[8];
+            snprintf(name, sizeof name, "x%d", i);
+            w.x[i] = eg_param(p, name, "a", i == 1 ? FEW : MANY);
+            eg_init_normal(w.x[i], 1);
+        }
+        eg_tensor *d[3];
+        for (int again = 0; again < 3; again++) /* then the helpers are awake */
+            ck_assert_int_eq(eg_grad_over(.cx = c, .loss = wide_loss, .user = &w, .count = 3,
+                                          .examples = 5, .block = 1, .leaves = _i + 1, .xs = w.x,
+                                          .dxs = d),
+                             0);
+        hash[k] = 1;
+        for (int i = 0; i < 3; i++) {
+            const float *x = eg_f32(w.x[i]), *g = eg_f32(d[i]);
+            const double of = (i == 0 ? 15 / 3. : 2) * 2 / 10;
+            for (int64_t e = 0; e < eg_size(d[i]); e++)
+                ck_assert_float_eq_tol(g[e], of * x[e], 1e-5);
+            hash[k] = hash_tensor(hash[k], d[i]);
+        }
+        eg_opt *opt[] = { eg_adam(p, .lr = 1e-2, .clip_norm = 1, .weight_decay = 0.1),
+                          eg_sgd(p, .lr = 1e-2, .momentum = 0.9, .clip_value = 0.01) };
+        for (int o = 0; o < 2; o++)
+            for (int step = 0; step < 3; step++) {
+                eg_mark m = eg_push(c);
+                eg_step_over(opt[o], wide_loss, &w, 5, .block = 1, .leaves = _i + 1);
+                /* one parameter is a step behind */
+                eg_step_by(opt[o], (eg_tensor *[]){ d[0], step ? d[1] : NULL, d[2] });
+                eg_assert_ok(c);
+                eg_pop(c, m);
+            }
+        for (int i = 0; i < 3; i++) hash[k] = hash_tensor(hash[k], w.x[i]);
+        const double norm = eg_opt_now(opt[0]).norm;
+        hash[k] = hash_bytes(hash[k], &norm, sizeof norm);
+        ck_assert_msg(hash[k] == hash[0], "%d threads", k + 1);
+        eg_close(c);
+    }
 }
 
 /* The parts that ranks compute add up along the same tree. */

@@ -469,6 +469,39 @@ TEST(each_piece_is_done_once)
     eg_close(cx);
 }
 
+/* A loop of the user's: each piece once, short or long, with a loop inside it, without a context.
+ */
+typedef struct pieces_done {
+    eg_ctx *cx;
+    _Atomic int done[1000], inner;
+} pieces_done;
+static void inner_piece(void *user, int64_t k)
+{
+    pieces_done *p = user;
+    p->inner += (int)k;
+}
+static void own_piece(void *user, int64_t k)
+{
+    pieces_done *p = user;
+    p->done[k]++;
+    if (k == 500) eg_parallel(p->cx, 4, 1e9, inner_piece, p);
+}
+LOOP_TEST(a_loop_of_ones_own_does_each_piece_once, 4)
+{
+    static pieces_done p;
+    eg_ctx *c = _i == 3 ? NULL : eg_open(.threads = 1 + 2 * _i);
+    for (int again = 0; again < 20; again++) {
+        p = (pieces_done){ .cx = c };
+        eg_parallel(c, 1000, again % 2 ? 1e9 : 10, own_piece, &p);
+        for (int k = 0; k < 1000; k++) ck_assert_int_eq(p.done[k], 1);
+        ck_assert_int_eq(p.inner, 6);
+    }
+    eg_parallel(c, 0, 1e9, own_piece, &p);
+    eg_parallel(c, 3, NAN, NULL, &p);
+    ck_assert_int_eq(p.done[0], 1);
+    eg_close(c);
+}
+
 /* -- forks ------------------------------------------------------------------------------------ */
 #if defined(__SANITIZE_THREAD__)
 #define TSAN 1 /* it has no threads after the fork of a process that had some */

@@ -2,6 +2,7 @@
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -600,7 +601,7 @@ TEST(a_loop_of_ones_own_is_a_trainer)
     ck_assert_double_eq_tol(own.loss, its.loss, 1e-4);
     ck_assert_int_le(labs((long)(own.right - its.right)), 3);
     ck_assert_int_eq(eg_batches_score(b, wrong_none, net, &own), -1);
-    eg_assert_error(cx, "batch_score: it gave no logits");
+    eg_assert_error(cx, "batches_score: block 0 (examples 0 to 5): the network: it gave no logits");
     ck_assert_int_eq(eg_batches_score(b, NULL, net, &own), -1);
     eg_assert_error(cx, "the function of the logits is NULL");
 }
@@ -814,6 +815,162 @@ TEST(a_step_inside_of_a_step_is_refused)
     ck_assert_int_eq(eg_step_over(n.opt, nested_loss, &n, 8), -1);
     eg_assert_error(cx, "step_over: inside a block of another call");
     ck_assert_double_eq(eg_item(n.w), 2);
+}
+
+/* -- the test set is evaluated block by block -------------------------------------------------- */
+/* plain_decoder that notes what it is called for. */
+typedef struct observed {
+    eg_transformer *net;
+    _Atomic int inside, most, calls; /* now; at most; in all */
+    _Atomic int64_t rows;            /* of a call, at most */
+    int64_t fails_at;                /* calls whose first token of the first row is this */
+} observed;
+static observed seen;
+static void *make_observed(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
+{
+    seen.net = make_plain(p, o, n);
+    return &seen;
+}
+static eg_tensor *observed_logits(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    (void)net;
+    const int now = ++seen.inside;
+    if (now > seen.most) seen.most = now;
+    if (b->rows > seen.rows) seen.rows = b->rows;
+    seen.calls++;
+    eg_tensor *x = plain_decoder(seen.net, c, b);
+    if (b->tokens[0] == seen.fails_at) x = eg_fail(c, "token %d", (int)seen.fails_at);
+    seen.inside--;
+    return x;
+}
+/* What a look says, with every bit of its loss, and how much memory it took. */
+typedef struct looked {
+    eg_score score;
+    uint64_t bytes;
+} looked;
+/* Looks at a trainer that made a step, on so many threads. */
+static looked look_on(int threads, const eg_network *row, const char *model, const char *task,
+                      int64_t batch, int64_t block)
+{
+    looked l;
+    eg_ctx *c = eg_open(.threads = threads);
+    eg_trainer *t = eg_trainer_new(eg_data_task(c, eg_task_find(task)), .network = row,
+                                   .model = row ? NULL : model, .layers = 1, .d_model = 16,
+                                   .heads = 2, .batch = batch, .block = block, .dropout = 0.2);
+    eg_assert_ok(c);
+    ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    const uint64_t draws = eg_draws(c);
+    eg_stats_reset(c);
+    ck_assert_int_eq(eg_trainer_evaluate(t, &l.score), 0);
+    l.bytes = eg_stats(c).used_peak;
+    ck_assert_int_eq(eg_draws(c), draws);
+    ck_assert_int_eq(l.score.sequences, 1000);
+    const uint64_t mallocs = eg_stats(c).mallocs;
+    eg_score again;
+    ck_assert_int_eq(eg_trainer_evaluate(t, &again), 0);
+    ck_assert(again.right == l.score.right && again.loss == l.score.loss);
+    if (threads == 1) ck_assert_int_eq(eg_stats(c).mallocs, mallocs);
+    eg_close(c);
+    return l;
+}
+/* Blocks that do not divide the batch, one that is longer, and one row. */
+LOOP_TEST(looks_have_the_same_bits_on_any_number_of_threads, 12)
+{
+    static const struct {
+        int64_t batch, block;
+    } cuts[] = { { 10, 4 }, { 6, 9 }, { 7, 1 }, { 64, 16 } };
+    static const char *const model[] = { "encoder", "decoder", "seq2seq" };
+    const char *task = _i % 3 ? "addition" : "reverse";
+    const looked one =
+        look_on(1, NULL, model[_i % 3], task, cuts[_i / 3].batch, cuts[_i / 3].block);
+    for (int threads = 2; threads <= 4; threads++) {
+        const looked more =
+            look_on(threads, NULL, model[_i % 3], task, cuts[_i / 3].batch, cuts[_i / 3].block);
+        ck_assert_msg(more.score.loss == one.score.loss && more.score.right == one.score.right &&
+                          more.score.exact == one.score.exact,
+                      "%d threads: %.17g and %.17g", threads, more.score.loss, one.score.loss);
+    }
+}
+/* A thread is inside of one block at a time, a serial network in one block altogether; no call has
+ * more rows than a block. */
+LOOP_TEST(threads_look_at_blocks, 2)
+{
+    const eg_network row = {
+        .name = "seen", .make = make_observed, .logits = observed_logits, .serial = _i
+    };
+    looked l[2];
+    for (int k = 0; k < 2; k++) {
+        seen = (observed){ .fails_at = -1 };
+        l[k] = look_on(k ? 3 : 1, &row, NULL, "addition", 64, 5);
+        ck_assert_int_ge(seen.calls, 2 * 200);
+        ck_assert_int_le(seen.most, k && !_i ? 3 : 1);
+        ck_assert(seen.rows <= 16); /* 16: the check of the network */
+    }
+    ck_assert(l[0].score.loss == l[1].score.loss && l[0].score.right == l[1].score.right);
+}
+/* Memory: activations of one block, not of the batch. */
+TEST(a_look_takes_the_memory_of_a_block)
+{
+    const looked small = look_on(1, NULL, "decoder", "addition", 512, 4),
+                 large = look_on(1, NULL, "decoder", "addition", 512, 512);
+    ck_assert_msg(8 * small.bytes < large.bytes, "%llu and %llu bytes",
+                  (unsigned long long)small.bytes, (unsigned long long)large.bytes);
+}
+TEST(a_look_says_its_first_error_once)
+{
+    static const eg_network row = { .name = "seen",
+                                    .make = make_observed,
+                                    .logits = observed_logits };
+    seen = (observed){ .fails_at = -1 };
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("addition")), .network = &row,
+                                   .layers = 1, .d_model = 16, .heads = 2, .batch = 8, .block = 2);
+    eg_example e;
+    ck_assert_int_eq(eg_trainer_test(t, 6, &e), 0);
+    seen.fails_at = e.input[0];
+    int k = 0;
+    for (; !eg_trainer_test(t, 2 * k, &e); k++)
+        if (e.input[0] == seen.fails_at) break;
+    char text[128];
+    snprintf(text, sizeof text, "trainer_evaluate: block %d (examples %d to %d): token %d", k,
+             2 * k, 2 * k + 1, (int)seen.fails_at);
+    for (int twice = 0; twice < 2; twice++) {
+        ck_assert_int_eq(eg_trainer_evaluate(t, NULL), -1);
+        eg_assert_error(cx, text);
+    }
+    seen.fails_at = -1;
+    ck_assert_int_eq(eg_trainer_evaluate(t, NULL), 0);
+}
+/* Ranks have runs of blocks; 7 ranks have unequal ones. */
+typedef struct divided {
+    int threads;
+    eg_score score[8];
+} divided;
+static int divided_body(void *user, const eg_ranks_table *table)
+{
+    divided *d = user;
+    eg_ctx *c = eg_open(.threads = d->threads);
+    eg_ranks *r = eg_ranks_open(.cx = c, .table = table);
+    eg_trainer *t = eg_trainer_new(eg_data_task(c, eg_task_find("addition")), .model = "decoder",
+                                   .layers = 1, .d_model = 8, .heads = 2, .batch = 20, .block = 3);
+    const int bad = eg_trainer_divide(t, r) || eg_trainer_step(t, NULL) ||
+                    eg_trainer_evaluate(t, &d->score[table->rank]);
+    eg_ranks_close(r);
+    eg_close(c);
+    return bad;
+}
+TEST(looks_have_the_same_bits_on_any_number_of_ranks)
+{
+    static const int ranks[] = { 1, 2, 3, 7 };
+    divided one = { .threads = 1 };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 1, divided_body, &one), 0);
+    ck_assert_int_eq(one.score[0].sequences, 1000);
+    for (int k = 1; k < 8; k++) {
+        divided more = { .threads = 1 + k % 2 };
+        ck_assert_int_eq(eg_ranks_simulate(cx, ranks[k / 2], divided_body, &more), 0);
+        for (int r = 0; r < ranks[k / 2]; r++)
+            ck_assert_msg(!memcmp(&more.score[r], &one.score[0], sizeof *one.score),
+                          "rank %d of %d", r, ranks[k / 2]);
+    }
 }
 
 /* The norm of all gradients is that of the parameters' together; heads are what eg_heads says. */

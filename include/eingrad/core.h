@@ -139,6 +139,14 @@ EG_API bool eg_flushes(const eg_ctx *); /* true while eg_flush is on */
  * operations of the context do. begin returns the argument of end; pairs may be nested. */
 EG_API uint64_t eg_flush_begin(const eg_ctx *);
 EG_API void eg_flush_end(uint64_t begun);
+/* Calls f(user, k) once for each k of 0 … pieces − 1, on the threads of the context, in any order
+ * and several at a time, and returns when all are done: a loop of your own over numbers, as in the
+ * forward() of an operation. `ns` is about how many nanoseconds all pieces take on one thread; a
+ * loop that is too short to be divided is run by the caller alone, and so is one inside a block or
+ * inside another such loop. f computes in the caller's mode of floating point; it calls no function
+ * of the library with this context or its tensors. */
+typedef void eg_loop_piece(void *user, int64_t k);
+EG_API void eg_parallel(eg_ctx *, int64_t pieces, double ns, eg_loop_piece *f, void *user);
 typedef struct eg_usage {
     uint64_t mallocs;       /* calls of the allocator so far (a warm training step makes none) */
     size_t bytes, peak;     /* held from the allocator now, and at most */

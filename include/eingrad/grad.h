@@ -63,7 +63,7 @@ typedef struct eg_grad_over_args {
     eg_block_loss *loss;
     void *user;       /* handed to loss */
     int64_t examples; /* ≥ 1 */
-    int count;        /* of the xs */
+    int count;        /* of the xs; 0, with xs and dxs NULL: the mean alone is wanted */
     eg_tensor *const *xs;
     eg_tensor **dxs;   /* out, in the open scope: Σ gradients/Σ counts; NULL if no block's loss
                         * depends on the x */
@@ -94,7 +94,8 @@ typedef struct eg_grad_over_args {
  * number. Blocks record even under eg_nograd. Refused, in addition to what eg_grad_or_null refuses:
  * a loss that is not a finite scalar; counts whose sum is 0; a block that reads a tensor which was
  * computed from an x outside of the block; a block that calls eg_seed, or calls eg_train, eg_eval,
- * eg_nograd or eg_flush and does not undo it; an x with a hook; a call inside a block. */
+ * eg_nograd or eg_flush and does not undo it; an x with a hook; a call inside a block. Without xs
+ * nothing is recorded, and the loss may be infinite or NaN (evaluation of a test set). */
 EG_API int eg_grad_over_with(const eg_grad_over_args *);
 /* Returns an object that keeps captured blocks (eg_capture), which later calls run again with the
  * same bits. It lives until the end of the open scope, or until eg_captured_blocks_free is called.

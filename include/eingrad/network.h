@@ -102,7 +102,9 @@ typedef eg_tensor *eg_logits(const void *network, eg_ctx *, const eg_batch *);
  * right if and only if each place is right given the right tokens before it). Its loss is the sum
  * of −ln p, not the mean. 0, or −1 after an error. */
 EG_API int eg_batch_score(const eg_batches *, const eg_batch *, eg_tensor *logits, eg_score *);
-/* The score on all test batches; its loss is the mean over tokens. Runs under eg_nograd and without
+/* The score on all test batches; its loss is the mean over tokens. Several threads call logits at
+ * the same time, each for a block of up to 8 rows of a batch and in the context of that block; the
+ * bits of the result do not depend on the number of threads. Runs under eg_nograd and without
  * dropout, and does not change the random state and eg_train. */
 EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_score *);
 
@@ -156,6 +158,9 @@ struct eg_network {
      * eg_batch_tokens, _source, _keep, _lengths, _source_keep and _source_lengths. Then the blocks
      * of a step are captured (eg_captured_blocks_open). */
     bool captures;
+    /* true: logits is called by one thread alone, in steps and evaluations, and the operations in
+     * it are divided among threads: for a function that must not run several times at once. */
+    bool serial;
 };
 /* Refused, before the first step: a name of the built-in models; logits that are not (b l v) floats
  * of the parameters' dtype; a parameter on which the loss does not depend, or only through an

@@ -314,7 +314,7 @@ typedef struct eg_score {
     double loss; /* mean of −ln p a token; divided by ln 2: bits; e to its power: perplexity */
 } eg_score;
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
-/* Divides training among ranks: from now on the leaves of each step and the batches of each
+/* Divides training among ranks: from now on the leaves of each step and the blocks of each
  * evaluation are divided. All ranks have made or loaded the same trainer and call the same
  * functions of it in the same order; results are bitwise equal to those of one process. The
  * optimiser is divided too (eg_opt_divide). Only rank 0 writes checkpoints, for which the others
@@ -327,7 +327,8 @@ EG_API int eg_trainer_divide(eg_trainer *, eg_ranks *);
 EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);
 /* The progress after the last step, with the learning rate of the next one. */
 EG_API eg_progress eg_trainer_now(const eg_trainer *);
-/* Scores greedy decoding on the test set: at most 1000 sequences; of a text 65536 symbols. */
+/* Scores greedy decoding on the test set: at most 1000 sequences; of a text 65536 symbols. Threads
+ * and ranks compute blocks; the bits do not depend on their number. */
 EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
 /* Steps until `steps`, `goal` or `early_stop`. watch (may be NULL) is called after each step and
  * ends the loop by returning true. The test set is evaluated every `evaluate` steps; if that is 0,

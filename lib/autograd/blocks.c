@@ -1,4 +1,5 @@
-/* blocks.c: eg_grad_over, the gradient of a sum over examples, block by block.
+/* blocks.c: eg_grad_over, the gradient of a sum over examples, block by block; without xs the sum
+ * alone.
  *
  * Two levels. A leaf is a run of blocks, whose gradients are added in order; the sums of the leaves
  * are added along one binary tree (blocks_tree.c). Leaves and tree follow from the number of blocks
@@ -70,10 +71,11 @@ eg_tensor *eg__block_loss(const eg_grad_over_args *o, eg_ctx *child, int64_t *co
     if (eg_ok(y) && !(y = eg__own(y))) y = &child->poison;
     return block_loss_fits(child, y, *count) ? y : NULL;
 }
-/* True if the loss is a finite number; else records an error with the number. */
-static bool blocks_loss_finite(eg_ctx *child, eg_tensor *y)
+/* True if the loss is a finite number, or no gradient of it is wanted; else records an error with
+ * the number. */
+static bool blocks_loss_finite(const blocks *b, eg_ctx *child, eg_tensor *y)
 {
-    if (!isfinite(eg_item(y)) && !child->hooks.result)
+    if (b->o.count && !isfinite(eg_item(y)) && !child->hooks.result)
         eg_fail_as(child, EG_ERROR_MISUSE, "the loss is %g, which comes from %s",
                    isnan(eg_item(y)) ? (double)NAN : eg_item(y), eg_origin(eg_first_nonfinite(y)));
     return !child->failed;
@@ -84,6 +86,7 @@ static bool blocks_sweep(blocks *b, eg_ctx *child, eg_tensor *y, blocks_sum *s)
     eg_into *into = eg__alloc(child, (size_t)b->o.count * sizeof *into);
     blocks_work w = { .b = b, .child = child, .s = s, .into = into };
     const eg_into_watch watch = { eg__blocks_complete, &w };
+    if (!b->o.count) return into != NULL;
     const bool was = eg_nograd(child, true);
     bool good = into != NULL;
     for (int k = 0; good && k < b->o.count; k++) {
@@ -110,7 +113,7 @@ static void blocks_begin(const blocks *b, eg_ctx *child, int64_t k)
     child->block.to = eg__min64(child->block.from + b->o.block, b->o.examples);
     child->training = b->cx->training;
     child->flush = b->cx->flush;
-    child->recording = true;
+    child->recording = b->o.count > 0;
 }
 eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t from, int64_t to,
                          int64_t *count)
@@ -156,7 +159,7 @@ static bool blocks_one(blocks *b, int worker, int64_t k, blocks_sum *s)
     int64_t count = child->block.to - child->block.from;
     const eg_mark m = eg_push(child);
     eg_tensor *y = m.scope ? eg__block_loss(&b->o, child, &count) : NULL;
-    const bool good = y && blocks_loss_finite(child, y) && blocks_sweep(b, child, y, s);
+    const bool good = y && blocks_loss_finite(b, child, y) && blocks_sweep(b, child, y, s);
     if (good) {
         s->loss += eg_item(y);
         s->count += count;
@@ -169,53 +172,6 @@ static bool blocks_one(blocks *b, int worker, int64_t k, blocks_sum *s)
     }
     return good;
 }
-/* Computes one leaf; a piece of eg__parallel. Blocks after one that failed are not computed. */
-static void blocks_leaf(void *user, int64_t piece, int thread)
-{
-    blocks *b = user;
-    eg_ctx *child = b->child[thread];
-    const int64_t leaf = b->from + piece, end = (leaf + 1) * b->blocks / b->leaves;
-    int64_t k = leaf * b->blocks / b->leaves;
-    if (k > atomic_load(&b->failed)) return;
-    blocks_sum *s = eg__blocks_take(b);
-    s->leaf = leaf;
-    eg__enter(child, __builtin_frame_address(0), b->cx->from);
-    for (; k < end && k < atomic_load(&b->failed); k++) {
-        s->last = k == end - 1;
-        if (!blocks_one(b, thread, k, s)) break;
-    }
-    if (k == end && !eg__blocks_climb(b, child, leaf, s)) blocks_fail(b, child, end - 1);
-    atomic_fetch_add(&b->climbed, 1);
-    eg__leave();
-}
-
-/* -- the call --------------------------------------------------------------------------------- */
-/* Allocates the sums and the tree, in the open scope. False after an error. */
-static bool blocks_room(blocks *b)
-{
-    int levels = 0;
-    while (eg__blocks_wide(b, levels) > 1) levels++;
-    for (int l = 0; l <= levels; l++) {
-        const int64_t wide = eg__blocks_wide(b, l);
-        if (!(b->at[l] = eg__alloc(b->cx, (size_t)wide * sizeof *b->at[l]))) return false;
-        for (int64_t k = 0; k < wide; k++) atomic_init(&b->at[l][k], NULL);
-    }
-    const int64_t sums = eg__min64(b->to - b->from, b->workers * (int64_t)(levels + 1));
-    for (int64_t n = 0; n < sums; n++) {
-        blocks_sum *s = eg__alloc(b->cx, sizeof *s);
-        if (!s || !(s->g = eg__alloc(b->cx, (size_t)b->o.count * sizeof *s->g)) ||
-            !(s->reached = eg__alloc(b->cx, (size_t)b->o.count)))
-            return false;
-        for (int k = 0; k < b->o.count; k++) {
-            const eg_tensor *x = b->o.xs[k];
-            if (!(s->g[k] = eg__new(b->cx, x->dtype, x->rank, x->dim))) return false;
-        }
-        s->next = b->free;
-        b->free = s;
-    }
-    return true;
-}
-
 /* True if a block may read the parent's tensor x as a constant. Else, that is if x depends on one
  * of the xs, records an error: its gradient would be missing. The walk writes to headers of the
  * parent, which waits meanwhile. */
@@ -239,31 +195,67 @@ static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
                    eg__origin_once(x, at, sizeof at));
     return !of_xs;
 }
-/* Opens a child context for each worker, with headers of the xs. They are made first, since an x
- * must be older than all nodes of its sweep. False after an error. */
-static bool blocks_children(blocks *b)
+/* Gives the child of a worker headers of the xs, before its first block: an x must be older than
+ * all nodes of its sweep. The calling thread is inside the child. False after an error. */
+static bool blocks_open(blocks *b, int worker)
 {
-    for (int k = 0; k < b->workers; k++) {
-        b->loan[k].scope = NULL;
-        if (!(b->child[k] = eg__child(b->cx, k))) return false;
+    eg_ctx *child = b->child[worker];
+    if (b->opened[worker]) return true;
+    bool good = b->captured
+                    ? eg__blocks_captured_open(b, worker, blocks_lend)
+                    : (b->loan[worker] = eg__borrow_open(child, blocks_lend, b)).scope != NULL;
+    for (int i = 0; i < b->o.count && good; i++) good = eg__borrow(child, b->o.xs[i]) != NULL;
+    return b->opened[worker] = good && !child->failed;
+}
+/* Computes one leaf; a piece of eg__parallel. Blocks after one that failed are not computed. */
+static void blocks_leaf(void *user, int64_t piece, int thread)
+{
+    blocks *b = user;
+    eg_ctx *child = b->child[thread];
+    const int64_t leaf = b->from + piece, end = (leaf + 1) * b->blocks / b->leaves;
+    int64_t k = leaf * b->blocks / b->leaves;
+    if (k > atomic_load(&b->failed)) return;
+    blocks_sum *s = eg__blocks_take(b);
+    s->leaf = leaf;
+    eg__enter(child, __builtin_frame_address(0), b->cx->from);
+    if (!blocks_open(b, thread)) blocks_fail(b, child, k);
+    for (; k < end && k < atomic_load(&b->failed); k++) {
+        s->last = k == end - 1;
+        if (!blocks_one(b, thread, k, s)) break;
     }
-    for (int k = 0; k < b->workers; k++) {
-        eg_ctx *child = b->child[k];
-        eg__enter(child, NULL, NULL);
-        bool good = true;
-        if (b->captured)
-            good = eg__blocks_captured_open(b, k, blocks_lend);
-        else
-            good = (b->loan[k] = eg__borrow_open(child, blocks_lend, b)).scope != NULL;
-        for (int i = 0; i < b->o.count && good; i++)
-            if (!eg__borrow(child, b->o.xs[i])) break;
-        eg__leave();
-        if (!child->failed) continue;
-        eg_fail_as(b->cx, child->code, "%s", child->message);
-        return false;
+    if (k == end && !eg__blocks_climb(b, child, leaf, s)) blocks_fail(b, child, end - 1);
+    atomic_fetch_add(&b->climbed, 1);
+    eg__leave();
+}
+
+/* -- the call --------------------------------------------------------------------------------- */
+/* Allocates the sums and the tree, in the open scope. False after an error. */
+static bool blocks_room(blocks *b)
+{
+    int levels = 0;
+    while (eg__blocks_wide(b, levels) > 1) levels++;
+    for (int l = 0; l <= levels; l++) {
+        const int64_t wide = eg__blocks_wide(b, l);
+        if (!(b->at[l] = eg__alloc(b->cx, (size_t)wide * sizeof *b->at[l]))) return false;
+        for (int64_t k = 0; k < wide; k++) atomic_init(&b->at[l][k], NULL);
+    }
+    const int64_t left = b->from ? levels : 0, /* blocks_tree.c */
+        sums = eg__min64(b->to - b->from, left + b->workers * (int64_t)(levels + 1));
+    for (int64_t n = 0; n < sums; n++) {
+        blocks_sum *s = eg__alloc(b->cx, sizeof *s);
+        if (!s || !(s->g = eg__alloc(b->cx, (size_t)b->o.count * sizeof *s->g)) ||
+            !(s->reached = eg__alloc(b->cx, (size_t)b->o.count)))
+            return false;
+        for (int k = 0; k < b->o.count; k++) {
+            const eg_tensor *x = b->o.xs[k];
+            if (!(s->g[k] = eg__new(b->cx, x->dtype, x->rank, x->dim))) return false;
+        }
+        s->next = b->free;
+        b->free = s;
     }
     return true;
 }
+
 static void blocks_close(blocks *b)
 {
     for (int k = 0; k < b->workers; k++)
@@ -299,11 +291,12 @@ static bool blocks_fit(blocks *b)
     else if (o->leaves < 0 || o->leaves > LEAVES_MOST)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %d leaves; 1 to %d, and 0 for %d", who, o->leaves,
                    LEAVES_MOST, LEAVES);
-    else if (o->count < 1 || !o->xs || (!o->dxs && !o->take))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s", who,
-                   o->count < 1 ? "there are no xs"
-                   : o->xs      ? "dxs is NULL"
-                                : "xs is NULL");
+    else if (o->count < 0 || (!o->count && (o->xs || o->dxs)))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: there are no xs", who);
+    else if (o->count && (!o->xs || (!o->dxs && !o->take)))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s", who, o->xs ? "dxs is NULL" : "xs is NULL");
+    else if (!o->count && o->captured)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: without xs, blocks are not captured", who);
     for (int k = 0; k < o->count && !cx->failed; k++)
         if (o->xs[k] && o->xs[k]->copies)
             eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: xs[%d] has copies; eg_grad takes them", who,
@@ -361,32 +354,14 @@ static bool blocks_hand_out(blocks *b)
     }
     return true;
 }
-/* Divides the sums, which become the results. False after an error. */
-static bool blocks_mean(blocks *b)
-{
-    int top = 0;
-    while (eg__blocks_wide(b, top) > 1) top++;
-    const blocks_sum *s = atomic_load(&b->at[top][0]);
-    if (!s || !s->count) {
-        eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: the count of all blocks is 0", b->o.who);
-        return false;
-    }
-    const double count = (double)s->count;
-    for (int k = 0; k < b->o.count; k++) {
-        b->o.dxs[k] = s->reached[k] ? s->g[k] : NULL;
-        if (s->reached[k]) eg__divide_by(s->g[k], count);
-    }
-    if (b->o.mean) *b->o.mean = s->loss / count;
-    if (b->o.counted) *b->o.counted = s->count;
-    return true;
-}
-
 /* Computes the leaves, on all threads or one after the other, and gives their sums to `take`. False
  * after an error. */
 static bool blocks_run(blocks *b)
 {
     const int64_t leaves = b->to - b->from;
-    if (!blocks_room(b) || !blocks_children(b)) return false;
+    if (!blocks_room(b)) return false;
+    for (int k = 0; k < b->workers; k++)
+        if (!(b->child[k] = eg__child(b->cx, k))) return false;
     b->cx->from = eg__caller(b->cx);
     if (b->workers > 1)
         eg__parallel(b->cx, b->workers, leaves, blocks_leaf, b);
@@ -402,7 +377,7 @@ static bool blocks_run(blocks *b)
                    (long long)k, (long long)from,
                    (long long)eg__min64(from + b->o.block, b->o.examples) - 1, b->message);
     if (b->o.sums) *b->o.sums = b->most;
-    return !b->cx->failed && (b->o.take ? blocks_hand_out(b) : blocks_mean(b));
+    return !b->cx->failed && (b->o.take ? blocks_hand_out(b) : eg__blocks_mean(b));
 }
 int eg_grad_over_with(const eg_grad_over_args *given) { return eg__grad_over(given, NULL); }
 int eg__grad_over(const eg_grad_over_args *given, const eg_early *early)

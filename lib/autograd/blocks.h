@@ -27,6 +27,7 @@ typedef struct blocks {
     place *at[LEVELS + 1]; /* by level and number: a sum that is final or waits for its neighbour */
     eg_ctx *child[BLOCKS_WORKERS];
     eg_mark loan[BLOCKS_WORKERS];
+    bool opened[BLOCKS_WORKERS];  /* of each worker: the child has headers of the xs */
     eg_captured_blocks *captured; /* NULL: every block calls the loss */
     int workers;
     pthread_mutex_t lock; /* protects the members that follow */
@@ -56,6 +57,11 @@ blocks_sum *eg__blocks_take(blocks *);
 /* Inserts the sum of leaf k into the tree and adds it to its neighbours as long as these exist.
  * False after an error. */
 bool eg__blocks_climb(blocks *, eg_ctx *child, int64_t k, blocks_sum *);
+/* True if the two sums below the root are left to eg__blocks_mean. */
+bool eg__blocks_two(const blocks *);
+/* Adds these two, on all threads, and divides the sums, which become the results. False after an
+ * error. */
+bool eg__blocks_mean(blocks *);
 /* A block during its sweep. */
 typedef struct blocks_work {
     blocks *b;

@@ -4,7 +4,10 @@
  * A thread whose sum has a finished neighbour adds the two and goes on one level up; else it leaves
  * its sum in the tree for the neighbour. There are thus at most ⌈log₂ leaves⌉ + 1 sums per thread,
  * the one that it adds to included: between two sums that wait lies a leaf that some thread still
- * computes.
+ * computes. Leaves [from, to) with from > 0 have at most ⌈log₂ leaves⌉ more: subtrees of growing
+ * size at their left edge, whose neighbours on the left are not computed here.
+ *
+ * The two sums below the root wait for each other, and all threads add them when no leaf is left.
  *
  * If the leaves are divided among processes (eg_early), a gradient is given out as soon as it is
  * complete: in the last block of the last leaf, when the sweep has passed the x. The sums that wait
@@ -67,6 +70,11 @@ bool eg__blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
         }
         blocks_sum *other = atomic_exchange(&b->at[level][k & ~(int64_t)1], s);
         if (!other) return true;
+        if (eg__blocks_two(b) && eg__blocks_wide(b, level + 1) == 1) {
+            atomic_store(&b->at[level][k & ~(int64_t)1], other);
+            atomic_store(&b->at[level][k | 1], s);
+            return true;
+        }
         atomic_store(&b->at[level][k & ~(int64_t)1], NULL);
         const eg_mark m = eg_push(child);
         bool good = m.scope != NULL;
@@ -79,6 +87,68 @@ bool eg__blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
         s->count += other->count;
         blocks_give_back(b, other);
     }
+}
+
+/* -- the last sum, by all threads ---------------------------------------------------------------
+ */
+bool eg__blocks_two(const blocks *b) { return !b->o.take && !b->early; }
+/* The numbers of all xs one after another, cut into pieces. */
+typedef struct root {
+    const blocks *b;
+    const blocks_sum *one, *two; /* two NULL: there is one leaf */
+    double count;
+    int64_t *first; /* of each x, in pieces; then their number */
+} root;
+enum { PIECE = 4096, GRAIN = 1 << 15 };
+/* Adds and divides one piece. */
+static void root_piece(void *user, int64_t piece, int thread)
+{
+    const root *r = user;
+    int low = 0, high = r->b->o.count - 1;
+    (void)thread;
+    while (low < high) {
+        const int middle = (low + high + 1) / 2;
+        if (r->first[middle] <= piece)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    const eg_tensor *x = r->b->o.dxs[low];
+    if (!x) return;
+    const int64_t from = (piece - r->first[low]) * PIECE, left = eg_size(x) - from,
+                  at = from * eg__width[x->dtype];
+    const bool both = r->two && r->one->reached[low] && r->two->reached[low];
+    eg__mean_of_two((eg_dtype)x->dtype, left < PIECE ? left : PIECE, x->data + at,
+                    both ? r->two->g[low]->data + at : NULL, r->count, r->b->cx->flush);
+}
+bool eg__blocks_mean(blocks *b)
+{
+    int top = 0;
+    while (eg__blocks_wide(b, top) > 1) top++;
+    const blocks_sum *one = atomic_load(&b->at[top ? top - 1 : 0][0]),
+                     *two = top ? atomic_load(&b->at[top - 1][1]) : NULL;
+    if (!one || (top && !two)) return false;
+    const int64_t counted = one->count + (two ? two->count : 0);
+    const double loss = one->loss + (two ? two->loss : 0);
+    if (!counted) {
+        eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: the count of all blocks is 0", b->o.who);
+        return false;
+    }
+    root r = { b, one, two, (double)counted,
+               eg__alloc(b->cx, ((size_t)b->o.count + 1) * sizeof *r.first) };
+    int64_t n = 0;
+    if (!r.first) return false;
+    r.first[0] = 0;
+    for (int k = 0; k < b->o.count; k++) {
+        const int64_t size = eg_size(b->o.xs[k]);
+        b->o.dxs[k] = one->reached[k] ? one->g[k] : two && two->reached[k] ? two->g[k] : NULL;
+        r.first[k + 1] = r.first[k] + (size + PIECE - 1) / PIECE;
+        n += size;
+    }
+    eg__parallel(b->cx, eg__team(b->cx, n, GRAIN), r.first[b->o.count], root_piece, &r);
+    if (b->o.mean) *b->o.mean = loss / (double)counted;
+    if (b->o.counted) *b->o.counted = counted;
+    return true;
 }
 
 /* -- sums that are given out before the block is done ------------------------------------------ */

@@ -49,6 +49,10 @@ eg_ctx *eg__context_open(const eg_open_args *given)
 void eg_close(eg_ctx *cx)
 {
     if (!cx || (cx->parent && cx->family)) return; /* a child is closed with its parent */
+    if (eg__here(cx) != cx) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "close: the context waits for its blocks, and stays open");
+        return;
+    }
     eg__children_close(cx);
     eg__team_close(cx);
     while (cx->top != &cx->root) eg_pop(cx, (eg_mark){ cx->top, cx->top->serial });

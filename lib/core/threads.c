@@ -298,6 +298,26 @@ void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *us
     t->busy = false;
 }
 
+typedef struct loop_call {
+    eg_loop_piece *f;
+    void *user;
+} loop_call;
+static void loop_piece(void *user, int64_t piece, int thread)
+{
+    const loop_call *c = user;
+    (void)thread;
+    c->f(c->user, piece);
+}
+void eg_parallel(eg_ctx *cx, int64_t pieces, double ns, eg_loop_piece *f, void *user)
+{
+    enum { GRAIN = 15000 };
+    loop_call c = { f, user };
+    if (!f) return;
+    const int64_t work = ns > 0 && ns < 1e15 ? (int64_t)ns : ns > 0 ? (int64_t)1e15 : 0;
+    if (cx) eg__parallel(cx, eg__team(cx, work, GRAIN), pieces, loop_piece, &c);
+    for (int64_t k = 0; !cx && k < pieces; k++) f(user, k);
+}
+
 int eg__cores(void)
 {
     cpu_set_t set;

@@ -98,6 +98,8 @@ static bool gradient_fits(const gradient *g)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the ranks belong to another context", o->who);
     else if (o->take || o->from_leaf || o->to_leaf)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: leaves are divided among ranks already", o->who);
+    else if (!o->count)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: there are no xs", o->who);
     else if (gradient_bad(g))
         eg_grad_over_with(o); /* records the error */
     for (int k = 0; k < o->count && !eg_error(cx); k++)

@@ -105,3 +105,12 @@ void eg__divide_by(eg_tensor *target, double c)
     const eg_tensor *const x = target;
     eg__loop(target->cx, 1, &x, divide_by[target->dtype], &c);
 }
+void eg__mean_of_two(eg_dtype dtype, int64_t n, void *y, const void *x, double c, bool flush)
+{
+    char *p[] = { y, (char *)(uintptr_t)x };
+    const int64_t step[] = { eg__width[dtype], eg__width[dtype] };
+    const uint64_t begun = eg__fpmode_begin(flush);
+    if (x) add_to[dtype](n, p, step, NULL);
+    eg__fpmode_end(begun);
+    divide_by[dtype](n, p, step, &c);
+}

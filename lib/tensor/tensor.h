@@ -260,6 +260,8 @@ void eg__scale_by(eg_tensor *target, double c);
 bool eg__scale_act(eg_tensor *target, double c); /* … as an act */
 /* target /= c, each quotient rounded once; floats and c128, of any strides */
 void eg__divide_by(eg_tensor *target, double c);
+/* y = (y + x)/c for n numbers that lie together; x NULL: y = y/c. flush: of the context */
+void eg__mean_of_two(eg_dtype, int64_t n, void *y, const void *x, double c, bool flush);
 
 /* -- view.c: views are affine maps of indices; the adjoint of a view is `embed`, and the adjoint of
  * embed is the view */

@@ -153,74 +153,101 @@ static row_length rows_close_up(int64_t rows, int64_t wide, int64_t most, const 
     return (row_length){ l, shortest < l };
 }
 
-/* Allocates a batch of so many rows when the first one is filled: a model that only predicts needs
- * none. False without memory. */
-static bool batch_room(eg_batches *t, int64_t rows)
+/* Allocates so many rows when the first one is filled: a model that only predicts needs none. False
+ * without memory. */
+static bool batch_room(const eg_batches *t, eg__rows *to, int64_t rows)
 {
     size_t n = (size_t)rows, places = n * (size_t)(t->longest + 1),
            sources = n * (size_t)(t->source_longest + 1);
-    if (rows <= t->rows) return true;
-    t->rows = 0;
-    t->tokens = eg_owner_alloc(t->owner, places * sizeof *t->tokens);
-    t->target = eg_owner_alloc(t->owner, places * sizeof *t->target);
-    t->keep = eg_owner_alloc(t->owner, places * sizeof *t->keep);
-    t->lengths = eg_owner_alloc(t->owner, 2 * n * sizeof *t->lengths);
+    if (rows <= to->rows) return true;
+    to->rows = 0;
+    to->tokens = eg_owner_alloc(t->owner, places * sizeof *to->tokens);
+    to->target = eg_owner_alloc(t->owner, places * sizeof *to->target);
+    to->keep = eg_owner_alloc(t->owner, places * sizeof *to->keep);
+    to->lengths = eg_owner_alloc(t->owner, 2 * n * sizeof *to->lengths);
     if (t->beside) {
-        t->source = eg_owner_alloc(t->owner, sources * sizeof *t->source);
-        t->source_keep = eg_owner_alloc(t->owner, sources * sizeof *t->source_keep);
+        to->source = eg_owner_alloc(t->owner, sources * sizeof *to->source);
+        to->source_keep = eg_owner_alloc(t->owner, sources * sizeof *to->source_keep);
     }
-    if (!t->tokens || !t->target || !t->keep || !t->lengths ||
-        (t->beside && (!t->source || !t->source_keep)))
+    if (!to->tokens || !to->target || !to->keep || !to->lengths ||
+        (t->beside && (!to->source || !to->source_keep)))
         return false;
-    t->source_lengths = t->lengths + rows;
-    t->rows = rows;
+    to->source_lengths = to->lengths + rows;
+    to->rows = rows;
     return true;
 }
 
-/* Returns a batch of the rows that `next` gives for first, first + 1, …; its rows are 0 after an
- * error. */
-static eg_batch batch_fill(eg_batches *t, int64_t first, int64_t rows,
-                           void (*next)(eg_batches *, int64_t, row *))
+/* Returns a batch of the rows that `next` gives for first, first + 1, …, in the arrays from row
+ * `at` on; its rows are 0 after an error. */
+static eg_batch batch_fill(eg_batches *t, const eg__rows *to, int64_t at, int64_t first,
+                           int64_t rows, void (*next)(eg_batches *, int64_t, row *))
 {
-    int64_t wide = t->longest + 1, wide_source = t->source_longest + 1;
+    const int64_t wide = t->longest + 1, wide_source = t->source_longest + 1;
+    int32_t *tokens = to->tokens + at * wide, *target = to->target + at * wide,
+            *source = t->beside ? to->source + at * wide_source : NULL;
+    bool *keep = to->keep + at * wide,
+         *source_keep = t->beside ? to->source_keep + at * wide_source : NULL;
+    int64_t *lengths = to->lengths + at, *source_lengths = to->source_lengths + at;
+    for (int64_t k = 0; k < rows; k++) {
+        row r = { tokens + k * wide, target + k * wide, source ? source + k * wide_source : NULL, 0,
+                  0 };
+        if (!eg_error(t->cx)) next(t, first + k, &r);
+        if (!r.length) return (eg_batch){ 0 };
+        lengths[k] = r.length, source_lengths[k] = r.sources;
+    }
+    const row_length own = rows_close_up(rows, wide, t->longest, lengths, tokens, target, keep),
+                     beside = source ? rows_close_up(rows, wide_source, t->source_longest,
+                                                     source_lengths, source, NULL, source_keep)
+                                     : (row_length){ 0 };
+    return (eg_batch){ .rows = rows,
+                       .length = own.length,
+                       .tokens = tokens,
+                       .target = target,
+                       .keep = keep,
+                       .lengths = lengths,
+                       .sources = beside.length,
+                       .source = source,
+                       .source_keep = source_keep,
+                       .source_lengths = source ? source_lengths : NULL,
+                       .padded = t->encoder && own.padded,
+                       .source_padded = beside.padded };
+}
+/* True if there are data and memory for so many rows; else records an error. */
+static bool batch_ready(eg_batches *t, eg__rows *to, int64_t rows)
+{
     if (t->data->free_text && !t->data->tokens)
         eg_fail_as(
             t->cx, EG_ERROR_MISUSE,
             "%s: the text was left out when the model was loaded, so it can neither be trained "
             "nor evaluated",
             t->data->name);
-    if (eg_error(t->cx) || !batch_room(t, rows)) return (eg_batch){ 0 };
-    for (int64_t k = 0; k < rows; k++) {
-        row r = { t->tokens + k * wide, t->target + k * wide,
-                  t->beside ? t->source + k * wide_source : NULL, 0, 0 };
-        if (!eg_error(t->cx)) next(t, first + k, &r);
-        if (!r.length) return (eg_batch){ 0 };
-        t->lengths[k] = r.length, t->source_lengths[k] = r.sources;
-    }
-    row_length own =
-                   rows_close_up(rows, wide, t->longest, t->lengths, t->tokens, t->target, t->keep),
-               source = { 0 };
-    if (t->beside)
-        source = rows_close_up(rows, wide_source, t->source_longest, t->source_lengths, t->source,
-                               NULL, t->source_keep);
-    return (eg_batch){ .rows = rows,
-                       .length = own.length,
-                       .tokens = t->tokens,
-                       .target = t->target,
-                       .keep = t->keep,
-                       .lengths = t->lengths,
-                       .sources = source.length,
-                       .source = t->source,
-                       .source_keep = t->source_keep,
-                       .source_lengths = t->beside ? t->source_lengths : NULL,
-                       .padded = t->encoder && own.padded,
-                       .source_padded = source.padded };
+    return !eg_error(t->cx) && batch_room(t, to, rows);
 }
 
-eg_batch eg__batches_next(eg_batches *t) { return batch_fill(t, 0, t->at_once, training_row); }
+eg_batch eg__batches_next(eg_batches *t)
+{
+    if (!batch_ready(t, &t->one, t->at_once)) return (eg_batch){ 0 };
+    return batch_fill(t, &t->one, 0, 0, t->at_once, training_row);
+}
 eg_batch eg__batches_tested(eg_batches *t, int64_t first, int64_t rows)
 {
-    return batch_fill(t, first, rows, test_row);
+    if (!batch_ready(t, &t->one, rows)) return (eg_batch){ 0 };
+    return batch_fill(t, &t->one, 0, first, rows, test_row);
+}
+bool eg__batches_whole(eg_batches *t, int64_t rows)
+{
+    const int64_t count = (t->tests + rows - 1) / rows;
+    if (!batch_ready(t, &t->all, t->tests)) return false;
+    if (t->whole_rows == rows) return true;
+    t->whole_rows = 0;
+    t->whole = eg_owner_alloc(t->owner, (size_t)count * sizeof *t->whole);
+    for (int64_t k = 0; t->whole && k < count; k++) {
+        const int64_t first = k * rows, left = t->tests - first;
+        t->whole[k] = batch_fill(t, &t->all, first, first, left < rows ? left : rows, test_row);
+        if (!t->whole[k].rows) return false;
+    }
+    if (t->whole) t->whole_rows = rows;
+    return t->whole != NULL;
 }
 
 /* -- batches in public ------------------------------------------------------------------------ */

@@ -3,10 +3,19 @@
 #define EG_TRAIN_BATCH_H
 #include "data.h"
 #include <eingrad/network.h>
+#include <eingrad/ranks.h>
 
 /* The largest layers, widths and batch: products of two fit, and what is saved can be loaded. */
 enum { SIZE_MOST = 1 << 20 };
 static const uint64_t EXAMPLE_MOST = (uint64_t)1 << 62; /* the largest number of an example */
+
+/* The arrays of some rows: of a batch, or of the test set. */
+typedef struct eg__rows {
+    int64_t rows; /* for which memory is allocated */
+    int32_t *tokens, *target, *source;
+    bool *keep, *source_keep;
+    int64_t *lengths, *source_lengths; /* of each row */
+} eg__rows;
 
 struct eg_batches {
     eg_ctx *cx;
@@ -25,11 +34,13 @@ struct eg_batches {
     /* the test set */
     int64_t tests;
     uint64_t *test; /* numbers of the test examples; for a text, places */
-    /* one batch */
-    int64_t rows; /* for which memory is allocated */
-    int32_t *tokens, *target, *source;
-    bool *keep, *source_keep;
-    int64_t *lengths, *source_lengths; /* of each row */
+    eg__rows one;   /* one batch */
+    /* all test rows, once they were evaluated: batches of `whole_rows`, the last one of the rest */
+    eg__rows all;
+    int64_t whole_rows; /* 0: not yet */
+    eg_batch *whole;
+    eg_score *score; /* for evaluate.c */
+    int64_t scores;  /* for which there is memory */
 };
 /* All options are given and fit the data. Returns NULL without memory. */
 eg_batches *eg__batches_make(eg_owner *, const eg_batches_args *);
@@ -39,10 +50,27 @@ int64_t eg__batches_context(const eg_data *, int64_t given); /* the default fill
 bool eg__batches_tests(eg_batches *);    /* chooses the test set; false after an error */
 eg_batch eg__batches_next(eg_batches *); /* at the cursor, which moves on; rows 0: an error */
 eg_batch eg__batches_tested(eg_batches *, int64_t first, int64_t rows);
+/* Sets t->whole to all test rows in batches of so many; false after an error. */
+bool eg__batches_whole(eg_batches *, int64_t rows);
 eg_score eg__batch_right(const eg_batches *, const eg_batch *, eg_tensor *logits);
 bool eg__batch_logits_fit(eg_ctx *, const eg_batches *, const char *who, const eg_batch *,
                           eg_tensor *logits);
 void eg__score_add(eg_score *to, const eg_score *one);
+
+/* -- evaluate.c: the test set, block by block on all threads ----------------------------------- */
+typedef struct eg__evaluating {
+    eg_batches *batches;
+    eg_logits *logits;
+    const void *network; /* handed to logits */
+    int64_t batch;       /* rows that have one padded length; rounded to whole blocks */
+    int64_t block;       /* rows that a thread computes at a time */
+    bool serial;         /* logits is called by one thread */
+    eg_ranks *ranks;     /* they divide the blocks; NULL: alone */
+    const char *who;     /* for messages */
+} eg__evaluating;
+/* Sets *out to the score of the whole test set, its loss to the mean over tokens; the same bits for
+ * any number of threads and ranks. Returns 0; −1 after an error, on every rank. */
+int eg__evaluate(const eg__evaluating *, eg_score *out);
 
 /* -- evaluation: between begin and end neither a history is recorded nor dropout applied; end also
  * resets the context's random draws */

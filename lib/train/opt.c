@@ -197,8 +197,9 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     eg_named *state = eg_params_alloc(p, (size_t)(EG__MOMENTS * n + 3) * sizeof *state);
     const char **name = eg_params_alloc(p, (size_t)n * sizeof *name);
     const void **at = eg_params_alloc(p, (size_t)n * sizeof *at);
+    void **to = eg_params_alloc(p, (size_t)n * (1 + EG__MOMENTS) * sizeof *to);
     int64_t *first = eg_params_alloc(p, (size_t)(2 * n + 1) * sizeof *first);
-    if (!op || !arrays || !state || !name || !at || !first) return NULL;
+    if (!op || !arrays || !state || !name || !at || !to || !first) return NULL;
     *op = (eg_opt){ .kind = row,
                     .o = o,
                     .cx = cx,
@@ -208,6 +209,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
                     .x = arrays,
                     .g = arrays + n,
                     .at = at,
+                    .to = to,
                     .first = first,
                     .size = first + n + 1 };
     for (int m = 0; m < EG__MOMENTS; m++) op->moment[m] = arrays + (2 + m) * n;

@@ -30,10 +30,11 @@ struct eg_opt {
     eg_opt_args o; /* with the defaults filled in */
     eg_ctx *cx;
     int count, states;
-    eg_named *state;                 /* "opt.counts", "opt.lr", "opt.skipped", the moments */
-    const char **name;               /* of each parameter */
-    eg_tensor **x, **g;              /* each parameter, and its gradient during a step */
-    const void **at;                 /* its gradient's numbers; NULL: the loss does not reach it */
+    eg_named *state;    /* "opt.counts", "opt.lr", "opt.skipped", the moments */
+    const char **name;  /* of each parameter */
+    eg_tensor **x, **g; /* each parameter, and its gradient during a step */
+    void **to;          /* the numbers of each parameter and of its moments, during a step */
+    const void **at;    /* its gradient's numbers; NULL: the loss does not reach it */
     eg_tensor **moment[EG__MOMENTS]; /* of each parameter; NULL entries are not kept */
     eg_owner *held;                  /* the moments' memory */
     int64_t *first;                  /* first chunk of each parameter, and the end */
@@ -67,6 +68,14 @@ bool eg__schedule_refused(eg_ctx *, const char *who, const eg_schedule *);
  * optimiser is divided. good: this rank has no error so far. Returns 0; −1 after an error on any
  * rank. */
 int eg__opt_update(eg_opt *, bool good, void *room);
+
+/* -- opt_loops.c ------------------------------------------------------------------------------ */
+/* Measures this rank's chunks of all gradients, scaled: sets squares and largest; the entries of
+ * other ranks' chunks are 0. */
+void eg__opt_norms(eg_opt *, double limit, double scale);
+/* Updates this rank's numbers of parameters from ≤ k < to, each of which has a gradient, and their
+ * moments. False after an error. */
+bool eg__opt_apply(eg_opt *, const eg__coefficients *, int from, int to);
 
 /* -- step_over.c ------------------------------------------------------------------------------ */
 /* Computes the gradients of the current step again, with the same draws. */

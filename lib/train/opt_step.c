@@ -10,25 +10,6 @@
 #include <string.h>
 
 /* -- gradients: their checks and their norm ---------------------------------------------------- */
-/* Measures this rank's chunks of all gradients, scaled; the entries of other ranks' chunks are
- * 0. */
-static void opt_norms(eg_opt *op, double limit, double scale)
-{
-    const eg_span own = eg__opt_chunks(op);
-    memset(op->squares, 0, (size_t)op->first[op->count] * 2 * sizeof *op->squares);
-    for (int k = 0; k < op->count; k++)
-        for (int64_t c = op->first[k]; op->at[k] && c < op->first[k + 1]; c++) {
-            if (c < own.from || c >= own.to) continue;
-            const int64_t from = (c - op->first[k]) * EG__CHUNK, left = op->size[k] - from,
-                          n = left < EG__CHUNK ? left : EG__CHUNK;
-            const eg__norms one =
-                eg_type(op->x[k]) == EG_F64
-                    ? eg__norms_f64(n, (const double *)op->at[k] + from, limit, scale)
-                    : eg__norms_f32(n, (const float *)op->at[k] + from, limit, scale);
-            op->squares[c] = one.squares, op->largest[c] = one.largest;
-        }
-}
-
 /* True if g has the shape and dtype of parameter k; else records an error. */
 static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
 {
@@ -106,7 +87,7 @@ static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
                    op->kind->name, op->count);
         return false;
     }
-    opt_norms(op, limit, 1);
+    eg__opt_norms(op, limit, 1);
     if (!eg__opt_statistic(op, op->squares) || !eg__opt_statistic(op, op->largest)) return false;
     for (int k = 0; k < op->count; k++) {
         double of = 0; /* a NaN is reported before an infinity */
@@ -127,7 +108,7 @@ static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
     *largest = most;
     *norm = isinf(op->o.norm_type) ? clipped : sqrt(eg_ranks_tree_total(op->squares, all));
     if (isinf(*norm)) { /* squares of finite numbers can overflow */
-        opt_norms(op, limit, 1 / clipped);
+        eg__opt_norms(op, limit, 1 / clipped);
         if (!eg__opt_statistic(op, op->squares)) return false;
         *norm = clipped * sqrt(eg_ranks_tree_total(op->squares, all));
     }
@@ -148,27 +129,6 @@ static bool squares_fit(eg_opt *op, double largest)
 }
 
 /* -- the update ------------------------------------------------------------------------------- */
-/* Runs the kind's loop over this rank's numbers of parameter k and their moments. False after an
- * error. */
-static bool opt_apply(eg_opt *op, const eg__coefficients *c, int k)
-{
-    const eg_span own = eg__opt_own(op, k);
-    const int64_t n = own.to - own.from;
-    if (n <= 0) return true;
-    if (eg_type(op->x[k]) == EG_F64) {
-        double *x = eg_mut_f64(op->x[k]), *moment[EG__MOMENTS];
-        for (int m = 0; m < EG__MOMENTS; m++)
-            moment[m] = op->moment[m][k] ? eg_mut_f64(op->moment[m][k]) : NULL;
-        if (x) op->kind->f64(n, c, x + own.from, (const double *)op->at[k] + own.from, moment);
-        return x != NULL;
-    }
-    float *x = eg_mut_f32(op->x[k]), *moment[EG__MOMENTS];
-    for (int m = 0; m < EG__MOMENTS; m++)
-        moment[m] = op->moment[m][k] ? eg_mut_f32(op->moment[m][k]) : NULL;
-    if (x) op->kind->f32(n, c, x + own.from, (const float *)op->at[k] + own.from, moment);
-    return x != NULL;
-}
-
 /* Checks all gradients, then counts the step and updates every parameter that has a gradient. False
  * after an error. */
 static bool update_parameters(eg_opt *op)
@@ -178,7 +138,7 @@ static bool update_parameters(eg_opt *op)
     if (!opt_measure(op, limit, &norm, &largest)) return false;
     double coef = o->clip_norm > 0 ? fmin(1, o->clip_norm / (norm + 1e-6)) : 1;
     if (!squares_fit(op, coef * fmin(largest, limit))) return false;
-    int64_t *counts = eg_mut_i64(op->counts), *skipped = eg_mut_i64(op->skipped), last = 0;
+    int64_t *counts = eg_mut_i64(op->counts), *skipped = eg_mut_i64(op->skipped);
     if (!counts || !skipped || eg_error(op->cx)) return false;
     double lr = eg_item(op->lr) * eg_schedule_factor(&o->schedule, counts[COUNT_STEPS]);
     if (!isfinite(lr)) {
@@ -190,12 +150,14 @@ static bool update_parameters(eg_opt *op)
     counts[COUNT_STEPS]++;
     counts[COUNT_NORM_CLIPPED] += coef < 1;
     counts[COUNT_VALUE_CLIPPED] += largest > limit;
-    eg__coefficients c = { 0 };
-    for (int k = 0; k < op->count; k++) {
-        skipped[k] += !op->at[k];
-        int64_t t = counts[COUNT_STEPS] - skipped[k];
-        if (op->at[k] && t != last) c = eg__opt_coefficients(op, lr, limit, coef, last = t);
-        if (op->at[k] && !opt_apply(op, &c, k)) return false;
+    for (int k = 0; k < op->count; k++) skipped[k] += !op->at[k];
+    for (int k = 0, end; k < op->count; k = end) { /* parameters in their t-th step */
+        const int64_t t = counts[COUNT_STEPS] - skipped[k];
+        end = k + 1;
+        if (!op->at[k]) continue;
+        while (end < op->count && op->at[end] && counts[COUNT_STEPS] - skipped[end] == t) end++;
+        const eg__coefficients c = eg__opt_coefficients(op, lr, limit, coef, t);
+        if (!eg__opt_apply(op, &c, k, end)) return false;
     }
     return true;
 }

@@ -149,7 +149,7 @@ static bool probing_order(const probing *p)
     eg_batch b = eg_batch_part(&p->batch, 0, 1);
     const int64_t last = b.lengths[0] - 1, classes = p->t->batches->vocabulary;
     if (p->t->network->encoder || last < 1) return true;
-    int32_t *tokens = p->t->batches->tokens, was = tokens[last];
+    int32_t *tokens = p->t->batches->one.tokens, was = tokens[last];
     tokens[last] = was + 1 < classes ? was + 1 : EG_FIRST;
     eg_tensor *other = probing_run(p, &b);
     tokens[last] = was;

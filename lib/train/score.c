@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { BLOCK = 8 }; /* sequences that a thread computes at a time in eg_batches_score */
+
 /* -- tensors ---------------------------------------------------------------------------------- */
 /* The arrays of a batch. */
 typedef enum batch_array {
@@ -194,17 +196,11 @@ int eg_batches_score(eg_batches *t, eg_logits *logits, const void *network, eg_s
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "batches_score: the function of the logits is NULL");
         return -1;
     }
-    eg_score all = { 0 }, one;
-    const eg_batch *b;
-    eg__evaluation e = eg__evaluation_begin(t->cx);
-    for (int64_t k = 0; (b = eg_batches_test(t, k)); k++) {
-        eg_mark m = eg_push(t->cx);
-        if (!eg_batch_score(t, b, logits(network, t->cx, b), &one)) eg__score_add(&all, &one);
-        eg_pop(t->cx, m);
-    }
-    eg__evaluation_end(t->cx, e);
-    if (eg_error(t->cx)) return -1;
-    all.loss /= (double)all.tokens;
-    if (out) *out = all;
-    return 0;
+    return eg__evaluate(&(eg__evaluating){ .batches = t,
+                                           .logits = logits,
+                                           .network = network,
+                                           .batch = t->at_once,
+                                           .block = t->at_once < BLOCK ? t->at_once : BLOCK,
+                                           .who = "batches_score" },
+                        out);
 }

@@ -393,8 +393,8 @@ static bool trainer_step_over(eg_trainer *t, double *mean, eg_score *s)
     memset(t->score, 0, (size_t)blocks * sizeof *t->score);
     snprintf(who, sizeof who, "trainer, step %lld", (long long)t->now.step + 1);
     if (eg_step_over(t->opt, trainer_loss, t, all->rows, .block = t->o.block,
-                     .leaves = (int)t->o.leaves, .ranks = t->ranks, .mean = mean, .who = who,
-                     .captured = t->captured, .kind = trainer_kind)) {
+                     .leaves = (int)t->o.leaves, .serial = t->network->serial, .ranks = t->ranks,
+                     .mean = mean, .who = who, .captured = t->captured, .kind = trainer_kind)) {
         const char *said = eg_error(t->cx);
         const eg_code code = eg_error_code(t->cx);
         char sentence[900];
@@ -475,54 +475,24 @@ void eg__evaluation_end(eg_ctx *cx, eg__evaluation e)
     if (e.training) eg_train(cx);
 }
 
-/* Runs over the test set in batches, without history and dropout; puts the state of the context
- * back. */
-/* Computes the score of one batch of the test set. */
-static eg_score look_batch(eg_trainer *t, int64_t first)
+static eg_tensor *trainer_logits(const void *trainer, eg_ctx *cx, const eg_batch *b)
 {
-    const int64_t left = t->batches->tests - first;
-    eg_score s = { 0 };
-    eg_batch b = eg__batches_tested(t->batches, first, left < t->o.batch ? left : t->o.batch);
-    eg_mark m = eg_push(t->cx);
-    if (b.rows) {
-        eg_tensor *logits = eg__network_logits(t, t->cx, &b, NULL);
-        s = eg__batch_right(t->batches, &b, logits);
-        s.loss = eg_item(eg_batch_loss(t->cx, &b, logits, 0));
-    }
-    eg_pop(t->cx, m);
-    return s;
-}
-/* Ranks compute batches in turn. Each rank then adds all scores in the order of the batches. False
- * after an error. */
-static bool look_divided(eg_trainer *t, eg_score *all)
-{
-    const int ranks = eg_ranks_count(t->ranks), me = eg_ranks_rank(t->ranks);
-    const int64_t batches = (t->batches->tests + t->o.batch - 1) / t->o.batch;
-    eg_score *mine = t->looks, *every = t->looks + batches;
-    memset(mine, 0, (size_t)batches * sizeof *mine);
-    for (int64_t k = me; k < batches && !eg_error(t->cx); k += ranks)
-        mine[k] = look_batch(t, k * t->o.batch);
-    if (eg_ranks_meet(t->ranks) ||
-        eg_ranks_gather(t->ranks, mine, (size_t)batches * sizeof *mine, every))
-        return false;
-    for (int64_t k = 0; k < batches; k++) eg__score_add(all, &every[k % ranks * batches + k]);
-    return true;
+    return eg__network_logits(trainer, cx, b, NULL);
 }
 int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
 {
     if (!eg__trainer_ready("trainer_evaluate", t)) return -1;
-    eg_score all = { 0 };
-    eg__evaluation e = eg__evaluation_begin(t->cx);
-    if (eg_ranks_count(t->ranks) > 1)
-        look_divided(t, &all);
-    else
-        for (int64_t k = 0; k < t->batches->tests && !eg_error(t->cx); k += t->o.batch) {
-            const eg_score s = look_batch(t, k);
-            eg__score_add(&all, &s);
-        }
-    eg__evaluation_end(t->cx, e);
-    if (eg_error(t->cx)) return -1;
-    all.loss /= (double)all.tokens;
+    eg_score all;
+    if (eg__evaluate(&(eg__evaluating){ .batches = t->batches,
+                                        .logits = trainer_logits,
+                                        .network = t,
+                                        .batch = t->o.batch,
+                                        .block = t->o.block < t->o.batch ? t->o.block : t->o.batch,
+                                        .serial = t->network->serial,
+                                        .ranks = t->ranks,
+                                        .who = "trainer_evaluate" },
+                     &all))
+        return -1;
     t->now.exact = (double)all.exact / (double)all.sequences;
     t->now.held = all.loss;
     if (out) *out = all;
@@ -639,10 +609,7 @@ int eg_trainer_divide(eg_trainer *t, eg_ranks *r)
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the ranks belong to another context");
         return -1;
     }
-    const int64_t batches = (t->batches->tests + t->o.batch - 1) / t->o.batch,
-                  ranks = eg_ranks_count(r);
-    eg_score *looks =
-        eg_owner_alloc(t->owner, (size_t)((batches + 1) * (ranks + 1)) * sizeof *looks);
+    eg_score *looks = eg_owner_alloc(t->owner, (size_t)eg_ranks_count(r) * sizeof *looks);
     if (eg_ranks_meet(r) || !looks || !divide_agree(t, r) || eg_opt_divide(t->opt, r)) return -1;
     t->looks = looks;
     t->ranks = r;

@@ -57,10 +57,10 @@ struct eg_trainer {
     eg_score *score;              /* of each block of the last step */
     eg_ranks *ranks;              /* they divide steps and evaluation; NULL: not divided */
     bool watching;                /* inside `watch`, where only rank 0 saves and asks the others */
-    eg_score *looks;       /* scores of the test batches, then those of every rank; NULL: alone */
-    eg_progress now;       /* of the last step */
-    int64_t waited;        /* evaluations without a smaller held-out loss */
-    const char *best_path; /* from eg_trainer_keep_best; NULL: none */
+    eg_score *looks;              /* one of every rank: what they gather; NULL: alone */
+    eg_progress now;              /* of the last step */
+    int64_t waited;               /* evaluations without a smaller held-out loss */
+    const char *best_path;        /* from eg_trainer_keep_best; NULL: none */
     /* answers */
     int32_t *asked; /* tokens of a question and its answer */
     char *answer;   /* text of the last answer */
