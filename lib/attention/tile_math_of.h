@@ -141,7 +141,8 @@ EG_CLONES EG_FUSING static void NAME(softmax_slope)(int w, int64_t rows, const v
         const IVEC whole = (IVEC){ 0 } - (WORD)(centered && finite);
         for (int v = 0; v < w / LANES; v++)
             d[v] = p[v] * (d[v] - PICK((p[v] == ALL(1)) & whole, d[v], ALL(m[i])));
-        for (int v = 0; !finite && v < w / LANES; v++) d[v] = PICK(p[v] == ALL(0), ALL(0), d[v]);
+        for (int v = 0; centered && !finite && v < w / LANES; v++)
+            d[v] = PICK(p[v] == ALL(0), ALL(0), d[v]);
     }
 }
 EG_CLONES static double NAME(dot)(int64_t n, const void *x, int64_t x_step, const void *y,

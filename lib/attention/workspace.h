@@ -30,6 +30,15 @@ static inline double eg__real_at(const eg_flash *f, const char *x, int64_t at)
                          : (double)((const float *)(const void *)x)[at];
 }
 
+/* Sets number `at` of an array of f's type. */
+static inline void eg__set_real(const eg_flash *f, char *x, int64_t at, double value)
+{
+    if (f->width == 8)
+        ((double *)(void *)x)[at] = value;
+    else
+        ((float *)(void *)x)[at] = (float)value;
+}
+
 /* c[column][wide] (+)= Σ_p a[p][wide] b[column/narrow][p][column%narrow], for p < depth and the
  * columns rounded up to whole panels, which lie b_step bytes apart in b. */
 static inline void eg__flash_product(const eg_flash *f, int64_t depth, const char *a, const char *b,
