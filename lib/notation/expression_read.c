@@ -89,7 +89,8 @@ bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, i
     int64_t *base = (int64_t *)(void *)(x->work + x->p->offsets), start = 0;
     int along = -1;
     bool rows = false;
-    if (x->p->extent[k] != EG_EXTENT_BLOCK) return false;
+    const bool diagonal = x->p->extent[k] == EG_EXTENT_DIAGONAL; /* one row of all diagonals */
+    if (!diagonal && x->p->extent[k] != EG_EXTENT_BLOCK) return false;
     for (int i = 0; i < n->count; i++) {
         const int extent = x->p->extent[n->in[i]];
         if (extent & ALONG_LANES && along >= 0) return false;
@@ -105,7 +106,8 @@ bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, i
             base[r] += kept(whole_at(x, n->in[i], r), n->guard ? dim[i] - 1 : -1) * stride[i];
     int64_t step;
     const char *index = eg__node_row(x, n->in[along], 0, &step);
-    *g = (eg_gather){ .rows = x->b->rows,
+    if (diagonal) index = x->v[n->in[along]].p;
+    *g = (eg_gather){ .rows = diagonal ? 1 : x->b->rows,
                       .lanes = lanes,
                       .base = rows || start ? base : NULL,
                       .index = index,
@@ -141,7 +143,7 @@ void eg__read_values(const eg_evaluation *x, int k)
         return;
     }
     eg_gather g;
-    if (eg__gathered_by_one(x, k, s->stride, x->wide, &g))
+    if (eg__gathered_by_one(x, k, s->stride, eg__node_length(x, k), &g))
         eg__gather_rows(&g, s->dtype, s->data, width, v->p, v->step / width);
     else
         for (int64_t r = 0; r < rows; r++) read_row(x, k, r, v->p + r * v->step);
