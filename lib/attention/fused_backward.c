@@ -42,7 +42,7 @@ typedef struct room {
     char *kd, *ve, *kk, *dk, *dv;
     /* a block of queries: panels of queries over d and e, of d and e over queries */
     char *qd, *ge, *qq, *gg;
-    char *p, *ds, *turned, *raw, *values, *mean, *dq; /* raw: scale q·k, the score's operand */
+    char *p, *ds, *turned, *raw, *values, *mean, *dq; /* raw: scale q·k, if it is kept */
     double *sum;                                      /* by query of a block */
     uint8_t *bytes, *kept;
     eg_run *runs;
@@ -74,7 +74,7 @@ static size_t backward_lay_out(const back *w, char *base, room *r)
     r->p = eg__workspace_take(&t, tile);
     r->ds = eg__workspace_take(&t, tile);
     r->turned = eg__workspace_take(&t, w->turned * GROUP * f->wide * x);
-    r->raw = eg__workspace_take(&t, f->score ? tile : 0);
+    r->raw = eg__workspace_take(&t, w->plan.score.keeps ? tile : 0);
     r->values = eg__workspace_take(&t, w->plan.bytes);
     r->mean = eg__workspace_take(&t, f->list[EG_PART_QUERY].total * x);
     r->sum = (double *)(void *)eg__workspace_take(&t, w->block * (int64_t)sizeof(double));
@@ -153,7 +153,6 @@ static void backward_weights(const back *w, const room *r, const eg_flash_batch 
         if (tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
         return;
     }
-    if (f->score) f->ops->scale(rows.count * wide, s, EG_LOG2_E);
     if (tests > 0) f->ops->mask_out(tests, tested, r->bytes);
     f->ops->exp_scaled(wide, rows.count, s, (char *)w->saved->row_max + stat,
                        (char *)w->saved->inv_sum + stat);
@@ -192,7 +191,7 @@ static bool backward_weighed(const back *w, const room *r, const eg_flash_batch 
     if (!backward_live(w, r, b, queries, keys, t, live)) return false;
     const eg_stretch rows = { EG_PART_QUERY, queries.from + live->from, live->to - live->from };
     char *s = r->p + live->from * row, *dp = r->ds + live->from * row,
-         *raw = f->score ? r->raw + live->from * row : s;
+         *raw = w->plan.score.keeps ? r->raw + live->from * row : s;
     eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + live->from * d * x, n * d * x,
                       rows.count, false, raw);
     if (f->score) eg__tile_scores(&w->plan, f, b, rows, keys, r->values, raw, s);

@@ -89,7 +89,6 @@ static void forward_panel(const forward *w, const room *r, const eg_flash_batch 
     if (f->a->no_softmax) {
         if (tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
     } else {
-        if (f->score) f->ops->scale(rows.count * f->wide, r->s, EG_LOG2_E);
         if (tests > 0) f->ops->mask_out(tests, tested, r->bytes);
         if (f->ops->online_softmax(f->wide, rows.count, r->s, row_max, row_sum, r->decay) && e)
             f->ops->scale_lanes(f->wide, e, o, r->decay);

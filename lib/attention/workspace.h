@@ -86,8 +86,8 @@ void eg__tile_plan(eg_tile_plan *, const eg_flash *, eg_part rows, int64_t most,
 eg_cover eg__tile_allow(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                         eg_stretch rows, eg_stretch lanes, const eg_live *live, char *room,
                         uint8_t *tile);
-/* Computes scores from scale q·k. out may be the same memory as score if no cotangents are
- * wanted. */
+/* Computes the scores, times log2 e if there is a softmax, from scale q·k. out may be the same
+ * memory as score unless the plan keeps that. */
 void eg__tile_scores(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                      eg_stretch rows, eg_stretch lanes, char *room, const char *score, char *out);
 /* Replaces ds, the cotangent of the scores, by the cotangent of scale q·k, and adds the cotangents

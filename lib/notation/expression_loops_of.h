@@ -123,6 +123,28 @@ static void NAME(whole_ratio)(const eg_strip *s, bool rest, eg_strip_loop *plain
 static void NAME(whole_div)(const eg_strip *s) { NAME(whole_ratio)(s, false, NAME(whole_divide)); }
 static void NAME(whole_mod)(const eg_strip *s) { NAME(whole_ratio)(s, true, NAME(whole_rest)); }
 
+/* A product with a sign is exact, so this is the sum of two additions, each rounded, also where they
+ * are fused. */
+LOOP(NAME(sum))
+{
+    const T u = (T)s->sign[0], v = (T)s->sign[1], w = (T)s->sign[2], f = (T)s->factor;
+    ROWS
+    {
+        OUT(T, o);
+        IN(T, p, s->in[0], s->step[0]);
+        IN(T, q, s->in[1], s->step[1]);
+        IN(T, t, s->in[2], s->step[2]);
+        const T q0 = v * *q, t0 = w * *t;
+        if (s->still == 6)
+            EACH(o[k] = ((u * p[k] + q0) + t0) * f)
+        else if (s->still == 4)
+            EACH(o[k] = ((u * p[k] + v * q[k]) + t0) * f)
+        else if (s->still == 2)
+            EACH(o[k] = ((u * p[k] + q0) + w * t[k]) * f)
+        else
+            EACH(o[k] = ((u * p[k] + v * q[k]) + w * t[k]) * f)
+    }
+}
 /* -- sums ------------------------------------------------------------------------------------- */
 EG_CLONES static void NAME(add)(int64_t n, void *sum, const void *x)
 {
@@ -233,6 +255,12 @@ EG_CLONES static void NAME(from_wide)(int64_t n, void *x, const double *sum)
     T *v = x;
     EACH(v[k] = (T)sum[k])
 }
+EG_CLONES static void NAME(scale)(int64_t n, void *x, double factor)
+{
+    T *v = x;
+    const T f = (T)factor;
+    EACH(v[k] *= f)
+}
 EG_CLONES static void NAME(clear)(int64_t n, void *x, const uint8_t *allow)
 {
     T *v = x;
@@ -263,9 +291,9 @@ static const eg_loops NAME(loops) = {
     .slope = { [EG_X_SELECT] = { NULL, NAME(select_slope_a), NAME(select_slope_b) },
                [EG_X_CLIP] = { NAME(clip_slope_x), NAME(clip_slope_low), NAME(clip_slope_high) },
                EG_FUNCTIONS_1(TO_1) EG_FUNCTIONS_2(TO_2) },
-    .float_of = { NAME(of_narrow), NAME(of_wide) },
+    .float_of = { NAME(of_narrow), NAME(of_wide) }, .sum = NAME(sum),
     .add = NAME(add), .add_rows = NAME(add_rows),
     .add_diagonals = NAME(add_diagonals), .totals = NAME(totals),
-    .from_wide = NAME(from_wide), .clear = NAME(clear), .scatter = NAME(scatter),
+    .from_wide = NAME(from_wide), .scale = NAME(scale), .clear = NAME(clear), .scatter = NAME(scatter),
 };
 /* clang-format on */
