@@ -128,18 +128,24 @@ void eg__read_values(const eg_evaluation *x, int k)
         memset(v->p, 0, (size_t)(rows * eg__node_length(x, k) * width));
         return;
     }
-    bool direct = x->wide == x->b->lanes && x->p->extent[k] & EG_EXTENT_LANES && !n->guard &&
-                  eg__width[s->dtype] == width;
-    int64_t step = 0, row_step = 0;
-    for (int i = 0; i < n->count; i++) { /* in place, if lanes are consecutive elements */
+    bool steady = x->p->extent[k] & EG_EXTENT_LANES && !n->guard && eg__width[s->dtype] == width;
+    int64_t step = 0, row_step = 0; /* steady: from lane to lane, from row to row */
+    for (int i = 0; i < n->count; i++) {
         const int j = n->in[i], extent = x->p->extent[j];
-        if (extent != EG_EXTENT_ONE) direct &= extent != EG_EXTENT_BLOCK && counts_along(x, j);
+        if (extent != EG_EXTENT_ONE) steady &= extent != EG_EXTENT_BLOCK && counts_along(x, j);
         if (extent == EG_EXTENT_LANES) step += s->stride[i];
         if (extent == EG_EXTENT_ROWS) row_step += s->stride[i];
     }
-    if (direct && step == 1) {
-        const eg_reach at = eg__reach_of(x, k, 0, s->stride);
-        *v = (eg_stored){ (char *)(uintptr_t)s->data + at.base * width, row_step * width };
+    const eg_reach first = steady ? eg__reach_of(x, k, 0, s->stride) : (eg_reach){ 0 };
+    char *data = (char *)(uintptr_t)s->data + first.base * width;
+    if (steady && step == 1 && x->wide == x->b->lanes) { /* in place */
+        *v = (eg_stored){ data, row_step * width };
+        return;
+    }
+    if (steady && row_step == 1 && rows > 1 && width >= 4) { /* rows are consecutive elements */
+        eg__transpose((size_t)width, x->b->lanes, rows, data, step, v->p, v->step / width, false);
+        for (int64_t r = 0; r < rows; r++)
+            eg__pad_row(width, x->b->lanes, x->wide, v->p + r * v->step);
         return;
     }
     eg_gather g;
