@@ -65,9 +65,9 @@ typedef struct eg_attention_args {
      * called. NULL: the scores stay as they are */
     const char *score;
     eg_given with[8]; /* the tensors that where and score read; ends at a NULL name */
-    eg_masked bias; /* { "hij", t }: t is added to the scores. −inf forbids its pair, also with
-                     * no_softmax; if a row has scores of ∞, these share its weight; a NaN makes
-                     * its row NaN */
+    eg_masked bias;   /* { "hij", t }: t is added to the scores. −inf forbids its pair, also with
+                       * no_softmax; if a row has scores of ∞, these share its weight; a NaN makes
+                       * its row NaN */
     /* { "h", m }: − m |i + offset − j|, differentiable; one query and one key letter. Press et al.
      * 2022 */
     eg_masked alibi;

@@ -67,7 +67,7 @@ typedef struct eg_attention_plan {
     /* the expressions: letter k is axis score[k]; the tensors are operands after those of terms */
     int tensors;
     int64_t least[EG_TENSORS_MAX], most[EG_TENSORS_MAX]; /* bounds of those of integers */
-    /* bytes of the predicate, with all that .keep, .lengths and a careful .bias add, and of the
+    /* bytes of the predicate, with all that .keep, .lengths and a strict .bias add, and of the
      * score, with .bias and .alibi; 0: there is none */
     size_t where_bytes, score_bytes;
     uint64_t expressions[];

@@ -123,8 +123,8 @@ static void NAME(whole_ratio)(const eg_strip *s, bool rest, eg_strip_loop *plain
 static void NAME(whole_div)(const eg_strip *s) { NAME(whole_ratio)(s, false, NAME(whole_divide)); }
 static void NAME(whole_mod)(const eg_strip *s) { NAME(whole_ratio)(s, true, NAME(whole_rest)); }
 
-/* A product with a sign is exact, so this is the sum of two additions, each rounded, also where they
- * are fused. */
+/* Products with a sign are exact, so these are two additions, each rounded, also where a product is
+ * fused with one. */
 LOOP(NAME(sum))
 {
     const T u = (T)s->sign[0], v = (T)s->sign[1], w = (T)s->sign[2], f = (T)s->factor;
@@ -211,8 +211,8 @@ EG_CLONES static void NAME(add_diagonals)(int64_t rows, int64_t n, double *sum, 
         }
     }
 }
-/* Element k of a row goes to partial sum k mod 16; those are added pairwise: p[l] + p[l + 8] for l <
- * 8, then with halves of 4, 2 and 1. Eight rows are reduced at once. */
+/* Element k of a row goes to partial sum k mod 16; those are added in halves of 8, 4, 2 and 1.
+ * Eight rows are reduced at once. */
 EG_CLONES static void NAME(totals)(int64_t rows, int64_t n, double *sum, const void *x,
                                    int64_t step)
 {
@@ -294,6 +294,7 @@ static const eg_loops NAME(loops) = {
     .float_of = { NAME(of_narrow), NAME(of_wide) }, .sum = NAME(sum),
     .add = NAME(add), .add_rows = NAME(add_rows),
     .add_diagonals = NAME(add_diagonals), .totals = NAME(totals),
-    .from_wide = NAME(from_wide), .scale = NAME(scale), .clear = NAME(clear), .scatter = NAME(scatter),
+    .from_wide = NAME(from_wide), .scale = NAME(scale), .clear = NAME(clear),
+    .scatter = NAME(scatter),
 };
 /* clang-format on */
