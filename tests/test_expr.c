@@ -756,6 +756,59 @@ TEST(threads_change_no_bit)
     eg_close(base);
 }
 
+/* Two sums in one loop have the bits of two, in whatever order and with whatever the summands vary.
+ */
+static const struct {
+    const char *text;
+    double sign[4];
+    const char *order; /* which are added, from left to right */
+} sums[] = {
+    { "x + a[i] - b[j]", { 1, 1, -1 }, "xab" },
+    { "x - b[j] + a[i]", { 1, -1, 1 }, "xba" },
+    { "b[j] - (x - a[i])", { -1, 1, 1 }, "xab" },
+    { "c[] - (a[i] - x)", { -1, 1, 1 }, "axc" },
+    { "c[] + (b[j] - x)", { 1, -1, 1 }, "bxc" },
+    { "(a[i] + b[j]) - x", { 1, 1, -1 }, "abx" },
+    { "x - c[] - a[i]", { 1, -1, -1 }, "xca" },
+    { "x + x - x", { 1, 1, -1 }, "xxx" },
+    { "x + a[i] - b[j] - c[]", { 1, 1, -1, -1 }, "xabc" },
+    { "a[i] - (c[] - (x + b[j]))", { 1, 1, -1, 1 }, "xbca" },
+};
+TEST(sums_of_sums_have_the_bits_of_each)
+{
+    static const int64_t sizes[][2] = { { 1, 1 }, { 9, 32 }, { 37, 83 }, { 70, 16 }, { 3, 700 } };
+    for (size_t z = 0; z < sizeof sizes / sizeof *sizes; z++)
+        for (size_t k = 0; k < 2 * sizeof sums / sizeof *sums; k++) {
+            eg_ctx *cx = eg_open(.dtype = k & 1 ? EG_F64 : EG_F32, .seed = 5);
+            const int64_t n = sizes[z][0], m = sizes[z][1];
+            eg_tensor *x = eg_normal(cx, 0, 1, n, m), *a = eg_normal(cx, 0, 9, n),
+                      *b = eg_normal(cx, 0, 9, m), *c = eg_scalar(cx, 0.3), *sum = NULL,
+                      *in[] = { x, a, b, c }, *d[4], *e[4];
+            eg_given with[8] = { { "x", x } };
+            const char *text = sums[k / 2].text;
+            for (int t = 1, w = 1; t < 4; t++) {
+                const char name[] = { "xabc"[t], '[', 0 };
+                static const char *const names[] = { "x", "a", "b", "c" };
+                if (strstr(text, name)) with[w++] = (eg_given){ names[t], in[t] };
+            }
+            for (int t = 0; sums[k / 2].order[t]; t++) {
+                const int of = (int)(strchr("xabc", sums[k / 2].order[t]) - "xabc");
+                eg_tensor *y = of == 1 ? eg_unsqueeze(in[1], 1) : in[of];
+                y = sums[k / 2].sign[t] < 0 ? eg_neg(y) : y;
+                sum = sum ? eg_add(sum, y) : y;
+            }
+            eg_tensor *y = eg_expr("i j", text, .with = { with[0], with[1], with[2], with[3] }),
+                      *g = eg_normal(cx, 0, 1, n, m);
+            eg_assert_ok(cx);
+            eg_assert_close(y, sum, 0);
+            eg_grad(y, g, 4, in, d);
+            eg_grad(sum, g, 4, in, e);
+            for (int t = 0; t < 4; t++) eg_assert_close(d[t], e[t], k & 1 ? 1e-12 : 1e-5);
+            eg_assert_ok(cx);
+            eg_close(cx);
+        }
+}
+
 /* A part of a formula that depends on i − j alone is computed once for each diagonal of a block,
  * and its cotangents are summed along the diagonals. */
 static const struct {
@@ -1137,6 +1190,7 @@ TEST(a_block_of_scores_and_its_cotangents)
     for (int k = 0; k < 128; k++) (&r[0][0])[k] = (float)cos(k * .9) * 5;
     for (int way = 0; way < 8; way++) {
         const int n = lanes[way / 2], by_value = way & 1; /* lanes are queries, then keys */
+        const double factor = way & 2 ? 2.5 : 0;          /* of the result */
         int64_t keys[WIDE];
         for (int k = 0; k < WIDE; k++) keys[k] = 3 + (by_value ? (k * 7) % 50 : k);
         const eg_place place[] = { { 1, NULL }, { 20, NULL }, { 3, by_value ? keys : NULL } };
@@ -1156,6 +1210,7 @@ TEST(a_block_of_scores_and_its_cotangents)
             .source = &source,
             .score = score,
             .out = out,
+            .factor = factor,
             .score_step = WIDE,
             .out_step = WIDE,
             .g = g,
@@ -1172,8 +1227,8 @@ TEST(a_block_of_scores_and_its_cotangents)
                 const int64_t i = 20 + q, j = keys[k], at = i - j < 0 ? 0 : i - j;
                 const double t = tanh(((double)score[q][k] + r[1][at]) / 30),
                              d = g[q][k] * (1 - t * t);
-                ck_assert_msg(fabs(out[q][k] - 30 * t) < 1e-5, "%d: %g, not %g", way, out[q][k],
-                              30 * t);
+                const double y = 30 * t * (way & 2 ? factor : 1);
+                ck_assert_msg(fabs(out[q][k] - y) < 1e-5, "%d: %g, not %g", way, out[q][k], y);
                 ck_assert_msg(fabs(back[q][k] - d) < 1e-6, "%d: slope %g, not %g", way, back[q][k],
                               d);
                 want[1][at] += d;

@@ -813,3 +813,95 @@ TEST(forms_agree_to_what_cancels)
                 eg_close(cx);
             }
 }
+
+/* -- numbers that are not finite: y, its log-sum-exp and all gradients have the same infinities and
+ * NaNs in both forms, wherever the operands and cotangents have some. ---------------------------
+ */
+typedef struct wild_case {
+    const char *name, *where, *keep, *score;
+    bool bias, sink, no_softmax, lse;
+    double dropout;
+    int each; /* one of so many numbers of an operand is not finite */
+} wild_case;
+static const wild_case wilds[] = {
+    { "plain", .each = 60 },
+    { "causal", .where = "j <= i", .each = 60 },
+    { "keys left out", .keep = "bj", .each = 40 },
+    { "bias", .bias = true, .each = 12 },
+    { "bias, causal", .where = "j <= i", .bias = true, .each = 25 },
+    { "bias without a softmax", .where = "j <= i", .bias = true, .no_softmax = true, .each = 25 },
+    { "score", .score = "score - 0.1 * (i - j)", .each = 60 },
+    { "sink", .sink = true, .each = 6 },
+    { "sink, few keys seen", .where = "j < i / 9", .sink = true, .each = 4 },
+    { "dropout", .where = "j <= i", .dropout = .5, .each = 60 },
+    { "dropout, sink, few keys seen", "j < i / 9", .sink = true, .dropout = .5, .each = 9 },
+    { "log-sum-exp", .where = "j <= i", .sink = true, .lse = true, .each = 9 },
+};
+/* Normal numbers. If `some`, about one of `each` is not finite. */
+static eg_tensor *wild(eg_ctx *cx, bool some, int each, int rank, const int64_t *dim)
+{
+    const eg_dtype type = eg_default_type(cx);
+    eg_tensor *x = eg_normal_n(cx, type, 0, 1, rank, dim);
+    if (!some) return x;
+    eg_tensor *draw = eg_uniform_n(cx, EG_F64, 0, 1, rank, dim);
+    const double odd[] = { NAN, INFINITY, -INFINITY };
+    for (int64_t k = 0; k < eg_size(x); k++) {
+        const double of = eg_f64(draw)[k] * each;
+        if (of >= 1) continue;
+        if (type == EG_F64)
+            eg_mut_f64(x)[k] = odd[(int)(of * 3)];
+        else
+            eg_mut_f32(x)[k] = (float)odd[(int)(of * 3)];
+    }
+    return x;
+}
+static void same_kind(const wild_case *c, uint64_t seed, const char *what, int which, eg_tensor *a,
+                      eg_tensor *b)
+{
+    const double *u = eg_f64(eg_cast(eg_copy(a), EG_F64)), *v = eg_f64(eg_cast(eg_copy(b), EG_F64));
+    for (int64_t k = 0; k < eg_size(a); k++)
+        ck_assert_msg(isnan(u[k])   ? isnan(v[k])
+                      : isinf(u[k]) ? u[k] == v[k]
+                                    : isfinite(v[k]),
+                      "%s, seed %d: %s %d at %d: fused %g, unfused %g", c->name, (int)seed, what,
+                      which, (int)k, u[k], v[k]);
+}
+static void wild_call(const wild_case *c, eg_dtype type, uint64_t seed)
+{
+    enum { I = 19, J = 23 };
+    eg_ctx *cx = eg_open(.dtype = type, .seed = seed, .threads = 1);
+    eg_tensor *some = eg_randint(cx, 0, 2, 6), *y[2], *l[2] = { NULL }, *d[2][5];
+    const int32_t *in = eg_i32(eg_cast(some, EG_I32));
+#define WILD(k, ...)                                                                      \
+    wild(cx, in[k], c->each, (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), \
+         (int64_t[]){ __VA_ARGS__ })
+    eg_tensor *x[5] = { WILD(0, B, I, H, D), WILD(1, B, J, H, D), WILD(2, B, J, H, E) },
+              *g = c->lse ? WILD(5, B, I, H) : WILD(5, B, I, H, E),
+              *keep = eg_gt(eg_uniform(cx, 0, 1, B, J), eg_full(cx, .3, B, J));
+    int n = 3, bias = -1, sink = -1;
+    if (c->bias) x[bias = n++] = WILD(3, H, I, J);
+    if (c->sink) x[sink = n++] = WILD(4, B, H, I);
+#undef WILD
+    for (int f = 0; f < 2; f++) {
+        eg_seed(cx, seed);
+        y[f] = eg_attention("bihd,bjhd,bjhe->bihe", x[0], x[1], x[2], .where = c->where,
+                            .keep = { c->keep, c->keep ? keep : NULL }, .score = c->score,
+                            .bias = { c->bias ? "hij" : NULL, c->bias ? x[bias] : NULL },
+                            .sink = { c->sink ? "bhi" : NULL, c->sink ? x[sink] : NULL },
+                            .no_softmax = c->no_softmax, .dropout = c->dropout,
+                            .lse = c->lse ? &l[f] : NULL, .form = f ? EG_UNFUSED : EG_FUSED);
+        ck_assert(!eg_grad(c->lse ? l[f] : y[f], g, n, x, d[f]));
+        eg_assert_ok(cx);
+    }
+    same_kind(c, seed, "y", 0, y[0], y[1]);
+    if (c->lse) same_kind(c, seed, "log-sum-exp", 0, l[0], l[1]);
+    for (int k = 0; k < n; k++) same_kind(c, seed, "gradient", k, d[0][k], d[1][k]);
+    eg_close(cx);
+}
+LOOP_TEST(what_is_not_finite_is_so_in_both_forms, sizeof wilds / sizeof *wilds)
+{
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        wild_call(&wilds[_i], EG_F64, seed);
+        wild_call(&wilds[_i], EG_F32, seed);
+    }
+}

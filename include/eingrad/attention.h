@@ -16,6 +16,13 @@ extern "C" {
  * keys and values change nothing. There are gradients of any order; the first one keeps no weights.
  * Vaswani et al. 2017, eq. 1; tiles: Dao et al. 2022.
  *
+ * Where numbers are not finite, pairs that are not forbidden follow IEEE arithmetic, in both forms
+ * alike, with the weights P, dropout's mask times its factor m and the cotangent g of y:
+ *   y = (m P) v,  dv = (m P) g,  dP = m (g v),  D = Σ P dP,  dS = P (dP − D),  dz = −P_z D
+ * of a sink z, and dS = P g of the log-sum-exp. Exceptions: scores of ∞ share the weight of their
+ * row; of y, dS and dz are 0 where the weight is 0; a dP that is dropped is 0; with masks, a bias
+ * or a score, a weight of 0 adds nothing to dv.
+ *
  * Refused:
  * - a letter of a single operand that is not in the output; no letter that only q and k share; no
  *   key letter
@@ -60,8 +67,9 @@ typedef struct eg_attention_args {
      * called. NULL: the scores stay as they are */
     const char *score;
     eg_given with[8]; /* the tensors that where and score read; ends at a NULL name */
-    eg_masked bias; /* { "hij", t }: t is added to the scores. −inf forbids its pair; if a row has
-                     * scores of ∞, these share its weight; a NaN makes its row NaN */
+    eg_masked bias;   /* { "hij", t }: t is added to the scores. −inf forbids its pair, also with
+                       * no_softmax; if a row has scores of ∞, these share its weight; a NaN makes
+                       * its row NaN */
     /* { "h", m }: − m |i + offset − j|, differentiable; one query and one key letter. Press et al.
      * 2022 */
     eg_masked alibi;

@@ -62,12 +62,12 @@ typedef struct eg_attention_plan {
     bool hooked;     /* .score_fn changes the scores, and may mask some of them */
     bool wants_lse;  /* the log-sum-exp is wanted as well */
     bool careful;    /* what is forbidden may have numbers that are not finite:
-                      * eg__attend_careful; set by eg__attention_be_careful */
+                      * eg__attend_careful */
     uint32_t wanted; /* of a gradient: the tensors of the expressions whose cotangents it has */
     /* the expressions: letter k is axis score[k]; the tensors are operands after those of terms */
     int tensors;
     int64_t least[EG_TENSORS_MAX], most[EG_TENSORS_MAX]; /* bounds of those of integers */
-    /* bytes of the predicate, with all that .keep, .lengths and a careful .bias add, and of the
+    /* bytes of the predicate, with all that .keep, .lengths and a strict .bias add, and of the
      * score, with .bias and .alibi; 0: there is none */
     size_t where_bytes, score_bytes;
     uint64_t expressions[];
@@ -87,12 +87,17 @@ static inline size_t eg__attention_bytes(const eg_attention_plan *a)
 {
     return sizeof *a + a->where_bytes + a->score_bytes;
 }
-/* Marks the plan as careful: −inf in .bias then forbids its pair, too. */
-static inline void eg__attention_be_careful(eg_attention_plan *a)
+/* Makes −inf in .bias forbid its pair as masks do. Without this it only makes the weight 0, which
+ * is the same if the operands are finite and there is a softmax. */
+static inline void eg__attention_be_strict(eg_attention_plan *a)
 {
     eg_expression *e = (void *)a->expressions;
-    a->careful = true;
     if (a->where_bytes) e->root = e->strict;
+}
+/* True if pairs may be forbidden: by masks, by the caller's function, or by a score of −inf. */
+static inline bool eg__attention_watches(const eg_attention_plan *a)
+{
+    return a->where_bytes || a->hooked;
 }
 /* Sets size[] to the sizes of the scores. */
 static inline void eg__score_sizes(const eg_attention_plan *a, int64_t *size)
@@ -214,7 +219,7 @@ typedef struct eg_tile_ops {
     /* by row: 2^(x − row_max) inv_sum */
     void (*exp_scaled)(int w, int64_t rows, void *x, const void *row_max, const void *inv_sum);
     /* by row: weights (x − mean). centered: the mean is Σ weights x, and where a weight is 1 the
-     * mean is taken to be x, so that rounding leaves no difference. If the mean is not finite,
+     * mean is taken to be x, so that rounding leaves no difference; if the mean is not finite,
      * results are 0 where a weight is 0, and nothing is taken to be x */
     void (*softmax_slope)(int w, int64_t rows, const void *weights, void *x, const void *mean,
                           bool centered);

@@ -126,12 +126,12 @@ eg_tensor *eg__attend_weights(const eg_attention_plan *a, const eg_attention_mas
     eg_tensor *w = left == 1 ? scores : eg_scale(scores, left);
     return m->n && eg_ok(w) ? eg_where(m->mask[0], w, composed_zero(w)) : w;
 }
-/* If there are masks, this product is a node of its own even if all numbers are finite now: the
- * cotangent, which comes later, may have some that are not. */
+/* If a pair may be forbidden, this product is a node of its own even if all numbers are finite now:
+ * the cotangent, which comes later, may have some that are not. */
 eg_tensor *eg__attend_values(const eg_attention_plan *a, const eg_attention_masks *m,
                              eg_tensor *const *x, eg_tensor *weights)
 {
-    const bool masked = a->careful || (m->n > 0 && eg__recording(x[EG_TERM_V]->cx));
+    const bool masked = a->careful || (eg__attention_watches(a) && eg__recording(x[EG_TERM_V]->cx));
     return composed_product(a, m, masked, -1, weights, EG_TERM_V, x[EG_TERM_V], a->rank[EG_TERM_Y],
                             a->label[EG_TERM_Y]);
 }

@@ -187,11 +187,14 @@ static eg_tensor *masked_rule(eg_tensor *y, eg_tensor *g, int i)
         b.rank[k] = a->rank[order[k]];
         memcpy(b.label[k], a->label[order[k]], sizeof b.label[k]);
     }
-    b.careful = a->careful || !eg__tame(g);
+    const bool wild = !eg__tame(g);
+    b.careful = a->careful || wild;
     if (!b.careful)
         return eg__einsum(2, (eg_tensor *[]){ term[first], term[second] },
                           (const uint16_t *[]){ b.label[0], b.label[1] }, b.rank[2], b.label[2]);
     for (int k = 0; k < masks; k++) mask[k] = y->in[2 + k];
+    if (wild && a->sums && i == 1) /* dV: a weight of 0, also by a −inf in .bias, adds nothing */
+        mask[masks++] = eg_ne(term[0], eg_full_n(g->cx, (eg_dtype)g->dtype, 0, 0, NULL));
     if (a->zeros) mask[masks++] = eg_ne(g, eg_full_n(g->cx, (eg_dtype)g->dtype, 0, 0, NULL));
     return masked_apply(&b, masks, mask, term[first], term[second]);
 }
@@ -268,7 +271,7 @@ eg_tensor *eg__masked_product(const eg_attention_plan *a, const eg_attention_mas
 
 bool eg__attend_careful(const eg_attention_plan *a, eg_tensor *const *x, eg_tensor *g)
 {
-    if (!a->where_bytes && !a->hooked) return false;
+    if (!eg__attention_watches(a)) return false;
     for (int t = EG_TERM_Q; !g && t <= EG_TERM_V; t++)
         if (x[t] && !eg__tame(x[t])) return true;
     return g && !eg__tame(g);
@@ -280,6 +283,7 @@ const eg_attention_plan *eg__attention_careful(const eg_attention_plan *a, eg_te
     eg_attention_plan *careful = eg__alloc(g->cx, eg__attention_bytes(a));
     if (!careful) return NULL;
     memcpy(careful, a, eg__attention_bytes(a));
-    eg__attention_be_careful(careful);
+    careful->careful =
+        true; /* the weights are those of the result: no pair is forbidden only now */
     return careful;
 }

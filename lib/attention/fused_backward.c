@@ -42,7 +42,8 @@ typedef struct room {
     char *kd, *ve, *kk, *dk, *dv;
     /* a block of queries: panels of queries over d and e, of d and e over queries */
     char *qd, *ge, *qq, *gg;
-    char *p, *ds, *turned, *raw, *values, *mean, *dq; /* raw: scale q·k, the score's operand */
+    char *p, *ds, *turned, *raw, *values, *mean, *dq; /* raw: scale q·k, if it is kept */
+    double *sum;                                      /* by query of a block */
     uint8_t *bytes, *kept;
     eg_run *runs;
     int64_t *off;
@@ -73,9 +74,10 @@ static size_t backward_lay_out(const back *w, char *base, room *r)
     r->p = eg__workspace_take(&t, tile);
     r->ds = eg__workspace_take(&t, tile);
     r->turned = eg__workspace_take(&t, w->turned * GROUP * f->wide * x);
-    r->raw = eg__workspace_take(&t, f->score ? tile : 0);
+    r->raw = eg__workspace_take(&t, w->plan.score.keeps ? tile : 0);
     r->values = eg__workspace_take(&t, w->plan.bytes);
     r->mean = eg__workspace_take(&t, f->list[EG_PART_QUERY].total * x);
+    r->sum = (double *)(void *)eg__workspace_take(&t, w->block * (int64_t)sizeof(double));
     r->bytes = (uint8_t *)eg__workspace_take(&t, w->block * f->wide);
     r->kept = (uint8_t *)eg__workspace_take(&t, f->a->dropping ? w->block * f->wide : 0);
     r->off = (int64_t *)(void *)eg__workspace_take(
@@ -104,7 +106,7 @@ static void back_repair(const back *w, const room *r, const eg_flash_batch *b, c
                   d = f->list[EG_PART_DOT].total, row = f->wide * x;
     const char *s = r->p + live->from * row, *ds = r->ds + live->from * row;
     if (e)
-        eg__flash_repair(f, b, rows, EG_PART_VALUE, EG_SLOT_G, 1, false, s, allow,
+        eg__flash_repair(f, b, rows, EG_PART_VALUE, EG_SLOT_G, 1, true, s, allow,
                          r->dv + p * row * eg__round_up(e, n), r->off);
     eg__flash_repair(f, b, rows, EG_PART_DOT, EG_SLOT_Q, f->a->scale, f->a->hooked, ds, allow,
                      r->dk + p * row * eg__round_up(d, n), r->off);
@@ -151,7 +153,6 @@ static void backward_weights(const back *w, const room *r, const eg_flash_batch 
         if (tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
         return;
     }
-    if (f->score) f->ops->scale(rows.count * wide, s, EG_LOG2_E);
     if (tests > 0) f->ops->mask_out(tests, tested, r->bytes);
     f->ops->exp_scaled(wide, rows.count, s, (char *)w->saved->row_max + stat,
                        (char *)w->saved->inv_sum + stat);
@@ -165,10 +166,10 @@ static void backward_slopes(const back *w, const room *r, const eg_flash_batch *
 {
     const eg_flash *f = w->f;
     const uint8_t *allow = live->test < live->tested ? r->bytes : NULL;
+    const bool values = f->data[EG_SLOT_Y] != NULL; /* else this is the log-sum-exp's gradient */
     if (!f->a->no_softmax)
-        f->ops->softmax_slope(f->wide, rows.count, s, ds, r->mean + rows.from * f->width,
-                              f->list[EG_PART_VALUE].total > 0);
-    if (allow && (strict || f->score || f->a->no_softmax)) {
+        f->ops->softmax_slope(f->wide, rows.count, s, ds, r->mean + rows.from * f->width, values);
+    if (allow && (strict || f->score || f->a->no_softmax || !values)) {
         const int64_t before = (live->test - live->from) * f->wide;
         f->ops->apply_dropout((live->tested - live->test) * f->wide, ds + before * f->width, allow,
                               1);
@@ -177,34 +178,48 @@ static void backward_slopes(const back *w, const room *r, const eg_flash_batch *
         eg__tile_slopes(&w->plan, f, b, rows, keys, r->values,
                         r->raw + live->from * f->wide * f->width, live, allow, r->sink, ds);
 }
-/* Computes P and dS of one tile, a block of queries and a panel of keys, and adds its part to dK
- * and dV. False if the masks forbid the whole tile; dS is then not set. */
+/* Computes the weights P and their cotangents dP of one tile, a block of queries and a panel of
+ * keys, from row live->from on. False if the masks forbid the whole tile. */
+static bool backward_weighed(const back *w, const room *r, const eg_flash_batch *b,
+                             eg_stretch queries, eg_stretch keys, int64_t p, eg_cover t,
+                             eg_live *live, bool *strict)
+{
+    const eg_flash *f = w->f;
+    const int wide = f->wide;
+    const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
+                  n = f->narrow, row = wide * x;
+    if (!backward_live(w, r, b, queries, keys, t, live)) return false;
+    const eg_stretch rows = { EG_PART_QUERY, queries.from + live->from, live->to - live->from };
+    char *s = r->p + live->from * row, *dp = r->ds + live->from * row,
+         *raw = w->plan.score.keeps ? r->raw + live->from * row : s;
+    eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + live->from * d * x, n * d * x,
+                      rows.count, false, raw);
+    if (f->score) eg__tile_scores(&w->plan, f, b, rows, keys, r->values, raw, s);
+    *strict = live->test < live->tested && (f->careful || backward_nan(w, b, rows));
+    backward_weights(w, r, b, live, rows, *strict, s);
+    if (e)
+        eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + live->from * e * x, n * e * x,
+                          rows.count, false, dp);
+    else
+        memset(dp, 0, (size_t)(rows.count * row));
+    if (!f->a->dropping) return true;
+    eg__flash_dropout(f, b, rows, keys, r->kept);
+    f->ops->apply_dropout(rows.count * wide, dp, r->kept, f->a->drop.factor);
+    return true;
+}
+/* Computes P and dS of one tile, and adds its part to dK and dV. False if the masks forbid the
+ * whole tile; dS is then not set. */
 static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
                           eg_stretch keys, int64_t p, eg_cover t, char *dq, eg_live *live)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
-                  n = f->narrow;
-    if (!backward_live(w, r, b, queries, keys, t, live)) return false;
+                  n = f->narrow, row = wide * x;
+    bool strict;
+    if (!backward_weighed(w, r, b, queries, keys, p, t, live, &strict)) return false;
     const eg_stretch rows = { EG_PART_QUERY, queries.from + live->from, live->to - live->from };
-    const int64_t row = wide * x;
-    char *s = r->p + live->from * row, *ds = r->ds + live->from * row,
-         *raw = f->score ? r->raw + live->from * row : s;
-    eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + live->from * d * x, n * d * x,
-                      rows.count, false, raw);
-    if (f->score) eg__tile_scores(&w->plan, f, b, rows, keys, r->values, raw, s);
-    const bool strict = live->test < live->tested && (f->careful || backward_nan(w, b, rows));
-    backward_weights(w, r, b, live, rows, strict, s);
-    if (e)
-        eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + live->from * e * x, n * e * x,
-                          rows.count, false, ds);
-    else
-        memset(ds, 0, (size_t)(rows.count * row));
-    if (f->a->dropping) {
-        eg__flash_dropout(f, b, rows, keys, r->kept);
-        f->ops->apply_dropout(rows.count * wide, ds, r->kept, f->a->drop.factor);
-    }
+    char *s = r->p + live->from * row, *ds = r->ds + live->from * row;
     backward_slopes(w, r, b, live, rows, keys, strict, s, ds);
     if (f->a->dropping) f->ops->apply_dropout(rows.count * wide, s, r->kept, f->a->drop.factor);
     if (e)
@@ -239,29 +254,13 @@ static void backward_turn(const back *w, const room *r, int64_t queries, int64_t
     }
 }
 
-/* Computes the means D of queries [from, to). */
-static void back_means(const eg_flash *f, const eg_flash_batch *b, int64_t from, int64_t to,
-                       char *mean)
-{
-    if (!f->a->no_softmax) (f->width == 8 ? means_f64 : means_f32)(f, b, from, to, mean);
-}
-/* Adds a block of queries to dK and dV of a strip of keys, and the strip to the block's dQ. If
- * *begun is false, dQ is not set yet: it is written, and *begun set. */
-static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
-                  eg_stretch strip, char *dq, uint8_t *begun)
+/* Packs a block of queries and of g into panels. */
+static void pack_queries(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries)
 {
     const eg_flash *f = w->f;
-    const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   dn = eg__round_up(d, f->narrow);
     const eg_stretch dots = { EG_PART_DOT, 0, d }, values = { EG_PART_VALUE, 0, e };
-    const eg_cover t = eg__flash_where(f, b, queries, strip);
-    if (t == EG_COVER_NONE) return;
-    if (!*begun) {
-        memset(dq, 0, w->part / (size_t)w->blocks);
-        back_means(f, b, queries.from, queries.from + queries.count, r->mean);
-        *begun = 1;
-    }
     const char *q = f->data[EG_SLOT_Q] + b->at[EG_SLOT_Q] * x,
                *g = f->data[EG_SLOT_G] + b->at[EG_SLOT_G] * x;
     eg__flash_pack(f, f->narrow, queries, dots, EG_SLOT_Q, q, r->qd, r->runs);
@@ -272,12 +271,86 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
         eg__flash_pack(f, f->narrow, queries, values, EG_SLOT_G, g, r->ge, r->runs);
         eg__flash_pack(f, f->narrow, values, queries, EG_SLOT_G, g, r->gg, r->runs);
     }
-    if (f->careful) {
-        f->ops->zero_nonfinite(eg__round_up(queries.count * dn, f->ops->lanes), r->qq);
-        if (e)
-            f->ops->zero_nonfinite(
-                eg__round_up(queries.count * eg__round_up(e, f->narrow), f->ops->lanes), r->gg);
+    if (!f->careful) return;
+    f->ops->zero_nonfinite(eg__round_up(queries.count * dn, f->ops->lanes), r->qq);
+    if (e)
+        f->ops->zero_nonfinite(
+            eg__round_up(queries.count * eg__round_up(e, f->narrow), f->ops->lanes), r->gg);
+}
+/* Packs a strip of keys and values into panels whose lanes are keys. */
+static void pack_keys(const back *w, const room *r, const eg_flash_batch *b, eg_stretch strip)
+{
+    const eg_flash *f = w->f;
+    const int64_t x = f->width, e = f->list[EG_PART_VALUE].total;
+    eg__flash_pack(f, f->wide, strip, (eg_stretch){ EG_PART_DOT, 0, f->list[EG_PART_DOT].total },
+                   EG_SLOT_K, f->data[EG_SLOT_K] + b->at[EG_SLOT_K] * x, r->kd, r->runs);
+    if (e)
+        eg__flash_pack(f, f->wide, strip, (eg_stretch){ EG_PART_VALUE, 0, e }, EG_SLOT_V,
+                       f->data[EG_SLOT_V] + b->at[EG_SLOT_V] * x, r->ve, r->runs);
+}
+
+/* -- D -------------------------------------------------------------------------------------- */
+/* Adds to sum[], by query of the block, Σ P dP over a strip of keys. */
+static void add_means(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
+                      eg_stretch strip, double *sum)
+{
+    const eg_flash *f = w->f;
+    const int64_t wide = f->wide;
+    const eg_cover t = eg__flash_where(f, b, queries, strip);
+    if (t == EG_COVER_NONE) return;
+    pack_keys(w, r, b, strip);
+    for (int64_t j = 0; j < strip.count; j += wide) {
+        const eg_stretch keys = { EG_PART_KEY, strip.from + j, eg__min64(wide, strip.count - j) };
+        eg_live live;
+        bool strict;
+        if (!backward_weighed(w, r, b, queries, keys, j / wide, t, &live, &strict)) continue;
+        for (int64_t i = live.from; i < live.to; i++)
+            for (int64_t l = 0; l < keys.count; l++) {
+                const bool tested = i >= live.test && i < live.tested;
+                if (tested && !r->bytes[(i - live.test) * wide + l]) continue;
+                sum[i] += eg__real_at(f, r->p, i * wide + l) * eg__real_at(f, r->ds, i * wide + l);
+            }
     }
+}
+/* Computes D of a block of queries: g·y, but Σ P dP in rows where that is not finite, so that its
+ * infinities and NaNs are those of the composed form. True if that used the room of packed keys. */
+static bool back_means(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries)
+{
+    const eg_flash *f = w->f;
+    const int64_t keys = f->list[EG_PART_KEY].total, end = queries.from + queries.count;
+    bool finite = true;
+    if (f->a->no_softmax) return false;
+    (f->width == 8 ? means_f64 : means_f32)(f, b, queries.from, end, r->mean);
+    for (int64_t i = queries.from; i < end && f->data[EG_SLOT_Y]; i++)
+        finite = finite && isfinite(eg__real_at(f, r->mean, i));
+    if (finite) return false;
+    memset(r->sum, 0, (size_t)w->block * sizeof(double));
+    pack_queries(w, r, b, queries);
+    for (int64_t j = 0; j < keys; j += w->strip)
+        add_means(w, r, b, queries, (eg_stretch){ EG_PART_KEY, j, eg__min64(w->strip, keys - j) },
+                  r->sum);
+    for (int64_t i = queries.from; i < end; i++)
+        if (!isfinite(eg__real_at(f, r->mean, i)))
+            eg__set_real(f, r->mean, i, r->sum[i - queries.from]);
+    return true;
+}
+
+/* Adds a block of queries to dK and dV of a strip of keys, and the strip to the block's dQ. If
+ * *begun is false, dQ is not set yet: it is written, and *begun set. */
+static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
+                  eg_stretch strip, char *dq, uint8_t *begun)
+{
+    const eg_flash *f = w->f;
+    const int wide = f->wide;
+    const int64_t x = f->width, d = f->list[EG_PART_DOT].total, dn = eg__round_up(d, f->narrow);
+    const eg_cover t = eg__flash_where(f, b, queries, strip);
+    if (t == EG_COVER_NONE) return;
+    if (!*begun) {
+        memset(dq, 0, w->part / (size_t)w->blocks);
+        if (back_means(w, r, b, queries)) pack_keys(w, r, b, strip);
+        *begun = 1;
+    }
+    pack_queries(w, r, b, queries);
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
         const int64_t group = eg__min64(GROUP, panels - p), keys = group * wide;
@@ -329,22 +402,13 @@ static void write_dq(const back *w, const eg_flash_batch *b, char *dq, const uin
     }
 }
 
-/* True if the result of query i is 0: no key has a weight, and D is 0 also where g·y is 0 ∞. */
-static bool row_is_zero(const eg_flash *f, const eg_flash_batch *b, int64_t i)
-{
-    const int64_t row = b->at[EG_SLOT_Y] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_Y, i);
-    for (int64_t c = 0; c < f->list[EG_PART_VALUE].total; c++)
-        if (eg__real_at(f, f->data[EG_SLOT_Y],
-                        row + eg__flash_at(f, EG_PART_VALUE, EG_SLOT_Y, c)) != 0)
-            return false;
-    return f->list[EG_PART_VALUE].total > 0;
-}
 /* Adds the cotangents of the sink in one batch: −e^(z − row_max) inv_sum D of each query. */
 static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
 {
     const eg_flash *f = w->f;
     const int64_t queries = f->list[EG_PART_QUERY].total;
-    back_means(f, b, 0, queries, r->mean);
+    for (int64_t i = 0; i < queries; i += w->block)
+        back_means(w, r, b, (eg_stretch){ EG_PART_QUERY, i, eg__min64(w->block, queries - i) });
     for (int64_t i = 0; i < queries; i++) {
         const int64_t stat = b->number * queries + i,
                       z = b->at[EG_SLOT_SINK] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SINK, i);
@@ -354,8 +418,7 @@ static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
                      own = f->width == 8 ? exact : (double)(float)exact; /* as row_max is */
         const double weight = (own == top ? 1 : exp2(own - top)) * part, /* both may be ∞ */
             mean = eg__real_at(f, r->mean, i);
-        if (part == 0 || weight == 0) continue;
-        if (weight == 1 && !isfinite(mean) && row_is_zero(f, b, i)) continue;
+        if (part == 0 || (weight == 0 && f->data[EG_SLOT_Y])) continue;
         w->sums.sums[r->dz + b->at[EG_SLOT_DSINK] +
                      eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DSINK, i)] -= weight * mean;
     }
@@ -368,7 +431,6 @@ static void back_piece(const back *w, room r, int64_t piece)
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   dn = eg__round_up(d, f->narrow);
     const int64_t queries = f->list[EG_PART_QUERY].total, keys = f->list[EG_PART_KEY].total;
-    const eg_stretch dots = { EG_PART_DOT, 0, d }, values = { EG_PART_VALUE, 0, e };
     eg_flash_batch b;
     eg__flash_batch(f, piece / w->splits, &b);
     char *dq = w->splits == 1 ? r.dq : w->parts + w->part * (size_t)piece;
@@ -379,10 +441,7 @@ static void back_piece(const back *w, room r, int64_t piece)
     for (int64_t j = begin; j < end; j += w->strip) {
         const eg_stretch strip = { EG_PART_KEY, j, eg__min64(w->strip, end - j) };
         const char *k = f->data[EG_SLOT_K] + b.at[EG_SLOT_K] * x;
-        eg__flash_pack(f, wide, strip, dots, EG_SLOT_K, k, r.kd, r.runs);
-        if (e)
-            eg__flash_pack(f, wide, strip, values, EG_SLOT_V,
-                           f->data[EG_SLOT_V] + b.at[EG_SLOT_V] * x, r.ve, r.runs);
+        pack_keys(w, &r, &b, strip);
         memset(r.kk, 0, (size_t)(w->strip * dn * x));
         /* pack the keys in groups of whole panels; lanes beyond the last key are 0 */
         for (int64_t p = 0; p < strip.count; p += GROUP * wide) {

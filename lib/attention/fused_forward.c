@@ -61,13 +61,6 @@ static size_t forward_lay_out(const forward *w, char *base, room *r)
     return (size_t)t.taken;
 }
 
-/* True if the sink of a query of a panel is NaN: in its row what is forbidden must be set to 0. */
-static bool sink_is_nan(const eg_flash *f, const char *row_max)
-{
-    for (int i = 0; f->data[EG_SLOT_SINK] && i < f->wide; i++)
-        if (isnan(eg__real_at(f, row_max, i))) return true;
-    return false;
-}
 /* Adds one tile, a panel of queries and a block of keys, to the sums. t: whether the predicate
  * allows all, some or none of it. */
 static void forward_panel(const forward *w, const room *r, const eg_flash_batch *b,
@@ -96,11 +89,9 @@ static void forward_panel(const forward *w, const room *r, const eg_flash_batch 
     if (f->a->no_softmax) {
         if (tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
     } else {
-        if (f->score) f->ops->scale(rows.count * f->wide, r->s, EG_LOG2_E);
         if (tests > 0) f->ops->mask_out(tests, tested, r->bytes);
         if (f->ops->online_softmax(f->wide, rows.count, r->s, row_max, row_sum, r->decay) && e)
             f->ops->scale_lanes(f->wide, e, o, r->decay);
-        if (tests > 0 && sink_is_nan(f, row_max)) f->ops->apply_dropout(tests, tested, r->bytes, 1);
     }
     if (f->a->dropping) {
         eg__flash_dropout(f, b, rows, queries, r->kept);
@@ -114,6 +105,37 @@ static void forward_panel(const forward *w, const room *r, const eg_flash_batch 
                          live.test < live.tested ? r->bytes : NULL, o, r->off);
 }
 
+/* Sets the result of a query, lane o of its panel, if all weights of its row are NaN: NaN if one of
+ * them is kept, else Σ 0 v over the keys that it may see. */
+static void forward_row_of_nan(const forward *w, const room *r, const eg_flash_batch *b,
+                               int64_t query, char *o)
+{
+    const eg_flash *f = w->f;
+    const int64_t keys = f->list[EG_PART_KEY].total, e = f->list[EG_PART_VALUE].total;
+    const eg_stretch lane = { EG_PART_QUERY, query, 1 };
+    bool sees = false;
+    for (int64_t c = 0; c < e; c++) eg__set_real(f, o, c * f->wide, 0);
+    for (int64_t j = 0; j < keys && !sees; j += w->block) {
+        const eg_stretch block = { EG_PART_KEY, j, eg__min64(w->block, keys - j) };
+        eg_live live;
+        if (!eg__flash_live(f, b, lane, block, eg__flash_where(f, b, lane, block), &live)) continue;
+        live.test = live.from, live.tested = live.to;
+        eg__tile_allow(&w->plan, f, b, block, lane, &live, r->values, r->bytes);
+        const eg_stretch rows = { EG_PART_KEY, j + live.from, live.to - live.from };
+        if (f->a->dropping) eg__flash_dropout(f, b, rows, lane, r->kept);
+        for (int64_t k = 0; k < rows.count; k++) {
+            if (!r->bytes[k * f->wide]) continue;
+            sees = sees || !f->a->dropping || r->kept[k * f->wide];
+            const int64_t v =
+                b->at[EG_SLOT_V] + eg__flash_at(f, EG_PART_KEY, EG_SLOT_V, rows.from + k);
+            for (int64_t c = 0; c < e; c++)
+                if (!isfinite(eg__real_at(f, f->data[EG_SLOT_V],
+                                          v + eg__flash_at(f, EG_PART_VALUE, EG_SLOT_V, c))))
+                    eg__set_real(f, o, c * f->wide, NAN);
+        }
+    }
+    for (int64_t c = 0; c < e && sees; c++) eg__set_real(f, o, c * f->wide, NAN);
+}
 /* Divides a panel's sums and writes the results, and saves the panel's statistics. Returns how many
  * of its queries have all pairs forbidden. */
 static int64_t forward_finish(const forward *w, const room *r, const eg_flash_batch *b,
@@ -130,12 +152,12 @@ static int64_t forward_finish(const forward *w, const room *r, const eg_flash_ba
         memcpy((char *)w->saved->row_max + at, r->row_max + p * x, bytes);
         memcpy((char *)w->saved->inv_sum + at, inv_sum, bytes);
     }
-    /* beside a sink of NaN what a query sees is NaN, and the sum of nothing is 0 */
-    for (int64_t i = 0; f->data[EG_SLOT_SINK] && i < queries.count; i++)
-        if (isnan(eg__real_at(f, r->row_max + p * x, i))) memset(inv_sum + i * x, 0, (size_t)x);
     if (f->data[EG_SLOT_Y]) {
         char *o = r->o + p * eg__round_up(e, f->narrow) * x;
         if (!f->a->no_softmax) f->ops->scale_lanes(f->wide, e, o, inv_sum);
+        for (int64_t i = 0; (f->data[EG_SLOT_SINK] || f->a->dropping) && i < queries.count; i++)
+            if (isnan(eg__real_at(f, inv_sum, i)))
+                forward_row_of_nan(w, r, b, queries.from + i, o + i * x);
         eg__flash_unpack(f, queries, (eg_stretch){ EG_PART_VALUE, 0, e }, EG_SLOT_Y, o,
                          f->data[EG_SLOT_Y] + b->at[EG_SLOT_Y] * x);
     }
@@ -156,10 +178,8 @@ static void forward_begin(const eg_flash *f, const eg_flash_batch *b, eg_stretch
             z = EG_LOG2_E * eg__real_at(f, sink, at);
         }
         const double sum = isnan(z) ? z : z > -INFINITY;
-        if (f->width == 8)
-            ((double *)(void *)row_max)[i] = z, ((double *)(void *)row_sum)[i] = sum;
-        else
-            ((float *)(void *)row_max)[i] = (float)z, ((float *)(void *)row_sum)[i] = (float)sum;
+        eg__set_real(f, row_max, i, z);
+        eg__set_real(f, row_sum, i, sum);
     }
 }
 /* Computes one strip of queries of one batch: packs the scaled queries, goes over the keys in

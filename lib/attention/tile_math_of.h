@@ -141,7 +141,8 @@ EG_CLONES EG_FUSING static void NAME(softmax_slope)(int w, int64_t rows, const v
         const IVEC whole = (IVEC){ 0 } - (WORD)(centered && finite);
         for (int v = 0; v < w / LANES; v++)
             d[v] = p[v] * (d[v] - PICK((p[v] == ALL(1)) & whole, d[v], ALL(m[i])));
-        for (int v = 0; !finite && v < w / LANES; v++) d[v] = PICK(p[v] == ALL(0), ALL(0), d[v]);
+        for (int v = 0; centered && !finite && v < w / LANES; v++)
+            d[v] = PICK(p[v] == ALL(0), ALL(0), d[v]);
     }
 }
 EG_CLONES static double NAME(dot)(int64_t n, const void *x, int64_t x_step, const void *y,
@@ -155,9 +156,9 @@ EG_CLONES static double NAME(dot)(int64_t n, const void *x, int64_t x_step, cons
         for (; i + PARTS <= n; i += PARTS)
             for (int k = 0; k < PARTS; k++) sum[k] += p[i + k] * q[i + k];
     for (; i < n; i++) sum[i % PARTS] += p[i * x_step] * q[i * y_step];
-    for (int half = PARTS / 2; half; half /= 2)
-        for (int k = 0; k < half; k++) sum[k] += sum[k + half];
-    return sum[0];
+    for (int k = 0; k < 8; k++) sum[k] += sum[k + 8];
+    for (int k = 0; k < 4; k++) sum[k] += sum[k + 4];
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 EG_CLONES static int64_t NAME(invert_sums)(int64_t n, const void *row_sum, void *inv_sum)
 {

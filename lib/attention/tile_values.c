@@ -209,6 +209,7 @@ void eg__tile_scores(const eg_tile_plan *p, const eg_flash *f, const eg_flash_ba
     eg_block_data d;
     tile_block(p, f, b, rows, lanes, room, place, &d);
     d.score = score, d.out = out;
+    d.factor = f->a->no_softmax ? 1 : EG_LOG2_E;
     eg__block_values(&p->score, &d, room + p->score_at);
 }
 void eg__tile_slopes(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,

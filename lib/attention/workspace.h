@@ -30,6 +30,15 @@ static inline double eg__real_at(const eg_flash *f, const char *x, int64_t at)
                          : (double)((const float *)(const void *)x)[at];
 }
 
+/* Sets number `at` of an array of f's type. */
+static inline void eg__set_real(const eg_flash *f, char *x, int64_t at, double value)
+{
+    if (f->width == 8)
+        ((double *)(void *)x)[at] = value;
+    else
+        ((float *)(void *)x)[at] = (float)value;
+}
+
 /* c[column][wide] (+)= Σ_p a[p][wide] b[column/narrow][p][column%narrow], for p < depth and the
  * columns rounded up to whole panels, which lie b_step bytes apart in b. */
 static inline void eg__flash_product(const eg_flash *f, int64_t depth, const char *a, const char *b,
@@ -77,8 +86,8 @@ void eg__tile_plan(eg_tile_plan *, const eg_flash *, eg_part rows, int64_t most,
 eg_cover eg__tile_allow(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                         eg_stretch rows, eg_stretch lanes, const eg_live *live, char *room,
                         uint8_t *tile);
-/* Computes scores from scale q·k. out may be the same memory as score if no cotangents are
- * wanted. */
+/* Computes the scores, times log2 e if there is a softmax, from scale q·k. out may be the same
+ * memory as score unless the plan keeps that. */
 void eg__tile_scores(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                      eg_stretch rows, eg_stretch lanes, char *room, const char *score, char *out);
 /* Replaces ds, the cotangent of the scores, by the cotangent of scale q·k, and adds the cotangents

@@ -234,9 +234,13 @@ typedef struct eg_block_plan {
     /* of each node: the root depends on it; its cotangent is needed; its cotangent is that of the
      * node that reads it, as that of a is in a + b, and is not copied */
     bool used[EG_NODES_MAX], moved[EG_NODES_MAX], passed[EG_NODES_MAX];
+    /* of each node: the sum that has it as a summand and computes it on the way, in one loop; −1:
+     * it is computed by itself */
+    int16_t within[EG_NODES_MAX];
     /* of each node: where its value and its cotangent lie, in bytes; −1: nowhere */
     int64_t at[EG_NODES_MAX], slope[EG_NODES_MAX];
     bool overwrites; /* the cotangent of the result can become the score's, in place */
+    bool keeps;      /* cotangents depend on the score: it must stay as it is until they are made */
 } eg_block_plan;
 /* A tensor that a block reads; strides in elements. */
 typedef struct eg_source {
@@ -259,8 +263,9 @@ typedef struct eg_block_data {
     const eg_place *place;   /* of each letter */
     const eg_source *source; /* of each tensor */
     const void *score;
-    /* the result: floats, i64, or truths in bytes; may be score if no cotangents are wanted */
+    /* the result: floats, i64, or truths in bytes; may be score unless the plan keeps that */
     void *out;
+    double factor;                /* of the result, if that is a float; 0: 1 */
     int64_t score_step, out_step; /* elements from row to row */
     /* for eg__block_slopes alone */
     const void *g; /* the cotangent of out */

@@ -113,7 +113,8 @@ eg_reach eg__reach_of(const eg_evaluation *x, int k, int64_t r, const int64_t *s
 /* True if the tensor of a read has no elements. */
 bool eg__reads_empty(const eg_evaluation *x, const eg_node *n);
 /* Sets *g to the places of read k in a block, for tensors with these strides, if exactly one of its
- * indices varies along lanes; the last lanes of a row are `lanes` − 1. False if more of them do. */
+ * indices varies along lanes, or with lane − row; the last lanes of a row are `lanes` − 1. False if
+ * more of them do. */
 bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, int64_t lanes,
                          eg_gather *g);
 /* Sets the values of read k: in place if they lie in the tensor as the block needs them, else they

@@ -71,6 +71,13 @@
     [EG_X_LE] = NAME(OF##_le), [EG_X_GT] = NAME(OF##_gt), [EG_X_GE] = NAME(OF##_ge)
 /* clang-format on */
 
+typedef double eight_doubles __attribute__((vector_size(64), aligned(8), may_alias));
+/* the elements A … H of (a, b), and those `by` places behind them, added */
+#define HALVES(a, b, A, B, C, D, E, F, G, H, BY)                                               \
+    (__builtin_shufflevector(a, b, A, B, C, D, E, F, G, H) +                                   \
+     __builtin_shufflevector(a, b, A + (BY), B + (BY), C + (BY), D + (BY), E + (BY), F + (BY), \
+                             G + (BY), H + (BY)))
+
 UNARY(truth_not, uint8_t, uint8_t, !x)
 BINARY(truth_and, uint8_t, uint8_t, a &b)
 BINARY(truth_or, uint8_t, uint8_t, a | b)

@@ -16,6 +16,7 @@ typedef struct eg_strip {
     /* for slopes: the cotangent and the value of the function */
     const void *g, *y;
     int64_t g_step, y_step;
+    double sign[3], factor; /* for the loop `sum` alone */
 } eg_strip;
 /* Computes out[k] = f(in[0][k], …), or the cotangents out[k] of one operand of f; out may be an
  * operand. */
@@ -27,6 +28,9 @@ typedef struct eg_loops {
     eg_strip_loop *of_float[EG_X_CODES], *of_whole[EG_X_CODES], *of_truth[EG_X_CODES];
     eg_strip_loop *slope[EG_X_CODES][3];
     eg_strip_loop *float_of[2]; /* convert whole numbers, narrow or wide, to float */
+    /* ((sign[0] in[0] + sign[1] in[1]) + sign[2] in[2]) factor, for signs 1 and −1; in[1] and in[2]
+     * may be still */
+    eg_strip_loop *sum;
     /* sum[k] += x[k]; over rows r of x, which lie `step` bytes apart: sum[k] += Σ_r x[r][k],
      * sum[rows − 1 − r + k] += x[r][k] and sum[r] = Σ_k x[r][k]; x[k] = sum[k] */
     void (*add)(int64_t n, void *sum, const void *x);
@@ -34,6 +38,7 @@ typedef struct eg_loops {
     void (*add_diagonals)(int64_t rows, int64_t n, double *sum, const void *x, int64_t step);
     void (*totals)(int64_t rows, int64_t n, double *sum, const void *x, int64_t step);
     void (*from_wide)(int64_t n, void *x, const double *sum);
+    void (*scale)(int64_t n, void *x, double factor);
     void (*clear)(int64_t n, void *x, const uint8_t *allow); /* x[k] = allow[k] ? x[k] : 0 */
     /* to[offset[k]] += x[k] in the order of k; to[k · step] += x[k] if offset is NULL */
     void (*scatter)(int64_t n, double *to, const int64_t *offset, int64_t step, const void *x);

@@ -123,6 +123,28 @@ static void NAME(whole_ratio)(const eg_strip *s, bool rest, eg_strip_loop *plain
 static void NAME(whole_div)(const eg_strip *s) { NAME(whole_ratio)(s, false, NAME(whole_divide)); }
 static void NAME(whole_mod)(const eg_strip *s) { NAME(whole_ratio)(s, true, NAME(whole_rest)); }
 
+/* Products with a sign are exact, so these are two additions, each rounded, also where a product is
+ * fused with one. */
+LOOP(NAME(sum))
+{
+    const T u = (T)s->sign[0], v = (T)s->sign[1], w = (T)s->sign[2], f = (T)s->factor;
+    ROWS
+    {
+        OUT(T, o);
+        IN(T, p, s->in[0], s->step[0]);
+        IN(T, q, s->in[1], s->step[1]);
+        IN(T, t, s->in[2], s->step[2]);
+        const T q0 = v * *q, t0 = w * *t;
+        if (s->still == 6)
+            EACH(o[k] = ((u * p[k] + q0) + t0) * f)
+        else if (s->still == 4)
+            EACH(o[k] = ((u * p[k] + v * q[k]) + t0) * f)
+        else if (s->still == 2)
+            EACH(o[k] = ((u * p[k] + q0) + w * t[k]) * f)
+        else
+            EACH(o[k] = ((u * p[k] + v * q[k]) + w * t[k]) * f)
+    }
+}
 /* -- sums ------------------------------------------------------------------------------------- */
 EG_CLONES static void NAME(add)(int64_t n, void *sum, const void *x)
 {
@@ -130,12 +152,28 @@ EG_CLONES static void NAME(add)(int64_t n, void *sum, const void *x)
     const T *v = x;
     EACH(s[k] += v[k])
 }
+typedef T NAME(eight) __attribute__((vector_size(8 * sizeof(T)), aligned(sizeof(T)), may_alias));
+#define EIGHT(p) __builtin_convertvector(*(const NAME(eight) *)(const void *)(p), eight_doubles)
+/* The sums of 32 lanes stay in registers while they walk down the rows. */
 EG_CLONES static void NAME(add_rows)(int64_t rows, int64_t n, double *sum, const void *x,
                                      int64_t step)
 {
-    for (int64_t r = 0; r < rows; r++) {
+    int64_t first = 0;
+    for (; first + 32 <= n; first += 32) {
+        const char *v = (const char *)x + first * (int64_t)sizeof(T);
+        eight_doubles *s = (eight_doubles *)(void *)(sum + first), a = s[0], b = s[1], c = s[2],
+                      d = s[3];
+        for (int64_t r = 0; r < rows; r++, v += step) {
+            a += EIGHT(v);
+            b += EIGHT(v + 8 * sizeof(T));
+            c += EIGHT(v + 16 * sizeof(T));
+            d += EIGHT(v + 24 * sizeof(T));
+        }
+        s[0] = a, s[1] = b, s[2] = c, s[3] = d;
+    }
+    for (int64_t r = 0; r < rows && first < n; r++) {
         const T *v = (const T *)(const void *)((const char *)x + r * step);
-        EACH(sum[k] += (double)v[k])
+        for (int64_t k = first; k < n; k++) sum[k] += (double)v[k];
     }
 }
 /* Slabs of EG_LANES rows and at most 4 EG_LANES lanes are copied between zeros, so that the sums of
@@ -173,27 +211,55 @@ EG_CLONES static void NAME(add_diagonals)(int64_t rows, int64_t n, double *sum, 
         }
     }
 }
-/* Element k of a row goes to partial sum k mod EG_LANES; those are added pairwise. */
+/* Element k of a row goes to partial sum k mod 16; those are added in halves of 8, 4, 2 and 1.
+ * Eight rows are reduced at once. */
 EG_CLONES static void NAME(totals)(int64_t rows, int64_t n, double *sum, const void *x,
                                    int64_t step)
 {
-    for (int64_t r = 0; r < rows; r++) {
-        const T *v = (const T *)(const void *)((const char *)x + r * step);
-        double part[EG_LANES] = { 0 };
-        int64_t k = 0;
-        for (; k + EG_LANES <= n; k += EG_LANES)
-            for (int l = 0; l < EG_LANES; l++) part[l] += (double)v[k + l];
-        for (int l = 0; k < n; k++, l++) part[l] += (double)v[k];
-        for (int l = 0; l < EG_LANES / 2; l++) part[l] += part[l + EG_LANES / 2];
-        sum[r] = ((part[0] + part[4]) + (part[2] + part[6])) +
-                 ((part[1] + part[5]) + (part[3] + part[7]));
+    for (int64_t r = 0; r < rows; r += 8) {
+        eight_doubles part[8] = { { 0 } };
+        double result[8];
+        const int64_t count = eg__min64(rows - r, 8);
+        for (int64_t i = 0; i < count; i++) {
+            const char *v = (const char *)x + (r + i) * step;
+            eight_doubles low = { 0 }, high = { 0 };
+            int64_t k = 0;
+            for (; k + 16 <= n; k += 16) {
+                low += EIGHT(v + k * (int64_t)sizeof(T));
+                high += EIGHT(v + (k + 8) * (int64_t)sizeof(T));
+            }
+            if (k < n) {
+                T rest[16] = { 0 };
+                memcpy(rest, v + k * (int64_t)sizeof(T), (size_t)(n - k) * sizeof(T));
+                low += EIGHT(rest);
+                high += EIGHT(rest + 8);
+            }
+            part[i] = low + high;
+        }
+        for (int i = 0; i < 4; i++) {
+            const eight_doubles a = part[2 * i], b = part[2 * i + 1];
+            part[i] = HALVES(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 4);
+        }
+        for (int i = 0; i < 2; i++) {
+            const eight_doubles a = part[2 * i], b = part[2 * i + 1];
+            part[i] = HALVES(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 2);
+        }
+        part[0] = HALVES(part[0], part[1], 0, 2, 4, 6, 8, 10, 12, 14, 1);
+        memcpy(result, &part[0], sizeof result);
+        memcpy(sum + r, result, (size_t)count * sizeof *sum);
     }
-    _Static_assert(EG_LANES == 16, "the sums of a row are written for 16 of them");
 }
+#undef EIGHT
 EG_CLONES static void NAME(from_wide)(int64_t n, void *x, const double *sum)
 {
     T *v = x;
     EACH(v[k] = (T)sum[k])
+}
+EG_CLONES static void NAME(scale)(int64_t n, void *x, double factor)
+{
+    T *v = x;
+    const T f = (T)factor;
+    EACH(v[k] *= f)
 }
 EG_CLONES static void NAME(clear)(int64_t n, void *x, const uint8_t *allow)
 {
@@ -225,9 +291,10 @@ static const eg_loops NAME(loops) = {
     .slope = { [EG_X_SELECT] = { NULL, NAME(select_slope_a), NAME(select_slope_b) },
                [EG_X_CLIP] = { NAME(clip_slope_x), NAME(clip_slope_low), NAME(clip_slope_high) },
                EG_FUNCTIONS_1(TO_1) EG_FUNCTIONS_2(TO_2) },
-    .float_of = { NAME(of_narrow), NAME(of_wide) },
+    .float_of = { NAME(of_narrow), NAME(of_wide) }, .sum = NAME(sum),
     .add = NAME(add), .add_rows = NAME(add_rows),
     .add_diagonals = NAME(add_diagonals), .totals = NAME(totals),
-    .from_wide = NAME(from_wide), .clear = NAME(clear), .scatter = NAME(scatter),
+    .from_wide = NAME(from_wide), .scale = NAME(scale), .clear = NAME(clear),
+    .scatter = NAME(scatter),
 };
 /* clang-format on */

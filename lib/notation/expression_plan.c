@@ -35,6 +35,35 @@ static void give(rooms *r, int64_t at, int64_t bytes)
     r->bytes[r->count++] = bytes;
 }
 
+/* Returns how many operands of nodes that are used are node j. */
+static int times_read(const eg_block_plan *p, int j)
+{
+    int reads = 0;
+    for (int m = j + 1; m <= p->root; m++)
+        for (int i = 0; p->used[m] && i < p->e->node[m].count; i++)
+            reads += p->e->node[m].in[i] == j;
+    return reads;
+}
+/* True if node k is a sum or difference of floats that varies with rows and lanes. */
+static bool is_sum(const eg_block_plan *p, int k)
+{
+    const eg_node *n = &p->e->node[k];
+    return p->used[k] && n->kind == EG_IS_FLOAT && p->extent[k] == EG_EXTENT_BLOCK &&
+           (n->code == EG_X_ADD || n->code == EG_X_SUB);
+}
+/* Finds the sums that are a summand of one other sum, as s + a is in s + a − b. */
+static void find_sums(eg_block_plan *p)
+{
+    for (int k = 0; k <= p->root; k++) p->within[k] = -1;
+    for (int k = p->root; k >= 0; k--) {
+        bool found = !is_sum(p, k) || p->within[k] >= 0;
+        for (int i = 0; i < 2 && !found; i++) {
+            const int j = p->e->node[k].in[i];
+            found = is_sum(p, j) && times_read(p, j) == 1;
+            if (found) p->within[j] = (int16_t)k;
+        }
+    }
+}
 /* Assigns a part of the workspace to the value of each node. Once a value has been read for the
  * last time, its part is used for a later node, unless cotangents are wanted, which need all
  * values. */
@@ -44,8 +73,10 @@ static void place_values(eg_block_plan *p, rooms *r)
     int last[EG_NODES_MAX];
     for (int k = 0; k <= p->root; k++) last[k] = p->slopes ? EG_NODES_MAX : k;
     for (int k = 0; k <= p->root; k++)
-        for (int i = 0; p->used[k] && i < e->node[k].count; i++)
-            if (last[e->node[k].in[i]] < k) last[e->node[k].in[i]] = k;
+        for (int i = 0; p->used[k] && i < e->node[k].count; i++) {
+            const int reader = p->within[k] < 0 ? k : p->within[k];
+            if (last[e->node[k].in[i]] < reader) last[e->node[k].in[i]] = reader;
+        }
     last[p->root] = EG_NODES_MAX;
     for (int k = 0; k <= p->root; k++) {
         if (!p->used[k]) continue;
@@ -76,11 +107,7 @@ static int passes_to(const eg_block_plan *p, int k)
     int found = -1;
     for (int i = 0; n->code > EG_X_READ && i < n->count; i++) {
         const int j = n->in[i];
-        int reads = 0;
-        for (int m = j + 1; m <= p->root; m++)
-            for (int o = 0; p->used[m] && o < p->e->node[m].count; o++)
-                reads += p->e->node[m].in[o] == j;
-        if (p->moved[j] && reads == 1 && p->extent[j] == p->extent[k] &&
+        if (p->moved[j] && times_read(p, j) == 1 && p->extent[j] == p->extent[k] &&
             eg__slope_sign(n->code, i) == 1 && (found < 0 || p->e->node[j].code == EG_X_SCORE))
             found = j;
     }
@@ -112,7 +139,10 @@ static void place_slopes(eg_block_plan *p, rooms *r)
         if (!p->used[k] || n->kind != EG_IS_FLOAT || n->code == EG_X_FLOOR) continue;
         if (n->code == EG_X_READ) p->moved[k] = p->wanted >> n->tensor & 1;
         if (n->code == EG_X_SCORE) p->moved[k] = p->wanted >> EG_SCORE_BIT;
-        for (int i = 0; n->code > EG_X_READ && i < n->count; i++) p->moved[k] |= p->moved[n->in[i]];
+        for (int i = 0; n->code > EG_X_READ && i < n->count; i++) {
+            p->moved[k] |= p->moved[n->in[i]];
+            p->keeps |= e->node[n->in[i]].code == EG_X_SCORE && !eg__slope_sign(n->code, i);
+        }
     }
     if (p->slopes) p->slope[p->root] = take(r, room_of(p, p->root, width));
     for (int k = p->root; k >= 0 && p->slopes; k--) {
@@ -187,6 +217,7 @@ void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64
         if (p->extent[k] == EG_EXTENT_DIAGONAL) p->diagonals = r.end;
     if (p->diagonals) r.end += most;
     p->values = r.end;
+    find_sums(p);
     place_values(p, &r);
     place_slopes(p, &r);
     p->bytes = (size_t)r.end;

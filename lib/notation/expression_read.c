@@ -89,7 +89,8 @@ bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, i
     int64_t *base = (int64_t *)(void *)(x->work + x->p->offsets), start = 0;
     int along = -1;
     bool rows = false;
-    if (x->p->extent[k] != EG_EXTENT_BLOCK) return false;
+    const bool diagonal = x->p->extent[k] == EG_EXTENT_DIAGONAL; /* one row of all diagonals */
+    if (!diagonal && x->p->extent[k] != EG_EXTENT_BLOCK) return false;
     for (int i = 0; i < n->count; i++) {
         const int extent = x->p->extent[n->in[i]];
         if (extent & ALONG_LANES && along >= 0) return false;
@@ -105,7 +106,8 @@ bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, i
             base[r] += kept(whole_at(x, n->in[i], r), n->guard ? dim[i] - 1 : -1) * stride[i];
     int64_t step;
     const char *index = eg__node_row(x, n->in[along], 0, &step);
-    *g = (eg_gather){ .rows = x->b->rows,
+    if (diagonal) index = x->v[n->in[along]].p;
+    *g = (eg_gather){ .rows = diagonal ? 1 : x->b->rows,
                       .lanes = lanes,
                       .base = rows || start ? base : NULL,
                       .index = index,
@@ -126,22 +128,28 @@ void eg__read_values(const eg_evaluation *x, int k)
         memset(v->p, 0, (size_t)(rows * eg__node_length(x, k) * width));
         return;
     }
-    bool direct = x->wide == x->b->lanes && x->p->extent[k] & EG_EXTENT_LANES && !n->guard &&
-                  eg__width[s->dtype] == width;
-    int64_t step = 0, row_step = 0;
-    for (int i = 0; i < n->count; i++) { /* in place, if lanes are consecutive elements */
+    bool steady = x->p->extent[k] & EG_EXTENT_LANES && !n->guard && eg__width[s->dtype] == width;
+    int64_t step = 0, row_step = 0; /* steady: from lane to lane, from row to row */
+    for (int i = 0; i < n->count; i++) {
         const int j = n->in[i], extent = x->p->extent[j];
-        if (extent != EG_EXTENT_ONE) direct &= extent != EG_EXTENT_BLOCK && counts_along(x, j);
+        if (extent != EG_EXTENT_ONE) steady &= extent != EG_EXTENT_BLOCK && counts_along(x, j);
         if (extent == EG_EXTENT_LANES) step += s->stride[i];
         if (extent == EG_EXTENT_ROWS) row_step += s->stride[i];
     }
-    if (direct && step == 1) {
-        const eg_reach at = eg__reach_of(x, k, 0, s->stride);
-        *v = (eg_stored){ (char *)(uintptr_t)s->data + at.base * width, row_step * width };
+    const eg_reach first = steady ? eg__reach_of(x, k, 0, s->stride) : (eg_reach){ 0 };
+    char *data = (char *)(uintptr_t)s->data + first.base * width;
+    if (steady && step == 1 && x->wide == x->b->lanes) { /* in place */
+        *v = (eg_stored){ data, row_step * width };
+        return;
+    }
+    if (steady && row_step == 1 && rows > 1 && width >= 4) { /* rows are consecutive elements */
+        eg__transpose((size_t)width, x->b->lanes, rows, data, step, v->p, v->step / width, false);
+        for (int64_t r = 0; r < rows; r++)
+            eg__pad_row(width, x->b->lanes, x->wide, v->p + r * v->step);
         return;
     }
     eg_gather g;
-    if (eg__gathered_by_one(x, k, s->stride, x->wide, &g))
+    if (eg__gathered_by_one(x, k, s->stride, eg__node_length(x, k), &g))
         eg__gather_rows(&g, s->dtype, s->data, width, v->p, v->step / width);
     else
         for (int64_t r = 0; r < rows; r++) read_row(x, k, r, v->p + r * v->step);

@@ -175,6 +175,37 @@ static void operation_values(const eg_evaluation *x, int k)
     eg__strip_run(x, k, true, loop_of(x, &x->p->e->node[k]), &s);
 }
 
+/* Computes node k, a sum, times a factor, and on the way the summand that is a sum within it. */
+static void sum_values(const eg_evaluation *x, int k, double factor)
+{
+    static const double zero;
+    const eg_node *n = &x->p->e->node[k];
+    const int inner = x->p->within[n->in[0]] == k ? 0 : x->p->within[n->in[1]] == k ? 1 : -1;
+    const eg_node *first = inner < 0 ? n : &x->p->e->node[n->in[inner]];
+    const double sign = inner < 0 ? 1 : eg__slope_sign(n->code, inner);
+    eg_strip s = { .rows = x->b->rows,
+                   .n = x->wide,
+                   .out = x->v[k].p,
+                   .out_step = x->v[k].step,
+                   .sign = { sign, sign * eg__slope_sign(first->code, 1), 1 },
+                   .in = { NULL, NULL, &zero },
+                   .still = 4,
+                   .factor = factor };
+    bool still[3] = { false, false, true };
+    for (int i = 0; i < 2; i++) s.in[i] = seen_by(x, k, first->in[i], 0, &s.step[i], &still[i]);
+    if (inner >= 0) {
+        s.in[2] = seen_by(x, k, n->in[!inner], 0, &s.step[2], &still[2]);
+        s.sign[2] = eg__slope_sign(n->code, !inner);
+    }
+    if (still[0]) { /* the other one of the two varies along the row */
+        const eg_strip t = s;
+        s.in[0] = t.in[1], s.step[0] = t.step[1], s.sign[0] = t.sign[1];
+        s.in[1] = t.in[0], s.step[1] = t.step[0], s.sign[1] = t.sign[0];
+    }
+    s.still = (unsigned)(still[0] || still[1]) << 1 | (unsigned)still[2] << 2;
+    x->floats->sum(&s);
+}
+
 /* Copies the value of the root, rows × lanes without padding, to the caller's result. */
 static void hand_out(const eg_evaluation *x)
 {
@@ -209,28 +240,56 @@ static bool made_there(const eg_evaluation *x)
     return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes && n->kind != EG_IS_WHOLE &&
            n->code > EG_X_READ && x->b->out && (!x->p->slopes || value_unread(n->code));
 }
+/* True if node k is computed by the loop of sums: if it has a sum within it, or is the result, made
+ * in its place, and times a factor. */
+static bool by_sum(const eg_evaluation *x, int k, double factor)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const bool sum = n->kind == EG_IS_FLOAT && (n->code == EG_X_ADD || n->code == EG_X_SUB);
+    return sum && (x->p->within[n->in[0]] == k || x->p->within[n->in[1]] == k || factor != 1);
+}
+/* Computes node k. Only a node that is made in its place in the result has a factor; false if it is
+ * still to be multiplied by it. */
+static bool node_values(const eg_evaluation *x, int k, double factor)
+{
+    const eg_node *n = &x->p->e->node[k];
+    switch (n->code) {
+    case EG_X_WHOLE:
+    case EG_X_SIZE: fill_whole(x, EG_LANES, x->v[k].p, n->whole); break;
+    case EG_X_FLOAT: fill_float(x, EG_LANES, x->v[k].p, n->real); break;
+    case EG_X_LETTER: letter_values(x, k); break;
+    case EG_X_SCORE: score_values(x, k); break;
+    case EG_X_READ: eg__read_values(x, k); break;
+    default:
+        if (by_sum(x, k, factor)) {
+            sum_values(x, k, factor);
+            return true;
+        }
+        if (is_difference(x->p, k))
+            difference_values(x, k);
+        else
+            operation_values(x, k);
+    }
+    return factor == 1;
+}
 void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *workspace)
 {
     const eg_evaluation x = eg__evaluation(p, b, workspace);
+    const double factor = b->factor != 0 ? b->factor : 1;
+    const bool there = made_there(&x);
+    bool done = factor == 1;
     for (int k = 0; k <= p->root; k++) {
-        const eg_node *n = &p->e->node[k];
         if (!p->used[k]) continue;
         x.v[k] = (eg_stored){ x.work + p->at[k], x.wide * eg__node_width(p, k) };
-        if (k == p->root && made_there(&x))
-            x.v[k] = (eg_stored){ b->out, b->out_step * eg__node_width(p, k) };
-        switch (n->code) {
-        case EG_X_WHOLE:
-        case EG_X_SIZE: fill_whole(&x, EG_LANES, x.v[k].p, n->whole); break;
-        case EG_X_FLOAT: fill_float(&x, EG_LANES, x.v[k].p, n->real); break;
-        case EG_X_LETTER: letter_values(&x, k); break;
-        case EG_X_SCORE: score_values(&x, k); break;
-        case EG_X_READ: eg__read_values(&x, k); break;
-        default:
-            if (is_difference(p, k))
-                difference_values(&x, k);
-            else
-                operation_values(&x, k);
-        }
+        const bool last = k == p->root && there;
+        if (last) x.v[k] = (eg_stored){ b->out, b->out_step * eg__node_width(p, k) };
+        if (p->within[k] >= 0) continue;
+        const bool multiplied = node_values(&x, k, last ? factor : 1);
+        if (last) done = multiplied;
     }
-    if (!made_there(&x) && b->out) hand_out(&x);
+    if (!there && b->out) hand_out(&x);
+    const bool whole_rows = b->out_step == b->lanes;
+    for (int r = 0; !done && r < (whole_rows ? 1 : b->rows); r++)
+        x.floats->scale(whole_rows ? (int64_t)b->rows * b->lanes : b->lanes,
+                        (char *)b->out + r * b->out_step * (p->f64 ? 8 : 4), factor);
 }
