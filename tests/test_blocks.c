@@ -577,7 +577,7 @@ LOOP_TEST(the_last_sum_is_made_by_all_threads, 5)
             }
         for (int i = 0; i < 3; i++) hash[k] = hash_tensor(hash[k], w.x[i]);
         const double norm = eg_opt_now(opt[0]).norm;
-        hash[k] = hash_bytes(hash[k], &norm, sizeof norm);
+        hash[k] = eg_hash(hash[k], &norm, sizeof norm);
         ck_assert_msg(hash[k] == hash[0], "%d threads", k + 1);
         eg_close(c);
     }

@@ -6,19 +6,17 @@
  *
  * Errors: the context keeps the message of the first error. Every later operation returns the
  * context's poison tensor at once, so calls can be nested, and one check of eg_error() is enough.
- * NULL operands behave like poison. The library never aborts or exits, and prints only where a
- * function says so, with one exception: a build without BLIS's static library initialises BLIS,
- * which aborts if memory runs out then. A call that fails and has no context (no operand at all,
- * every operand NULL, eg_open itself) returns NULL, and the message is kept for the thread:
- * eg_error(NULL) returns the first one since eg_clear(NULL) or eg_open.
+ * NULL operands behave like poison. The library never aborts, exits or prints unasked; only BLIS,
+ * which a build without its static library initialises, aborts if memory runs out then. A call that
+ * fails without a context (no operand, all operands NULL, eg_open) returns NULL, and the thread has
+ * the message: eg_error(NULL) returns the first one since eg_clear(NULL) or eg_open.
  *
- * Threads: a context and its tensors belong to one thread at a time, with one exception. While
- * eg_grad_over (eg_step_over) computes, several threads are inside blocks, each with a context of
- * its own that the library lends, and the context that was given waits. Inside a block its tensors
- * may be operands, and are only read: eg_fill, eg_assign, eg_mut_…, .out, eg_name and eg_hook
- * refuse them. Its owners (parameters, caches) do not grow, and a function that is given the
- * waiting context works on the block's. A tensor that a block made is freed with the block; a
- * tensor of another block is refused. */
+ * Threads: one thread at a time uses a context and its tensors, with one exception: while
+ * eg_grad_over (eg_step_over) computes, several threads are inside blocks, each with a context that
+ * the library makes, and the given context waits. Inside a block its tensors can be operands but
+ * are read-only: eg_fill, eg_assign, eg_mut_…, .out, eg_name and eg_hook refuse them, and its
+ * owners (parameters, caches) do not grow. A function that gets the waiting context uses the
+ * block's. A block's tensors are freed with the block; a tensor of another block is refused. */
 #ifndef EINGRAD_CORE_H
 #define EINGRAD_CORE_H
 #include <stdbool.h>
@@ -99,17 +97,15 @@ typedef enum eg_code {
     EG_ERROR_MISUSE,     /* a bad option or number, NULL, a tensor whose scope is gone           */
     EG_ERROR_UNSUPPORTED /* sound, but the library has no rule or form for it                    */
 } eg_code;
-/* The kind of the error that eg_error(cx) describes. For a NULL context: that of the thread's
- * error, or EG_ERROR_MISUSE if it has none. */
+/* The kind of eg_error(cx)'s error; of NULL the thread's, or EG_ERROR_MISUSE if there is none */
 EG_API eg_code eg_error_code(const eg_ctx *);
 EG_API void eg_clear(eg_ctx *); /* forget the failure; NULL: the thread's */
 /* Records a failure of the given kind, if none is recorded yet; returns the poison tensor. */
 EG_API eg_tensor *eg_fail_as(eg_ctx *, eg_code, const char *format, ...) EG_FORMAT_(3, 4);
 /* eg_fail_as(cx, EG_ERROR_USER, …): for rows and modules of your own */
 EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
-/* If an error is recorded, puts this text and ": " before its message; returns the poison tensor.
- * For a module that calls operations: eg_fail_in(cx, "linear \"%s\"", name) where one of them
- * failed and eg_error(cx) was NULL before. */
+/* Puts this text and ": " before the message of a recorded error; returns the poison tensor: for a
+ * module after a failed operation, eg_fail_in(cx, "linear \"%s\"", name). */
 EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
 EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
 EG_API uint64_t eg_seed_now(const eg_ctx *);  /* the seed in force */
@@ -127,24 +123,21 @@ EG_API void eg_eval(eg_ctx *);                   /* dropout is the identity */
 EG_API bool eg_training(const eg_ctx *);         /* true if dropout draws */
 /* While on, results do not remember how they were made: no gradients. Returns the old state. */
 EG_API bool eg_nograd(eg_ctx *, bool on);
-/* While on, operations read subnormal operands as 0 and give 0 for subnormal results, in every
- * thread of the context (FTZ and DAZ of x86-64, FZ of AArch64; nothing elsewhere). An operation on
- * a subnormal number can take 100 cycles and more, and gradients of trained models have many of
- * them. Off by default, and off while a gradient check runs. Outside of the library's calls the
- * thread's mode does not change; a plan (eg_plan_run) computes in that mode. eg_flush returns the
- * old state. */
+/* While on, operations read subnormal operands as 0 and return 0 for subnormal results, in every
+ * thread of the context (FTZ and DAZ of x86-64, FZ of AArch64; nothing elsewhere): such an operand
+ * can cost 100 cycles. Off by default, and while a gradient check runs. Outside of the library's
+ * calls the thread's mode does not change; a plan (eg_plan_run) computes in it. Returns the old
+ * state. */
 EG_API bool eg_flush(eg_ctx *, bool on);
 EG_API bool eg_flushes(const eg_ctx *); /* true while eg_flush is on */
 /* For loops of the caller: between begin and end this thread treats subnormal numbers as the
  * operations of the context do. begin returns the argument of end; pairs may be nested. */
 EG_API uint64_t eg_flush_begin(const eg_ctx *);
 EG_API void eg_flush_end(uint64_t begun);
-/* Calls f(user, k) once for each k of 0 … pieces − 1, on the threads of the context, in any order
- * and several at a time, and returns when all are done: a loop of your own over numbers, as in the
- * forward() of an operation. `ns` is about how many nanoseconds all pieces take on one thread; a
- * loop that is too short to be divided is run by the caller alone, and so is one inside a block or
- * inside another such loop. f computes in the caller's mode of floating point; it calls no function
- * of the library with this context or its tensors. */
+/* Calls f(user, k) for k = 0 … pieces − 1 on the threads of the context, in any order, and returns
+ * when all are done. ns: about how many nanoseconds all pieces take on one thread. A short loop,
+ * and one inside a block or inside such a loop, runs on the caller alone. f calls no function of
+ * the library with this context or its tensors. */
 typedef void eg_loop_piece(void *user, int64_t k);
 EG_API void eg_parallel(eg_ctx *, int64_t pieces, double ns, eg_loop_piece *f, void *user);
 typedef struct eg_usage {
@@ -152,8 +145,7 @@ typedef struct eg_usage {
     size_t bytes, peak;     /* held from the allocator now, and at most */
     size_t used, used_peak; /* in tensors now, and at most since eg_stats_reset */
     uint64_t nodes;         /* operations applied */
-    /* of contractions: a multiplication and the addition after it are one, and a term that is
-     * summed without a multiplication is one */
+    /* of contractions; a product and the addition after it are one, a term without a product one */
     uint64_t multiply_adds;
 } eg_usage;
 EG_API eg_usage eg_stats(const eg_ctx *); /* what cx has used so far */

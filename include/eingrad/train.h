@@ -314,13 +314,13 @@ typedef struct eg_score {
     double loss; /* mean of −ln p a token; divided by ln 2: bits; e to its power: perplexity */
 } eg_score;
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
-/* Divides training among ranks: from now on the leaves of each step and the blocks of each
- * evaluation are divided. All ranks have made or loaded the same trainer and call the same
- * functions of it in the same order; results are bitwise equal to those of one process. The
- * optimiser is divided too (eg_opt_divide). Only rank 0 writes checkpoints, for which the others
- * send their moments: all ranks call eg_trainer_save, except in `watch`, where it is enough that
- * rank 0 calls it. The result of rank 0's `watch` applies to all ranks. NULL: not divided. Refused:
- * ranks whose options, data or parameters differ, by name; a group of another context. */
+/* Divides among ranks the leaves of each later step and the blocks of each evaluation. All ranks
+ * have made or loaded the same trainer and call the same functions of it in the same order; results
+ * are bitwise equal to those of one process. The optimiser is divided too (eg_opt_divide). Only
+ * rank 0 writes checkpoints, for which the others send their moments: all ranks call
+ * eg_trainer_save, except in `watch`, where it is enough that rank 0 calls it. The result of rank
+ * 0's `watch` applies to all ranks. NULL: not divided. Refused: ranks whose options, data or
+ * parameters differ, by name; a group of another context. */
 EG_API int eg_trainer_divide(eg_trainer *, eg_ranks *);
 /* One step on the next batch, also under eg_nograd; *p (may be NULL) receives the progress. Refuses
  * what eg_step refuses. */
