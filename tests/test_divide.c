@@ -284,6 +284,37 @@ static int course_body(void *user, const eg_ranks_table *table)
     eg_close(own);
     return bad;
 }
+/* Rank 1 of 2 has one option that is another. */
+enum { OTHERS = 8 };
+static const eg_mha_args one_key_head = { .kv_heads = 1 };
+static int other_body(void *user, const eg_ranks_table *table)
+{
+    course *c = user;
+    const int me = table->rank, what = me ? (int)c->steps : -1;
+    eg_ctx *own = eg_open(.threads = 1);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_trainer *t = eg_trainer_new(
+        eg_data_task(own, eg_task_find("copy")), .layers = 1, .d_model = 16, .heads = 2, .batch = 8,
+        .optimiser = what == 0 ? "adamw" : "sgd", .weight_decay = what == 1 ? 0.1 : 0,
+        .momentum = what == 2 ? 0.9 : 0, .diversity = what == 3 ? 0.1 : 0,
+        .smoothing = what == 4 ? 0.1 : 0, .norm = what == 5 ? "rms" : "pre",
+        .attention = what == 6 ? &one_key_head : NULL, .steps = what == 7 ? 9 : 8);
+    eg_trainer_divide(t, r);
+    snprintf(c->said[me], sizeof *c->said, "%s", eg_error(own) ? eg_error(own) : "");
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+LOOP_TEST(trainers_of_other_options_are_refused, OTHERS + 1)
+{
+    static course c;
+    c = (course){ .steps = _i };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 2, other_body, &c), 0);
+    for (int r = 0; r < 2; r++)
+        ck_assert_msg(_i == OTHERS ? !c.said[r][0]
+                                   : strstr(c.said[r], "the options of rank 0 are") != NULL,
+                      "option %d: rank %d says: %s", _i, r, c.said[r]);
+}
 enum { DURING, BEST, AT_END, RESUMED, FILES };
 static char path[2][FILES][40];
 static void open_files(void)

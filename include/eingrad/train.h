@@ -327,8 +327,7 @@ EG_API int eg_trainer_divide(eg_trainer *, eg_ranks *);
 EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);
 /* The progress after the last step, with the learning rate of the next one. */
 EG_API eg_progress eg_trainer_now(const eg_trainer *);
-/* Scores greedy decoding on the test set: at most 1000 sequences; of a text 65536 symbols. Threads
- * and ranks compute blocks; the bits do not depend on their number. */
+/* Scores greedy decoding of up to 1000 test sequences (of a text 65536 symbols), in blocks */
 EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
 /* Steps until `steps`, `goal` or `early_stop`. watch (may be NULL) is called after each step and
  * ends the loop by returning true. The test set is evaluated every `evaluate` steps; if that is 0,

@@ -169,6 +169,20 @@ static saved checkpoint_of(const eg_trainer *t)
                     .sum = t->data->sum };
 }
 
+uint64_t eg__trainer_hash(const eg_trainer *t, eg_owner *owner)
+{
+    const char *config = eg__network_config(t, owner);
+    const saved s = checkpoint_of(t);
+    uint64_t h = eg_hash(EG_HASH_START, t->o.optimiser, strlen(t->o.optimiser));
+    if (config) h = eg_hash(h, config, strlen(config));
+    for (int k = 0; k < FIELDS; k++) {
+        char text[TEXT];
+        field_print(&fields[k], &s, text);
+        h = eg_hash(h, text, strlen(text) + 1);
+    }
+    return h;
+}
+
 /* -- save ------------------------------------------------------------------------------------- */
 /* Writes parameters, optimiser state and metadata. `owner` holds what is made for that. The state
  * of a divided optimiser is gathered from all ranks; rank 0 holds it whole until it is written.

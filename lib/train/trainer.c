@@ -569,34 +569,25 @@ int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_p
 }
 
 /* -- ranks ------------------------------------------------------------------------------------ */
-/* True if options and data are the same on all ranks; else records an error. */
-static bool divide_agree(eg_trainer *t, eg_ranks *r)
+/* True if data and options, of which `hash` is that of eg__trainer_hash, are the same on all ranks;
+ * else records an error. */
+static bool divide_agree(const eg_trainer *t, eg_ranks *r, uint64_t hash)
 {
     const eg_trainer_args *o = &t->o;
     const eg_data *d = t->data;
     char text[128];
     snprintf(text, sizeof text, "%lld", (long long)t->now.step);
     if (eg_ranks_agree(r, "the steps done", text)) return false;
-    uint64_t h = eg_hash(EG_HASH_START, &o->schedule, sizeof o->schedule);
-    const double numbers[] = { o->dropout, o->smoothing, o->lr, o->clip_norm, o->goal };
-    const int64_t sizes[] = { o->evaluate,
-                              o->early_stop,
-                              o->width,
-                              o->context,
-                              o->leaves,
-                              (int64_t)o->seed,
-                              (int64_t)t->batches->cursor };
-    h = eg_hash(eg_hash(h, numbers, sizeof numbers), sizes, sizeof sizes);
-    snprintf(text, sizeof text, "%s, %lld layer%s of %lld, batch %lld in blocks of %lld, %016llx",
-             o->model, (long long)o->layers, o->layers == 1 ? "" : "s", (long long)o->d_model,
-             (long long)o->batch, (long long)o->block, (unsigned long long)h);
-    if (eg_ranks_agree(r, "the options", text)) return false;
-    h = eg_hash(d->sum + 1, d->name, strlen(d->name));
+    uint64_t h = eg_hash(d->sum + 1, d->name, strlen(d->name));
     if (d->text) h = eg_hash(h, d->text, strlen(d->text));
     snprintf(text, sizeof text, "%.60s, %lld examples, %d symbols, %016llx",
              strrchr(d->name, '/') ? strrchr(d->name, '/') + 1 : d->name, (long long)d->count,
              d->symbols, (unsigned long long)h);
-    return !eg_ranks_agree(r, "the data", text);
+    if (eg_ranks_agree(r, "the data", text)) return false;
+    snprintf(text, sizeof text, "%s, %lld layer%s of %lld, batch %lld in blocks of %lld, %016llx",
+             o->model, (long long)o->layers, o->layers == 1 ? "" : "s", (long long)o->d_model,
+             (long long)o->batch, (long long)o->block, (unsigned long long)hash);
+    return !eg_ranks_agree(r, "the options", text);
 }
 int eg_trainer_divide(eg_trainer *t, eg_ranks *r)
 {
@@ -610,7 +601,11 @@ int eg_trainer_divide(eg_trainer *t, eg_ranks *r)
         return -1;
     }
     eg_score *looks = eg_owner_alloc(t->owner, (size_t)eg_ranks_count(r) * sizeof *looks);
-    if (eg_ranks_meet(r) || !looks || !divide_agree(t, r) || eg_opt_divide(t->opt, r)) return -1;
+    eg_owner *owner = eg_owner_open(t->cx);
+    const uint64_t hash = owner ? eg__trainer_hash(t, owner) : 0;
+    eg_owner_close(owner);
+    if (eg_ranks_meet(r) || !looks || !divide_agree(t, r, hash) || eg_opt_divide(t->opt, r))
+        return -1;
     t->looks = looks;
     t->ranks = r;
     return 0;

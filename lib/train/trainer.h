@@ -89,6 +89,9 @@ bool eg__trainer_ready(const char *who, const eg_trainer *);
 enum { EG__COMMAND_GO, EG__COMMAND_STOP, EG__COMMAND_SAVE };
 int eg__trainer_broadcast(eg_trainer *,
                           char what); /* returns what rank 0 said; −1 after an error */
+/* A hash of all numbers and options that a checkpoint stores beside tensors and symbols, for ranks
+ * that must agree in them. Memory that it needs is the owner's. */
+uint64_t eg__trainer_hash(const eg_trainer *, eg_owner *);
 /* Writes a checkpoint: rank 0 calls it with a path, the others with NULL. All get rank 0's
  * error. */
 int eg__trainer_collect(eg_trainer *, const char *path);
