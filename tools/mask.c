@@ -22,12 +22,12 @@ static void grid(const bool *at, int64_t rows, int64_t width)
     }
 }
 
-/* Prints the last two axes as a grid, one for each index of the others, and how many are true. */
-static void print(eg_tensor *x, char *const *size)
+/* Prints the last two axes as a grid, one for each index of the others, and how many are true. The
+ * elements of x begin at `at`. */
+static void print(eg_tensor *x, const bool *at, char *const *size)
 {
     int rank = eg_rank(x);
     const int64_t *dim = eg_dims(x);
-    const bool *at = eg_bool(x);
     int64_t width = rank ? dim[rank - 1] : 1, rows = rank > 1 ? dim[rank - 2] : 1, on = 0;
     int64_t grids = width > 0 && rows > 0 ? eg_size(x) / (width * rows) : 0;
     if (rank > 1) printf("rows %s, columns %s\n", size[rank - 2], size[rank - 1]);
@@ -75,8 +75,9 @@ static int run(const command *c, int count, char **word)
     }
     eg_ctx *cx = eg_open(.threads = 1);
     eg_tensor *x = eg_where_mask(cx, w.word[0], axes, o.offset, size);
-    int status = eg_ok(x) ? EXIT_SUCCESS : say_error(cx, NULL);
-    if (!status) print(x, w.word + 1);
+    const bool *at = eg_bool(x); /* NULL after an error, and it may need memory */
+    int status = at ? EXIT_SUCCESS : say_error(cx, NULL);
+    if (at) print(x, at, w.word + 1);
     eg_close(cx);
     return status;
 }
