@@ -545,7 +545,7 @@ LOOP_TEST(the_last_sum_is_made_by_all_threads, 5)
         eg_params *p = eg_params_open(c);
         wide w;
         for (int i = 0; i < 3; i++) {
-            char name[8];
+            char name[16];
             snprintf(name, sizeof name, "x%d", i);
             w.x[i] = eg_param(p, name, "a", i == 1 ? FEW : MANY);
             eg_init_normal(w.x[i], 1);
