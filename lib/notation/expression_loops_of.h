@@ -182,7 +182,7 @@ EG_CLONES static void NAME(add_diagonals)(int64_t rows, int64_t n, double *sum, 
                                           int64_t step)
 {
     enum { SIDE = EG_LANES, WIDE_SLAB = 4 * EG_LANES };
-    T slab[SIDE][WIDE_SLAB + 2 * SIDE] = { { 0 } };
+    _Alignas(64) T slab[SIDE][WIDE_SLAB + 2 * SIDE] = { { 0 } };
     for (int64_t r = 0, tall; r < rows; r += tall) {
         tall = rows - r < SIDE ? rows - r : SIDE;
         for (int64_t c = 0, wide; c < n; c += wide) {
@@ -195,7 +195,7 @@ EG_CLONES static void NAME(add_diagonals)(int64_t rows, int64_t n, double *sum, 
              * of its last row; rows that the slab lacks have none */
             const int64_t first = rows - r - SIDE + c, end = SIDE - 1 + wide;
             for (int64_t d = 0; d < end; d += SIDE) {
-                double part[SIDE] = { 0 };
+                _Alignas(64) double part[SIDE] = { 0 };
                 for (int64_t i = 0; i < SIDE; i++) {
                     const T *v = slab[i] + d + i + 1;
                     EG_EVERY_LANE
@@ -217,8 +217,8 @@ EG_CLONES static void NAME(totals)(int64_t rows, int64_t n, double *sum, const v
                                    int64_t step)
 {
     for (int64_t r = 0; r < rows; r += 8) {
-        eight_doubles part[8] = { { 0 } };
-        double result[8];
+        _Alignas(64) eight_doubles part[8] = { { 0 } };
+        _Alignas(64) double result[8];
         const int64_t count = eg__min64(rows - r, 8);
         for (int64_t i = 0; i < count; i++) {
             const char *v = (const char *)x + (r + i) * step;
@@ -229,7 +229,7 @@ EG_CLONES static void NAME(totals)(int64_t rows, int64_t n, double *sum, const v
                 high += EIGHT(v + (k + 8) * (int64_t)sizeof(T));
             }
             if (k < n) {
-                T rest[16] = { 0 };
+                _Alignas(64) T rest[16] = { 0 };
                 memcpy(rest, v + k * (int64_t)sizeof(T), (size_t)(n - k) * sizeof(T));
                 low += EIGHT(rest);
                 high += EIGHT(rest + 8);
