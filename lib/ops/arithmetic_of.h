@@ -11,9 +11,11 @@ EG_INLINE void NAME(from_lane)(int first, BITS *lanes)
     static const BITS table[2] = { { 0 }, ALL_BITS };
     memcpy(lanes, (const char *)table + (size_t)(EG_LANES - first) * sizeof(T), sizeof *lanes);
 }
-/* The sum of all lanes, halves added to halves. */
-EG_INLINE T NAME(lanes_summed)(WIDE v)
+/* The sum of all lanes, halves added to halves. A pointer, since vectors of 64 bytes as arguments
+ * depend on the instruction set of the caller. */
+EG_INLINE T NAME(lanes_summed)(const WIDE *lanes)
 {
+    WIDE v = *lanes;
     v += TURN(v, 8);
     v += TURN(v, 4);
     v += TURN(v, 2);
@@ -217,7 +219,7 @@ EG_CLONES EG_FUSING static void NAME(exps_summed)(int64_t rows, int64_t n, const
             memcpy(y + n - EG_LANES, &u, sizeof u);
             sum += (WIDE)((BITS)u & ours);
         }
-        total[r] = (double)NAME(lanes_summed)(sum);
+        total[r] = (double)NAME(lanes_summed)(&sum);
     }
 }
 /* exps_of for any n */

@@ -42,7 +42,7 @@ EG_INLINE void SUM(int rows, int64_t n, const T *a, int64_t as, const T *b, int6
             memcpy(&v, b + r * bs + n - EG_LANES, sizeof v);
             sum[r] += (WIDE)((BITS)(WIDE_TERM)&ours);
         }
-        total[r] = NAME(lanes_summed)(sum[r]);
+        total[r] = NAME(lanes_summed)(&sum[r]);
     }
 }
 #undef SUM
