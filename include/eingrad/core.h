@@ -134,10 +134,10 @@ EG_API bool eg_flushes(const eg_ctx *); /* true while eg_flush is on */
  * operations of the context do. begin returns the argument of end; pairs may be nested. */
 EG_API uint64_t eg_flush_begin(const eg_ctx *);
 EG_API void eg_flush_end(uint64_t begun);
-/* Calls f(user, k) for k = 0 … pieces − 1 on the threads of the context, in any order, and returns
- * when all are done. ns: about how many nanoseconds all pieces take on one thread. A short loop,
- * and one inside a block or inside such a loop, runs on the caller alone. f calls no function of
- * the library with this context or its tensors. */
+/* Calls f(user, k) for k = 0 … pieces − 1 concurrently on the threads of the context, in the
+ * caller's floating-point mode, and returns when all are done. ns: about how many nanoseconds all
+ * pieces take on one thread. A short loop, and one inside a block or such a loop, runs on the
+ * caller alone. f calls no function of the library with this context or its tensors. */
 typedef void eg_loop_piece(void *user, int64_t k);
 EG_API void eg_parallel(eg_ctx *, int64_t pieces, double ns, eg_loop_piece *f, void *user);
 typedef struct eg_usage {

@@ -3,7 +3,7 @@
  * A masked element counts as −inf in the maximum and in the sum. A row in which all elements are
  * masked has the maximum −inf; its result is 0 (log: −inf), and its gradient 0. An allowed NaN
  * makes all allowed elements of its row NaN; masked elements are 0 (log: −inf) in every row. The
- * loops over rows are in arithmetic_of.h. */
+ * loops over rows are in arithmetic_softmax_of.h. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>

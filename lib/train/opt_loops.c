@@ -3,16 +3,14 @@
 #include "opt.h"
 #include <string.h>
 
-/* about what a number takes, in nanoseconds */
+/* estimated nanoseconds for one element */
 static const double norm_ns = 0.15, update_ns = 0.6;
 
 typedef struct opt_loop {
     eg_opt *op;
-    int64_t from; /* the first chunk */
-    /* of opt_norm_piece */
-    double limit, scale;
-    /* of opt_update_piece: the coefficients, and the numbers of each parameter and its moments */
-    const eg__coefficients *c;
+    int64_t from;              /* the first chunk */
+    double limit, scale;       /* of opt_norm_piece */
+    const eg__coefficients *c; /* of opt_update_piece */
 } opt_loop;
 /* Returns the parameter to which a chunk belongs. */
 static int opt_parameter(const eg_opt *op, int64_t chunk)
