@@ -279,8 +279,8 @@ LOOP_TEST(similarity_with_masks_of_heads, 12)
     eg_assert_ok(cx);
 }
 
-/* A predicate that chooses between truths of two tensors is one, and is read everywhere. */
-TEST(probes_read_choices_of_truths)
+/* c ? a : b is a condition if a and b are, also where the tensors are not known yet. */
+TEST(a_choice_between_conditions_is_a_condition)
 {
     eg_tensor *x[3], *see = eg_gt(eg_normal(cx, 0.3, 1, 2, 6), eg_zeros(cx, 1)), *w;
     three(x);
@@ -292,7 +292,7 @@ TEST(probes_read_choices_of_truths)
                             .where = "!(i < 3 ? see[b, j] : see[b, i])",
                             .with = { { "see", see } } };
     eg_tensor *mass = eg_attention_mass_with(&o, "i < 2 ? see[b, i] : see[b, j]");
-    o.where = "!(i < 3 ? see[b, j] : see[b, i])", o.weights = &w, o.weights_axes = "bihj";
+    o.weights = &w, o.weights_axes = "bihj";
     eg_attention_with(&o);
     eg_tensor *in = eg_where_mask(cx, "i < 2 ? see[b, i] : see[b, j]", "b i [j]",
                                   .with = { { "see", see } }, .sizes = (int64_t[]){ 2, 6, 6 });

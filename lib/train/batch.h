@@ -9,6 +9,7 @@
 enum { SIZE_MOST = 1 << 20 };
 static const uint64_t EXAMPLE_MOST = (uint64_t)1 << 62; /* the largest number of an example */
 
+enum { LEAVES_MOST = 4096 }; /* of eg_grad_over */
 /* The arrays of some rows: of a batch, or of the test set. */
 typedef struct eg__rows {
     int64_t rows; /* for which memory is allocated */

@@ -6,8 +6,6 @@
 #include <eingrad/grad.h>
 #include <string.h>
 
-enum { LEAVES_MOST = 4096 };
-
 typedef struct evaluating {
     const eg__evaluating *o;
     int64_t blocks, leaves;
@@ -32,7 +30,7 @@ static eg_tensor *evaluating_block(void *user, eg_ctx *cx, int64_t from, int64_t
 static int evaluating_taken(void *user, const eg_leaf_sum *s)
 {
     (void)user, (void)s;
-    return 0; /* the blocks' scores say more */
+    return 0; /* evaluating_block has stored the score of each block, losses included */
 }
 /* Returns the leaves that a rank computes, and the blocks in them. */
 static eg_span evaluating_leaves(const evaluating *e, int64_t rank)

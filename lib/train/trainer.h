@@ -6,7 +6,6 @@
 #include <eingrad/decode.h>
 #include <eingrad/model.h>
 
-enum { LEAVES_MOST = 4096 };
 /* -- network.c: the model ---------------------------------------------------------------------- */
 const eg_network *eg__network_find(const char *name); /* a row of the table; NULL: there is none */
 int eg__network_parts(const eg_network *);
