@@ -283,7 +283,8 @@ const eg_attention_plan *eg__attention_careful(const eg_attention_plan *a, eg_te
     eg_attention_plan *careful = eg__alloc(g->cx, eg__attention_bytes(a));
     if (!careful) return NULL;
     memcpy(careful, a, eg__attention_bytes(a));
-    careful->careful =
-        true; /* the weights are those of the result: no pair is forbidden only now */
+    /* not eg__attention_be_strict: the gradient has the weights of the result, so a pair that was
+     * allowed there is allowed here */
+    careful->careful = true;
     return careful;
 }

@@ -43,7 +43,7 @@ typedef struct blocks {
 
 /* Calls the loss for the block that the child is inside of. NULL after an error: the loss failed,
  * or its result is no float tensor of one element (the value is not tested), the count is not from
- * 0 to 2^48, or the child's switches or draws are not as they were. */
+ * 0 to 2^48, or a switch of the child (eg_train, eg_nograd, eg_flush) is not as it was before. */
 eg_tensor *eg__block_loss(const eg_grad_over_args *, eg_ctx *child, int64_t *count);
 bool eg__block_count_fits(eg_ctx *child, int64_t count);
 

@@ -83,8 +83,8 @@ static void pen_move(pen *p, eg__point to)
     p->last = to;
 }
 
-/* True if all points of the line are one place of the picture. */
-static bool pen_rests(const pen *p)
+/* True if all points of the line are the same pixel. */
+static bool pen_at_one_pixel(const pen *p)
 {
     bool same = p->count > 0;
     for (int k = 1; same && k < p->count; k++)
@@ -96,7 +96,7 @@ static bool pen_rests(const pen *p)
 static void pen_lift(pen *p)
 {
     pen_column(p);
-    if (pen_rests(p)) /* a point between gaps, or several of one place: a line would show nothing */
+    if (pen_at_one_pixel(p)) /* a line of no length would be invisible */
         p->c->rectangle(p->c, (int)lround(p->line->x) - 2, (int)lround(p->line->y) - 2, 4, 4,
                         p->colour);
     else if (p->count > 1)

@@ -118,7 +118,7 @@ static int rope_row(const rope *r)
 void eg__config_rope(const eg__config *c, int64_t d, eg_mha_args *mha)
 {
     static const char part[] = "partial_rotary_factor";
-    /* the older name counts if it says something */
+    /* as in transformers 5: rope_scaling, if it is set, else rope_parameters */
     const eg_json *old = eg__config_find(c->all, "rope_scaling"),
                   *with = eg__config_set(old) ? old : eg__config_find(c->all, "rope_parameters");
     rope r = { .c = c, .with = with, .pairs = d / 2 };
