@@ -130,9 +130,9 @@ static double learn(eg_ctx *cx, const eg_task *task, const char *question)
     const char *answer = eg_trainer_predict(t, question);
     printf("  %s -> %s; %lld of %lld unseen ones are exact\n", question, answer ? answer : "",
            (long long)score.exact, (long long)score.sequences);
-    const eg_head *head =
-        eg_heads(eg_select("[k] h i j", eg_trainer_self_attention_weights(t, question, NULL), LAYERS - 1),
-                 .spec = "[h] i j");
+    const eg_head *head = eg_heads(
+        eg_select("[k] h i j", eg_trainer_self_attention_weights(t, question, NULL), LAYERS - 1),
+        .spec = "[h] i j");
     for (int k = 0; head && k < 4; k++) printf("  head 1.%d is %s\n", k, head[k].label);
     remove(path);
     return (double)score.exact / (double)score.sequences;

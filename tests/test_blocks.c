@@ -209,7 +209,8 @@ static eg_tensor *drawn_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, i
     drawn *d = user;
     eg_owner *owner = eg_owner_open(cx);
     const eg_copies *c = eg_copies_open(owner, DRAWING, (uint64_t[]){ 1, 2, 3 });
-    eg_tensor *y = eg_copies_stack(eg_dropout(eg_copies_unstack(c, eg_ones(cx, DRAWING, DRAWS)), .5));
+    eg_tensor *y =
+        eg_copies_stack(eg_dropout(eg_copies_unstack(c, eg_ones(cx, DRAWING, DRAWS)), .5));
     if (!eg_ok(y)) return y;
     memcpy(d->y[from], eg_f32(y), sizeof d->y[from]);
     *count = to - from;

@@ -401,8 +401,8 @@ TEST(copies_second_derivatives_and_forward_mode_are_those_of_one)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
     const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
-    eg_tensor *X = eg_normal(cx, 0, 1, COPIES, 4), *x = eg_copies_unstack(c, X), *v = eg_ones(cx, 4), *d,
-              *dd, *e, *ee;
+    eg_tensor *X = eg_normal(cx, 0, 1, COPIES, 4), *x = eg_copies_unstack(c, X),
+              *v = eg_ones(cx, 4), *d, *dd, *e, *ee;
     eg_tensor *y = eg_sum(NULL, eg_mul(eg_sin(x), eg_exp(x))), *t = eg_jvp(y, 1, &x, &v);
     ck_assert(!eg_grad(y, NULL, 1, &x, &d) &&
               !eg_grad(eg_sum(NULL, eg_square(d)), NULL, 1, &x, &dd));
@@ -432,7 +432,8 @@ TEST(copies_refusals_name_both_numbers)
     eg_ctx *cx = eg_open(.seed = 2);
     eg_owner *o = eg_owner_open(cx);
     const eg_copies *c = eg_copies_open(o, 3, NULL), *b = eg_copies_open(o, 2, NULL);
-    eg_tensor *x = eg_copies_unstack(c, eg_ones(cx, 3, 4)), *z = eg_copies_unstack(b, eg_ones(cx, 2, 4)), *d;
+    eg_tensor *x = eg_copies_unstack(c, eg_ones(cx, 3, 4)),
+              *z = eg_copies_unstack(b, eg_ones(cx, 2, 4)), *d;
     eg_add(x, z), refused(cx, "add: operand 1 has 3 copies and operand 2 2 of another group");
     eg_copies_unstack(c, eg_ones(cx, 4, 3)), refused(cx, "its first axis must have the 3 copies");
     eg_copies_unstack(c, x), refused(cx, "has copies already: 3");

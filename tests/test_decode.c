@@ -177,7 +177,8 @@ static eg_tensor *behind_a_cache(void *user, const eg_prefixes *p)
 {
     const told *u = user;
     int64_t fresh = u->cache && p->from ? 1 : p->length;
-    if (u->cache && p->from && eg_cache_select(u->cache, eg_from(cx, p->from, p->rows))) return NULL;
+    if (u->cache && p->from && eg_cache_select(u->cache, eg_from(cx, p->from, p->rows)))
+        return NULL;
     int32_t tokens[64];
     for (int64_t r = 0; r < p->rows; r++)
         memcpy(tokens + r * fresh, p->tokens + (r + 1) * p->length - fresh,
@@ -248,9 +249,10 @@ static void shares(double temperature, int64_t top_k, double top_p, const bool *
             kept[v] ? exp(log_p(&l, prompt, 2, v) / (temperature > 0 ? temperature : 1)) : 0;
     for (uint64_t seed = 0; seed < DRAWS; seed++) {
         eg_mark m = eg_push(cx);
-        const eg_decoded *d = eg_decode(.cx = cx, .next = next, .user = &l, .prompt = prompt,
-                                        .prompts = 2, .max_new_tokens = 1, .temperature = temperature,
-                                        .top_k = top_k, .top_p = top_p, .seed = seed);
+        const eg_decoded *d =
+            eg_decode(.cx = cx, .next = next, .user = &l, .prompt = prompt, .prompts = 2,
+                      .max_new_tokens = 1, .temperature = temperature, .top_k = top_k,
+                      .top_p = top_p, .seed = seed);
         count[d->sequence->tokens[0]]++;
         ck_assert_double_eq_tol(d->sequence->log_p, log_p(&l, prompt, 2, d->sequence->tokens[0]),
                                 1e-12);
@@ -314,7 +316,8 @@ TEST(tokens_below_the_least_never_come)
     }
     const eg_decoded *d = eg_decode(PROMPT, .user = &l, .min_token = 7, .beam = 3);
     ck_assert(d->count == 1 && d->sequence->count == LONGEST && d->sequence->log_p == 0);
-    const eg_decoded *zero = eg_decode(PROMPT, .user = &l, .min_token = 7, .end = EG_OFF, .beam = 40);
+    const eg_decoded *zero =
+        eg_decode(PROMPT, .user = &l, .min_token = 7, .end = EG_OFF, .beam = 40);
     for (int64_t k = 0; k < zero->count; k++)
         for (int64_t j = 0; j < zero->sequence[k].count; j++)
             ck_assert_int_eq(zero->sequence[k].tokens[j], 7);

@@ -7,8 +7,8 @@
 #include "fixtures.h"
 #include "tests.h"
 
-/* A tensor of .with: its letters, `t` for a table of 128 positions and `w` for one of 32; of integers
- * if `most` > 0, which they stay below, of bools if it is 1. */
+/* A tensor of .with: its letters, `t` for a table of 128 positions and `w` for one of 32; of
+ * integers if `most` > 0, which they stay below, of bools if it is 1. */
 typedef struct read_by_name {
     const char *name, *axes;
     int most;
@@ -60,7 +60,8 @@ static const experiment experiments[] = {
 /* clang-format on */
 enum { EXPERIMENTS = sizeof experiments / sizeof *experiments, MOST = 8 };
 
-/* A call of `positions` positions with its operands in x, floats first to last; returns how many. */
+/* A call of `positions` positions with its operands in x, floats first to last; returns how many.
+ */
 static int call_of(const experiment *e, eg_ctx *cx, eg_dtype type, int64_t positions,
                    eg_attention_args *o, eg_tensor **x)
 {

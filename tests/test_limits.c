@@ -195,10 +195,13 @@ DECODE(decode_beam, .max_new_tokens = 2, .beam = e)
 DECODE(decode_least, .max_new_tokens = 2, .min_token = (int32_t)e)
 static void decode_end(void)
 {
-    eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1, .max_new_tokens = 2,
-              .end = (int32_t)e);
+    eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1,
+              .max_new_tokens = 2, .end = (int32_t)e);
 }
-static void decode_prompts(void) { eg_decode(cx, three_logits, NULL, .prompts = e, .max_new_tokens = 2); }
+static void decode_prompts(void)
+{
+    eg_decode(cx, three_logits, NULL, .prompts = e, .max_new_tokens = 2);
+}
 static void heatmap_width(void)
 {
     FILE *f = fopen("/dev/null", "w");

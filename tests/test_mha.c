@@ -955,8 +955,8 @@ TEST(cache_refuses)
     eg_nograd(cx, true);
     ck_assert(eg_ok(eg_mha_run(m, eg_ones(cx, 2, 7, 8), .cache = c)));
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 2, 8), .cache = c)));
-    eg_assert_error(cx,
-                    "mha \"attn\": the cache has room for 8 positions; it holds 7, and 2 more came");
+    eg_assert_error(
+        cx, "mha \"attn\": the cache has room for 8 positions; it holds 7, and 2 more came");
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 3, 1, 8), .cache = c)));
     eg_assert_error(cx, "mha \"attn\": the batch is 2 in the cache but 3 in the new keys");
     ck_assert(!eg_ok(eg_mha_run(other, eg_ones(cx, 2, 1, 8), .cache = c)));

@@ -128,7 +128,8 @@ static void draw(point *p, uint64_t seed)
             if (x->dtype != EG_F64)
                 x->v[e] = (double)(noise(&seed) % (uint64_t)x->below);
             else
-                x->v[e] = low + (high - low) * ((double)place[positions++] + .25 + unit(&seed) / 2) /
+                x->v[e] = low + (high - low) *
+                                    ((double)place[positions++] + .25 + unit(&seed) / 2) /
                                     (double)floats;
     }
     free(place);

@@ -31,13 +31,15 @@ static void *make_plain(eg_params *p, const eg_trainer_args *o, const eg_network
 static eg_tensor *plain_encoder(const void *net, eg_ctx *c, const eg_batch *b)
 {
     return eg_transformer_run(net, eg_batch_tokens(c, b), .lengths = eg_batch_lengths(c, b),
-                              .packed_length = eg_batch_packed_length(b), .weights = b->weights, .gain = b->gain);
+                              .packed_length = eg_batch_packed_length(b), .weights = b->weights,
+                              .gain = b->gain);
 }
 static eg_tensor *plain_decoder(const void *net, eg_ctx *c, const eg_batch *b)
 {
     return eg_transformer_run(net, eg_batch_tokens(c, b), .where = "j <= i", .cache = b->cache,
-                              .lengths = eg_batch_lengths(c, b), .packed_length = eg_batch_packed_length(b),
-                              .weights = b->weights, .gain = b->gain);
+                              .lengths = eg_batch_lengths(c, b),
+                              .packed_length = eg_batch_packed_length(b), .weights = b->weights,
+                              .gain = b->gain);
 }
 
 static void *make_seq2seq(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
@@ -52,7 +54,8 @@ static eg_tensor *plain_seq2seq(const void *net, eg_ctx *c, const eg_batch *b)
     return eg_seq2seq_run(net, eg_batch_source(c, b), eg_batch_tokens(c, b),
                           .source_lengths = eg_batch_source_lengths(c, b),
                           .packed_source_length = eg_batch_packed_source_length(b),
-                          .lengths = eg_batch_lengths(c, b), .packed_length = eg_batch_packed_length(b));
+                          .lengths = eg_batch_lengths(c, b),
+                          .packed_length = eg_batch_packed_length(b));
 }
 /* without a cache, and seq2seq without a memory: answers are computed from their start */
 static const eg_network plain[] = {
@@ -1014,7 +1017,8 @@ TEST(diversity_drives_heads_apart)
                            .heads = 4, .batch = 16, .seed = 2, .diversity = k ? 3 : 0);
         for (int n = 0; n < 40; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
         alike[k] = eg_item(eg_head_diversity(
-            "[h] i j", eg_select_axis(eg_trainer_self_attention_weights(t, "abcdefgh", NULL), 0, 0)));
+            "[h] i j",
+            eg_select_axis(eg_trainer_self_attention_weights(t, "abcdefgh", NULL), 0, 0)));
     }
     ck_assert_msg(alike[1] < 0.8 * alike[0], "%g and %g", alike[0], alike[1]);
 }

@@ -263,8 +263,8 @@ LOOP_TEST(a_transformer_of_lengths, sizeof nets / sizeof *nets)
                                        .lengths = eg_cast(of_lengths(), EG_I32), .gain = gain,
                                        .packed_length = 13 + _i),
                     packed, 1e-13);
-    ck_assert(!eg_ok(
-        eg_transformer_run(net, index, .types = types, .lengths = of_lengths(), .packed_length = 12)));
+    ck_assert(!eg_ok(eg_transformer_run(net, index, .types = types, .lengths = of_lengths(),
+                                        .packed_length = 12)));
     eg_assert_error(cx, "transformer \"net\": .lengths: pack: there are 12 packed positions");
 }
 
@@ -331,7 +331,8 @@ TEST(attention_of_second_order)
     eg_assert_grad2(attends, m, eg_normal(cx, 0, 1, B, L, 4));
 }
 
-/* The gradient of each example, each of its own length: lengths with copies, .packed_length given. */
+/* The gradient of each example, each of its own length: lengths with copies, .packed_length given.
+ */
 TEST(the_gradient_of_each_example_of_its_length)
 {
     eg_params *p = eg_params_open(cx);
@@ -341,8 +342,8 @@ TEST(the_gradient_of_each_example_of_its_length)
     const eg_copies *c = eg_copies_open(eg_owner_open(cx), B, NULL);
     eg_tensor *index = eg_randint(cx, 0, TOKENS, B, 1, L), *t = eg_unsqueeze(of_lengths(), -1),
               *x[] = { net->logits->weight, net->tokens->table }, *each[2], *one[2];
-    eg_tensor *y =
-        eg_transformer_run(net, eg_copies_unstack(c, index), .lengths = eg_copies_unstack(c, t), .packed_length = L);
+    eg_tensor *y = eg_transformer_run(net, eg_copies_unstack(c, index),
+                                      .lengths = eg_copies_unstack(c, t), .packed_length = L);
     ck_assert_int_eq(eg_grad_each(eg_sum(NULL, eg_square(y)), 2, x, each), 0);
     for (int b = 0; b < B; b++) {
         y = eg_transformer_run(net, eg_select_axis(index, 0, b), .lengths = eg_select_axis(t, 0, b),
@@ -362,7 +363,8 @@ typedef struct captured {
 static int captured_step(void *user, eg_tensor **out)
 {
     const captured *c = user;
-    out[0] = eg_transformer_run(c->net, c->index, .lengths = c->t, .packed_length = c->packed_length);
+    out[0] =
+        eg_transformer_run(c->net, c->index, .lengths = c->t, .packed_length = c->packed_length);
     return 0;
 }
 TEST(captured_with_other_lengths)

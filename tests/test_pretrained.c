@@ -344,7 +344,8 @@ TEST(files_as_others_wrote_them)
                                          "lm_head.weight=transformer.wte.weight" },
                              *const turns[] = { "model.layers.1.self_attn.rotary_emb.inv_freq" },
                              *const positions[] = { "bert.embeddings.position_ids",
-                                                 "classifier.weight", "cls.seq_relationship.bias" };
+                                                    "classifier.weight",
+                                                    "cls.seq_relationship.bias" };
     put_config("gpt2", "{", "{");
     put_tensors("gpt2", "transformer.", "", "", 3, masks);
     eg_assert_close(output(folder), output(case_path("gpt2", "")), 0);

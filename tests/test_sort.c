@@ -38,8 +38,8 @@ static bool comes_before(const double *v, int64_t a, int64_t b, bool descending)
     const bool below = b_nan || (!a_nan && v[a] < v[b]);
     return below != descending;
 }
-/* The first k positions of rows of every length, dtype and layout: in order, equals in theirs, and no
- * other place comes before the last of them. */
+/* The first k positions of rows of every length, dtype and layout: in order, equals in theirs, and
+ * no other place comes before the last of them. */
 LOOP_TEST(positions_of_long_rows, 6)
 {
     enum { ROWS = 3, MOST = 1500 };
@@ -132,8 +132,8 @@ TEST(sort_and_topk_by_letters)
     eg_close(cx);
 }
 
-/* The largest alone, values and positions, where the string names an output: what max and argmax give,
- * in any order of axes. */
+/* The largest alone, values and positions, where the string names an output: what max and argmax
+ * give, in any order of axes. */
 TEST(topk_of_one_drops_its_axis)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);

@@ -444,7 +444,8 @@ LOOP_TEST(parts_of_a_batch_are_the_batch, 4)
         ck_assert_int_eq(eg_trainer_step(parts, &q), 0);
         ck_assert_double_eq_tol(p.loss, q.loss, types[_i % 2].tolerance);
         ck_assert_double_eq_tol(p.norm, q.norm, types[_i % 2].tolerance * 10);
-        ck_assert(p.clipped == q.clipped && p.clipped > 0 && p.largest_norm_step == q.largest_norm_step);
+        ck_assert(p.clipped == q.clipped && p.clipped > 0 &&
+                  p.largest_norm_step == q.largest_norm_step);
     }
     for (int k = 0; eg_params_at(eg_trainer_params(whole), k); k++)
         eg_assert_close(eg_params_at(eg_trainer_params(whole), k)->x,

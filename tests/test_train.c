@@ -813,9 +813,9 @@ TEST(saturated_heads_are_measured)
             char input[EG_LONGEST + 1] = "";
             ck_assert_int_eq(eg_trainer_test(t, k, &e), 0);
             eg_data_decode(eg_trainer_data(t), e.inputs, e.input, input, sizeof input);
-            const eg_head *h =
-                eg_heads(eg_select_axis(eg_trainer_attention_weights(t, input, NULL, NULL, NULL), 0, 0),
-                         .spec = "[h] i j", .top = 1);
+            const eg_head *h = eg_heads(
+                eg_select_axis(eg_trainer_attention_weights(t, input, NULL, NULL, NULL), 0, 0),
+                .spec = "[h] i j", .top = 1);
             for (int j = 0; j < HEADS; j++) sum[j] += h[j].top * (double)h[j].rows;
             rows += (double)h[0].rows;
         }
@@ -1276,16 +1276,16 @@ TEST(a_function_that_is_given_NULL_says_so)
         eg_trainer_check_report r;
         eg_score s;
         eg_clear(NULL);
-        const bool refused = k == 0    ? eg_trainer_step(NULL, NULL)
-                             : k == 1  ? eg_trainer_run(NULL, NULL, NULL, NULL)
-                             : k == 2  ? eg_trainer_save(NULL, "x")
-                             : k == 3  ? eg_trainer_evaluate(NULL, &s)
-                             : k == 4  ? !eg_trainer_predict(NULL, "abc")
-                             : k == 5  ? !eg_trainer_attention_weights(NULL, "abc", NULL, NULL, NULL)
-                             : k == 6  ? eg_trainer_check(NULL, &r)
-                             : k == 7  ? eg_trainer_keep_best(NULL, "x")
-                             : k == 8  ? eg_params_save(NULL, "x")
-                             : k == 9  ? eg_params_load(NULL, "x")
+        const bool refused = k == 0   ? eg_trainer_step(NULL, NULL)
+                             : k == 1 ? eg_trainer_run(NULL, NULL, NULL, NULL)
+                             : k == 2 ? eg_trainer_save(NULL, "x")
+                             : k == 3 ? eg_trainer_evaluate(NULL, &s)
+                             : k == 4 ? !eg_trainer_predict(NULL, "abc")
+                             : k == 5 ? !eg_trainer_attention_weights(NULL, "abc", NULL, NULL, NULL)
+                             : k == 6 ? eg_trainer_check(NULL, &r)
+                             : k == 7 ? eg_trainer_keep_best(NULL, "x")
+                             : k == 8 ? eg_params_save(NULL, "x")
+                             : k == 9 ? eg_params_load(NULL, "x")
                              : k == 10 ? eg_opt_save(NULL, "x")
                              : k == 11 ? eg_opt_resume(NULL, "x") < 0
                              : k == 12 ? eg_opt_set_lr(NULL, 1)

@@ -52,7 +52,8 @@ static bool add_against(eg_ctx *cx, maps *m, const attend *o)
     const char *const *rows, *const *columns;
     eg_trainer *t =
         load_model(cx, &(eg_trainer_load_args){ .path = o->against, .inference_only = true });
-    eg_tensor *b = t ? eg_trainer_attention_weights(t, m->input, o->part, &rows, &columns) : NULL, *a = m->w;
+    eg_tensor *b = t ? eg_trainer_attention_weights(t, m->input, o->part, &rows, &columns) : NULL,
+              *a = m->w;
     if (!b && t) say_error(cx, o->against);
     if (!b) return false;
     if (!all_finite(b))

@@ -163,7 +163,8 @@ static int describe(const progress *g, const eg_progress *p, char *out, size_t r
               took / (double)(p->step - g->first) * (double)(p->steps - p->step));
     if (g->text) {
         char unseen[32] = "";
-        if (p->held_out_loss >= 0) snprintf(unseen, sizeof unseen, ", unseen %.3f", p->held_out_loss / log(2));
+        if (p->held_out_loss >= 0)
+            snprintf(unseen, sizeof unseen, ", unseen %.3f", p->held_out_loss / log(2));
         return snprintf(out, room, "step %4lld  %.3f bits a %s%s  %s %ss/s  at most %s left",
                         (long long)p->step, p->loss / log(2), g->unit, unseen, rate, g->unit, left);
     }
@@ -350,7 +351,8 @@ static void heads_said(progress *g, eg_trainer *t, const eg_progress *p, const e
 /* True if the model was evaluated in this step: the held-out loss is another one. */
 static bool evaluated(const progress *g, const eg_progress *p)
 {
-    return p->held_out_loss >= 0 && !(p->held_out_loss >= g->unseen && p->held_out_loss <= g->unseen);
+    return p->held_out_loss >= 0 &&
+           !(p->held_out_loss >= g->unseen && p->held_out_loss <= g->unseen);
 }
 
 /* Keeps step, loss and held-out loss for the curve. */
@@ -424,7 +426,8 @@ static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool look
  * slow. */
 bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
 {
-    g->sequences = g->sequences < 0 ? p->sequence_accuracy : g->sequences + (p->sequence_accuracy - g->sequences) * 0.2;
+    g->sequences = g->sequences < 0 ? p->sequence_accuracy
+                                    : g->sequences + (p->sequence_accuracy - g->sequences) * 0.2;
     int heads = 0;
     eg_head *head = evaluated(g, p) ? heads_looked(t, &heads) : NULL;
     if (heads && !head) return false;

@@ -63,7 +63,8 @@ static bool look(eg_trainer *t, const char *input, view *v)
     int inputs = eg_data_encode(d, input, EG_LONGEST, token);
     const char *const *row;
     /* layer h i j */
-    eg_tensor *w = inputs < 0 ? NULL : eg_trainer_attention_weights(t, input, NULL, &row, &v->column);
+    eg_tensor *w =
+        inputs < 0 ? NULL : eg_trainer_attention_weights(t, input, NULL, &row, &v->column);
     if (!w) return false;
     int n = (int)eg_dim(w, -1), first = 0;
     if (apart) { /* a row is named after what it writes */
@@ -204,7 +205,8 @@ static void clipping(eg_trainer *t, const eg_progress *p, const char *path, cons
                (long long)p->step, p->step == 1 ? "" : "s");
     else
         printf("no gradient was clipped");
-    printf("; the longest was %.4g, at step %lld\n", p->largest_norm, (long long)p->largest_norm_step);
+    printf("; the longest was %.4g, at step %lld\n", p->largest_norm,
+           (long long)p->largest_norm_step);
     if (p->best_loss < 0 || p->best_step == p->step) return;
     const bool text = eg_data_is_text(eg_trainer_data(t));
     printf("unseen loss was smallest at step %lld, %.4f%s%s%s\n", (long long)p->best_step,

@@ -119,7 +119,7 @@ typedef struct progress {
     bool text;           /* bits a character (or token), not sequences */
     double goal;         /* share of exact sequences */
     double start, shown; /* seconds() of the start, and of the last line */
-    double sequences;        /* share of exact sequences in a batch, smoothed; −1: no step yet */
+    double sequences;    /* share of exact sequences in a batch, smoothed; −1: no step yet */
     usual loss, norm;
     int alarms;            /* so far */
     double smooth, lowest; /* loss over some steps, and its minimum */

@@ -1,8 +1,9 @@
 /* The Chomsky hierarchy (Delétang et al. 2022): a transformer that fits strings of the training
  * lengths does not compute the function on longer ones. Of their tasks, one of each level above the
  * regular one: to reverse a string is context-free, to write its bits with odd index first is
- * context-sensitive. As in their code random bits are followed by as many empty positions, an encoder
- * with sinusoidal positions gives the bits of the answer all at once, and a step is of one length.
+ * context-sensitive. As in their code random bits are followed by as many empty positions, an
+ * encoder with sinusoidal positions gives the bits of the answer all at once, and a step is of one
+ * length.
  */
 #include "reproduce.h"
 

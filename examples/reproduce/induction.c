@@ -38,7 +38,8 @@ static void draw(batch *t, uint64_t seed, uint64_t first, int count)
         eg_rng rng = { .seed = seed, .number = first + (uint64_t)b };
         t->piece[b] = SHORTEST + (int)eg_rng_below(&rng, LONGEST_PIECE - SHORTEST + 1);
         for (int l = 0; l < L; l++)
-            t->x[b][l] = l < t->piece[b] ? (int32_t)eg_rng_below(&rng, V) : t->x[b][l - t->piece[b]];
+            t->x[b][l] =
+                l < t->piece[b] ? (int32_t)eg_rng_below(&rng, V) : t->x[b][l - t->piece[b]];
         for (int l = 0; l < L; l++)
             t->target[b][l] = l >= t->piece[b] && l + 1 < L ? t->x[b][l + 1] : -1;
     }

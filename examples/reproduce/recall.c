@@ -107,7 +107,8 @@ static double run(const setting *s)
 int main(int argc, char **argv)
 {
     const study y = { .name = "recall",
-                      .published = "attention of width 64 solves MQAR with 64 positions and 4 pairs",
+                      .published =
+                          "attention of width 64 solves MQAR with 64 positions and 4 pairs",
                       .source = "Arora et al. 2024, Fig. 2",
                       .measure = "share of questions right",
                       .bound = 0.99,

@@ -128,13 +128,13 @@ EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
  * Also refused: groups, 1 and an ellipsis in the spec; more than one index that only the key has,
  * or that only the query has unless .offset_letter names it; other numbers of positions than
  * eg_attention_positions returns; weights, scores, functions of them, .no_softmax. */
-/* Sets positions[] to the one or two ranges of positions that this rank has of a sequence of `length`.
- * Returns the number of ranges. block 0: 512. Modules take the same three options (mha.h,
+/* Sets positions[] to the one or two ranges of positions that this rank has of a sequence of
+ * `length`. Returns the number of ranges. block 0: 512. Modules take the same three options (mha.h,
  * model.h). */
 EG_API int eg_attention_positions(const eg_ranks *, int64_t length, int64_t block, bool zigzag,
-                               eg_span positions[2]);
+                                  eg_span positions[2]);
 
-/* Returns the length of the whole sequence, of which this rank has `positions` positions. All ranks
+/* Returns the length of the whole sequence, of which this rank has so many `positions`. All ranks
  * call it. −1 on every rank after an error: some rank has another number of positions than
  * eg_attention_positions says. */
 EG_API int64_t eg_attention_length(eg_ranks *, int64_t positions, int64_t block, bool zigzag);

@@ -108,7 +108,7 @@ EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
  * module after a failed operation, eg_fail_in(cx, "linear \"%s\"", name). */
 EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
 EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
-EG_API uint64_t eg_seed_of(const eg_ctx *);  /* the seed in force */
+EG_API uint64_t eg_seed_of(const eg_ctx *);   /* the seed in force */
 EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw */
 /* Sets that number, so that a resumed run draws what an uninterrupted one would draw */
 EG_API void eg_set_draws(eg_ctx *, uint64_t);
@@ -349,7 +349,7 @@ EG_API double eg_get_n(eg_tensor *, int rank, const int64_t *index);
 #define eg_get(x, ...) eg_get_n((x), EG_DIMS_(__VA_ARGS__)) /* one element, likewise     */
 #endif
 EG_API int eg_print(FILE *, eg_tensor *); /* x as NumPy prints it; −1 after an error */
-/* what eg_print writes, into out, cut to `capacity` bytes with the 0 at its end; the whole length */
+/* what eg_print writes, into out, cut to `capacity` bytes, the 0 included; the whole length */
 EG_API size_t eg_format(eg_tensor *, char *out, size_t capacity);
 
 /* -- values in

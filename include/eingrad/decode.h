@@ -1,7 +1,7 @@
 /* eingrad/decode.h: decoding with any model that returns logits: greedy, sampling, or beam search.
  *
- *     eg_decoded *d = eg_decode(cx, next, user, .prompt = tokens, .prompts = n, .max_new_tokens = 40,
- *                               .end = EG_STOP, .beam = 4);
+ *     eg_decoded *d = eg_decode(cx, next, user, .prompt = tokens, .prompts = n, .max_new_tokens =
+ * 40, .end = EG_STOP, .beam = 4);
  *
  * The step function `next` gets the sequences so far and returns the logits of what follows
  * each. */
@@ -37,10 +37,10 @@ typedef struct eg_decode_args {
     eg_next *next;
     void *user;
     const int32_t *prompt;
-    int64_t prompts;     /* tokens of the prompt: at least 1 */
-    int64_t max_new_tokens;     /* new tokens at most; needed */
-    int32_t end;         /* the token that ends a sequence: none; EG_OFF: token 0 */
-    int32_t min_token;       /* smaller tokens are chosen only as the end: 0 */
+    int64_t prompts;        /* tokens of the prompt: at least 1 */
+    int64_t max_new_tokens; /* new tokens at most; needed */
+    int32_t end;            /* the token that ends a sequence: none; EG_OFF: token 0 */
+    int32_t min_token;      /* smaller tokens are chosen only as the end: 0 */
     double temperature;  /* of the draws, > 0. 0: greedy, or 1 if top_k or top_p is given; EG_OFF:
                           * greedy */
     int64_t top_k;       /* 0: all */
@@ -60,9 +60,9 @@ typedef struct eg_decoded {
     int64_t count;               /* 1; of beam search up to `beam` */
     const eg_sequence *sequence; /* the best first */
 } eg_decoded;
-/* Lives in the open scope; NULL after an error. Refused: an empty prompt, a `max_new_tokens` below 1, a
- * temperature that is negative or NaN, top_p outside (0, 1], beams with draws, logits of another
- * shape, with NaN or with nothing above −inf. */
+/* Lives in the open scope; NULL after an error. Refused: an empty prompt, a `max_new_tokens` below
+ * 1, a temperature that is negative or NaN, top_p outside (0, 1], beams with draws, logits of
+ * another shape, with NaN or with nothing above −inf. */
 EG_API const eg_decoded *eg_decode_with(const eg_decode_args *);
 
 #ifndef __cplusplus

@@ -50,9 +50,9 @@ EG_API eg_tensor *eg_batch_source(eg_ctx *, const eg_batch *); /* refused if the
  * not set. */
 EG_API eg_masked eg_batch_keep(eg_ctx *, const eg_batch *);
 EG_API eg_masked eg_batch_source_keep(eg_ctx *, const eg_batch *);
-/* The .lengths and .packed_length of eg_transformer_run …: the lengths (b) of i64, and the number of
- * packed positions: Σ lengths rounded up to a multiple of EG_PACK_ROUND, or rows · length if that
- * is less. NULL and 0 (not packed) if no row is shorter, or while an answer is decoded. */
+/* The .lengths and .packed_length of eg_transformer_run …: the lengths (b) of i64, and the number
+ * of packed positions: Σ lengths rounded up to a multiple of EG_PACK_ROUND, or rows · length if
+ * that is less. NULL and 0 (not packed) if no row is shorter, or while an answer is decoded. */
 EG_API eg_tensor *eg_batch_lengths(eg_ctx *, const eg_batch *);
 EG_API eg_tensor *eg_batch_source_lengths(eg_ctx *, const eg_batch *);
 EG_API int64_t eg_batch_packed_length(const eg_batch *);
@@ -153,10 +153,10 @@ struct eg_network {
      * returns its length as snprintf does. A checkpoint stores the text, and is refused for a
      * network whose text differs. NULL: no text. */
     int (*config)(const eg_trainer_args *, char *out, size_t capacity);
-    /* true: the operations of logits depend only on the batch's sizes (including eg_batch_packed_length)
-     * and on whether .keep, .source_keep and .gain are set, and logits reads elements only through
-     * eg_batch_tokens, _source, _keep, _lengths, _source_keep and _source_lengths. Then the blocks
-     * of a step are captured (eg_captured_blocks_open). */
+    /* true: the operations of logits depend only on the batch's sizes (including
+     * eg_batch_packed_length) and on whether .keep, .source_keep and .gain are set, and logits
+     * reads elements only through eg_batch_tokens, _source, _keep, _lengths, _source_keep and
+     * _source_lengths. Then the blocks of a step are captured (eg_captured_blocks_open). */
     bool captures;
     /* true: logits is called by one thread alone, in steps and evaluations, and the operations in
      * it are divided among threads: for a function that must not run several times at once. */

@@ -33,7 +33,7 @@ typedef struct eg_params_args {
                                      * sizes: another parameter is refused before it takes memory.
                                      * It must stay open until eg_params_read has read it */
     const char *path;               /* of that file, for messages */
-    bool zero_init;                   /* no random initial values, 0 instead: saves time where the
+    bool zero_init;                 /* no random initial values, 0 instead: saves time where the
                                      * values are read from a file next */
     int64_t copies;        /* S ≥ 1: every parameter has S copies (copies.h), and so has every
                             * result computed from it: S models in one run, each with the same bits

@@ -102,9 +102,9 @@ EG_API eg_tensor *eg_spec_fail(const eg_spec *, eg_code, int term, int item, con
  * == doc[b,j]", and every other name that is not called as a function is an index. */
 typedef struct eg_formula {
     const char *text;
-    bool score;  /* made by eg_formula_score                                    */
-    bool condition;  /* true or false, or an element of a tensor; else a number     */
-    int indices; /* names that occur, as i or as |i|, in order of appearance */
+    bool score;     /* made by eg_formula_score                                    */
+    bool condition; /* true or false, or an element of a tensor; else a number     */
+    int indices;    /* names that occur, as i or as |i|, in order of appearance */
     const char *const *index;
     int tensors; /* names that occur before brackets, in order of appearance */
     const char *const *tensor;
@@ -120,8 +120,9 @@ EG_API const eg_formula *eg_formula_score(eg_ctx *, const char *who, const char 
 typedef struct eg_formula_args {
     size_t size;
     const char *who, *text;
-    bool score; /* a score, as eg_formula_score reads it; else a predicate */
-    bool complete; /* the text is complete: a predicate has to be a condition, and a score a number */
+    bool score;    /* a score, as eg_formula_score reads it; else a predicate */
+    bool complete; /* the text is complete: a predicate has to be a condition, and a score a number
+                    */
     /* the known indices, separated by blanks: "b h i j"; NULL: any name is an index */
     const char *indices;
     const eg_given *with; /* the known tensors, up to a NULL name; NULL: any name is a tensor */

@@ -180,15 +180,14 @@ typedef struct eg_example {
     int32_t input[EG_LONGEST], output[EG_LONGEST];
 } eg_example;
 typedef struct eg_task {
-    const char *name;                      /* "reverse" */
-    const char *about;                     /* what it asks for, in a line */
-    const char *symbols;                   /* one UTF-8 character each, numbered from 0 */
-    int longest_input, longest_output;     /* symbols of an example: 1 … EG_LONGEST */
-    bool decoder;                          /* default model: a decoder over input SEP output;
-                                            * false: an encoder */
-    bool no_separator;                             /* the input ends with a question: no SEP follows */
+    const char *name;                     /* "reverse" */
+    const char *about;                    /* what it asks for, in a line */
+    const char *symbols;                  /* one UTF-8 character each, numbered from 0 */
+    int longest_input, longest_output;    /* symbols of an example: 1 … EG_LONGEST */
+    bool decoder;                         /* default: decoder over input SEP output, else encoder */
+    bool no_separator;                    /* the input ends with a question: no SEP follows */
     void (*make)(eg_rng *, eg_example *); /* an example, in numbers of `symbols` */
-    double lr;                             /* defaults of a trainer: 0 for the general ones */
+    double lr;                            /* defaults of a trainer: 0 for the general ones */
     int64_t warmup, steps;
 } eg_task;
 EG_API const eg_task *eg_task_at(int k);              /* the k-th row; NULL past the end */
@@ -291,22 +290,22 @@ typedef struct eg_trainer_args {
     bool eager;           /* blocks are not captured: less memory, more time, same bits */
 } eg_trainer_args;
 typedef struct eg_progress {
-    int64_t step, steps;  /* done, planned */
-    double loss;          /* of this step's batch: mean of −ln p a token */
-    double accuracy;      /* of this batch: share of right tokens */
-    double sequence_accuracy;         /* of this batch: share of sequences without a wrong token */
-    double exact;         /* share of exact test sequences when last evaluated; −1: not yet */
-    double held_out_loss;          /* mean held-out loss a token when last evaluated; −1: not yet */
-    double best_loss;          /* the smallest of those losses; −1: not yet */
-    int64_t best_step;    /* and its step */
-    double tokens_per_second;          /* tokens a second in this step */
-    double seconds;       /* of training since making or loading */
-    double lr;            /* learning rate of this step */
-    double norm;          /* of this step's gradient, before clipping */
-    int64_t clipped;      /* steps in which clip_norm changed the gradient */
-    double largest_norm;       /* largest norm so far */
+    int64_t step, steps;      /* done, planned */
+    double loss;              /* of this step's batch: mean of −ln p a token */
+    double accuracy;          /* of this batch: share of right tokens */
+    double sequence_accuracy; /* of this batch: share of sequences without a wrong token */
+    double exact;             /* share of exact test sequences when last evaluated; −1: not yet */
+    double held_out_loss;     /* mean held-out loss a token when last evaluated; −1: not yet */
+    double best_loss;         /* the smallest of those losses; −1: not yet */
+    int64_t best_step;        /* and its step */
+    double tokens_per_second; /* tokens a second in this step */
+    double seconds;           /* of training since making or loading */
+    double lr;                /* learning rate of this step */
+    double norm;              /* of this step's gradient, before clipping */
+    int64_t clipped;          /* steps in which clip_norm changed the gradient */
+    double largest_norm;      /* largest norm so far */
     int64_t largest_norm_step; /* and its step */
-    bool stopped;         /* by early_stop */
+    bool stopped;              /* by early_stop */
 } eg_progress;
 typedef struct eg_score {
     int64_t sequences, exact; /* tested; without a wrong token */
@@ -362,9 +361,11 @@ EG_API const char *eg_trainer_generate_with(const eg_generate_args *);
  * part: "encoder", "decoder" or "cross"; NULL: the only one of the model, of seq2seq "cross", whose
  * rows are the symbols that are written and whose columns are those of the input. */
 EG_API eg_tensor *eg_trainer_attention_weights(eg_trainer *, const char *input, const char *part,
-                                  const char *const **rows, const char *const **columns);
+                                               const char *const **rows,
+                                               const char *const **columns);
 /* The same where rows and columns are one sequence; not of seq2seq. */
-EG_API eg_tensor *eg_trainer_self_attention_weights(eg_trainer *, const char *input, const char *const **tokens);
+EG_API eg_tensor *eg_trainer_self_attention_weights(eg_trainer *, const char *input,
+                                                    const char *const **tokens);
 /* largest[attention · heads + head] = the mean over queries of the largest weight of that head, on
  * the first test batch, without padding and without queries that have no allowed key. A head with a
  * value near 1 is saturated: the gradient of its scores is almost 0. */
@@ -422,8 +423,7 @@ typedef struct eg_trainer_load_args {
     eg_data *data; /* a custom task, or the text at another path; default: what the file names */
     const eg_network *network; /* a custom network, and … */
     void *user;                /* … what it reads */
-    bool inference_only;       /* a text is not read: the model generates, but neither trains nor is
-                                * evaluated */
+    bool inference_only;       /* a text is not read: the model generates only */
 } eg_trainer_load_args;
 /* Refused: data of another name, vocabulary or text; another network or configuration; a number out
  * of its range; sizes that its tensors do not have, before any memory is taken for them. */

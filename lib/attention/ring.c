@@ -71,7 +71,7 @@ static bool ring_supports(eg_ctx *cx, const eg_attention_args *o)
 }
 
 int eg_attention_positions(const eg_ranks *ranks, int64_t length, int64_t block, bool zigzag,
-                        eg_span positions[2])
+                           eg_span positions[2])
 {
     if (!block) block = BLOCK;
     positions[0] = positions[1] = (eg_span){ 0, 0 };
@@ -80,13 +80,13 @@ int eg_attention_positions(const eg_ranks *ranks, int64_t length, int64_t block,
                                 eg_ranks_count(ranks), zigzag, positions);
     for (int k = 0; k < n; k++)
         positions[k] = (eg_span){ eg__min64(positions[k].from * block, length),
-                               eg__min64(positions[k].to * block, length) };
+                                  eg__min64(positions[k].to * block, length) };
     return n;
 }
 
-/* Rank k says that it has all[stride k] positions. Returns the length of the whole sequence. Returns
- * −1, with the same error on all ranks, if a rank has not the positions that eg_attention_positions gives
- * it. */
+/* Rank k says that it has all[stride k] positions. Returns the length of the whole sequence.
+ * Returns −1, with the same error on all ranks, if a rank has not the positions that
+ * eg_attention_positions gives it. */
 static int64_t ring_length(eg_ranks *r, const int64_t *all, int stride, int64_t block, bool zigzag,
                            const char *letter)
 {
@@ -100,12 +100,13 @@ static int64_t ring_length(eg_ranks *r, const int64_t *all, int stride, int64_t 
         for (int n = eg__ring_runs(blocks, k, ranks, zigzag, run) - 1; n >= 0; n--)
             want += eg__min64(run[n].to * block, length) - eg__min64(run[n].from * block, length);
         if (want == all[stride * k]) continue;
-        eg_fail_as(eg_ranks_context(r), EG_ERROR_SHAPE,
-                   "%s: .ranks: rank %d has %lld position%s%s%s%s, but of %lld in all, in blocks of "
-                   "%lld, %lld are its own (eg_attention_positions)",
-                   who, k, (long long)all[stride * k], all[stride * k] == 1 ? "" : "s",
-                   letter ? " of index '" : "", letter ? letter : "", letter ? "'" : "",
-                   (long long)length, (long long)block, (long long)want);
+        eg_fail_as(
+            eg_ranks_context(r), EG_ERROR_SHAPE,
+            "%s: .ranks: rank %d has %lld position%s%s%s%s, but of %lld in all, in blocks of "
+            "%lld, %lld are its own (eg_attention_positions)",
+            who, k, (long long)all[stride * k], all[stride * k] == 1 ? "" : "s",
+            letter ? " of index '" : "", letter ? letter : "", letter ? "'" : "", (long long)length,
+            (long long)block, (long long)want);
         eg_ranks_barrier(r);
         return -1;
     }

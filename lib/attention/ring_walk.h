@@ -90,8 +90,9 @@ void eg__ring_put(eg_ring_walk *w, char *to, int rank, const int64_t *dims, int 
                   const eg_ring_block *b, eg_tensor *x);
 
 /* -- ring_turns.c ----------------------------------------------------------------------------- */
-/* Called on a rank with the keys and values kv of the rank that is `turn` positions before it, and the
- * n blocks that this rank has; n is 0 if they could not be read. Returns false after an error. */
+/* Called on a rank with the keys and values kv of the rank that is `turn` positions before it, and
+ * the n blocks that this rank has; n is 0 if they could not be read. Returns false after an error.
+ */
 typedef bool eg_ring_turn(void *user, int turn, eg_tensor *const *kv, const eg_ring_block *keys,
                           int n);
 /* Calls f for the keys and values of every rank, this rank's first. False after an error on any

@@ -1,5 +1,5 @@
-/* program.c: from labels, sizes and strides to an order of pairs, the positions of intermediates, and
- * a pairing for each step; and running them. */
+/* program.c: from labels, sizes and strides to an order of pairs, the positions of intermediates,
+ * and a pairing for each step; and running them. */
 #include "contraction/contraction.h"
 #include <string.h>
 

@@ -1,6 +1,6 @@
-/* gap.c: finds positions in one block of memory for arrays that are used at different times, so that
- * arrays that are not used at the same time may share bytes. A contraction places its intermediates
- * with it, and a captured step its results. */
+/* gap.c: finds positions in one block of memory for arrays that are used at different times, so
+ * that arrays that are not used at the same time may share bytes. A contraction places its
+ * intermediates with it, and a captured step its results. */
 #include "core/core.h"
 
 /* Sorts n stretches by where they begin: heapsort, which allocates nothing. */

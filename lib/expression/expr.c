@@ -185,9 +185,9 @@ static bool expr_shape(eg_tensor *y)
     const eg_expression *e = expression_of(f);
     const int kind = e->node[e->root].kind;
     return expr_saves(y) && eg__shape(y,
-                                      kind == EG_IS_CONDITION   ? EG_BOOL
+                                      kind == EG_IS_CONDITION ? EG_BOOL
                                       : kind == EG_IS_INTEGER ? EG_I64
-                                                            : expr_floats(y),
+                                                              : expr_floats(y),
                                       f->letters, f->size);
 }
 static bool expr_forward(eg_tensor *y)

@@ -1,5 +1,5 @@
-/* cache.c: keys and values of earlier positions. The tensors of a slot have room for all positions from
- * the start, so that appending copies only the new ones. */
+/* cache.c: keys and values of earlier positions. The tensors of a slot have room for all positions
+ * from the start, so that appending copies only the new ones. */
 #include <eingrad/grad.h>
 #include "nn.h"
 
@@ -29,7 +29,8 @@ eg_cache *eg_cache_new(eg_owner *owner, int64_t capacity)
     eg_ctx *cx = eg_owner_context(owner);
     if (!owner || eg_error(cx)) return NULL;
     if (capacity < 1) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "cache: room must be positive, not %lld", (long long)capacity);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "cache: room must be positive, not %lld",
+                   (long long)capacity);
         return NULL;
     }
     eg_cache *c = eg_owner_alloc(owner, sizeof *c);
@@ -80,8 +81,8 @@ static int cache_pick_slot(eg_cache *c, slot *s, eg_tensor *index)
 {
     int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0),
             capacity = rows <= held      ? held
-                   : rows < 2 * held ? 2 * held
-                                     : rows;
+                       : rows < 2 * held ? 2 * held
+                                         : rows;
     eg_mark m = eg_push(context(c));
     eg_tensor *k = eg_at("[b] ..., c -> c ...", cache_part(s, s->k, 0, s->taken), index),
               *v = eg_at("[b] ..., c -> c ...", cache_part(s, s->v, 0, s->taken), index);
@@ -177,7 +178,8 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
     if (!s) return false;
     if (*key) {
         if (!eg_ok(*key) || !eg_ok(*value)) return false;
-        int64_t more = eg_dim(*key, axis), capacity = memory ? more : c->capacity, rows = eg_dim(*key, 0);
+        int64_t more = eg_dim(*key, axis), capacity = memory ? more : c->capacity,
+                rows = eg_dim(*key, 0);
         if (!s->k || (memory && eg_dim(s->k, axis) != more) ||
             (!s->taken && axis && rows > eg_dim(s->k, 0))) {
             slot fresh = { cache_made(c, *key, axis, capacity, rows),
@@ -202,7 +204,8 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
             return eg_fail_as(
                        cx, EG_ERROR_MISUSE,
                        "the cache has room for %lld position%s; it holds %lld, and %lld more came",
-                       (long long)capacity, capacity == 1 ? "" : "s", (long long)s->taken, (long long)more),
+                       (long long)capacity, capacity == 1 ? "" : "s", (long long)s->taken,
+                       (long long)more),
                    false;
         if (eg_assign(cache_part(s, s->k, s->taken, s->taken + more), *key) ||
             eg_assign(cache_part(s, s->v, s->taken, s->taken + more), *value))

@@ -83,8 +83,8 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         if (a->offset)
             return eg_fail_as(
                 eg_context(a->x), EG_ERROR_MISUSE,
-                "positions \"%s\": .position_ids has the position of each, and .offset is %lld", m->name,
-                (long long)a->offset);
+                "positions \"%s\": .position_ids has the position of each, and .offset is %lld",
+                m->name, (long long)a->offset);
         eg_tensor *rows = eg_at("[v] m, l -> l m", m->table, a->position_ids);
         return eg__nn_told("positions", m->name, a->x, before,
                            eg_on("b l m, l m", eg_add, a->x, rows));

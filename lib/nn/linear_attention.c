@@ -5,8 +5,8 @@
  *
  * A column of ones beside v carries the denominator. Without a mask the numerator is the einsum of
  * the attention's own string, whose cheapest order joins key and value first. Causal, it goes by
- * chunks: what the positions before a chunk give comes from a state, Σ φ(k) v with its decay, that is
- * scanned over the chunks; the rest from a triangle of scores within the chunk. All decays of a
+ * chunks: what the positions before a chunk give comes from a state, Σ φ(k) v with its decay, that
+ * is scanned over the chunks; the rest from a triangle of scores within the chunk. All decays of a
  * chunk are products of neighbours, never quotients of running products, so that a decay of 0 and
  * long chunks of small ones are as good as others. */
 #include "nn.h"
@@ -163,8 +163,9 @@ static eg_tensor *causal(chunks *p, eg_tensor *k, eg_tensor *v, int64_t seen, eg
                   eg_einsum(eg__nn_joined(p->scored, p->vs, p->ys), scores, v));
 }
 
-/* Returns Π_{s=u..c} a_s for c = 0 … positions − 1 and u = 0 … positions, where it is 1 for u = c + 1 and
- * 0 for greater u; c and u come behind the other axes of a, whose last axis is that of positions. */
+/* Returns Π_{s=u..c} a_s for c = 0 … positions − 1 and u = 0 … positions, where it is 1 for u = c +
+ * 1 and 0 for greater u; c and u come behind the other axes of a, whose last axis is that of
+ * positions. */
 static eg_tensor *products(eg_tensor *a)
 {
     eg_ctx *cx = eg_context(a);
@@ -200,7 +201,8 @@ static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tenso
 {
     const terms *t = p->t;
     int at = eg_spec_axis(of, 0, t->j);
-    if (at < 0 && next && p->length % p->chunk) { /* the last chunk is shorter: its positions count */
+    if (at < 0 && next &&
+        p->length % p->chunk) { /* the last chunk is shorter: its positions count */
         at = eg_rank(a);
         of = linear_with(of, t->j);
         a = at_each_place(a, p->length);
@@ -280,7 +282,8 @@ static eg_tensor *linear_share(eg_tensor *x, eg_tensor *total, const char *spec)
     return eg_on(spec, eg_div, x, eg_where(none, eg_ones_like(total), total));
 }
 
-/* -- masks: chunks leave out later positions; masks of keys and of queries leave out single positions
+/* -- masks: chunks leave out later positions; masks of keys and of queries leave out single
+ * positions
  * -- */
 enum { TRUTHS = 16 };
 /* The predicate in its parts: "j <= i", which the chunks compute; and masks of keys, .keep among
@@ -531,8 +534,8 @@ static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const
     return eg_einsum(eg__nn_joined(all, NULL, axes), w);
 }
 
-/* True if .offset counts positions, and there are as many keys as a causal mask needs; else records an
- * error. */
+/* True if .offset counts positions, and there are as many keys as a causal mask needs; else records
+ * an error. */
 static bool enough_keys(const eg_linear_attention_args *o, const terms *t, bool is_causal)
 {
     const int64_t queries = eg_dim(o->q, linear_axis_of(t, Q, t->i)),

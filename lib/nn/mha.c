@@ -238,7 +238,8 @@ static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *ba
         if (s->letter[k] == 'i') s->place = k;
     s->batch = n;
     s->last = s->axes > 0 && s->letter[s->axes - 1] == 'm';
-    if (eg_spec_find_item(layout, 0, "i") >= 0 && eg_spec_find_item(layout, 0, "m") >= 0) return true;
+    if (eg_spec_find_item(layout, 0, "i") >= 0 && eg_spec_find_item(layout, 0, "m") >= 0)
+        return true;
     return eg_spec_fail(layout, EG_ERROR_NOTATION, 0, -1, "the layout needs '%c' once",
                         eg_spec_find_item(layout, 0, "i") < 0 ? 'i' : 'm'),
            false;

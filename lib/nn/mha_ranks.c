@@ -29,8 +29,8 @@ static bool parts_fit(const eg_mha *m, const eg_mha_run_args *a)
     return eg_fail_as(eg_context(a->query), EG_ERROR_MISUSE, ".ranks belongs to another context"),
            false;
 }
-/* Sets the positions of query and key for rotary positions if the caller gives none, and *part if an
- * option needs it. False after an error, on every rank. */
+/* Sets the positions of query and key for rotary positions if the caller gives none, and *part if
+ * an option needs it. False after an error, on every rank. */
 static bool parts_placed(const eg_mha *m, eg_mha_run_args *a, eg__part *part)
 {
     const int axis = m->specs->place;

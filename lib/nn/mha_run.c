@@ -125,7 +125,8 @@ static eg_tensor *mha_unpacked(const eg_packed *p, eg_tensor *x)
                               : eg_fail_in(eg_context(x), "packed, the longest of %lld positions",
                                            (long long)p->max_length);
 }
-/* Returns x (b l …) as (1 p …) for an operand y of p positions, or x itself if that is not packed. */
+/* Returns x (b l …) as (1 p …) for an operand y of p positions, or x itself if that is not packed.
+ */
 static eg_tensor *mha_packed(const eg_packed *p, eg_tensor *x, eg_tensor *y)
 {
     return p->lengths ? eg_unsqueeze(eg_pack(x, p->lengths, eg_dim(y, 1)), 0) : x;
@@ -165,13 +166,14 @@ static eg_tensor *normed(const eg_mha *m, const eg_norm *norm, eg_tensor *x)
 
 /* Returns query or key rotated by its positions: the given ones, else `before`, `before` + 1, …. */
 static eg_tensor *rotated(const eg_mha *m, const char *spec, eg_tensor *x, int64_t before,
-                         eg_masked positions)
+                          eg_masked positions)
 {
-    return !m->has_rotary ? x
-                      : eg_rotary(spec, x, .base = m->rotary, .frequencies = m->rotary_frequencies,
-                                  .factor = m->rotary_factor, .width = m->rotary_width,
-                                  .interleaved = m->interleaved, .positions = positions,
-                                  .offset = positions.x ? 0 : before);
+    return !m->has_rotary
+               ? x
+               : eg_rotary(spec, x, .base = m->rotary, .frequencies = m->rotary_frequencies,
+                           .factor = m->rotary_factor, .width = m->rotary_width,
+                           .interleaved = m->interleaved, .positions = positions,
+                           .offset = positions.x ? 0 : before);
 }
 
 eg_masked eg__mha_key_positions(const eg_mha_run_args *a)

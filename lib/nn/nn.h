@@ -91,8 +91,8 @@ typedef struct eg__part {
 bool eg__part_find(eg__part *, eg_ranks *, int64_t positions, int64_t block, bool zigzag);
 /* Returns the positions (n) of this rank in the sequence, each + offset. */
 eg_tensor *eg__part_positions(const eg__part *, int64_t offset);
-/* eg__nn_dropped of x, which has this rank's positions along an axis. Each block of positions has a draw
- * of its own, so that what is dropped depends on the length and the block size, not on the
+/* eg__nn_dropped of x, which has this rank's positions along an axis. Each block of positions has a
+ * draw of its own, so that what is dropped depends on the length and the block size, not on the
  * ranks. */
 eg_tensor *eg__part_dropped(const eg__part *, int axis, eg_tensor *x, double p);
 eg_norm *eg__part_norm(eg_ranks *, const eg_norm *, eg_norm *copy);         /* of NULL NULL */
@@ -129,8 +129,8 @@ eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias);
 /* True if query, key and options can be used together and with this module; else records an
  * error. */
 bool eg__mha_run_allowed(const eg_mha *, const eg_mha_run_args *);
-/* Returns the positions of the keys. If the keys are the query, these are the query's positions with the
- * letter j. */
+/* Returns the positions of the keys. If the keys are the query, these are the query's positions
+ * with the letter j. */
 eg_masked eg__mha_key_positions(const eg_mha_run_args *);
 /* Projects, rotates, appends to the cache, attends, and projects the result. Poison after an
  * error. */

@@ -1,5 +1,5 @@
-/* part.c: functions of modules that compute this rank's positions of a sequence that is divided among
- * ranks. */
+/* part.c: functions of modules that compute this rank's positions of a sequence that is divided
+ * among ranks. */
 #include "nn.h"
 
 bool eg__part_find(eg__part *p, eg_ranks *r, int64_t positions, int64_t block, bool zigzag)

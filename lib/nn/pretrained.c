@@ -68,9 +68,9 @@ static bool slides(const eg__config *c, const eg_json *type, int64_t k, int64_t 
     return false;
 }
 
-/* Sets the predicates of the layers: causal, in some layers with a window of so many positions, 0 if
- * there is no window. The first `full` layers have none, unless layer_types says which layers have
- * one; `alike`: layers cannot differ, and layer_types must say so. */
+/* Sets the predicates of the layers: causal, in some layers with a window of so many positions, 0
+ * if there is no window. The first `full` layers have none, unless layer_types says which layers
+ * have one; `alike`: layers cannot differ, and layer_types must say so. */
 static void windows(const eg__config *c, eg_pretrained *o, int64_t window, int64_t full, bool alike)
 {
     const int64_t layers = o->model.layers;

@@ -1,18 +1,18 @@
 /* rotary.c: positions as rotations of pairs of numbers. Su et al. 2021, "RoFormer", eq. 34
  *
  * Angles are computed in f64, since f32 has no more than seven digits for a place and its fraction
- * of a turn, and their sines and cosines rounded once. They have a history where the positions or the
- * frequencies have one. */
+ * of a turn, and their sines and cosines rounded once. They have a history where the positions or
+ * the frequencies have one. */
 #include "nn.h"
 #include <math.h>
 
 /* The string and the options of a call, after reading. */
 typedef struct turn {
     const eg_rotary_args *a;
-    const eg_spec *spec;           /* its first term: the indices of x */
-    const char *wide;              /* the index of the width           */
-    int place, width;              /* axes of x                        */
-    int64_t d;                     /* how many numbers are rotated */
+    const eg_spec *spec;              /* its first term: the indices of x */
+    const char *wide;                 /* the index of the width           */
+    int place, width;                 /* axes of x                        */
+    int64_t d;                        /* how many numbers are rotated */
     int positions, axis[EG_RANK_MAX]; /* axis[r]: the axis of x that axis r of the positions is */
 } turn;
 
@@ -120,8 +120,8 @@ static bool rotary_tensors(turn *t)
     return true;
 }
 
-/* Returns c, whose axes are those of the positions and then the pairs, with axes that broadcast over
- * x. */
+/* Returns c, whose axes are those of the positions and then the pairs, with axes that broadcast
+ * over x. */
 static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
 {
     int64_t dims[EG_RANK_MAX];

@@ -34,12 +34,12 @@ enum {
 
 /* What a node computes. The functions of floats are the rows of expression_rows.h. */
 typedef enum eg_node_code {
-    EG_X_INTEGER,  /* a constant, .integer */
-    EG_X_FLOAT,  /* a constant, .real */
-    EG_X_LETTER, /* the position along letter in[0] */
-    EG_X_SIZE,   /* the size of letter in[0], .integer once the sizes are known */
-    EG_X_SCORE,  /* a number that the caller gives for each element */
-    EG_X_READ,   /* an element of tensor .tensor at the whole numbers in[0] … in[count − 1] */
+    EG_X_INTEGER, /* a constant, .integer */
+    EG_X_FLOAT,   /* a constant, .real */
+    EG_X_LETTER,  /* the position along letter in[0] */
+    EG_X_SIZE,    /* the size of letter in[0], .integer once the sizes are known */
+    EG_X_SCORE,   /* a number that the caller gives for each element */
+    EG_X_READ,    /* an element of tensor .tensor at the whole numbers in[0] … in[count − 1] */
     EG_X_NEG,
     EG_X_ABS,
     EG_X_EXP,
@@ -74,7 +74,12 @@ typedef enum eg_node_code {
     EG_X_CLIP,   /* in[0], limited to in[1] … in[2] */
     EG_X_CODES
 } eg_node_code;
-typedef enum eg_value_kind { EG_IS_NOTHING, EG_IS_INTEGER, EG_IS_FLOAT, EG_IS_CONDITION } eg_value_kind;
+typedef enum eg_value_kind {
+    EG_IS_NOTHING,
+    EG_IS_INTEGER,
+    EG_IS_FLOAT,
+    EG_IS_CONDITION
+} eg_value_kind;
 
 /* One value of a formula. The operands of a node stand before it in the list. */
 typedef struct eg_node {
@@ -147,17 +152,17 @@ typedef struct eg_expression_source {
     const eg_addition *addition; /* with some, text may be NULL: a predicate is true, else score */
     int64_t offset;              /* is added to the position and the size of letter `moved` */
     int moved;
-    bool score;     /* the word score is allowed: EG_X_SCORE */
-    bool all_letters;     /* a tensor without brackets is read at all letters in order */
-    bool predicate; /* all values are whole numbers and truths, and the result is a truth */
-    bool number;    /* the result is a number, which is converted to float */
-    /* If not NULL, the occurrences of names are written here in the order of the text, *occurrences of
-     * them. The result is then a text that was read, and no formula to compute. */
+    bool score;       /* the word score is allowed: EG_X_SCORE */
+    bool all_letters; /* a tensor without brackets is read at all letters in order */
+    bool predicate;   /* all values are whole numbers and truths, and the result is a truth */
+    bool number;      /* the result is a number, which is converted to float */
+    /* If not NULL, the occurrences of names are written here in the order of the text, *occurrences
+     * of them. The result is then a text that was read, and no formula to compute. */
     eg_name_occurrence *place; /* EG_OCCURRENCES_MAX of them */
     int *occurrences;
-    /* With occurrences: other names are accepted, too: before brackets as a tensor of whole numbers or
-     * truths; elsewhere as an index (they become letter 0, and there are no letters); a predicate
-     * may result in a number */
+    /* With occurrences: other names are accepted, too: before brackets as a tensor of whole numbers
+     * or truths; elsewhere as an index (they become letter 0, and there are no letters); a
+     * predicate may result in a number */
     bool any_tensor, any_letter, any_kind;
 } eg_expression_source;
 

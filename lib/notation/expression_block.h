@@ -96,9 +96,9 @@ static inline const char *eg__node_row(const eg_evaluation *x, int k, int64_t r,
     }
     return v->p + r * *step;
 }
-/* The positions of the tensor that one row of a read takes, in elements: element l along lanes (along
- * rows, if the read depends on rows alone) is at base + l step or, if step is INT64_MIN, at base +
- * offset[l]. */
+/* The positions of the tensor that one row of a read takes, in elements: element l along lanes
+ * (along rows, if the read depends on rows alone) is at base + l step or, if step is INT64_MIN, at
+ * base + offset[l]. */
 typedef struct eg_reach {
     int64_t base, step;
     int64_t *offset;
@@ -107,14 +107,14 @@ typedef struct eg_reach {
 void eg__copies(int width, int64_t n, void *to, const void *one);
 /* Fills elements n … to − 1 with copies of element n − 1. */
 void eg__pad_row(int width, int64_t n, int64_t to, char *p);
-/* Finds the positions of read k for row r of tensors with these strides; r is 0 if the read does not
- * vary with rows and lanes. */
+/* Finds the positions of read k for row r of tensors with these strides; r is 0 if the read does
+ * not vary with rows and lanes. */
 eg_reach eg__reach_of(const eg_evaluation *x, int k, int64_t r, const int64_t *stride);
 /* True if the tensor of a read has no elements. */
 bool eg__reads_empty(const eg_evaluation *x, const eg_node *n);
-/* Sets *g to the positions of read k in a block, for tensors with these strides, if exactly one of its
- * indices varies along lanes, or with lane − row; the last lanes of a row are `lanes` − 1. False if
- * more of them do. */
+/* Sets *g to the positions of read k in a block, for tensors with these strides, if exactly one of
+ * its indices varies along lanes, or with lane − row; the last lanes of a row are `lanes` − 1.
+ * False if more of them do. */
 bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, int64_t lanes,
                          eg_gather *g);
 /* Sets the values of read k: in place if they lie in the tensor as the block needs them, else they

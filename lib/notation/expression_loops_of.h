@@ -120,8 +120,14 @@ static void NAME(integer_ratio)(const eg_strip *s, bool rest, eg_strip_loop *pla
      (const W *)(const void *)((const char *)s->in[0] + r * s->step[0]),
      *(const W *)(const void *)((const char *)s->in[1] + r * s->step[1]), rest);
 }
-static void NAME(integer_div)(const eg_strip *s) { NAME(integer_ratio)(s, false, NAME(integer_divide)); }
-static void NAME(integer_mod)(const eg_strip *s) { NAME(integer_ratio)(s, true, NAME(integer_rest)); }
+static void NAME(integer_div)(const eg_strip *s)
+{
+    NAME(integer_ratio)(s, false, NAME(integer_divide));
+}
+static void NAME(integer_mod)(const eg_strip *s)
+{
+    NAME(integer_ratio)(s, true, NAME(integer_rest));
+}
 
 /* Products with a sign are exact, so these are two additions, each rounded, also where a product is
  * fused with one. */
@@ -282,12 +288,13 @@ static const eg_loops NAME(loops) = {
     .of_float = { [EG_X_SELECT] = NAME(select_float), [EG_X_CLIP] = NAME(clip_float),
                   EG_FUNCTIONS_1(OF_1) EG_FUNCTIONS_2(OF_1) COMPARED(float) },
     .of_integer = { [EG_X_NEG] = NAME(integer_neg), [EG_X_ABS] = NAME(integer_abs),
-                  [EG_X_ADD] = NAME(integer_add), [EG_X_SUB] = NAME(integer_sub),
-                  [EG_X_MUL] = NAME(integer_mul), [EG_X_DIV] = NAME(integer_div),
-                  [EG_X_MOD] = NAME(integer_mod), [EG_X_MIN] = NAME(integer_min),
-                  [EG_X_MAX] = NAME(integer_max), COMPARED(integer),
-                  [EG_X_SELECT] = NAME(select_integer), [EG_X_CLIP] = NAME(clip_integer) },
-    .of_condition = { [EG_X_NOT] = condition_not, [EG_X_AND] = condition_and, [EG_X_OR] = condition_or },
+                    [EG_X_ADD] = NAME(integer_add), [EG_X_SUB] = NAME(integer_sub),
+                    [EG_X_MUL] = NAME(integer_mul), [EG_X_DIV] = NAME(integer_div),
+                    [EG_X_MOD] = NAME(integer_mod), [EG_X_MIN] = NAME(integer_min),
+                    [EG_X_MAX] = NAME(integer_max), COMPARED(integer),
+                    [EG_X_SELECT] = NAME(select_integer), [EG_X_CLIP] = NAME(clip_integer) },
+    .of_condition = { [EG_X_NOT] = condition_not, [EG_X_AND] = condition_and,
+                      [EG_X_OR] = condition_or },
     .slope = { [EG_X_SELECT] = { NULL, NAME(select_slope_a), NAME(select_slope_b) },
                [EG_X_CLIP] = { NAME(clip_slope_x), NAME(clip_slope_low), NAME(clip_slope_high) },
                EG_FUNCTIONS_1(TO_1) EG_FUNCTIONS_2(TO_2) },

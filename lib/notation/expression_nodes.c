@@ -106,8 +106,8 @@ static int node_operation(eg_parser *p, int code, int kind, int at, int count, c
     if (kind == EG_IS_INTEGER && eg__node_kind(p, in[0]) == EG_IS_INTEGER) {
         int64_t v[3];
         for (int k = 0; k < count; k++) v[k] = p->node[in[k]].integer;
-        return eg__node_integer(p, at,
-                              eg__integer(code, v[0], count > 1 ? v[1] : 0, count > 2 ? v[2] : 0));
+        return eg__node_integer(
+            p, at, eg__integer(code, v[0], count > 1 ? v[1] : 0, count > 2 ? v[2] : 0));
     }
     const double a = eg__node_constant(p, in[0]), b = count > 1 ? eg__node_constant(p, in[1]) : 0;
     if (kind == EG_IS_FLOAT && code == EG_X_NEG) return eg__node_real(p, at, -a);

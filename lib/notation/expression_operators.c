@@ -101,7 +101,8 @@ static int comparison(eg_parser *p)
             a = eg__node_float(p, from, a), b = eg__node_float(p, from, b);
         const int is = a < 0 || b < 0 ? -1 : eg__node_2(p, code, EG_IS_CONDITION, from, a, b);
         if (is < 0) return is;
-        condition = condition < 0 ? is : eg__node_2(p, EG_X_AND, EG_IS_CONDITION, from, condition, is);
+        condition =
+            condition < 0 ? is : eg__node_2(p, EG_X_AND, EG_IS_CONDITION, from, condition, is);
         if (condition < 0) return condition;
         left = right;
     }
@@ -168,7 +169,8 @@ int eg__parse_choice(eg_parser *p)
     if (b < 0) return b;
     p->nesting--;
     const bool condition = eg__may_be_condition(p->node, a) && eg__may_be_condition(p->node, b);
-    if (!condition && (eg__node_kind(p, a) == EG_IS_CONDITION) != (eg__node_kind(p, b) == EG_IS_CONDITION))
+    if (!condition &&
+        (eg__node_kind(p, a) == EG_IS_CONDITION) != (eg__node_kind(p, b) == EG_IS_CONDITION))
         return eg__expression_refuse(p, colon, 1, NULL,
                                      "one of the two values is a condition, the other a number");
     return eg__node_select(p, from, c, a, b);

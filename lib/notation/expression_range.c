@@ -225,7 +225,8 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
         assume(c, f, from, n->in[0], is);
         assume(c, f, from, n->in[1], is);
     }
-    if (n->code < EG_X_EQ || n->code > EG_X_GE || c->e->node[n->in[0]].kind != EG_IS_INTEGER) return;
+    if (n->code < EG_X_EQ || n->code > EG_X_GE || c->e->node[n->in[0]].kind != EG_IS_INTEGER)
+        return;
     const int a = n->in[0], b = n->in[1], code = is ? n->code : denial[n->code - EG_X_EQ];
     const eg_interval x = bounds_in(c, from, a), y = bounds_in(c, from, b);
     const eg_interval all = { -INT64_MAX, INT64_MAX };

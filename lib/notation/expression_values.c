@@ -237,8 +237,9 @@ static bool made_there(const eg_evaluation *x)
 {
     const int k = x->p->root;
     const eg_node *n = &x->p->e->node[k];
-    return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes && n->kind != EG_IS_INTEGER &&
-           n->code > EG_X_READ && x->b->out && (!x->p->slopes || value_unread(n->code));
+    return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes &&
+           n->kind != EG_IS_INTEGER && n->code > EG_X_READ && x->b->out &&
+           (!x->p->slopes || value_unread(n->code));
 }
 /* True if node k is computed by the loop of sums: if it has a sum within it, or is the result, made
  * in its place, and times a factor. */

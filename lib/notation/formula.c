@@ -1,6 +1,6 @@
 /* formula.c: eingrad/notation.h: a predicate or a number over indices as data: which indices it has
- * and where they stand. The parser of expressions finds these positions; an edit replaces the text at
- * some of them and parses the result. */
+ * and where they stand. The parser of expressions finds these positions; an edit replaces the text
+ * at some of them and parses the result. */
 #include "notation/notation.h"
 #include <eingrad/notation.h>
 #include <string.h>
@@ -12,16 +12,17 @@ typedef struct eg__formula_occurrence {
     int from, to, index;
     bool size;
 } eg__formula_occurrence;
-/* Returns a formula of that text with its positions, in the order of the text; NULL after an error. */
-static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool condition, int occurrences,
-                              const eg_name_occurrence *at)
+/* Returns a formula of that text with its positions, in the order of the text; NULL after an error.
+ */
+static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool condition,
+                              int occurrences, const eg_name_occurrence *at)
 {
     const size_t n = (size_t)occurrences, length = strlen(text) + 1, whose = strlen(who) + 1;
     size_t names = 0;
     for (size_t k = 0; k < n; k++) names += (size_t)at[k].length + 1;
-    char *block =
-        eg__alloc(cx, sizeof(eg_formula) + n * (sizeof(eg__formula_occurrence) + 2 * sizeof(char *)) +
-                          names + length + whose);
+    char *block = eg__alloc(cx, sizeof(eg_formula) +
+                                    n * (sizeof(eg__formula_occurrence) + 2 * sizeof(char *)) +
+                                    names + length + whose);
     if (!block) return NULL;
     eg_formula *f = (void *)block;
     eg__formula_occurrence *place = (void *)(f + 1);
@@ -45,7 +46,8 @@ static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, boo
             name += at[k].length + 1;
         }
         if (!at[k].tensor)
-            place[f->occurrences++] = (eg__formula_occurrence){ at[k].from, at[k].to, i, at[k].size };
+            place[f->occurrences++] =
+                (eg__formula_occurrence){ at[k].from, at[k].to, i, at[k].size };
     }
     return f;
 }
@@ -105,7 +107,8 @@ static __attribute__((noinline)) eg_formula *formula_parsed(eg_ctx *cx, const eg
                                                           .any_letter = !letters,
                                                           .any_kind = !o->complete });
     if (!e) return NULL;
-    const bool condition = e->node[e->root].code == EG_X_READ || eg__may_be_condition(e->node, e->root);
+    const bool condition =
+        e->node[e->root].code == EG_X_READ || eg__may_be_condition(e->node, e->root);
     eg_formula *f = formula_of(cx, o->who, o->text, condition, occurrences, place);
     if (f) f->score = o->score;
     return f;
@@ -226,7 +229,8 @@ static const char *formula_operand(const eg_formula *f, const char *text)
         return eg__caret(f->cx, f->who, text, 0, NULL, NULL, NULL,
                          "a number is asked for, and this is true or false"),
                NULL;
-    if (number->occurrences == 1 && !number->place[0].from && !text[number->place[0].to]) return text;
+    if (number->occurrences == 1 && !number->place[0].from && !text[number->place[0].to])
+        return text;
     if (!text[strspn(text, "0123456789")]) return text;
     char *out = eg__alloc(f->cx, strlen(text) + 3);
     if (out) sprintf(out, "(%s)", text);

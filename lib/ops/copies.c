@@ -4,7 +4,8 @@
 #include "ops/ops.h"
 #include <string.h>
 
-/* -- copies_unstack: y_k = x[k, …], dx = g_k at k; copies_stack: its adjoint. Both are views. ----------
+/* -- copies_unstack: y_k = x[k, …], dx = g_k at k; copies_stack: its adjoint. Both are views.
+ * ----------
  */
 static const eg_op copies_unstack_op;
 static const eg_copies *copies_named(const eg_tensor *y)
@@ -19,9 +20,10 @@ static bool copies_in_shape(eg_tensor *y)
     char text[256];
     if (x->copies || x->rank < 1 || x->dim[0] != c->count) {
         eg_fail_as(y->cx, EG_ERROR_SHAPE,
-                   x->copies ? "copies_unstack: operand 1, %s, has copies already: %lld"
-                             : "copies_unstack: operand 1 is %s, but its first axis must have the %lld "
-                               "copies",
+                   x->copies
+                       ? "copies_unstack: operand 1, %s, has copies already: %lld"
+                       : "copies_unstack: operand 1 is %s, but its first axis must have the %lld "
+                         "copies",
                    eg__dims_text(x, text, sizeof text),
                    (long long)(x->copies ? x->copies->count : c->count));
         return false;
@@ -76,23 +78,23 @@ static eg_tensor *copies_sample(eg_tensor *const *x)
 }
 static const eg_sample copies_samples[] = { { copies_sample, "3x4x2, 4x2", 0, 0 }, { 0 } };
 static const eg_op copies_unstack_op = { .name = "copies_unstack",
-                                    .equation = "y_k = x[k]",
-                                    .gradient = "dx[k] = g_k",
-                                    .arity = 1,
-                                    .shape = copies_in_shape,
-                                    .rule = copies_in_rule,
-                                    .uses = EG_USES_NOTHING,
-                                    .samples = copies_samples,
-                                    .jvp = eg_jvp_linear };
+                                         .equation = "y_k = x[k]",
+                                         .gradient = "dx[k] = g_k",
+                                         .arity = 1,
+                                         .shape = copies_in_shape,
+                                         .rule = copies_in_rule,
+                                         .uses = EG_USES_NOTHING,
+                                         .samples = copies_samples,
+                                         .jvp = eg_jvp_linear };
 static const eg_op copies_stack_op = { .name = "copies_stack",
-                                     .equation = "y[k] = x_k",
-                                     .gradient = "dx_k = g[k]",
-                                     .arity = 1,
-                                     .shape = copies_out_shape,
-                                     .rule = copies_out_rule,
-                                     .uses = EG_USES_NOTHING,
-                                     .samples = copies_samples,
-                                     .jvp = eg_jvp_linear };
+                                       .equation = "y[k] = x_k",
+                                       .gradient = "dx_k = g[k]",
+                                       .arity = 1,
+                                       .shape = copies_out_shape,
+                                       .rule = copies_out_rule,
+                                       .uses = EG_USES_NOTHING,
+                                       .samples = copies_samples,
+                                       .jvp = eg_jvp_linear };
 const eg_op *const eg__copies_ops[] = { &copies_unstack_op, &copies_stack_op, NULL };
 bool eg__copies_made(const eg_tensor *t)
 {
@@ -101,7 +103,8 @@ bool eg__copies_made(const eg_tensor *t)
 
 eg_tensor *eg_copies_unstack(const eg_copies *c, eg_tensor *x)
 {
-    if (!c) return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "copies_unstack: the copies are NULL");
+    if (!c)
+        return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "copies_unstack: the copies are NULL");
     return eg_apply(&copies_unstack_op, &c, sizeof c, 1, &x);
 }
 eg_tensor *eg_copies_stack(eg_tensor *x) { return eg_apply(&copies_stack_op, NULL, 0, 1, &x); }

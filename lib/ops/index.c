@@ -27,7 +27,8 @@ static eg_tensor over(const positions *p, const signed char *axis, const eg_tens
     return s;
 }
 /* Sets the sizes of u. */
-static void index_sizes(const positions *p, const eg_tensor *x, const eg_tensor *index, int64_t *dim)
+static void index_sizes(const positions *p, const eg_tensor *x, const eg_tensor *index,
+                        int64_t *dim)
 {
     for (int k = 0; k < p->n; k++)
         dim[k] = p->x[k] >= 0 ? x->dim[p->x[k]] : index->dim[p->index[k]];
@@ -148,7 +149,8 @@ static bool at_forward(eg_tensor *y)
 static eg_tensor *at_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_tensor *x = y->in[i], *zero = eg_expand_n(eg__zero_like(x), x->rank, x->dim);
-    return eg_apply(&scatter_op, y->attr, sizeof(positions), 3, (eg_tensor *[]){ zero, y->in[1], g });
+    return eg_apply(&scatter_op, y->attr, sizeof(positions), 3,
+                    (eg_tensor *[]){ zero, y->in[1], g });
 }
 static eg_tensor *rows_call(eg_tensor *const *x)
 {

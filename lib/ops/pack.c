@@ -38,7 +38,8 @@ static bool lengths_shaped(const char *who, const eg_tensor *t, int64_t rows)
 }
 /* True if each length lies in 0 … longest and their sum is at most `positions`; else records an
  * error. */
-static bool lengths_in_range(const char *who, const eg_tensor *t, int64_t longest, int64_t positions)
+static bool lengths_in_range(const char *who, const eg_tensor *t, int64_t longest,
+                             int64_t positions)
 {
     int64_t left = positions;
     for (int64_t b = 0; b < t->dim[0]; b++) {
@@ -81,7 +82,8 @@ static bool positions_together(const eg_tensor *t, int axis)
         if (t->dim[k] != 1 && t->stride[k] != run) return false;
     return t->stride[axis] == run;
 }
-/* Copies n ≥ 1 positions of x from the address `from` on, to positions of y that follow each other. */
+/* Copies n ≥ 1 positions of x from the address `from` on, to positions of y that follow each other.
+ */
 static void copy_positions(const pack_job *job, char *to, char *from, int64_t n)
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
@@ -111,7 +113,8 @@ static void pack_sequences(void *user, int64_t piece, int thread)
     for (int64_t b = first; b < end; b++) {
         const int64_t n = length_at(job->lengths, b);
         char *to = y->data + (job->pack ? at : b * y->dim[1]) * job->place;
-        if (n) copy_positions(job, to, x->data + (job->pack ? b : at) * x->stride[0] * job->width, n);
+        if (n)
+            copy_positions(job, to, x->data + (job->pack ? b : at) * x->stride[0] * job->width, n);
         if (!job->pack) memset(to + n * job->place, 0, (size_t)((y->dim[1] - n) * job->place));
         at += n;
     }
@@ -140,7 +143,8 @@ static bool pack_all(eg_tensor *y, bool pack)
 
 /* -- pack: (b l …) → (p …) -------------------------------------------------------------------- */
 /* Applies either row. Poison after an error. */
-static eg_tensor *apply_packing(const eg_op *op, eg_tensor *x, eg_tensor *lengths, int64_t positions)
+static eg_tensor *apply_packing(const eg_op *op, eg_tensor *x, eg_tensor *lengths,
+                                int64_t positions)
 {
     const packing p = { positions };
     if (positions >= 0 || !x) return eg_apply(op, &p, sizeof p, 2, (eg_tensor *[]){ x, lengths });

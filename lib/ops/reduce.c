@@ -439,4 +439,4 @@ eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
 }
 
 const eg_op *const eg__reduce_ops[] = { &max_op, &min_op, &argmax_op, &argmin_op, &any_op,
-                                         &all_op, &lse_op, &pnorm_op,  NULL };
+                                        &all_op, &lse_op, &pnorm_op,  NULL };

@@ -283,7 +283,7 @@ static const eg_op log_softmax_op = {
     .forward_c128 = log_softmax_forward,
 };
 const eg_op *const eg__softmax_ops[] = { &softmax_op, &softmax_slope_op, &log_softmax_op,
-                                          &log_softmax_slope_op, NULL };
+                                         &log_softmax_slope_op, NULL };
 
 bool eg__masks_letters(const eg_masking *o, int term, const char *which)
 {

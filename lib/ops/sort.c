@@ -1,5 +1,5 @@
-/* sort.c: the order of values along one axis. The row gives positions, i64; values are read at them by
- * `at`, which has a gradient. */
+/* sort.c: the order of values along one axis. The row gives positions, i64; values are read at them
+ * by `at`, which has a gradient. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
@@ -18,8 +18,9 @@ typedef struct ranked {
     uint64_t key;
     int64_t place;
 } ranked;
-/* FEW: for fewer positions than this share of a row the row is not sorted; IN_ORDER: so few positions are
- * kept in order, more in a heap; SHORT: rows of fewer elements are sorted by insertion. */
+/* FEW: for fewer positions than this share of a row the row is not sorted; IN_ORDER: so few
+ * positions are kept in order, more in a heap; SHORT: rows of fewer elements are sorted by
+ * insertion. */
 enum { FEW = 8, IN_ORDER = 16, APART = 2 * IN_ORDER, SHORT = 32 };
 
 static bool after(const ranked *a, const ranked *b)
@@ -172,9 +173,10 @@ static const eg_op argsort_op = {
     .forward_c128 = argsort_forward,
 };
 
-/* -- sort and topk: x at the positions of argsort,  dx = g added at the positions ------------------- */
-/* Returns y, the first k positions, in the form that the string asks for: with the operand's own axes;
- * or, with an output, which needs k = 1, without the sorted axis. */
+/* -- sort and topk: x at the positions of argsort,  dx = g added at the positions
+ * ------------------- */
+/* Returns y, the first k positions, in the form that the string asks for: with the operand's own
+ * axes; or, with an output, which needs k = 1, without the sorted axis. */
 static eg_tensor *rank_placed(const eg_focus *f, eg_tensor *y)
 {
     return f->bound && f->bound->arrow ? eg__focus_outer(f, eg_squeeze(y, -1))

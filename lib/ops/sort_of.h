@@ -57,10 +57,10 @@ EG_INLINE uint32_t NAME(up_to)(const rank_job *j, const char *x, int64_t i, NAME
 }
 /* The k positions that come first of those with the least keys, equal keys in their order: of the
  * elements that have been looked at the first k are kept, and from them the last one goes when one
- * comes that belongs before it. With few positions of contiguous rows, keys above the bound are never
- * looked at one by one. */
+ * comes that belongs before it. With few positions of contiguous rows, keys above the bound are
+ * never looked at one by one. */
 EG_CLONES static void NAME(first_positions)(const rank_job *j, const char *x, int64_t *place,
-                                         ranked *best)
+                                            ranked *best)
 {
     const bool few = j->k <= IN_ORDER, groups = j->step == (int64_t)sizeof(T);
     const ranked *last = best + (few ? j->k - 1 : 0);

@@ -54,8 +54,8 @@ bool eg__where_before(eg_ctx *cx, const char *who, int64_t offset)
 {
     return offset >= 0 ||
            (eg_fail_as(cx, EG_ERROR_MISUSE,
-                       "%s: .offset is %lld, but it counts the positions before the first query", who,
-                       (long long)offset),
+                       "%s: .offset is %lld, but it counts the positions before the first query",
+                       who, (long long)offset),
             false);
 }
 bool eg__where_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)

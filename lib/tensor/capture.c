@@ -5,8 +5,8 @@
  * row's forward() and the header of its result. A function that writes to tensors and is not a row
  * (eg_assign, a draw, an optimiser's update) is called an act, and is an item too. Headers,
  * attributes and what rows save are in an owner's arena and stay there. Results are in a scope that
- * is closed after the step, and then get positions in one block (captured.c). Whatever else could make
- * a run differ from the step is refused here: numbers that the program reads, and leaves whose
+ * is closed after the step, and then get positions in one block (captured.c). Whatever else could
+ * make a run differ from the step is refused here: numbers that the program reads, and leaves whose
  * numbers come from the program. */
 #include "tensor/capture.h"
 #include <string.h>
@@ -273,8 +273,8 @@ int eg_refuse_capture(eg_ctx *cx, const char *who)
     return cx && eg__capture_refuses(cx, who, "it does something that no run could do again") ? -1
                                                                                               : 0;
 }
-/* Notes the outputs of the step: no other result may use the positions of their numbers. False after
- * an error. */
+/* Notes the outputs of the step: no other result may use the positions of their numbers. False
+ * after an error. */
 static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)
 {
     eg_captured *c = p->c;

@@ -8,8 +8,8 @@ typedef struct eg_captured_lane {
     eg_lanes l;
     int64_t n, step[4];    /* bytes */
     const eg_tensor *x[4]; /* the result, then the operands */
-    /* set when the positions of numbers are known: strip `from` of operand k begins at p[k] + from ·
-     * move[k] + thread · share[k] */
+    /* set when the positions of numbers are known: strip `from` of operand k begins at p[k] + from
+     * · move[k] + thread · share[k] */
     char *p[4];
     int64_t move[4], share[4];
     bool whole; /* a strip may be the whole run: the kernel is called with p and n as they are */

@@ -314,7 +314,7 @@ static bool look_weights(eg_trainer *t, const char *who, const eg_batch *b)
 /* Runs the model on the input, a decoder also on its own answer, and stacks the weights of the
  * part. */
 eg_tensor *eg_trainer_attention_weights(eg_trainer *t, const char *input, const char *name,
-                           const char *const **rows, const char *const **columns)
+                                        const char *const **rows, const char *const **columns)
 {
     int part = eg__trainer_ready("trainer_attention_weights", t) ? look_part_of(t, name) : -1;
     if (part < 0) return NULL;
@@ -344,7 +344,8 @@ eg_tensor *eg_trainer_attention_weights(eg_trainer *t, const char *input, const 
     return eg_error(t->cx) ? NULL : all;
 }
 
-eg_tensor *eg_trainer_self_attention_weights(eg_trainer *t, const char *input, const char *const **labels)
+eg_tensor *eg_trainer_self_attention_weights(eg_trainer *t, const char *input,
+                                             const char *const **labels)
 {
     if (t && t->network->source)
         eg_fail_as(t->cx, EG_ERROR_MISUSE,

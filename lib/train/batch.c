@@ -104,9 +104,9 @@ static void training_row(eg_batches *t, int64_t k, row *r)
     (void)k;
     if (!examples_left(t)) return;
     if (t->data->free_text)
-        r->length =
-            eg__corpus_window(t->data, eg__corpus_position(t->data, t->seed, t->cursor++, t->longest),
-                              t->longest, r->tokens, r->target);
+        r->length = eg__corpus_window(
+            t->data, eg__corpus_position(t->data, t->seed, t->cursor++, t->longest), t->longest,
+            r->tokens, r->target);
     else if (training_example(t, &e))
         example_row(t, &e, r);
 }
@@ -243,7 +243,8 @@ bool eg__batches_fill_tests(eg_batches *t, int64_t rows)
     t->test_batches = eg_owner_alloc(t->owner, (size_t)count * sizeof *t->test_batches);
     for (int64_t k = 0; t->test_batches && k < count; k++) {
         const int64_t first = k * rows, left = t->tests - first;
-        t->test_batches[k] = batch_fill(t, &t->all, first, first, left < rows ? left : rows, test_row);
+        t->test_batches[k] =
+            batch_fill(t, &t->all, first, first, left < rows ? left : rows, test_row);
         if (!t->test_batches[k].rows) return false;
     }
     if (t->test_batches) t->test_batch_rows = rows;
@@ -353,8 +354,8 @@ eg_batches *eg__batches_make(eg_owner *owner, const eg_batches_args *o)
     eg_data *d = o->data;
     eg_batches *t = eg_owner_alloc(owner, sizeof *t);
     if (!t) return NULL;
-    const bool text = d->free_text,
-               separator = o->source || (!o->encoder && !text && !(d->task && d->task->no_separator));
+    const bool text = d->free_text, separator = o->source || (!o->encoder && !text &&
+                                                              !(d->task && d->task->no_separator));
     const int64_t in = d->longest_input, out = d->longest_output;
     *t = (eg_batches){ .cx = d->cx,
                        .owner = owner,

@@ -51,9 +51,10 @@ static bool decode_settle(eg_decode_args *o)
     else if (!o->prompt || o->prompts < 1)
         eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the prompt is empty");
     else if (o->max_new_tokens < 1 || o->max_new_tokens > INT32_MAX || o->prompts > INT32_MAX)
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "decode: max_new_tokens must be from 1 to 2^31 − 1, not %lld after a prompt of %lld",
-                   (long long)o->max_new_tokens, (long long)o->prompts);
+        eg_fail_as(
+            cx, EG_ERROR_MISUSE,
+            "decode: max_new_tokens must be from 1 to 2^31 − 1, not %lld after a prompt of %lld",
+            (long long)o->max_new_tokens, (long long)o->prompts);
     else if (!(o->temperature >= 0 && o->temperature < INFINITY))
         eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the temperature must be positive, not %g",
                    o->temperature);
@@ -264,7 +265,8 @@ static int64_t candidate_enter(candidate *best, int64_t count, int64_t most, can
 static bool search_is_over(const decoder *d, double log_p)
 {
     return d->out.count == d->o.beam &&
-           d->found[d->o.beam - 1].score >= log_p / pow((double)d->o.max_new_tokens, d->o.length_power);
+           d->found[d->o.beam - 1].score >=
+               log_p / pow((double)d->o.max_new_tokens, d->o.length_power);
 }
 
 /* Beam search. In each step the likeliest continuations of all live prefixes either end, and are

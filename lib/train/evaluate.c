@@ -17,7 +17,8 @@ static eg_tensor *evaluating_block(void *user, eg_ctx *cx, int64_t from, int64_t
     const evaluating *e = user;
     const eg__evaluating *o = e->o;
     const int64_t rows = o->batches->test_batch_rows, first = from / rows * rows;
-    const eg_batch b = eg_batch_part(&o->batches->test_batches[from / rows], from - first, to - first);
+    const eg_batch b =
+        eg_batch_part(&o->batches->test_batches[from / rows], from - first, to - first);
     eg_score *s = &e->score[from / o->block];
     eg_tensor *logits = o->logits(o->network, cx, &b);
     if (!eg__batch_logits_fit(cx, o->batches, "the network", &b, logits)) return NULL;

@@ -43,9 +43,9 @@ static char *divided_bytes(eg_tensor *x)
 {
     return eg_type(x) == EG_F64 ? (char *)eg_mut_f64(x) : (char *)eg_mut_f32(x);
 }
-/* Copies this rank's numbers of each parameter to their positions in room, gathers there, and copies
- * everything to `whole`. They are read from `part`, which has only these numbers, or is `whole`.
- * False after an error. */
+/* Copies this rank's numbers of each parameter to their positions in room, gathers there, and
+ * copies everything to `whole`. They are read from `part`, which has only these numbers, or is
+ * `whole`. False after an error. */
 static bool divided_gather(eg_opt *op, eg_tensor *const *part, eg_tensor *const *whole, char *room)
 {
     const size_t width = divided_width(op);

@@ -62,7 +62,8 @@ static eg_tensor *batch_tensor(eg_ctx *cx, const eg_batch *b, batch_array which)
     const int64_t length = which < SOURCE ? b->length : b->sources, dims[] = { b->rows, length };
     const int rank = which == LENGTHS || which == SOURCE_LENGTHS ? 1 : 2;
     if (!at) return eg_fail_as(cx, EG_ERROR_MISUSE, "batch: it has no %s", arrays[which].name);
-    if (!b->full_batch || !eg_capturing(cx)) return eg_from_n(cx, arrays[which].dtype, at, rank, dims);
+    if (!b->full_batch || !eg_capturing(cx))
+        return eg_from_n(cx, arrays[which].dtype, at, rank, dims);
     return eg_from_call(cx, arrays[which].dtype, rank, dims, batch_read,
                         &(batch_rows){ cx, b->full_batch, which }, sizeof(batch_rows));
 }
@@ -120,8 +121,8 @@ eg_tensor *eg_batch_loss(eg_ctx *cx, const eg_batch *b, eg_tensor *logits, doubl
 }
 
 /* Greedy decoding of an autoregressive model gives the whole right answer if and only if the model
- * is right at each place given the right tokens before it (by induction over positions). One forward
- * pass can therefore count the exact answers. */
+ * is right at each place given the right tokens before it (by induction over positions). One
+ * forward pass can therefore count the exact answers. */
 eg_score eg__batch_right(const eg_batches *t, const eg_batch *b, eg_tensor *logits)
 {
     eg_score s = { .sequences = b->rows };

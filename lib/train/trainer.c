@@ -233,8 +233,8 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
 {
     bool good = !r || (t->data->free_text ? r->longest == needed : r->longest >= needed);
     if (!good)
-        eg_fail_as(t->cx, EG_ERROR_FILE, "%s: a model of %lld positions, but %s needs %lld", r->path,
-                   (long long)r->longest, t->data->name, (long long)needed);
+        eg_fail_as(t->cx, EG_ERROR_FILE, "%s: a model of %lld positions, but %s needs %lld",
+                   r->path, (long long)r->longest, t->data->name, (long long)needed);
     return good;
 }
 
@@ -276,7 +276,8 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
                        .owner = owner,
                        .data = o.data,
                        .o = o,
-                       .now = { .steps = o.steps, .exact = -1, .held_out_loss = -1, .best_loss = -1 } };
+                       .now = {
+                           .steps = o.steps, .exact = -1, .held_out_loss = -1, .best_loss = -1 } };
     t->network = trainer_row(owner, o.network);
     t->batches = eg__batches_make(owner, &(eg_batches_args){ .data = o.data,
                                                              .rows = o.batch,
@@ -513,7 +514,8 @@ static int evaluate_and_keep_best(eg_trainer *t)
 {
     eg_progress *n = &t->now;
     if (eg_trainer_evaluate(t, NULL)) return -1;
-    if (!isfinite(n->held_out_loss)) { /* if a NaN were kept as the best, no later loss would be smaller */
+    if (!isfinite(n->held_out_loss)) { /* if a NaN were kept as the best, no later loss would be
+                                          smaller */
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the held-out loss after step %lld is %g",
                    (long long)n->step, n->held_out_loss);
         return -1;
@@ -552,9 +554,9 @@ int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_p
     const eg_trainer_args *o = &t->o;
     while (t->now.step < o->steps && !t->now.stopped) {
         if (eg_trainer_step(t, NULL)) return -1;
-        bool due = o->evaluate
-                       ? t->now.step % o->evaluate == 0
-                       : o->goal > 0 && t->now.step % EVERY == 0 && t->now.sequence_accuracy >= o->goal - 0.05;
+        bool due = o->evaluate ? t->now.step % o->evaluate == 0
+                               : o->goal > 0 && t->now.step % EVERY == 0 &&
+                                     t->now.sequence_accuracy >= o->goal - 0.05;
         bool evaluated = due || t->now.step == o->steps;
         if (evaluated && evaluate_and_keep_best(t)) return -1;
         t->watching = true;

@@ -1,7 +1,7 @@
 /* fuzz_predicate.c: any bytes are a predicate over three axes and two tensors, doc[i] of whole
  * numbers and keep[j] of truths; nothing may crash, leak, loop, read outside, or fail without a
- * sentence, and blocks and bounds say what single positions say. Input: one byte of the sizes of i, j,
- * key, which are 1 … 8, 1 … 8, 1 … 4, and of the tensors' values; then the string. Built as
+ * sentence, and blocks and bounds say what single positions say. Input: one byte of the sizes of i,
+ * j, key, which are 1 … 8, 1 … 8, 1 … 4, and of the tensors' values; then the string. Built as
  * fuzz_npy.c says. */
 #include <notation/notation.h>
 #include <stdlib.h>
