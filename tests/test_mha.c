@@ -884,7 +884,7 @@ TEST(errors_name_module_and_option)
     eg_mha_run(grouped, x, .bias = { "hij", eg_ones(cx, 4, 5, 6) });
     eg_assert_error(cx, "mha \"g\": attention: index 'j' is 5 in the key but 6 in .bias");
     eg_mha_run(m, x, .lengths = { "b", eg_from(cx, (int64_t[]){ 5, 9 }, 2) });
-    eg_assert_error(cx, "mha \"enc.0.attn\": attention: .lengths has 9 at place 1");
+    eg_assert_error(cx, "mha \"enc.0.attn\": attention: .lengths is 9 at element 1");
     eg_mha_run(m, x, .where = "k <= i");
     eg_assert_error(
         cx, "mha \"enc.0.attn\": .where: the predicate's index 'k' is not one of 'b', 'h', 'i', "

@@ -286,7 +286,7 @@ TEST(what_ranks_cannot_do_is_refused)
             RING(spec, .where = "j <= i", .offset = -2));
     REFUSED("neither groups, nor 1, nor an ellipsis",
             RING("...ihd,...jhd,...jhe->...ihe", .scale = 1));
-    REFUSED("one index of the query alone is divided",
+    REFUSED("exactly one index of the query alone can be divided",
             RING("bihd,bjkd,bjke->bihe", .where = "j <= i"));
     REFUSED(".sink has 'j', the index of the keys", RING(spec, .sink = { "j", eg_ones(cx, 6) }));
     REFUSED("index 'd'", eg_attention(spec, x, eg_ones(cx, 1, 6, 2, 3), x, .ranks = r));
@@ -359,8 +359,8 @@ TEST(other_places_than_its_own_are_refused_on_every_rank)
     char said[3][256] = { "" };
     ck_assert_int_eq(eg_ranks_simulate(cx, 3, uneven_body, said), 0);
     for (int k = 0; k < 3; k++) /* 14 places are 7 blocks: 2, 2 and 3 */
-        ck_assert_msg(strstr(said[k], "rank 1 has 5 places of index 'i', but of 14 in all, in "
-                                      "blocks of 2, 4 are its own"),
+        ck_assert_msg(strstr(said[k], "rank 1 has 5 positions of index 'i', but "
+                                      "eg_attention_places gives it 4 of 14 in blocks of 2"),
                       "%s", said[k]);
 }
 

@@ -717,8 +717,8 @@ TEST(runs_refuse_options)
     REFUSED(bare, "mha \"b\": .sink belongs to a softmax", .sink = { "h", one });
     eg_tensor *l;
     int64_t empty;
-    REFUSED(bare, "mha \"b\": attention: .lse speaks of a softmax", .lse = &l);
-    REFUSED(bare, "mha \"b\": attention: .empty speaks of a softmax", .empty = &empty);
+    REFUSED(bare, "mha \"b\": attention: .lse needs a softmax", .lse = &l);
+    REFUSED(bare, "mha \"b\": attention: .empty needs a softmax", .empty = &empty);
     REFUSED(linear, "mha \"l\": .bias belongs to a softmax, which .linear has not",
             .bias = { "ij", eg_ones(cx, 4, 4) });
     REFUSED(linear, "mha \"l\": .fill belongs to a softmax", .fill = -1e9);
