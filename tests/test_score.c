@@ -846,7 +846,7 @@ TEST(texts_refuse)
         .score = "score + r[i - j]", .with = { { "r", r } });
     REFUSED("'r' is f32, and a predicate reads integers and booleans", .where = "r[i] < 2",
             .with = { { "r", r } });
-    REFUSED("attention: 'n' of .with does not stand in .where or .score", .score = "score * 2",
+    REFUSED("attention: 'n' of .with is not used in .where or .score", .score = "score * 2",
             .with = { { "n", n } });
     REFUSED("attention: 'j' is a letter and cannot be a tensor's name too", .where = "j <= i",
             .with = { { "j", n } });

@@ -141,7 +141,7 @@ TEST(terms_are_joined)
     eg_assert_ok(cx);
     const eg_spec *full = spec("abcdefghijklmnopqrstuvwxyz,ABCDEFGHIJKLMNOPQRSTUVWXYZ");
     ck_assert_ptr_null(eg_spec_fresh(full, "a"));
-    eg_assert_error(cx, "the string leaves no letter that is free");
+    eg_assert_error(cx, "the string already uses every letter");
 }
 
 TEST(specs_refuse)
@@ -155,15 +155,15 @@ TEST(specs_refuse)
     ck_assert_ptr_null(eg_spec_rename(s, "i", "j"));
     eg_assert_error(cx, "mine: 'i' cannot be renamed to 'j', which is in the string already");
     ck_assert_ptr_null(eg_spec_rename(s, "i", "head"));
-    eg_assert_error(cx, "mine: one letter is asked for\n  head\n  ^^^^");
+    eg_assert_error(cx, "mine: exactly one letter is needed\n  head\n  ^^^^");
     ck_assert_ptr_null(eg_spec_rename(s, "q", "h"));
     eg_assert_error(cx, "mine: the string has no index 'q'");
     ck_assert_ptr_null(eg_spec_replace(s, 0, "i", "a, c"));
-    eg_assert_error(cx, "mine: items of one term are asked for");
+    eg_assert_error(cx, "mine: items of exactly one term are needed");
     ck_assert_ptr_null(eg_spec_replace(s, 0, "i", "->"));
-    eg_assert_error(cx, "mine: items of one term are asked for");
+    eg_assert_error(cx, "mine: items of exactly one term are needed");
     ck_assert_ptr_null(eg_spec_replace(s, 0, "j", "[k]"));
-    eg_assert_error(cx, "mine: brackets stand inside brackets\n  b i [[k]]\n      ^^");
+    eg_assert_error(cx, "mine: brackets cannot be nested\n  b i [[k]]\n      ^^");
     ck_assert_ptr_null(eg_spec_replace(s, 7, "i", "a"));
     eg_assert_error(cx, "mine: \"b i [j]\" has no term 7");
     ck_assert_int_eq(eg_spec_bracket(s, 0, 0, NULL)->indices, 3);
@@ -291,9 +291,9 @@ TEST(formulas_as_data)
     ck_assert_ptr_null(eg_formula_replace(f, "i", "i <", NULL));
     eg_assert_error(cx, "mine: the predicate ends");
     ck_assert_ptr_null(eg_formula_replace(f, "i", "i < 2", NULL));
-    eg_assert_error(cx, "mine: a number is asked for, and this is true or false");
+    eg_assert_error(cx, "mine: a number is needed, but this is a condition");
     ck_assert_ptr_null(eg_formula_and(f, formula("i")));
-    eg_assert_error(cx, "mine: '&' joins conditions, but a number stands after it");
+    eg_assert_error(cx, "mine: '&' joins conditions, but there is a number after it");
     ck_assert_ptr_null(formula("i < 0.5"));
     eg_assert_error(cx, "mine: a predicate consists of integers and booleans, not of floats");
     ck_assert_ptr_null(formula("exp(i) < j"));
@@ -398,7 +398,7 @@ TEST(formulas_over_known_names)
     ck_assert_ptr_nonnull(eg_formula_parse_with(cx, &o));
     o.text = "doc[i]";
     ck_assert_ptr_null(eg_formula_parse_with(cx, &o));
-    eg_assert_error(cx, "mine: 'doc' has 2 axes, but 1 index stands in its brackets");
+    eg_assert_error(cx, "mine: 'doc' has 2 axes, but its brackets have 1 index");
     o.text = "b < i";
     ck_assert_ptr_null(eg_formula_parse_with(cx, &o));
     eg_assert_error(cx, "mine: the predicate's name 'b' is not one of");

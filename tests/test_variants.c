@@ -319,7 +319,7 @@ LOOP_TEST(rotary_refuses_options, 15)
           "rotary: .positions: index 'i' is 3 in x but 2 here\n  ib\n  ^" },
         { { .positions = { "i", two } }, "the string names 1 axis of a tensor that has 2" },
         { { .positions = { "ii", eg_ones(cx, 3, 3) } },
-          "rotary: .positions: index 'i' stands twice\n  ii\n   ^" },
+          "rotary: .positions: index 'i' occurs twice\n  ii\n   ^" },
         { { .positions = { "(bi)", two } }, "the indices of the places are needed" },
         { { .positions = { "bi", eg_cast(two, EG_BOOL) } },
           "rotary: .positions is bool; places are numbers" },

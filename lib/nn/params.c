@@ -449,7 +449,7 @@ bool eg__nn_once(const eg_spec *s, int term)
     for (int k = 0; k < t->items; k++) {
         const int index = t->item[k].index;
         if (index < 0 || eg_spec_place(s, term, s->index[index].name) == k) continue;
-        eg_spec_fail(s, EG_ERROR_NOTATION, term, k, "index '%s' stands twice",
+        eg_spec_fail(s, EG_ERROR_NOTATION, term, k, "index '%s' occurs twice",
                      s->index[index].name);
         return false;
     }
