@@ -386,7 +386,7 @@ TEST(masks_as_pytorch_writes_them)
     eg_mask_additive(keep);
     eg_assert_error(cx, "mask_additive: the mask is bool");
     eg_mask_additive(eg_from(cx, ((float[]){ 0, -1e9f, -INFINITY }), 3));
-    eg_assert_error(cx, "mask_additive: 1 of 3 numbers is neither 0 nor -inf");
+    eg_assert_error(cx, "mask_additive: 1 of 3 elements is neither 0 nor -inf");
     eg_alibi_slopes(cx, 0);
     eg_assert_error(cx, "alibi_slopes: 0 heads");
     eg_close(cx);

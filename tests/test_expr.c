@@ -640,8 +640,8 @@ TEST(the_least_whole_number_has_an_opposite)
                           (long long)eg_i64(y)[i]);
     }
     eg_softmax("i [j]", eg_zeros(cx, 2, 3), .where = "j <= i", .offset = INT64_MIN);
-    eg_assert_error(cx,
-                    "softmax: .offset is -9223372036854775808, but it counts the places before");
+    eg_assert_error(
+        cx, "softmax: .offset is -9223372036854775808, but it is the number of positions before");
     eg_close(cx);
 }
 

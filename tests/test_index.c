@@ -131,7 +131,7 @@ TEST(scatter_adds)
     eg_scatter_add("[v] m, b, b m", x, i, eg_cast(u, EG_F32));
     eg_assert_error(cx, "scatter_add: operand 3 is f32, operand 1 is f64");
     eg_scatter_add("[v] m, b, b m", eg_cast(x, EG_BOOL), i, eg_cast(u, EG_BOOL));
-    eg_assert_error(cx, "scatter_add: bool does not add up");
+    eg_assert_error(cx, "scatter_add: operand 1 is bool; cast it");
     eg_scatter_add("[v] m, b, b m", eg_ones(cx, 2, 2), i, u);
     eg_assert_error(cx, "scatter_add: index[0] is 2, but 'v' has size 2 (0..1)");
     eg_close(cx);

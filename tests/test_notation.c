@@ -811,9 +811,9 @@ TEST(where_offset_and_shapes)
     ck_assert_int_eq(eg_size(eg_where_mask(cx, "j <= i", "ij", 0, (int64_t[]){ 3, 0 })), 0);
     eg_assert_ok(cx);
     ck_assert(!eg_ok(eg_where_mask(cx, "i < 2", "i i", 0, (int64_t[]){ 3, 3 })));
-    eg_assert_error(cx, "where_mask: the axes are different letters or names");
+    eg_assert_error(cx, "where_mask: the axes must be different letters or names");
     ck_assert(!eg_ok(eg_where_mask(cx, "i < 2", "i,j", 0, (int64_t[]){ 3, 3 })));
-    eg_assert_error(cx, "where_mask: the axes are one term");
+    eg_assert_error(cx, "where_mask: the axes must be one term");
     ck_assert(!eg_ok(eg_where_mask(cx, "i < 2", "i", 0, (int64_t[]){ -3 })));
     eg_assert_error(cx, "where_mask: index 'i' is given the size -3");
     ck_assert(!eg_ok(eg_where_mask(cx, NULL, "i", 0, (int64_t[]){ 3 })));

@@ -170,12 +170,12 @@ TEST(of_nothing)
     ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_exp(eg_logsumexp("i [j]", x))), NULL, 1, &x, &dx), 0);
     ck_assert_int_eq(eg_dim(dx, 1), 0);
     eg_max("i [j]", x);
-    eg_assert_error(cx, "max: nothing to reduce, the bracketed axes have no elements in operand 1, "
+    eg_assert_error(cx, "max: the bracketed axes have no elements in operand 1, "
                         "which is (3, 0)");
     eg_argmin(NULL, x);
-    eg_assert_error(cx, "argmin: nothing to reduce");
+    eg_assert_error(cx, "argmin: the bracketed axes have no elements");
     eg_mean(NULL, x);
-    eg_assert_error(cx, "mean: nothing to reduce");
+    eg_assert_error(cx, "mean: the bracketed axes have no elements");
     eg_var("[i] j", eg_zeros(cx, 1, 2));
     eg_assert_error(cx, "var: 1 element less the correction 1 leaves nothing to divide by");
     eg_close(cx);

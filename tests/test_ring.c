@@ -282,7 +282,7 @@ TEST(what_ranks_cannot_do_is_refused)
     static const char spec[] = "bihd,bjhd,bjhe->bihe";
     REFUSED(".weights is not supported with a divided sequence", RING(spec, .weights = &w));
     REFUSED(".no_softmax is not supported", RING(spec, .no_softmax = true));
-    REFUSED("attention: .offset is -2, but it counts the places before the first query",
+    REFUSED("attention: .offset is -2, but it is the number of positions before the first query",
             RING(spec, .where = "j <= i", .offset = -2));
     REFUSED("neither groups, nor 1, nor an ellipsis",
             RING("...ihd,...jhd,...jhe->...ihe", .scale = 1));

@@ -116,7 +116,7 @@ TEST(a_float_is_not_a_keep_mask)
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3), *f = eg_ones(cx, 3);
     eg_softmax("i [j]", x, .keep = { "j", f });
-    eg_assert_error(cx, "softmax: .keep is f32, and a mask says true or false (bool or integer, "
+    eg_assert_error(cx, "softmax: .keep is f32, but it must be bool or integer ("
                         "non-zero = attend); numbers to be added to the scores are a .bias");
     ck_assert(eg_ok(eg_softmax("i [j]", x, .keep = { "j", eg_cast(f, EG_I32) })));
     ck_assert(eg_ok(eg_softmax("i [j]", x, .keep = { "j", eg_cast(f, EG_I64) })));

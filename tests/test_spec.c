@@ -209,7 +209,8 @@ LOOP_TEST(formulas_are_changed, sizeof changed / sizeof *changed)
 
 TEST(an_offset_counts_places)
 {
-    static const char said[] = ".offset is -1, but it counts the places before the first query";
+    static const char said[] =
+        ".offset is -1, but it is the number of positions before the first query";
     static const char *const who[] = { "softmax: ",   "where_mask: ",       "attention: ",
                                        "attention: ", "linear_attention: ", "mha \"a\": " };
     eg_tensor *q = eg_ones(cx, 1, 3, 2), *m = eg_ones(cx, 1), *x = eg_ones(cx, 1, 3, 4);
@@ -315,7 +316,7 @@ TEST(offset_letters)
     static const char spec_[] = "ihd,jhd,jhe->ihe";
     ck_assert(!eg_ok(eg_softmax("h i [j]", x, .where = "j <= i + h", .offset = 2)));
     eg_assert_error(cx, "softmax: .offset is 2, but \"j <= i + h\" has more than one index that it "
-                        "could move; say which with .offset_letter");
+                        "could move; name one by .offset_letter");
     eg_assert_close(
         eg_softmax("h i [j]", x, .where = "j <= i + h", .offset = 2, .offset_letter = "i"),
         eg_softmax("h i [j]", x, .where = "j <= i + h + 2"), 0);
@@ -342,7 +343,7 @@ TEST(offset_letters)
                                  .offset_letter = "i", .alibi = { "h", m })));
     ck_assert(!eg_ok(eg_where_mask(cx, "j <= i + h", "h i [j]", 2, (int64_t[]){ 2, 3, 8 })));
     eg_assert_error(cx, "where_mask: .offset is 2, but \"j <= i + h\" has more than one index that "
-                        "it could move; say which with .offset_letter");
+                        "it could move; name one by .offset_letter");
     eg_tensor *first =
         eg_where_mask(cx, "j <= i + h", "h i [j]", 2, (int64_t[]){ 2, 3, 8 }, .offset_letter = "h");
     eg_assert_close(first, eg_where_mask(cx, "j <= i + h + 2", "h i [j]", 0, eg_dims(first)), 0);
