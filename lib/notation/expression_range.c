@@ -5,8 +5,7 @@
 #include "notation/whole.h"
 #include <string.h>
 
-/* -- integers
- * ------------------------------------------------------------------------------------- */
+/* -- integers --------------------------------------------------------------------------------- */
 int64_t eg__whole(int code, int64_t a, int64_t b, int64_t c)
 {
     switch (code) {
@@ -157,8 +156,7 @@ eg_cover eg__expression_cover(const eg_expression *e, const eg_box *box)
     return v[e->root].low ? EG_COVER_ALL : v[e->root].high ? EG_COVER_SOME : EG_COVER_NONE;
 }
 
-/* -- indices: the condition of c ? a : b, c & a, c | a limits the bounds in its branches
- * ---------- */
+/* -- indices: the condition of c ? a : b, c & a, c | a limits the bounds in its branches ------ */
 /* The bounds of the nodes in a branch. */
 typedef struct frame {
     bool known[EG_NODES_MAX]; /* range[k] is set, and the indices below node k have been checked */
@@ -177,6 +175,12 @@ typedef struct check {
 } check;
 enum { FRAMES = 4096 };
 
+/* Returns v with `by` added; infinite bounds remain infinite. */
+static eg_interval moved_by(eg_interval v, int64_t by)
+{
+    return (eg_interval){ v.low == -INT64_MAX ? v.low : eg__sum(v.low, by),
+                          v.high == INT64_MAX ? v.high : eg__sum(v.high, by) };
+}
 /* Notes in f that node k is in `to`, and what follows for x if k is |x|, −x or x ± a constant. */
 static void limit_node(const check *c, frame *f, int k, eg_interval to)
 {
@@ -189,16 +193,7 @@ static void limit_node(const check *c, frame *f, int k, eg_interval to)
     if (n->code != EG_X_ADD && n->code != EG_X_SUB) return;
     const eg_node *b = &c->e->node[n->in[1]];
     if (b->code != EG_X_WHOLE) return;
-    const int64_t back = n->code == EG_X_ADD ? -b->whole : b->whole;
-    limit_node(c, f, n->in[0],
-               (eg_interval){ to.low == -INT64_MAX ? to.low : eg__sum(to.low, back),
-                              to.high == INT64_MAX ? to.high : eg__sum(to.high, back) });
-}
-/* Returns v with `by` added; infinite bounds remain infinite. */
-static eg_interval moved_by(eg_interval v, int64_t by)
-{
-    return (eg_interval){ v.low == -INT64_MAX ? v.low : eg__sum(v.low, by),
-                          v.high == INT64_MAX ? v.high : eg__sum(v.high, by) };
+    limit_node(c, f, n->in[0], moved_by(to, n->code == EG_X_ADD ? -b->whole : b->whole));
 }
 /* Returns x if node k is x plus or minus constants, and adds these constants to *by. */
 static int without_constants(const eg_expression *e, int k, int64_t *by)

@@ -1,10 +1,8 @@
 /* expression_read.c: the elements of a tensor that a block of rows × lanes reads. */
 #include "notation/expression_block.h"
 
-enum {
-    ALONG_LANES = EG_EXTENT_LANES | EG_EXTENT_DIAGONAL
-}; /* bits of the extents that vary along
-    * lanes */
+/* the extents that vary along lanes */
+enum { ALONG_LANES = EG_EXTENT_LANES | EG_EXTENT_DIAGONAL };
 
 /* Returns element i of node j, which is an integer. */
 static int64_t whole_at(const eg_evaluation *x, int j, int64_t i)
@@ -51,7 +49,6 @@ eg_reach eg__reach_of(const eg_evaluation *x, int k, int64_t r, const int64_t *s
             const char *at = x->v[j].p;
             if (x->p->extent[k] == EG_EXTENT_BLOCK) at = eg__node_row(x, j, r, &step);
             eg__offsets_add(all, y.offset, x->p->narrow, at, stride[i], limit);
-            if (counts_along(x, j)) continue;
         }
     }
     if (begun) { /* the padding repeats the last element */
