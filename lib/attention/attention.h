@@ -52,8 +52,7 @@ typedef struct eg_attention_plan {
     int64_t size[3 * EG_RANK_MAX];
     uint8_t part[3 * EG_RANK_MAX]; /* eg_part */
     int rank[EG_TERMS + 1];        /* by term, the result last; −1 if there is no such term */
-    uint16_t label[EG_TERMS + 1][EG_RANK_MAX]; /* the axes of each term, all different within a
-                                                * term */
+    uint16_t label[EG_TERMS + 1][EG_RANK_MAX]; /* the axes of each term, all different */
     int scores, inner; /* axes of the scores; the last `inner` are the keys */
     uint16_t score[EG_RANK_MAX];
     double scale; /* of q·k, before the expression is applied; may be negative */
@@ -238,8 +237,7 @@ typedef struct eg_tile_ops {
  * vector. */
 const eg_tile_ops *eg__tile_ops(eg_dtype, int w);
 
-/* -- tiles.c: addresses of elements
- * --------------------------------------------------------------- */
+/* -- tiles.c: addresses of elements ----------------------------------------------------------- */
 /* The arrays that a pass reads or writes. */
 enum {
     EG_SLOT_Q,

@@ -182,8 +182,7 @@ static bool weights_order(const roles *r, int names, int *order)
     return true;
 }
 
-/* -- the plan
- * ------------------------------------------------------------------------------------- */
+/* -- the plan --------------------------------------------------------------------------------- */
 static eg_part part_of(unsigned in)
 {
     return is_dot(in)            ? EG_PART_DOT
@@ -297,8 +296,7 @@ static eg_tensor *result(const roles *r, const eg_attention_plan *a, eg_tensor *
                                                b->out.items, want));
 }
 
-/* -- what the caller's functions and the other outputs need
- * --------------------------------------- */
+/* -- what the caller's functions and the other outputs need ----------------------------------- */
 /* Applies a function of the caller to the scores or weights s and returns its result, or poison
  * after an error. The function gets the axes in the order of .weights_axes. Messages name
  * `option` and, as `what`, "scores" or "weights". */
@@ -347,8 +345,7 @@ static eg_tensor *log_sum(const eg_attention_plan *a, const eg_attention_masks *
     return eg__flash_lse(l, y, x);
 }
 
-/* -- plans of earlier calls: the same strings, types and sizes give the same plan
- * ----------------- */
+/* -- plans of earlier calls: the same strings, types and sizes give the same plan ------------- */
 /* An entry of the plan cache: the order of the weights' axes. The plan follows it in memory. */
 typedef struct bind_cached {
     int order[EG_RANK_MAX];

@@ -74,8 +74,7 @@ eg_tensor *eg__attend_scores(const eg_attention_plan *a, const eg_attention_mask
     return composed_formula(&f, a, m, x, s) ? eg__expr_value(&f) : eg__poison(s->cx);
 }
 
-/* -- the softmax: the sink is one more key, after the others, and always allowed
- * ------------------ */
+/* -- the softmax: the sink is one more key, after the others, and always allowed -------------- */
 /* Returns x, which is over the scores, with the keys merged to one axis and the row's element of
  * `last` appended to it. */
 static eg_tensor *with_last_key(const eg_attention_plan *a, eg_tensor *x, eg_tensor *last)

@@ -446,8 +446,7 @@ static const eg_op lse_op = {
 };
 const eg_op *const eg__flash_rows[] = { &attention_op, &lse_op, &gradient_op, NULL };
 
-/* -- the choice of the form, by sizes alone
- * ------------------------------------------------------- */
+/* -- the choice of the form, by sizes alone --------------------------------------------------- */
 /* With fewer queries or keys than this, the weights fit into the caches, and tiles are mostly
  * padding. */
 enum { FUSED_LENGTH = 320 };

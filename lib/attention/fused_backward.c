@@ -34,8 +34,7 @@ typedef struct back {
     eg_tile_plan plan;     /* of the expressions */
     eg_tile_sums sums;     /* of the cotangents of tensors and the sink */
     char *room, *parts;    /* the workspaces of all threads; dQ of each piece, if splits > 1 */
-    uint8_t *begun;        /* by piece and block: 1 once dQ of the block has been initialised; until
-                            * then it is 0 */
+    uint8_t *begun;        /* by piece and block: 1 once dQ of the block has been initialised */
     size_t each, part;     /* bytes of one workspace; bytes of dQ of one piece */
 } back;
 /* The workspace of one thread. */
@@ -363,8 +362,7 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
         const int64_t group = eg__min64(GROUP, panels - p), keys = group * wide;
-        int64_t first = queries.count, last = 0; /* range of the queries with an allowed pair in the
-                                                  * group */
+        int64_t first = queries.count, last = 0; /* range of the group's queries that have a pair */
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
             eg_live live;

@@ -271,8 +271,7 @@ static bool ring_bind(eg_ctx *cx, eg_ring *r, eg_tensor **x)
     return !eg_error(cx) && eg__check_all(cx, who, r->operands, x);
 }
 
-/* -- the operations
- * ------------------------------------------------------------------------------- */
+/* -- the operations --------------------------------------------------------------------------- */
 typedef struct ring_saved {
     uint64_t pull; /* number of the backward pass in which `all` was computed for the cotangent g */
     eg_tensor *g, *all;
@@ -318,8 +317,7 @@ static eg_tensor *ring_view(const eg_ring *r, eg_tensor *all, int which)
                  : eg_reshape_n(eg_slice_axis(all, 0, 0, r->y_count, 1), r->y_rank, r->y_dims);
 }
 
-/* -- the gradient: the cotangents of all operands of floats, one after another
- * -------------------- */
+/* -- the gradient: the cotangents of all operands of floats, one after another ---------------- */
 static int64_t ring_offset(const eg_tensor *y, int skip, int until)
 {
     int64_t n = 0;

@@ -35,14 +35,12 @@ typedef struct eg_ring {
     int64_t y_dims[EG_RANK_MAX], l_dims[EG_RANK_MAX];
     int64_t y_count, l_count;
     const char *stretch, *inner;    /* the einsums "y, lse -> y" and "y, y -> lse" */
-    int keep_axis[2], bias_axis[2]; /* axes with the query's and the key's letter; −1 if there is
-                                     * none */
+    int keep_axis[2], bias_axis[2]; /* axes with the query's and the key's letter; −1: none */
     const eg_formula *where, *score;
     uint64_t seed, draw;
     bool training;
     int operands;                  /* number of operands of the node */
-    int operand[EG_RING_OPERANDS]; /* by EG_RING_…: position among the operands; −1 if it is
-                                    * absent */
+    int operand[EG_RING_OPERANDS]; /* by EG_RING_…: position among the operands; −1: absent */
 } eg_ring;
 
 /* Sets run[] to the ranges of blocks that a rank has and returns their number: one range or, in

@@ -14,8 +14,7 @@
 typedef struct slopes {
     eg_ring_walk w;
     eg_ring_results of;          /* results for the queries of this rank */
-    int extras;                  /* number of operands of floats other than q, k and v (the
-                                  * extras) */
+    int extras;                  /* the extras: operands of floats other than q, k, v */
     int extra[EG_RING_OPERANDS]; /* which operands they are, by EG_RING_… */
     eg_ring_block *own;
     int mine;
@@ -103,8 +102,7 @@ static bool backward_block(slopes *s, eg_tensor *const *kv, const eg_ring_block 
     return true;
 }
 
-/* -- sums over whole subtrees are sent to the rank that has the keys
- * ------------------------------ */
+/* -- sums over whole subtrees are sent to the rank that has the keys -------------------------- */
 /* Sets node[] to the largest subtrees over blocks of queries of which a rank has every block, from
  * left to right. Returns their number. */
 static int nodes_of(const eg_ring *r, int rank, eg_span *node)

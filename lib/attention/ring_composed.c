@@ -10,8 +10,7 @@
  * cotangent g of x_whole. */
 #include "attention/ring_walk.h"
 
-/* -- from parts to the whole, and back
- * ------------------------------------------------------------ */
+/* -- from parts to the whole, and back -------------------------------------------------------- */
 typedef struct part_of {
     const eg_ring *r;
     bool key; /* true for keys, false for queries */
@@ -148,8 +147,7 @@ static eg_tensor *ring_own_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_apply(&ring_whole_op, part_attr(y), sizeof(part_of), 1, &g);
 }
 
-/* -- the gradient by recorded operations
- * ---------------------------------------------------------- */
+/* -- the gradient by recorded operations ------------------------------------------------------ */
 /* The whole tensors of a call: operands by EG_RING_…, and the cotangents of y and lse. */
 typedef struct composed {
     eg_ring_walk w;

@@ -152,8 +152,7 @@ static eg_tensor *sink_of_rows(eg_ctx *cx, const eg_ring *r, const eg_masked *si
                : eg_einsum(s.spread, sink->x, eg_full_n(cx, r->dtype, 1, r->l_rank, r->l_dims));
 }
 
-/* -- the sink as one more key
- * --------------------------------------------------------------------- */
+/* -- the sink as one more key ----------------------------------------------------------------- */
 /* y = b, with the gradient of x. Rows with infinite scores or an infinite sink are computed from
  * finite values that have the same differences. */
 static bool sink_finite_shape(eg_tensor *y)

@@ -108,8 +108,7 @@ typedef struct eg_tile_sums {
     int64_t at[EG_TENSORS_MAX], sink_at; /* offsets in a set of sums */
     int64_t summed, sets;                /* doubles in a set; number of sets */
     int64_t splits;             /* number of pieces that the keys of a batch are divided into */
-    bool is_fixed[EG_RANK_MAX]; /* by axis of the batches: it has one value in all pieces of a
-                                 * unit */
+    bool is_fixed[EG_RANK_MAX]; /* by axis of the batches: it has one value in a unit's pieces */
     int64_t fixed, rest;        /* the product of the sizes of these axes; the product of the other
                                  * sizes and splits */
     double *sums;

@@ -174,8 +174,7 @@ static const eg_bound *bad_given(const bind *B, int a, int64_t size)
            NULL;
 }
 
-/* -- the steps of binding: each returns false after an error
- * -------------------------------------- */
+/* -- the steps of binding: each returns false after an error ---------------------------------- */
 /* Checks that the string has a term of the right rank for each operand. Sets B->dots to the number
  * of axes of the ellipsis, the most of all operands. */
 static bool match_ranks(bind *B)

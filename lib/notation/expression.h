@@ -87,8 +87,7 @@ typedef struct eg_node {
     bool guard;         /* of a read: where the value is not used, an index may be outside of its
                          * axis, and must be clamped */
     bool plain;         /* of a read: it is written without brackets */
-    uint8_t in[EG_RANK_MAX]; /* the numbers of the operands' nodes; for EG_X_LETTER and EG_X_SIZE
-                              * the letter */
+    uint8_t in[EG_RANK_MAX]; /* the operands' nodes; for EG_X_LETTER and EG_X_SIZE the letter */
     uint32_t letters;        /* bit k: the value depends on the position along letter k */
     uint16_t at, length;     /* the bytes of the text from which it was parsed */
     union {

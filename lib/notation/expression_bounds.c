@@ -41,8 +41,7 @@ void eg__bounds_plan(eg_bounds *b, const eg_expression *e, const eg_source *sour
     }
 }
 
-/* -- filling the table
- * ---------------------------------------------------------------------------- */
+/* -- filling the table ------------------------------------------------------------------------ */
 #define T    uint8_t
 #define NAME extend_by_bytes
 #include "notation/expression_bounds_of.h"

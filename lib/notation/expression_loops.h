@@ -12,8 +12,7 @@ typedef struct eg_strip {
     int64_t out_step;
     const void *in[3];
     int64_t step[3];
-    unsigned still; /* bit j: in[j] has one element per row; of three operands, only the last two
-                     * may */
+    unsigned still; /* bit j: in[j] has one element per row; of three, only the last two may */
     /* for cotangents: the cotangent and the value of the function */
     const void *g, *y;
     int64_t g_step, y_step;

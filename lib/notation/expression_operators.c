@@ -170,7 +170,7 @@ int eg__parse_choice(eg_parser *p)
     p->nesting--;
     const bool truths = eg__may_be_truth(p->node, a) && eg__may_be_truth(p->node, b);
     if (!truths && (eg__node_kind(p, a) == EG_IS_TRUTH) != (eg__node_kind(p, b) == EG_IS_TRUTH))
-        return eg__expression_refuse(
-            p, colon, 1, NULL, "one of the two values is a condition, the other a number");
+        return eg__expression_refuse(p, colon, 1, NULL,
+                                     "one of the two values is a condition, the other a number");
     return eg__node_select(p, from, c, a, b);
 }

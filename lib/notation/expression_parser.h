@@ -9,8 +9,7 @@ typedef struct eg_parser {
     eg_ctx *cx;
     const eg_expression_source *s;
     const char *text;
-    int at, nesting, nodes; /* next byte of the text; number of open brackets; number of nodes so
-                             * far */
+    int at, nesting, nodes; /* next byte of the text; open brackets; nodes so far */
     eg_node node[EG_NODES_MAX];
 } eg_parser;
 
@@ -45,16 +44,14 @@ int eg__name_length(const eg_parser *);
 /* Records that the name at `at` is unknown, with the names that are known. Returns −1. */
 int eg__name_unknown(eg_parser *, int at, int length);
 
-/* -- the levels of the grammar: each returns the number of a node; −1 after an error
- * --------------- */
+/* -- the levels of the grammar: each returns the number of a node; −1 after an error ---------- */
 int eg__parse_choice(eg_parser *);
 int eg__parse_operand(eg_parser *);
 /* Counts one level of nesting, which the caller subtracts later. False after an error: there are
  * too many. */
 bool eg__expression_enter(eg_parser *, int at);
 
-/* -- expression_nodes.c: each function returns the number of a node; −1 after an error
- * ------------- */
+/* -- expression_nodes.c: each function returns the number of a node; −1 after an error -------- */
 /* `at` is the byte where the text of the node begins; it ends at the parser's current byte. */
 static inline int eg__node_kind(const eg_parser *p, int k) { return p->node[k].kind; }
 static inline bool eg__node_is_constant(const eg_parser *p, int k)

@@ -59,8 +59,7 @@ typedef struct eg_bound {
     const char *spec;          /* the string, a copy                                        */
     bool said;                 /* it begins with "names:" or "letters:" */
     int begin;                 /* the byte after that, else 0 */
-    const char *const *called; /* the caller's names of operands for messages; NULL if there are
-                                * none */
+    const char *const *called; /* the caller's names of operands, for messages; NULL: none */
     eg_ctx *cx;
     int axes; /* in order of first appearance; the axes of ellipses are last */
     eg_axis_name *axis;
@@ -84,8 +83,7 @@ enum {
     EG_NOTATION_BRACKETS = 2, /* [ ] is allowed */
     EG_NOTATION_ONES = 4,     /* an axis of size 1 broadcasts to the size of its letter
                                * (.broadcast) */
-    EG_NOTATION_NEW_OUT = 8,  /* the output may have axes that no operand has, if they have sizes
-                               * (repeat) */
+    EG_NOTATION_NEW_OUT = 8,  /* the output may have axes of its own, if they have sizes (repeat) */
     /* without ->: the output has all axes in order of first appearance (eg_on) */
     EG_NOTATION_UNION = 16
 };

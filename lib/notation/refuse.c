@@ -51,8 +51,7 @@ static int item_length(const bind *B, const eg_term_item *l)
     return l->axis == EG_ITEM_ONE ? 1 : l->axis >= B->p->axes ? 3 : B->p->axis[l->axis].length;
 }
 
-/* -- suggestions: other orders of letters, or exchanged operands, that would fit
- * ------------------- */
+/* -- suggestions: other orders of letters, or exchanged operands, that would fit -------------- */
 /* True if all terms consist of letters or names only, and there is an operand for each. */
 static bool plain(const bind *B)
 {

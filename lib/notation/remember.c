@@ -7,8 +7,7 @@
 
 _Static_assert(EG_OPERANDS_MAX <= 64, "one bit for each operand");
 typedef struct remembered {
-    const char *from; /* the address of the original block, to which the pointers in the copy
-                       * refer */
+    const char *from; /* address of the original block, to which the copy's pointers refer */
     uint64_t viewed;  /* bit k: operand k is a view with one axis for each item */
     eg_bound bound;   /* the block */
 } remembered;

@@ -61,8 +61,7 @@ bool eg__addend_fits(const eg_tensor *t, int depth)
     return true;
 }
 
-/* -- the operation
- * ------------------------------------------------------------------------------- */
+/* -- the operation ---------------------------------------------------------------------------- */
 static int pieces(const eg_tensor *y) { return (int)(y->attr_size / sizeof(piece)); }
 static bool accumulate_shape(eg_tensor *y)
 {

@@ -245,8 +245,7 @@ bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add)
     const uint16_t *mine;
     if ((a->add && i == y->count - 1) || !eg__is_float(to->dtype)) return false;
     mine = affine_letters(y, i);
-    for (int k = 0; k < to->rank; k++) /* the product would overwrite elements outside of a
-                                        * diagonal */
+    for (int k = 0; k < to->rank; k++) /* the product would write outside of a diagonal */
         if (eg__label_at(mine, k, mine[k]) >= 0) return false;
     if (a->f) g = affine_slope(y, g);
     eg_tensor *const in[] = { g, y->in[i ? 0 : 1] };
@@ -286,8 +285,7 @@ static void affine_cost(const eg_tensor *y, eg_op_cost *cost)
     if (affine_z(y)) cost->bytes += (double)eg_size(y) * eg__width[y->dtype];
 }
 
-/* -- the two operations
- * -------------------------------------------------------------------------- */
+/* -- the two operations ----------------------------------------------------------------------- */
 static eg_tensor *affine_sampled(const char *spec, const char *f, eg_tensor *const *x, bool bias,
                                  bool add)
 {

@@ -232,8 +232,8 @@ EG_INLINE void NAME(moments)(const eg_row_facts *b, int rows, const T *x, int64_
     }
     for (int q = 0; q < rows; q++) {
         const double spread = squares[q] / (double)b->n + b->c;
-        r[q] = spread == 0 ? 0 : 1 / sqrt(spread); /* all elements are equal: x̂ and its gradient
-                                                    * are 0 */
+        r[q] =
+            spread == 0 ? 0 : 1 / sqrt(spread); /* elements are equal: x̂ and its gradient are 0 */
     }
 }
 /* r; p: r, x */

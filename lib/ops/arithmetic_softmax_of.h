@@ -106,8 +106,7 @@ EG_INLINE const T *NAME(shifted)(int64_t n, const T *x, T top, T *room, T *s)
     return room;
 }
 
-/* -- short rows, EG_LANES of them at once, one in each lane
- * --------------------------------------- */
+/* -- short rows, EG_LANES of them at once, one in each lane ----------------------------------- */
 /* Column x[k] has element k of all rows. Maxima and sums of rows are then computed for all lanes at
  * once, and no lane is idle at the end of a row. The bits are those of a row alone, since sums take
  * the elements in the same order. */
@@ -120,8 +119,7 @@ EG_INLINE void NAME(columns_of)(int64_t count, int64_t n, const T *rows, int64_t
     if (count < EG_LANES) memset(x, 0, (size_t)n * sizeof *x);
     eg__transpose(sizeof(T), count, n, rows, apart, x, EG_LANES, false);
     even -= (T)INFINITY, odd = even;
-    for (int64_t k = 0; k < n; k += 2) { /* two maxima, since each step depends on the previous
-                                          * one */
+    for (int64_t k = 0; k < n; k += 2) { /* two maxima: each step depends on the previous one */
         const WIDE *next = x + (k + 1 < n ? k + 1 : k);
         EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) even[l] = NAME(larger)(x[k][l], even[l]);
         EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) odd[l] = NAME(larger)((*next)[l], odd[l]);

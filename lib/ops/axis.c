@@ -62,8 +62,7 @@ int eg_unbind(const char *spec, eg_tensor *x, int count, eg_tensor **parts)
     return eg__failed(x->cx) ? -1 : 0;
 }
 
-/* -- unfold: the position in the window is a new axis, where the output has it
- * -------------------- */
+/* -- unfold: the position in the window is a new axis, where the output has it ---------------- */
 /* Returns y, whose axes are those of the operand and then the position in the window, with its axes
  * in the order of the output. Poison after an error: the output does not have all of them. */
 static eg_tensor *window_placed(const eg_focus *f, eg_tensor *y)

@@ -4,8 +4,7 @@
 #include "ops/ops.h"
 #include <string.h>
 
-/* -- copies_in: y_k = x[k, …], dx[k] = g_k; copies_out is its adjoint; both are views
- * -------------- */
+/* -- copies_in: y_k = x[k, …], dx[k] = g_k; copies_out is its adjoint; both are views --------- */
 static const eg_op copies_in_op;
 static const eg_copies *copies_named(const eg_tensor *y)
 {

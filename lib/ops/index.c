@@ -33,8 +33,7 @@ static void index_sizes(const places *p, const eg_tensor *x, const eg_tensor *in
         dim[k] = p->x[k] >= 0 ? x->dim[p->x[k]] : index->dim[p->index[k]];
 }
 
-/* -- a check that each index is in 0 … size − 1
- * --------------------------------------------------- */
+/* -- a check that each index is in 0 … size − 1 ----------------------------------------------- */
 typedef struct range {
     int64_t size;
     bool *outside;

@@ -14,8 +14,7 @@ static eg_tensor join_part(const eg_tensor *y, int axis, int64_t start, int64_t 
     return t;
 }
 
-/* -- concat: y = x_1, x_2 … one after another along an axis,  dx_i = its slice of g
- * --------------- */
+/* -- concat: y = x_1, x_2 … one after another along an axis,  dx_i = its slice of g ----------- */
 static int concat_along(const eg_tensor *y)
 {
     const int axis = *(const int *)y->attr;
@@ -142,8 +141,7 @@ eg_tensor *eg_concat_n(const char *spec, int count, eg_tensor *const *x)
     return joined("concat", "", spec, count, x);
 }
 
-/* -- stack: concat along a new axis
- * --------------------------------------------------------------- */
+/* -- stack: concat along a new axis ----------------------------------------------------------- */
 eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
 {
     char a[256], b[256];
@@ -230,8 +228,7 @@ eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x)
     return each ? joined("stack", " with its new axis", spec, count, each) : eg__poison(cx);
 }
 
-/* -- pad: y = value; y[…, before + i, …] = x[…, i, …],  dx = g without the padding
- * ---------------- */
+/* -- pad: y = value; y[…, before + i, …] = x[…, i, …],  dx = g without the padding ------------ */
 typedef struct pad {
     int axis;
     int64_t before, after;

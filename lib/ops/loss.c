@@ -447,8 +447,7 @@ eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
     return eg_mean(NULL, eg_mul(q, eg_sub(d, eg_scale(q, .5))));
 }
 
-/* -- kl_div: Σ p (ln p − ln q); where p is 0 the term is 0, whatever q is
- * -------------------------- */
+/* -- kl_div: Σ p (ln p − ln q); where p is 0 the term is 0, whatever q is --------------------- */
 eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q)
 {
     if (!alike("kl_div", p, log_q))

@@ -81,8 +81,7 @@ int eg_align_n(const char *spec, int count, eg_tensor *const *xs, eg_tensor **ou
     return b && !eg__failed(cx) ? 0 : -1;
 }
 
-/* -- on: f of two operands that are aligned by letters
- * -------------------------------------------- */
+/* -- on: f of two operands that are aligned by letters ---------------------------------------- */
 eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *a,
                  eg_tensor *b)
 {

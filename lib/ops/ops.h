@@ -26,8 +26,7 @@ eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank,
 bool eg__axis_lettered(eg_named_axis *a, eg_focus *f, const char *who, const char *spec,
                        eg_tensor *x);
 
-/* -- over the last `inner` axes, or all axes but them; differentiable
- * ----------------------------- */
+/* -- over the last `inner` axes, or all axes but them; differentiable ------------------------- */
 eg_tensor *eg__sum_last(eg_tensor *x, int inner);               /* Σ x over the last axes */
 eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner); /* Σ a b over the last axes */
 /* Σ a b (Σ a if b is NULL) over all axes but the last ones */
@@ -48,8 +47,7 @@ static inline eg_tensor *eg__zero_like(const eg_tensor *x)
 /* True if x is f32, f64 or c128; else records an error. */
 bool eg__floats(const char *who, const eg_tensor *x, int operand);
 
-/* -- rows
- * ---------------------------------------------------------------------------------------- */
+/* -- rows ------------------------------------------------------------------------------------- */
 enum { EG_CHUNK = 512 };
 /* The memory layout of a row; neighbouring axes that have a common stride are merged. */
 typedef struct eg_strip_axis {
@@ -161,8 +159,7 @@ typedef struct eg_affine_finish {
     eg_finish finish;
     int width;             /* bytes of an element */
     char *y, *z;           /* z: receives c + b; NULL if it is not kept */
-    const char *bias;      /* b, contiguous, `features` elements that repeat; NULL if there is
-                            * none */
+    const char *bias;      /* b, contiguous, `features` elements that repeat; NULL: none */
     int64_t features;      /* at least 1 */
     eg_lanes_fn *function; /* f; NULL if there is none */
     const char *add;       /* r, with the layout of y; NULL if there is none */
@@ -216,8 +213,7 @@ typedef struct eg_where_call {
     const eg_axis_name *name[EG_RANK_MAX];
     uint32_t keys; /* bits: the axes of keys, whose index an offset does not move */
     int64_t offset;
-    const char *offset_letter;  /* which index the offset moves; NULL for the only one of the
-                                 * predicate */
+    const char *offset_letter;  /* which index the offset moves; NULL: the only one */
     bool elsewhere;             /* an offset that moves no index is not an error */
     const eg_given *with;       /* EG_GIVEN_MAX of them */
     int64_t size[EG_RANK_MAX];  /* of each axis; −1 for the size of the tensors that it indexes */
@@ -250,8 +246,7 @@ typedef struct eg_masking {
     const eg_given *with;
     int keep, bias; /* terms of the bound string; −1 if there is none */
     int64_t offset;
-    const char *offset_letter; /* which index the offset moves; NULL for the only one of the
-                                * predicate */
+    const char *offset_letter; /* which index the offset moves; NULL: the only one */
     bool elsewhere;            /* the offset moves something else too */
 } eg_masking;
 /* True if the scores have all letters of the term; else records an error. */

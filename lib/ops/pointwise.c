@@ -86,8 +86,7 @@ static int64_t saturated(double c, int64_t low, int64_t high)
 #define HIGH    INT64_MAX
 #include "ops/pointwise_integers_of.h"
 
-/* -- code generated for each operation: rule, sample, eg_lanes_op, function
- * ----------------------- */
+/* -- code generated for each operation: rule, sample, eg_lanes_op, function ------------------- */
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
 /* clang-format off */

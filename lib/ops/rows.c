@@ -42,8 +42,7 @@ eg_tensor *eg__align_alias(const eg_bound *b, eg_tensor *x, int term, int rank,
     return eg__alias(x, rank, dim, stride, 0);
 }
 
-/* -- the last axes, differentiable
- * ---------------------------------------------------------------- */
+/* -- the last axes, differentiable ------------------------------------------------------------ */
 static const uint16_t counting[EG_RANK_MAX] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
                                                 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
                                                 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 };
@@ -85,8 +84,7 @@ int64_t eg__row_length(const eg_tensor *x, int inner)
     return eg__count(inner, x->dim + (x->rank - inner));
 }
 
-/* -- strips: the memory layout of a row
- * ----------------------------------------------------------- */
+/* -- strips: the memory layout of a row ------------------------------------------------------- */
 void eg__strip(eg_strip *s, const eg_tensor *x, int inner)
 {
     s->rank = 0;
@@ -156,8 +154,7 @@ double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
     return (double complex *)(void *)(row + at);
 }
 
-/* -- tests whether every element is tame
- * ----------------------------------------------------------- */
+/* -- tests whether every element is tame ------------------------------------------------------ */
 typedef struct taming {
     const eg_arithmetic *m;
     int width;
@@ -218,8 +215,7 @@ bool eg__tame(eg_tensor *x)
     return tame;
 }
 
-/* -- all rows, divided among threads
- * --------------------------------------------------------------- */
+/* -- all rows, divided among threads ---------------------------------------------------------- */
 typedef struct walk {
     int outer, operands;
     const eg_tensor *const *x;
@@ -251,8 +247,7 @@ typedef struct gathering {
     int block; /* rows at a time; if it is 1, contiguous rows are not gathered */
     eg_strip strip[EG_ROW_OPERANDS];
     int64_t bytes[EG_ROW_OPERANDS]; /* of a row */
-    char *buffer[EG_ROW_OPERANDS];  /* of thread 0; NULL if the rows of the operand are not
-                                     * gathered */
+    char *buffer[EG_ROW_OPERANDS];  /* of thread 0; NULL: rows are not gathered */
     int64_t each;                   /* distance of two threads' buffers in bytes */
     struct gathered *now;
 } gathering;

@@ -319,8 +319,7 @@ bool eg__masks_fit(const eg_masking *o, eg_dtype scores)
     return o->keep < 0 || eg__masks_letters(o, o->keep, ".keep");
 }
 
-/* -- softmax with masks: e^(x + bias), 0 where `where` or `keep` is false
- * -------------------------- */
+/* -- softmax with masks: e^(x + bias), 0 where `where` or `keep` is false --------------------- */
 static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
 {
     const eg_bound *b = o->bound;

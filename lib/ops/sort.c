@@ -118,8 +118,7 @@ static void rank_piece(void *user, int64_t piece, int thread)
     }
 }
 
-/* -- argsort: x[y_0] ≤ x[y_1] ≤ …, equal elements in their order
- * ---------------------------------- */
+/* -- argsort: x[y_0] ≤ x[y_1] ≤ …, equal elements in their order ------------------------------ */
 static bool argsort_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
@@ -174,8 +173,7 @@ static const eg_op argsort_op = {
     .forward_c128 = argsort_forward,
 };
 
-/* -- sort and topk: x at the indices of argsort,  dx = g added at the indices
- * ---------------------- */
+/* -- sort and topk: x at the indices of argsort,  dx = g added at the indices ----------------- */
 /* Returns y, the first k indices, in the form that the string requires: with the operand's axes;
  * or, if there is an output, which needs k = 1, without the sorted axis. */
 static eg_tensor *rank_placed(const eg_focus *f, eg_tensor *y)

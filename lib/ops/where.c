@@ -185,8 +185,7 @@ eg_tensor *eg_where_mask_with(eg_ctx *cx, const eg_where_mask_args *given)
     if (!o.axes) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no axes were given", w.who);
     if (!o.where) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no predicate was given", w.who);
     const int most = (int)(sizeof o.with / sizeof *o.with);
-    for (int k = 0; k < most && o.with[k].name; k++) /* one mask is computed, not one for each
-                                                      * copy */
+    for (int k = 0; k < most && o.with[k].name; k++) /* one mask, not one for each copy */
         if (o.with[k].x && !eg__check_single(w.who, o.with[k].x)) return eg__poison(cx);
     if (!mask_axes(&w, o.axes, o.sizes, name) || !eg__where_bind(&w)) return eg__poison(cx);
     eg_tensor *y = eg__where_bools(&w, true);
