@@ -281,7 +281,7 @@ TEST(refusals_name_the_letter)
     REFUSED(eg_unfold("b [l] -> b l w", x, 0, 1), EG_ERROR_SHAPE, "a window of 0 does not fit");
     REFUSED(eg_unfold("b [l] -> b l w", x, 2, 0), EG_ERROR_MISUSE, "axis 'l' of size 5 is 0");
     REFUSED(eg_unfold("b [l]", x, 2, 1), EG_ERROR_NOTATION, "the output is missing");
-    REFUSED(eg_unfold("b [l] -> b l", x, 2, 1), EG_ERROR_NOTATION, "the output lacks an index");
+    REFUSED(eg_unfold("b [l] -> b l", x, 2, 1), EG_ERROR_NOTATION, "the output has no new index");
     REFUSED(eg_unfold("b [l] -> l w", x, 2, 1), EG_ERROR_NOTATION, "'b' is not in the output");
     REFUSED(eg_unfold("b [l] -> b l v w", x, 2, 1), EG_ERROR_NOTATION, "unfold: ");
     REFUSED(eg_unfold("b [l] -> b l w w", x, 2, 1), EG_ERROR_NOTATION, "occurs twice");
@@ -341,7 +341,7 @@ TEST(refused_joins_name_the_operand)
         "  b [n] d\n"
         "     ^");
     REFUSED(eg_stack("b [n] d ...", x, eg_select_axis(y, 0, 0)), EG_ERROR_SHAPE,
-            "operand 2 has rank 1: (5,), the string names at least 2 axes");
+            "operand 2 has rank 1: (5,), but the string names at least 2 axes");
     REFUSED(eg_stack("b n d", x, x), EG_ERROR_NOTATION, "the new axis is one index in brackets");
     REFUSED(eg_stack("[b n] d", x, x), EG_ERROR_NOTATION, "the new axis is one index in brackets");
     REFUSED(eg_stack("b ([n] d)", x, x), EG_ERROR_NOTATION,

@@ -344,7 +344,9 @@ TEST(where_refuses_tensors)
         eg_given with[2];
         const char *says;
     } all[] = {
-        { "doc[b,i] == doc[b,j]", { { "doc", x } }, "softmax: 'doc' has 3 axes, but 2 indices" },
+        { "doc[b,i] == doc[b,j]",
+          { { "doc", x } },
+          "softmax: 'doc' has 3 axes, but its brackets have 2 indices" },
         { "doc[b,i,j] == 1", { { "doc", x } }, "'doc' is f32, and a predicate reads integers" },
         { "doc[b,i] == dog[b,j]", { { "doc", doc } }, "is 'doc' meant?" },
         { "doc == 1", { { "doc", doc } }, "'doc' is a tensor, and its indices are missing" },

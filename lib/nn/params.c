@@ -437,9 +437,10 @@ bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted)
 bool eg__nn_before(eg_ctx *cx, const char *who, int64_t offset)
 {
     return offset >= 0 ||
-           (eg_fail_as(cx, EG_ERROR_MISUSE,
-                       "%s.offset is %lld, but it counts the places before the first query", who,
-                       (long long)offset),
+           (eg_fail_as(
+                cx, EG_ERROR_MISUSE,
+                "%s.offset is %lld, but it is the number of positions before the first query", who,
+                (long long)offset),
             false);
 }
 
