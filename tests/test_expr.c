@@ -1109,9 +1109,9 @@ TEST(refusals_of_tensors)
     ck_assert(!eg_ok(eg_expr("i j", "s + t", .with = { { "s", s }, { "t", eg_cast(s, EG_F64) } })));
     eg_assert_error(cx, "expr: 's' is f32 but 't' is f64");
     ck_assert(!eg_ok(eg_expr("i, j", "s", .with = { { "s", s } })));
-    eg_assert_error(cx, "expr: the axes are one term");
+    eg_assert_error(cx, "expr: the axes must be one term");
     ck_assert(!eg_ok(eg_expr("i [j]", "s", .with = { { "s", s } })));
-    eg_assert_error(cx, "expr: the axes are different letters or names");
+    eg_assert_error(cx, "expr: the axes must be different letters or names");
     ck_assert_ptr_null(eg_expr("i j", "1.0"));
     eg_close(cx);
 }
