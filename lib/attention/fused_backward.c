@@ -362,7 +362,7 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
         const int64_t group = eg__min64(GROUP, panels - p), keys = group * wide;
-        int64_t first = queries.count, last = 0; /* range of the group's queries that have a pair */
+        int64_t first = queries.count, last = 0; /* queries of the group with allowed pairs */
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
             eg_live live;
