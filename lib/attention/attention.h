@@ -4,7 +4,7 @@
  * 2018). The files of this folder:
  *
  *   bind.c              makes an eg_attention_plan of the string and the options; chooses the form
- *   bind_expressions.c  its part of it: the predicate, the score and the tensors that they read
+ *   bind_expressions.c  for the plan: the predicate, the score and the tensors that they read
  *   composed.c          the composed form, which defines the result
  *   composed_masked.c   its products if operands that a mask forbids are not finite
  *   fused.c             the rows of the fused form: attention, its log-sum-exp, their gradient
@@ -13,7 +13,7 @@
  *   fused_masked.c      what composed_masked.c does, for tiles
  *   ring.c              eg_attention(.ranks): a length that is divided among ranks
  *   ring_walk.h         names the files that compute it
- *   tiles.c             where elements of a tile lie
+ *   tiles.c             addresses of the elements of a tile
  *   tile_values.c       the predicate, the score and its cotangents over a tile
  *   tile_sums.c         cotangents of the tensors that the score reads, summed over tiles
  *   tile_math.c         arithmetic on a tile */

@@ -7,10 +7,12 @@
  *
  *   expression.c        parses the text, with expression_operators.c, _operands.c and _names.c
  *   expression_nodes.c  makes the nodes for the parser: equal nodes are shared, constants are
- * folded; expression_parser.h is their common header expression_sizes.c  sizes of letters, from the
- * tensors that they index expression_range.c  bounds of integers and bools for a box of positions
+ *                       folded; expression_parser.h is their common header
+ *   expression_sizes.c  sizes of letters, from the tensors that they index
+ *   expression_range.c  bounds of integers and bools for a box of positions
  *   expression_bounds.c bounds of the elements of integer and bool tensors in blocks, for such
- * boxes expression_plan.c   where values and cotangents of a block of rows × lanes are stored
+ *                       boxes
+ *   expression_plan.c   where values and cotangents of a block of rows × lanes are stored
  *   expression_values.c, expression_slopes.c
  *                       the values of a block, and its cotangents; expression_block.h is their
  *                       common header

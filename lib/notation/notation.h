@@ -2,12 +2,15 @@
  * gives every axis a size, or an error with carets. docs/notation.md describes the language.
  *
  *   parse.c        from a string to terms of items: axes, groups, brackets, an ellipsis, 1. It does
- * not know the operands, so its result depends on the string only bind.c         from terms and
- * operands to a table of axes with sizes; every operand becomes a view in which groups are split
+ *                  not know the operands, so its result depends on the string only.
+ *   bind.c         from terms and operands to a table of axes with sizes; every operand becomes a
+ *                  view in which groups are split
  *   refuse.c       the messages if that is not possible
  *   remember.c     strings that were bound to operands of the same shapes before are not bound
- * again focus.c        views of an operand with its bracketed axes last; results in the string's
- * order expression.c   predicates, scores, formulas: one parser; expression.h lists its files
+ *                  again
+ *   focus.c        views of an operand with its bracketed axes last; results in the order of the
+ *                  string
+ *   expression.c   predicates, scores, formulas: one parser; expression.h lists its files
  *   spec.c, formula.c   strings and predicates as data for programs: include/eingrad/notation.h */
 #ifndef EG_NOTATION_H
 #define EG_NOTATION_H
