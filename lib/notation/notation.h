@@ -86,7 +86,7 @@ enum {
     EG_NOTATION_BRACKETS = 2, /* [ ] is allowed */
     EG_NOTATION_ONES = 4,     /* an axis of size 1 broadcasts to the size of its letter
                                * (.broadcast) */
-    EG_NOTATION_NEW_OUT = 8,  /* the output may have axes of its own, if they have sizes (repeat) */
+    EG_NOTATION_NEW_OUT = 8,  /* the output may have new axes, if they have sizes (repeat) */
     /* without ->: the output has all axes in order of first appearance (eg_on) */
     EG_NOTATION_UNION = 16
 };
