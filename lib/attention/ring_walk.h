@@ -72,7 +72,7 @@ eg_tensor *eg__ring_number(eg_ring_walk *w, double value);
  * an error. */
 eg_ring_block *eg__ring_blocks(eg_ring_walk *w, const eg_ring_side *s, int rank, int *n);
 /* Returns how many positions the blocks of keys of a rank have. */
-int64_t eg__ring_places(const eg_ring_walk *w, int rank);
+int64_t eg__ring_positions(const eg_ring_walk *w, int rank);
 /* Returns block b of x along an axis, as a view. */
 eg_tensor *eg__ring_slice(eg_tensor *x, int axis, const eg_ring_block *b);
 /* Slices the operands other than q, k and v to block i of queries and block j of keys. */

@@ -34,15 +34,15 @@ enum {
     EG_TENSORS_MAX = 16, /* tensors of an expression, including those of options */
     EG_NODES_MAX = 256,  /* nodes of an expression */
     EG_EXPRESSION_LETTERS = 32,
-    EG_PLACES_MAX = 256 /* occurrences of names in a text (eg_name_place) */
+    EG_OCCURRENCES_MAX = 256 /* occurrences of names in a text (eg_name_occurrence) */
 };
 
 /* What a node computes. The functions of floats are defined in expression_rows.h. */
 typedef enum eg_node_code {
-    EG_X_WHOLE,  /* an integer constant, .whole */
+    EG_X_INTEGER,  /* an integer constant, .whole */
     EG_X_FLOAT,  /* a float constant, .real */
     EG_X_LETTER, /* the position along letter in[0] */
-    EG_X_SIZE,   /* the size of letter in[0], .whole once the sizes are known */
+    EG_X_SIZE,   /* the size of letter in[0], .integer once the sizes are known */
     EG_X_SCORE,  /* the value that the caller gives for each element */
     EG_X_READ,   /* the element of tensor .tensor at the integers in[0] … in[count − 1] */
     EG_X_NEG,
@@ -79,7 +79,7 @@ typedef enum eg_node_code {
     EG_X_CLIP,   /* in[0], limited to in[1] … in[2] */
     EG_X_CODES
 } eg_node_code;
-typedef enum eg_value_kind { EG_IS_NOTHING, EG_IS_WHOLE, EG_IS_FLOAT, EG_IS_TRUTH } eg_value_kind;
+typedef enum eg_value_kind { EG_IS_NOTHING, EG_IS_INTEGER, EG_IS_FLOAT, EG_IS_CONDITION } eg_value_kind;
 
 /* One value of a formula. The operands of a node precede it in the list. */
 typedef struct eg_node {
@@ -93,7 +93,7 @@ typedef struct eg_node {
     uint32_t letters;        /* bit k: the value depends on the position along letter k */
     uint16_t at, length;     /* the bytes of the text from which it was parsed */
     union {
-        int64_t whole;
+        int64_t integer;
         double real;
     };
 } eg_node;
@@ -136,11 +136,11 @@ typedef struct eg_addition {
 
 /* One occurrence of a name in a text: the bytes [name, name + length) are the name, and [from, to)
  * are replaced by an edit; they include the bars of a size |i|. */
-typedef struct eg_name_place {
+typedef struct eg_name_occurrence {
     int name, length, from, to;
     bool size;
     bool tensor; /* brackets follow the name, as in doc[b,i] */
-} eg_name_place;
+} eg_name_occurrence;
 /* A text, and the names that it may use. */
 typedef struct eg_expression_source {
     const char *who, *text;
@@ -156,14 +156,14 @@ typedef struct eg_expression_source {
     int64_t offset;              /* added to the position and to the size of letter `moved` */
     int moved;
     bool score;     /* the word score (EG_X_SCORE) is allowed */
-    bool whole;     /* a tensor without brackets is read at all letters in order */
+    bool all_letters;     /* a tensor without brackets is read at all letters in order */
     bool predicate; /* all values are integers and bools, and the result is a bool */
     bool number;    /* the result is a number, which is converted to float */
     /* If not NULL, the occurrences of names are written here in the order of the text, and their
-     * number to *places. The result then describes the text and cannot be evaluated. */
-    eg_name_place *place; /* EG_PLACES_MAX of them */
-    int *places;
-    /* Only with `places`: other names are accepted too: any_tensor, before brackets, as a tensor of
+     * number to *occurrences. The result then describes the text and cannot be evaluated. */
+    eg_name_occurrence *place; /* EG_OCCURRENCES_MAX of them */
+    int *occurrences;
+    /* Only with `positions`: other names are accepted too: any_tensor, before brackets, as a tensor of
      * integers or bools; any_letter, elsewhere, as an index (if there are no letters; it becomes
      * letter 0); any_kind: a predicate may result in a number. */
     bool any_tensor, any_letter, any_kind;
@@ -174,7 +174,7 @@ typedef struct eg_expression_source {
 eg_expression *eg__expression_parse(eg_ctx *, const eg_expression_source *);
 /* True if node k is a bool, or may be one since it consists of elements of tensors of which only
  * the names are known. */
-bool eg__may_be_truth(const eg_node *, int k);
+bool eg__may_be_condition(const eg_node *, int k);
 size_t eg__expression_bytes(const eg_expression *);
 /* -- sizes ------------------------------------------------------------------------------------ */
 /* Sets each size[k] that is −1 to the size of an axis that letter k alone indexes: first of tensors
@@ -329,7 +329,7 @@ void eg__bounds_fill(eg_bounds *b, const eg_source *source, eg_interval *table);
 /* Returns bounds of the elements of a tensor whose indices are in index[0], index[1], …; if the
  * table has no better ones, returns `whole`, the bounds of all elements. */
 eg_interval eg__bounds_over(const eg_bounds *, int tensor, const eg_interval *index,
-                            eg_interval whole);
+                            eg_interval all);
 
 /* -- results ---------------------------------------------------------------------------------- */
 /* A loop over the elements of a result. Its axes are groups of joined letters; it is divided into

@@ -24,7 +24,7 @@ typedef struct eg_stored {
 typedef struct eg_evaluation {
     const eg_block_plan *p;
     const eg_block_data *b;
-    const eg_loops *floats, *wholes;
+    const eg_loops *floats, *integers;
     char *work;         /* the workspace */
     eg_stored *v;       /* by node, its value; this array is at the beginning of the workspace */
     int64_t wide, tall; /* lanes and rows of this block, padded */
@@ -39,7 +39,7 @@ static inline int64_t eg__block_padded(int64_t n) { return eg__round_up(n > 0 ? 
 static inline int eg__node_width(const eg_block_plan *p, int k)
 {
     const int kind = p->e->node[k].kind;
-    return kind == EG_IS_TRUTH ? 1 : kind == EG_IS_FLOAT ? p->f64 ? 8 : 4 : p->narrow ? 4 : 8;
+    return kind == EG_IS_CONDITION ? 1 : kind == EG_IS_FLOAT ? p->f64 ? 8 : 4 : p->narrow ? 4 : 8;
 }
 static inline eg_evaluation eg__evaluation(const eg_block_plan *p, const eg_block_data *b,
                                            void *workspace)
@@ -47,7 +47,7 @@ static inline eg_evaluation eg__evaluation(const eg_block_plan *p, const eg_bloc
     return (eg_evaluation){ .p = p,
                             .b = b,
                             .floats = eg__loops[p->f64],
-                            .wholes = eg__loops[!p->narrow],
+                            .integers = eg__loops[!p->narrow],
                             .work = workspace,
                             .v = workspace,
                             .wide = eg__block_padded(b->lanes),

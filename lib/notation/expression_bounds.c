@@ -1,7 +1,7 @@
 /* expression_bounds.c: the smallest and the largest element of integer and bool tensors in blocks
  * of positions. They are computed once in a call, so that the bounds of a predicate over a box of
  * positions (expression_range.c) depend on the elements that the box reads. */
-#include "notation/whole.h"
+#include "notation/integer.h"
 
 /* -- the plan --------------------------------------------------------------------------------- */
 /* Returns the size of the blocks along axis r of a tensor: the smallest of the letters that index

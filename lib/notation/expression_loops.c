@@ -79,9 +79,9 @@ typedef double eight_doubles __attribute__((vector_size(64), aligned(8), may_ali
      __builtin_shufflevector(a, b, A + (BY), B + (BY), C + (BY), D + (BY), E + (BY), F + (BY), \
                              G + (BY), H + (BY)))
 
-UNARY(truth_not, uint8_t, uint8_t, !x)
-BINARY(truth_and, uint8_t, uint8_t, a &b)
-BINARY(truth_or, uint8_t, uint8_t, a | b)
+UNARY(condition_not, uint8_t, uint8_t, !x)
+BINARY(condition_and, uint8_t, uint8_t, a &b)
+BINARY(condition_or, uint8_t, uint8_t, a | b)
 
 #define T          float
 #define W          int32_t
@@ -165,7 +165,7 @@ void eg__gather_steps(int64_t n, int width, void *out, const void *from, int64_t
 }
 #define COPY(TO, FROM) \
     for (int64_t k = 0; k < n; k++) ((TO *)out)[k] = (TO)((const FROM *)from)[k]
-void eg__whole_copy(int64_t n, bool to_wide, void *out, bool wide, const void *from)
+void eg__integers_copy(int64_t n, bool to_wide, void *out, bool wide, const void *from)
 {
     if (to_wide && !wide)
         COPY(int64_t, int32_t);

@@ -167,7 +167,7 @@ static bool increments(const eg_block_plan *p, int k, uint32_t letter)
 {
     const eg_node *n = &p->e->node[k];
     if (n->code == EG_X_LETTER) return p->narrow && n->letters == letter;
-    if (n->kind != EG_IS_WHOLE || (n->code != EG_X_ADD && n->code != EG_X_SUB)) return false;
+    if (n->kind != EG_IS_INTEGER || (n->code != EG_X_ADD && n->code != EG_X_SUB)) return false;
     if (p->extent[n->in[1]] == EG_EXTENT_ONE) return increments(p, n->in[0], letter);
     return n->code == EG_X_ADD && p->extent[n->in[0]] == EG_EXTENT_ONE &&
            increments(p, n->in[1], letter);
@@ -180,7 +180,7 @@ static uint8_t extent_of(const eg_block_plan *p, int k)
     const int extent = (all || n->letters & p->by_row ? EG_EXTENT_ROWS : 0) |
                        (all || n->letters & p->by_lane ? EG_EXTENT_LANES : 0);
     if (extent != EG_EXTENT_BLOCK || all || !n->count) return (uint8_t)extent;
-    if (n->code == EG_X_SUB && n->kind == EG_IS_WHOLE)
+    if (n->code == EG_X_SUB && n->kind == EG_IS_INTEGER)
         for (int turned = 0; turned < 2; turned++)
             if (increments(p, n->in[turned], p->by_lane) &&
                 increments(p, n->in[!turned], p->by_row))

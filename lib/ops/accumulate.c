@@ -158,4 +158,4 @@ static const eg_op accumulate_op = { "accumulate",
                                      .jvp = eg_jvp_linear,
                                      .forward_c128 = accumulate_forward };
 
-const eg_op *const eg__accumulate_rows[] = { &accumulate_op, NULL };
+const eg_op *const eg__accumulate_ops[] = { &accumulate_op, NULL };

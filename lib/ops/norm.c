@@ -468,7 +468,7 @@ static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_te
     if (bias) operand[n++] = eg__contiguous_rows(bias, a->inner);
     return eg_apply(&normalise_op, &with, sizeof with, n, operand);
 }
-const eg_op *const eg__norm_rows[] = { &rstd_op, &slope_op, &gradient_op, &normalise_op, NULL };
+const eg_op *const eg__norm_ops[] = { &rstd_op, &slope_op, &gradient_op, &normalise_op, NULL };
 
 /* -- layer norm: y = x̂ gain + bias; RMS norm: y = x̂ gain ------------------------------------ */
 /* Returns gain or bias, which must have the bracketed shape; poison after an error. */

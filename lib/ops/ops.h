@@ -354,5 +354,5 @@ eg_tensor *eg__accumulate(eg_ctx *, int count, const eg__addend *first);
 eg_tensor *eg__copies_spread(const eg_copies *, eg_tensor *x);
 /* Returns the sum over all copies; if x has no copies, x times their number. */
 eg_tensor *eg__copies_sum(const eg_copies *, eg_tensor *x);
-bool eg__copies_made(const eg_tensor *); /* true for results of copies_in and copies_out */
+bool eg__copies_made(const eg_tensor *); /* true for results of copies_unstack and copies_stack */
 #endif

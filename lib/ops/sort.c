@@ -217,4 +217,4 @@ eg_tensor *eg_topk_with(const eg_topk_args *given)
     return sorted(&f, o.k, !o.smallest, true, o.order);
 }
 
-const eg_op *const eg__sort_rows[] = { &argsort_op, NULL };
+const eg_op *const eg__sort_ops[] = { &argsort_op, NULL };

@@ -58,7 +58,7 @@ EG_INLINE uint32_t NAME(up_to)(const rank_job *j, const char *x, int64_t i, NAME
 /* Sets place[] to the k indices with the smallest keys, equal keys in their order. The best k of
  * the elements so far are kept; an element that belongs before the last of them replaces it. If k
  * is small and rows are contiguous, keys above the bound are never compared one by one. */
-EG_CLONES static void NAME(first_places)(const rank_job *j, const char *x, int64_t *place,
+EG_CLONES static void NAME(first_positions)(const rank_job *j, const char *x, int64_t *place,
                                          ranked *best)
 {
     const bool few = j->k <= IN_ORDER, groups = j->step == (int64_t)sizeof(T);
@@ -86,7 +86,7 @@ EG_CLONES static void NAME(first_places)(const rank_job *j, const char *x, int64
 static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked *room)
 {
     if (j->k < j->n / FEW) {
-        NAME(first_places)(j, x, place, room);
+        NAME(first_positions)(j, x, place, room);
         return;
     }
     for (int64_t i = 0; i < j->n; i++) room[i] = (ranked){ NAME(key)(j, x, i), i };

@@ -1,4 +1,4 @@
-/* row.c: checks an operation at its samples. In a build with --enable-debug, an operation that is
+/* op.c: checks an operation at its samples. In a build with --enable-debug, an operation that is
  * not the library's is checked when a context first records it: its rule and its jvp must return
  * the shapes of the operands and of the result, and the rule must agree with differences at the
  * samples. */

@@ -1,8 +1,8 @@
-/* whole.h: arithmetic of integers in predicates and expressions. They have 64 bits and saturate at
+/* integer.h: arithmetic of integers in predicates and expressions. They have 64 bits and saturate at
  * ±(2^63 − 1), so that order is preserved. An element of a tensor may be −2^63: it counts as −(2^63
  * − 1). Also intervals of such integers. */
-#ifndef EG_WHOLE_H
-#define EG_WHOLE_H
+#ifndef EG_INTEGER_H
+#define EG_INTEGER_H
 #include "notation/expression.h"
 
 static inline int64_t eg__clamped(int64_t v) { return v == INT64_MIN ? -INT64_MAX : v; }
@@ -36,7 +36,7 @@ static inline int64_t eg__modulus(int64_t a, int64_t b)
     return r < 0 ? r + m : r;
 }
 /* Returns the result of operation `code` on at most three operands, integers or bools. */
-int64_t eg__whole(int code, int64_t a, int64_t b, int64_t c);
+int64_t eg__integer(int code, int64_t a, int64_t b, int64_t c);
 /* Returns bounds of that result from bounds of the operands. */
 eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z);
 /* Returns the largest magnitude in x. */
