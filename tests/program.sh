@@ -85,7 +85,7 @@ grep -q with err && bad "mask has no --with: $(cat err)"
 three='gradcheck id,jd,je->ie 3x4 5x4 5x2 --op attention'
 # shellcheck disable=SC2086              # words
 {
-    refuses "'r' of --with does not stand in --where or --score" $three --where 'j <= i' --with r=4
+    refuses "'r' of --with is not used in --where or --score" $three --where 'j <= i' --with r=4
     refuses '  give the tensor in --with' $three --where 'r[j]'
 }
 refuses 'mha "0.self": --where: the predicate' train reverse --where 'j <= q'

@@ -227,8 +227,8 @@ TEST(a_head_by_two_names_is_refused)
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *q = wave(cx, 0, 2, 4, 6, 3), *k = wave(cx, 1, 2, 5, 6, 3),
               *v = wave(cx, 2, 2, 5, 6, 2);
-    const char *says = "attention: the softmax would run over 'j' 'g' together, and the query has "
-                       "'i' 'h' for itself; a head has the same letter";
+    const char *says = "attention: the softmax would run over 'j' 'g' together, and 'i' 'h' are "
+                       "indices of the query alone; give a head the same letter";
     ck_assert(!eg_ok(eg_attention("bihd,bjgd,bjge->bihe", q, k, v)));
     eg_assert_error(cx, says);
     /* fewer heads of keys */
@@ -386,7 +386,7 @@ TEST(masks_as_pytorch_writes_them)
     eg_mask_additive(keep);
     eg_assert_error(cx, "mask_additive: the mask is bool");
     eg_mask_additive(eg_from(cx, ((float[]){ 0, -1e9f, -INFINITY }), 3));
-    eg_assert_error(cx, "mask_additive: 1 of 3 numbers is neither 0 nor -inf");
+    eg_assert_error(cx, "mask_additive: 1 of 3 elements is neither 0 nor -inf");
     eg_alibi_slopes(cx, 0);
     eg_assert_error(cx, "alibi_slopes: 0 heads");
     eg_close(cx);
@@ -410,7 +410,7 @@ TEST(options_refuse)
 #define REFUSED(says, ...)                                                     \
     ck_assert(!eg_ok(eg_attention("bid,bjd,bje->bie", q, k, v, __VA_ARGS__))); \
     eg_assert_error(cx, says)
-    REFUSED("attention: .lengths has 6 at place 1, but index 'j' is 5", .lengths = { "b", t });
+    REFUSED("attention: .lengths is 6 at element 1, but index 'j' is 5", .lengths = { "b", t });
     REFUSED("attention: .lengths is f32; lengths are i32 or i64", .lengths = { "b", m });
     REFUSED("index 'd' of .lengths is not an index of the scores",
             .lengths = { "d", eg_randint(cx, 0, 5, 3) });
@@ -421,12 +421,12 @@ TEST(options_refuse)
             .lengths = { "b", eg_randint(cx, 0, 5, 3) });
     REFUSED("attention: .alibi is f64 but the scores are f32",
             .alibi = { "b", eg_cast(m, EG_F64) });
-    REFUSED("attention: .alibi counts the distance of one query index from one key index, which "
-            "are not the slopes'; here are 0 and 1",
+    REFUSED("attention: .alibi takes the distance between one query index and one key index "
+            "that the slopes do not have; here are 0 and 1",
             .alibi = { "i", eg_ones(cx, 4) });
     REFUSED("here are 1 and 0", .alibi = { "j", eg_ones(cx, 5) });
-    REFUSED("attention: .offset is 9007199254740993, too far for .alibi", .alibi = { "b", m },
-            .offset = (1ll << 53) + 1);
+    REFUSED("attention: .offset is 9007199254740993; with .alibi it is at most 2^52",
+            .alibi = { "b", m }, .offset = (1ll << 53) + 1);
     REFUSED("attention: .form is 7; it is EG_FUSED or EG_UNFUSED, or not given",
             .form = (eg_form)7);
     REFUSED("attention: .form is EG_FUSED, but .score_fn works on scores in memory",
@@ -482,8 +482,8 @@ TEST(attention_refuses)
     const struct {
         const char *spec, *says;
     } bad[] = {
-        { "bid,bjd,bje->be", "index 'i' is in the query alone and not in the output; nothing says "
-                             "what becomes of it\n  bid,bjd,bje->be\n   ^" },
+        { "bid,bjd,bje->be", "index 'i' is in the query alone: no other operand has it, and "
+                             "neither has the output\n  bid,bjd,bje->be\n   ^" },
         { "bid,bjf,bje->bie", "index 'd' is in the query alone" },
         { "bid,bjd,bke->bie", "index 'j' is in the key alone" },
         { "bid,bjd,bjf->bi", "index 'f' is in the value alone" },

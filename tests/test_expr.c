@@ -640,8 +640,8 @@ TEST(the_least_whole_number_has_an_opposite)
                           (long long)eg_i64(y)[i]);
     }
     eg_softmax("i [j]", eg_zeros(cx, 2, 3), .where = "j <= i", .offset = INT64_MIN);
-    eg_assert_error(cx,
-                    "softmax: .offset is -9223372036854775808, but it counts the positions before");
+    eg_assert_error(
+        cx, "softmax: .offset is -9223372036854775808, but it is the number of positions before");
     eg_close(cx);
 }
 
@@ -1015,22 +1015,22 @@ static const struct {
     { "foo + s",
       "expr: the expression's name 'foo' is not one of 'i', 'j', 'r', 's'\n  foo + s\n  ^^^" },
     { "tahn(s)", "is 'tanh' meant?" },
-    { "s[i]", "expr: 's' has 2 axes, but 1 index stands in its brackets\n  s[i]\n  ^^^^" },
+    { "s[i]", "expr: 's' has 2 axes, but its brackets have 1 index\n  s[i]\n  ^^^^" },
     { "s + ", "expr: the expression ends where a number or an index is expected" },
     { "i < j ? 1 : i < j", "one of the two values is a condition, the other a number" },
     { "i ? 1 : 2", "'?' needs a condition before it, and this is a number" },
     { "i < j ? s", "'?' has no ':' after its first value" },
     { "clip(s, 1, 0)", "clip's low limit 1 is above its high limit 0" },
-    { "s s", "a name stands where an operator is expected" },
-    { "r", "'r' has 1 axis, but without brackets it has all 2 letters" },
+    { "s s", "a name where an operator is expected" },
+    { "r", "'r' has 1 axis, but without brackets it is read at all 2 letters" },
     { "exp(i < j)", "exp takes numbers, and this is a condition\n  exp(i < j)\n      ^^^^^" },
-    { "s[i, 0.5]", "an index is a whole number, and this is a float\n  s[i, 0.5]\n       ^^^" },
-    { "1e999 * s", "the number is no finite float" },
+    { "s[i, 0.5]", "an index is an integer, but this is a float\n  s[i, 0.5]\n       ^^^" },
+    { "1e999 * s", "the number is too large for a float" },
     { "(s", "'(' is not closed" },
     { "s[i, j", "'[' is not closed" },
     { "s]", "']' closes nothing" },
     { "s @ s", "character '@' has no meaning in an expression" },
-    { "min(s)", "min takes 2 numbers, and here are 1" },
+    { "min(s)", "min takes 2 numbers, but 1 was given" },
     { "sqrt + s", "sqrt is a function: its numbers follow in ( )" },
     { "r[i - j] + s", "expr: the index of axis 0 of 'r' goes from -3 to 2, but that axis is 4: 'i' "
                       "is 3, 'j' is 4\n  r[i - j] + s\n    ^^^^^" },
@@ -1042,9 +1042,9 @@ static const struct {
     { "(i > 0 & m >= 1 ? r[m] : 0) + s", "the index of axis 0 of 'r' goes from 1 to 5" },
     { "(i > 0 | m < 2 ? 0 : r[m]) + s", "the index of axis 0 of 'r' goes from 2 to 5" },
     { "(i > 0 & m < 3 ? 0 : r[m]) + s", "the index of axis 0 of 'r' goes from 0 to 5" },
-    { "r[i, j, i, j, i, j, i, j, i] + s", "'r' has 1 axis, but 9 indices stand in its brackets" },
+    { "r[i, j, i, j, i, j, i, j, i] + s", "'r' has 1 axis, but its brackets have 9 indices" },
     { "r[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0] + s",
-      "more than 32 values stand in one bracket" },
+      "one bracket has more than 32 values" },
 };
 GROUP("refusals")
 LOOP_TEST(refusals, sizeof wrong / sizeof *wrong)
@@ -1095,23 +1095,23 @@ TEST(refusals_of_tensors)
     ck_assert(!eg_ok(eg_expr("i j", "exp", .with = { { "exp", s } })));
     eg_assert_error(cx, "expr: 'exp' is a function and cannot be a tensor's name too");
     ck_assert(!eg_ok(eg_expr("i j", "s", .with = { { "s", s }, { "s", s } })));
-    eg_assert_error(cx, "expr: 's' stands in .with twice");
+    eg_assert_error(cx, "expr: 's' occurs twice in .with");
     ck_assert(!eg_ok(eg_expr("i j", "s", .with = { { "1s", s } })));
-    eg_assert_error(cx, "is no name");
+    eg_assert_error(cx, "is not a name");
     ck_assert(!eg_ok(eg_expr("i j", "s", .with = { { "s", NULL }, { "t", s } })));
     eg_assert_error(cx, "expr: 's' of .with is NULL");
     ck_assert(!eg_ok(eg_expr("i j", "s * t", .with = { { "s", s }, { "t", eg_ones(cx, 3, 5) } })));
     eg_assert_error(cx, "index 'j' is 4 in 's' but 5 in 't'");
     ck_assert(!eg_ok(eg_expr("i j", "s", .with = { { "s", s }, { "t", s } })));
-    eg_assert_error(cx, "expr: 't' of .with does not stand in the expression");
+    eg_assert_error(cx, "expr: 't' of .with is not used in the expression");
     ck_assert(!eg_ok(eg_expr("i j k", "s[i, j]", .with = { { "s", s } })));
     eg_assert_error(cx, "expr: letter 'k' has no size");
     ck_assert(!eg_ok(eg_expr("i j", "s + t", .with = { { "s", s }, { "t", eg_cast(s, EG_F64) } })));
     eg_assert_error(cx, "expr: 's' is f32 but 't' is f64");
     ck_assert(!eg_ok(eg_expr("i, j", "s", .with = { { "s", s } })));
-    eg_assert_error(cx, "expr: the axes are one term");
+    eg_assert_error(cx, "expr: the axes must be one term");
     ck_assert(!eg_ok(eg_expr("i [j]", "s", .with = { { "s", s } })));
-    eg_assert_error(cx, "expr: the axes are different letters or names");
+    eg_assert_error(cx, "expr: the axes must be different letters or names");
     ck_assert_ptr_null(eg_expr("i j", "1.0"));
     eg_close(cx);
 }

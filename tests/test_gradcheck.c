@@ -422,7 +422,7 @@ TEST(edges_of_the_domain)
     eg_ctx *cx = eg_open();
     eg_tensor *below = eg_full(cx, -1, 2), *near = eg_full(cx, 1e-9, 2), *one = eg_scalar(cx, 1);
     ck_assert_ptr_null(eg_gradcheck(logarithm, NULL, 1, &below));
-    eg_assert_error(cx, "gradcheck: f's result has infinite or missing values at this point");
+    eg_assert_error(cx, "gradcheck: f's result is infinite or NaN at this point");
     eg_assert_grad(logarithm, NULL, eg_maximum(near, near)); /* its text is one name */
     const eg_report *r = eg_gradcheck(looked_up, NULL, 1, &one, .order = 1);
     ck_assert_msg(r != NULL, "%s", eg_error(cx));
@@ -451,7 +451,7 @@ TEST(bad_arguments_get_one_sentence)
     REFUSES("rtol -1", bent, NULL, 1, &x, .rtol = -1);
     REFUSES("directions -1", bent, NULL, 1, &x, .directions = -1);
     REFUSES("order 9 is not in 1 to 8", bent, NULL, 1, &x, .order = 9);
-    REFUSES("oracle 7 is none", bent, NULL, 1, &x, .oracle = (eg_oracle)7);
+    REFUSES("oracle 7 is unknown", bent, NULL, 1, &x, .oracle = (eg_oracle)7);
     REFUSES("operand 2 is NULL", bent, NULL, 2, ((eg_tensor *[]){ x, NULL }));
     REFUSES("65 inputs; at most 64", bent, NULL, 65, ((eg_tensor *[65]){ x }));
     REFUSES("\"x, y, z\" has 3 parts, but there is 1 input for .names", bent, NULL, 1, &x,
@@ -725,7 +725,7 @@ TEST(functions_of_plain_numbers)
     eg_assert_error(cx, "gradcheck: vjp returned 7");
     k.wrong = 3;
     ck_assert_ptr_null(eg_gradcheck_fn(cx, kernel_f, kernel_vjp, &k, 3, 2, x));
-    eg_assert_error(cx, "gradcheck: vjp writes beside its 3 numbers");
+    eg_assert_error(cx, "gradcheck: vjp writes outside of its 3 elements");
     ck_assert_ptr_null(eg_gradcheck_fn(cx, kernel_f, NULL, &k, 3, 2, x));
     eg_assert_error(cx, "gradcheck: f, vjp or x is NULL");
     eg_close(cx);

@@ -253,12 +253,12 @@ TEST(refusals_name_the_letter)
             "  b [l]\n"
             "     ^   operand 1 is (2, 5)");
     REFUSED(eg_select("names: b [length]", x, -6), EG_ERROR_INDEX, "axis 'length' of size 5");
-    REFUSED(eg_select("b l", x, 0), EG_ERROR_NOTATION, "no index stands in brackets");
+    REFUSED(eg_select("b l", x, 0), EG_ERROR_NOTATION, "no index is in brackets");
     REFUSED(eg_select("[b l]", x, 0), EG_ERROR_NOTATION, "the second one in brackets");
     REFUSED(eg_select("[b] [l]", x, 0), EG_ERROR_NOTATION, "the second one in brackets");
     REFUSED(eg_select("b [l] d", x, 0), EG_ERROR_SHAPE, "operand 1 has rank 2");
     REFUSED(eg_select("l [l]", eg_view(y, 15, 1), 0), EG_ERROR_SHAPE, "index 'l' is 15");
-    REFUSED(eg_select("l [l]", RAMP(cx, 2, 2), 0), EG_ERROR_NOTATION, "stands twice");
+    REFUSED(eg_select("l [l]", RAMP(cx, 2, 2), 0), EG_ERROR_NOTATION, "occurs twice");
     REFUSED(eg_select("b [l] -> l", x, 0), EG_ERROR_NOTATION, "no axis of the result");
     REFUSED(eg_select("b [l] -> q", x, 0), EG_ERROR_NOTATION, "q");
     REFUSED(eg_select("b [l", x, 0), EG_ERROR_NOTATION, "'[' is not closed");
@@ -272,8 +272,8 @@ TEST(refusals_name_the_letter)
     REFUSED(eg_stack(NULL, x, x), EG_ERROR_MISUSE, "stack: no string was given");
     REFUSED(eg_slice("[b] l", x, 0, 1, 0), EG_ERROR_MISUSE,
             "slice: the step along axis 'b' of size 2 is 0\n  [b] l\n   ^");
-    REFUSED(eg_slice("[b] l -> l b", x, 0, 1, 1), EG_ERROR_NOTATION, "there is no output to name");
-    REFUSED(eg_flip("[b] l -> l b", x), EG_ERROR_NOTATION, "there is no output to name");
+    REFUSED(eg_slice("[b] l -> l b", x, 0, 1, 1), EG_ERROR_NOTATION, "it takes no output");
+    REFUSED(eg_flip("[b] l -> l b", x), EG_ERROR_NOTATION, "it takes no output");
     REFUSED(eg_pad("[b] l", x, -1, 0, 0), EG_ERROR_MISUSE,
             "pad: the margins -1 and 0 of axis 'b' of size 2 must not be negative\n  [b] l\n   ^");
     REFUSED(eg_unfold("b [l] -> b l w", x, 6, 1), EG_ERROR_SHAPE,
@@ -281,10 +281,10 @@ TEST(refusals_name_the_letter)
     REFUSED(eg_unfold("b [l] -> b l w", x, 0, 1), EG_ERROR_SHAPE, "a window of 0 does not fit");
     REFUSED(eg_unfold("b [l] -> b l w", x, 2, 0), EG_ERROR_MISUSE, "axis 'l' of size 5 is 0");
     REFUSED(eg_unfold("b [l]", x, 2, 1), EG_ERROR_NOTATION, "the output is missing");
-    REFUSED(eg_unfold("b [l] -> b l", x, 2, 1), EG_ERROR_NOTATION, "the output lacks an index");
+    REFUSED(eg_unfold("b [l] -> b l", x, 2, 1), EG_ERROR_NOTATION, "the output has no new index");
     REFUSED(eg_unfold("b [l] -> l w", x, 2, 1), EG_ERROR_NOTATION, "'b' is not in the output");
     REFUSED(eg_unfold("b [l] -> b l v w", x, 2, 1), EG_ERROR_NOTATION, "unfold: ");
-    REFUSED(eg_unfold("b [l] -> b l w w", x, 2, 1), EG_ERROR_NOTATION, "stands twice");
+    REFUSED(eg_unfold("b [l] -> b l w w", x, 2, 1), EG_ERROR_NOTATION, "occurs twice");
     ck_assert_int_eq(eg_split("b [l]", x, 2, NULL, part), -1);
     ck_assert_int_eq(eg_error_code(cx), EG_ERROR_SHAPE);
     eg_assert_error(cx, "split: axis 'l' of size 5 does not split into 2 equal parts\n  b [l]\n");
@@ -302,7 +302,7 @@ TEST(refusals_name_the_letter)
     eg_assert_error(cx, "unbind: axis 2 is out of range");
     ck_assert(!eg_ok(part[0]) && !eg_ok(part[1]));
     ck_assert_int_eq(eg_unbind("b l", x, 2, part), -1);
-    eg_assert_error(cx, "unbind: no index stands in brackets");
+    eg_assert_error(cx, "unbind: no index is in brackets");
     ck_assert_int_eq(eg_unbind("[b l]", x, 2, part), -1);
     eg_assert_error(cx, "unbind: ");
     ck_assert_int_eq(eg_unbind(NULL, x, 2, part), -1);
@@ -329,18 +329,19 @@ TEST(refused_joins_name_the_operand)
     REFUSED(eg_concat("b [d]", x, eg_unsqueeze(y, 0)), EG_ERROR_SHAPE, "operand 2 has rank 3");
     REFUSED(eg_concat("b [d]", x, eg_cast(x, EG_F32)), EG_ERROR_DTYPE, "operand 2 is f32");
     REFUSED(eg_concat("b [d], b [d]", x, x), EG_ERROR_NOTATION, "2 operands");
-    REFUSED(eg_concat("b d", x, x), EG_ERROR_NOTATION, "no index stands in brackets");
+    REFUSED(eg_concat("b d", x, x), EG_ERROR_NOTATION, "no index is in brackets");
     REFUSED(eg_concat("[b d]", x, x), EG_ERROR_NOTATION, "the second one in brackets");
-    REFUSED(eg_concat("b [d] -> d b", x, x), EG_ERROR_NOTATION, "there is no output to name");
+    REFUSED(eg_concat("b [d] -> d b", x, x), EG_ERROR_NOTATION, "it takes no output");
     REFUSED(eg_concat("b [d]", x, NULL), EG_ERROR_MISUSE, "concat: operand 2 is NULL");
     REFUSED(eg_stack("b [n] d", x, y), EG_ERROR_SHAPE,
             "stack: index 'b' is 2 in operand 1 but 3 in operand 2");
-    REFUSED(eg_stack("b [n] d", x, eg_unsqueeze(y, 0)), EG_ERROR_SHAPE,
-            "stack: operand 2 has rank 3: (1, 3, 5), the string names 2 axes beside the new one\n"
-            "  b [n] d\n"
-            "     ^");
+    REFUSED(
+        eg_stack("b [n] d", x, eg_unsqueeze(y, 0)), EG_ERROR_SHAPE,
+        "stack: operand 2 has rank 3: (1, 3, 5), but the string names 2 axes besides the new one\n"
+        "  b [n] d\n"
+        "     ^");
     REFUSED(eg_stack("b [n] d ...", x, eg_select_axis(y, 0, 0)), EG_ERROR_SHAPE,
-            "operand 2 has rank 1: (5,), the string names at least 2 axes");
+            "operand 2 has rank 1: (5,), but the string names at least 2 axes");
     REFUSED(eg_stack("b n d", x, x), EG_ERROR_NOTATION, "the new axis is one index in brackets");
     REFUSED(eg_stack("[b n] d", x, x), EG_ERROR_NOTATION, "the new axis is one index in brackets");
     REFUSED(eg_stack("b ([n] d)", x, x), EG_ERROR_NOTATION,
@@ -412,6 +413,6 @@ TEST(aligned_operands_have_the_output)
     ck_assert_int_eq(eg_align_n(NULL, 3, xs, v), -1);
     eg_assert_error(cx, "align: no string was given");
     ck_assert_int_eq(eg_align_n("b j, j i b, i", 3, xs, NULL), -1);
-    eg_assert_error(cx, "align: there is no room: out is NULL");
+    eg_assert_error(cx, "align: out is NULL");
     eg_close(cx);
 }

@@ -191,7 +191,7 @@ TEST(losses_refuse)
     eg_cross_entropy("b l [v]", t, t);
     eg_assert_error(cx, "cross_entropy: operand 1 is i32");
     eg_cross_entropy("b l v", x, t);
-    eg_assert_error(cx, "no index stands in brackets");
+    eg_assert_error(cx, "no index is in brackets");
     eg_cross_entropy("b l [v]", x, t, .smoothing = 2);
     eg_assert_error(cx, "cross_entropy: the smoothing is 2; it must lie in [0, 1]");
     eg_cross_entropy("b l [v]", x, NULL);
@@ -259,7 +259,7 @@ TEST(norms_refuse)
     eg_layernorm("b l [d]", x, .eps = -1);
     eg_assert_error(cx, "layernorm: eps is -1; it must not be negative");
     eg_layernorm("b l d", x);
-    eg_assert_error(cx, "no index stands in brackets");
+    eg_assert_error(cx, "no index is in brackets");
     eg_layernorm("b l [d]", eg_cast(x, EG_I32));
     eg_assert_error(cx, "layernorm: operand 1 is i32");
     eg_close(cx);

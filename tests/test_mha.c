@@ -118,7 +118,7 @@ LOOP_TEST(forms_refuse_what_they_cannot_hold, 20)
         { { .layout = "h i m" }, "the letter 'h' of the layout is the module's own" },
         { { .layout = "b ( i m" }, "mha \"attn\": '(' is not closed\n  b ( i m\n    ^" },
         { { .layout = "b i) m" }, "mha \"attn\": ')' closes nothing" },
-        { { .layout = "((b) i) m" }, "mha \"attn\": a group stands inside a group" },
+        { { .layout = "((b) i) m" }, "mha \"attn\": groups cannot be nested" },
         { { .layout = "b i [m]" }, "the layout is made of letters and groups such as" },
         { { .qdim = 8, .kdim = 8, .vdim = 8, .d_k = 4, .d_v = 4, .d_model = -1 },
           "d_model must be positive, not -1" },
@@ -460,7 +460,7 @@ LOOP_TEST(texts_are_read_at_new, 12)
           "+ i\n"
           "  ^^^^^\n  is 'score' meant?" },
         { { .score = "score + r[h]", .with = { { "r", r } } },
-          "mha \"a\": .score: 'r' has 2 axes, but 1 index stands in its brackets\n  score + r[h]" },
+          "mha \"a\": .score: 'r' has 2 axes, but its brackets have 1 index\n  score + r[h]" },
         { { .score = "j <= i" }, "mha \"a\": .score: the score is a condition, not a number" },
         { { .score = "score + sqtr(2)" }, "is 'sqrt' meant?" },
         { { .score = "score + i[h]", .with = { { "i", r } } },
@@ -884,7 +884,7 @@ TEST(errors_name_module_and_option)
     eg_mha_run(grouped, x, .bias = { "hij", eg_ones(cx, 4, 5, 6) });
     eg_assert_error(cx, "mha \"g\": attention: index 'j' is 5 in the key but 6 in .bias");
     eg_mha_run(m, x, .lengths = { "b", eg_from(cx, (int64_t[]){ 5, 9 }, 2) });
-    eg_assert_error(cx, "mha \"enc.0.attn\": attention: .lengths has 9 at place 1");
+    eg_assert_error(cx, "mha \"enc.0.attn\": attention: .lengths is 9 at element 1");
     eg_mha_run(m, x, .where = "k <= i");
     eg_assert_error(
         cx, "mha \"enc.0.attn\": .where: the predicate's index 'k' is not one of 'b', 'h', 'i', "

@@ -222,7 +222,7 @@ static const struct {
       "einsum: operand 1 has rank 3: (2, 3, 4), its term 'ij k' names 2 axes\n"
       "  ij k->k\n"
       "  ^^^^\n"
-      "  these are names, because blanks stand between them: letters are written 'i j k' or "
+      "  blanks separate these, so they are read as names: letters are written 'i j k' or "
       "'ijk'" },
     { "einsum", I, "...k ij->...", "2x3x4x5",
       "einsum: with '...' the string can be read as letters and as names\n"
@@ -265,11 +265,11 @@ static const struct {
       "einsum: the string has 2 operands but 1 was given\n  ij,jk->ik\n     ^^" },
     { "einsum", I, "ij->i", "2x3, 3, 4",
       "einsum: the string has 1 operand but 3 were given\n  ij->i\n    ^\n"
-      "  operands stand apart by commas" },
+      "  operands are separated by commas" },
     { "einsum", I, "ij jk->ik", "2x3, 3x4",
       "einsum: the string has 1 operand but 2 were given\n  ij jk->ik\n       ^\n"
-      "  operands stand apart by commas: 'ij, jk ->ik'" },
-    { "einsum", I, "ij jk", "2x3, 3x4", "operands stand apart by commas: 'ij, jk'" },
+      "  operands are separated by commas: 'ij, jk ->ik'" },
+    { "einsum", I, "ij jk", "2x3, 3x4", "operands are separated by commas: 'ij, jk'" },
     { "einsum", I, "ij->I", "2x3",
       "einsum: output index 'I' is in no operand\n  ij->I\n      ^\n  is it 'i'?" },
     { "einsum", I, "i1->i", "2",
@@ -305,12 +305,12 @@ static const struct {
     { "einsum", I, "ij->i->j", "2x3", "einsum: the string has two arrows\n  ij->i->j\n       ^^" },
     { "einsum", I, "ij-i", "2x3", "einsum: '-' without '>': the arrow is '->'" },
     { "einsum", I, "ij->i,j", "2x3",
-      "einsum: a comma stands after '->': there is one output\n  ij->i,j\n       ^" },
+      "einsum: a comma follows '->', but there is only one output\n  ij->i,j\n       ^" },
     { "einsum", I, "i..", "2x3", "einsum: an ellipsis is three dots\n  i..\n   ^^" },
     { "einsum", I, "....i", "2x3", "einsum: an ellipsis is three dots" },
     { "einsum", I, ".i...", "2x3", "einsum: an ellipsis is three dots" },
     { "einsum", I, "j->.j...", "2", "einsum: an ellipsis is three dots" },
-    { "einsum", I, "...i...", "2x3", "einsum: a term has two ellipses, one is the most" },
+    { "einsum", I, "...i...", "2x3", "einsum: a term has two ellipses; at most one" },
     { "einsum", I, "i%...", "2x3", "einsum: character '%' has no meaning here\n  i%...\n   ^" },
     { "einsum", I, "i\xc3\xa9", "2x3",
       "einsum: character '\xc3\xa9' has no meaning here\n  i\xc3\xa9\n   ^" },
@@ -319,16 +319,16 @@ static const struct {
     { "einsum", I, "i_k", "2x3",
       "einsum: '_' is not an index letter (names may have it: 'names: d_k head')" },
     { "einsum", I, "i2", "2x3",
-      "einsum: a number stands for an axis only as 1: give the axis a name, as in 'r=2'" },
-    { "einsum", I, "i0", "2x3", "einsum: a number stands for an axis only as 1" },
+      "einsum: the only number that is an axis is 1: give the axis a name, as in 'r=2'" },
+    { "einsum", I, "i0", "2x3", "einsum: the only number that is an axis is 1" },
     { "einsum", I, "i ([c2=2] d)", "2x6",
       "in 'r=2'\n  i ([c2=2] d)\n       ^\n  every letter is an axis here: for names begin the "
       "string with 'names:'" },
     { "einsum", I, "=2i", "2x3",
-      "einsum: '=' follows no name\n  =2i\n  ^\n  a size stands behind its name, as in 'h=8'" },
+      "einsum: '=' follows no name\n  =2i\n  ^\n  a size follows its name, as in 'h=8'" },
     { "rearrange", NEW, "(h d)=8 -> h d", "8",
       "'=' follows no name\n  (h d)=8 -> h d\n       ^\n"
-      "  a size belongs to one name: it stands inside, as in '(h=8 d)'" },
+      "  a size belongs to one name, as in '(h=8 d)'" },
     { "rearrange", NEW, "(h 1=8) -> h", "8", "'=' follows no name" },
     { "einsum", I, "i=", "2", "einsum: 'i =' is not followed by a size" },
     { "einsum", I, "i=-2", "2", "einsum: 'i =' is not followed by a size" },
@@ -340,14 +340,14 @@ static const struct {
     { "einsum", I, "[i]", "2", "einsum: brackets have no meaning here" },
     { "softmax", B, "b [j", "2x3", "softmax: '[' is not closed\n  b [j\n    ^" },
     { "softmax", B, "b j]", "2x3", "softmax: ']' closes nothing" },
-    { "softmax", B, "b [[j]]", "2x3", "softmax: brackets stand inside brackets" },
+    { "softmax", B, "b [[j]]", "2x3", "softmax: brackets cannot be nested" },
     { "softmax", B, "b []", "2x3", "softmax: brackets without an axis" },
     { "softmax", B, "b [(h] d)", "2x3", "softmax: '(' is not closed before ']'" },
     { "softmax", B, "b (h [d)]", "2x3", "softmax: '[' is not closed before ')'" },
     { "softmax", B, "b [(h d])", "2x3", "softmax: '(' is not closed before ']'" },
     { "rearrange", NEW, "(h d -> h d", "6", "rearrange: '(' is not closed" },
     { "rearrange", NEW, "h d) -> h d", "6", "rearrange: ')' closes nothing" },
-    { "rearrange", NEW, "((h) d) -> h d", "6", "rearrange: a group stands inside a group" },
+    { "rearrange", NEW, "((h) d) -> h d", "6", "rearrange: groups cannot be nested" },
     { "rearrange", NEW, "b (h=3 d) -> b h d", "2x10",
       "rearrange: (h=3 d) is 10 in operand 1, which h = 3 does not divide\n"
       "  b (h=3 d) -> b h d\n"
@@ -366,10 +366,11 @@ static const struct {
     { "rearrange", NEW, "(h=2 d=3) -> h d", "10",
       "rearrange: (h=2 d=3) is 10 in operand 1, but h = 2, d = 3 gives another size" },
     { "rearrange", NEW, "(h=0 d) -> h d", "0",
-      "rearrange: (h=0 d) is 0 in operand 1, and with h = 0 any 'd' would do: give its size" },
+      "rearrange: (h=0 d) is 0 in operand 1, and with h = 0, 'd' can have any size: give it" },
     { "rearrange", NEW, "(h=0 d) -> h d", "4", "which h = 0 does not divide" },
     { "rearrange", NEW, "(... d) -> d", "4",
-      "rearrange: an ellipsis stands in a group of operand 1, so its axes cannot be told apart" },
+      "rearrange: an ellipsis is inside of a group of operand 1, so its axes cannot be "
+      "determined" },
     { "rearrange", NEW, "b 1 -> b", "2x3",
       "rearrange: axis 1 of operand 1 is 3 where the string has 1\n  b 1 -> b\n    ^       operand "
       "1 is (2, 3)" },
@@ -514,7 +515,7 @@ TEST(axes)
     ck_assert(!eg_axes("b...", q, &b, &i));
     eg_assert_error(cx, "axes: 2 sizes are asked for, but the string has 1 axis");
     ck_assert(!eg_axes("b i h d -> b", q, &b));
-    eg_assert_error(cx, "axes: the string has an arrow");
+    eg_assert_error(cx, "axes: the string has an output");
     ck_assert(!eg_axes("b", NULL, &b));
     ck_assert(!eg_axes(NULL, q, &b));
     eg_assert_error(cx, "axes: no string was given");
@@ -810,9 +811,9 @@ TEST(where_offset_and_shapes)
     ck_assert_int_eq(eg_size(eg_where_mask(cx, "j <= i", "ij", 0, (int64_t[]){ 3, 0 })), 0);
     eg_assert_ok(cx);
     ck_assert(!eg_ok(eg_where_mask(cx, "i < 2", "i i", 0, (int64_t[]){ 3, 3 })));
-    eg_assert_error(cx, "where_mask: the axes are different letters or names");
+    eg_assert_error(cx, "where_mask: the axes must be different letters or names");
     ck_assert(!eg_ok(eg_where_mask(cx, "i < 2", "i,j", 0, (int64_t[]){ 3, 3 })));
-    eg_assert_error(cx, "where_mask: the axes are one term");
+    eg_assert_error(cx, "where_mask: the axes must be one term");
     ck_assert(!eg_ok(eg_where_mask(cx, "i < 2", "i", 0, (int64_t[]){ -3 })));
     eg_assert_error(cx, "where_mask: index 'i' is given the size -3");
     ck_assert(!eg_ok(eg_where_mask(cx, NULL, "i", 0, (int64_t[]){ 3 })));
@@ -828,25 +829,25 @@ static const struct {
     { "i <", "softmax: the predicate ends where a number or an index is expected\n  i <\n     ^" },
     { "i", "softmax: the predicate is a number, not a condition\n  i\n  ^\n  compare it, as in i % "
            "2 == 0" },
-    { "i % 2 | j < 2",
-      "softmax: '|' joins conditions, but a number stands before it\n  i % 2 | j < 2\n        ^" },
-    { "j < 2 & i", "softmax: '&' joins conditions, but a number stands after it" },
-    { "!i", "softmax: '!' stands before a number" },
-    { "-(i < j)", "softmax: a sign before a condition" },
+    { "i % 2 | j < 2", "softmax: '|' joins conditions, but there is a number before it\n  i % 2 | "
+                       "j < 2\n        ^" },
+    { "j < 2 & i", "softmax: '&' joins conditions, but there is a number after it" },
+    { "!i", "softmax: '!' needs a condition, but a number follows" },
+    { "-(i < j)", "softmax: a condition cannot have a sign" },
     { "(i < j) + 1 < 2", "softmax: arithmetic on a condition" },
     { "(i < j) < 2", "softmax: a condition is compared" },
     { "i = j", "softmax: equality is written ==\n  i = j\n    ^" },
     { "(i < j", "softmax: '(' is not closed" },
     { "i < j)", "softmax: ')' closes nothing" },
     { "|i < j", "softmax: the bar of a size is not closed, as in |i|" },
-    { "|2| < j", "softmax: between the bars of a size stands one index, as in |i|" },
+    { "|2| < j", "softmax: a size has exactly one index between its bars, as in |i|" },
     { "i / 0 < j", "softmax: division by zero\n  i / 0 < j\n    ^^^" },
     { "i % (3 - 3) < j", "softmax: division by zero" },
     { "i < 99999999999999999999", "softmax: the number does not fit in 64 bits" },
     { "9223372036854775807 + 1 < i", "softmax: the value does not fit in 64 bits" },
     { "2i < j", "softmax: a name follows a number\n  2i < j\n   ^\n  a product is written with *, "
                 "as in 2 * i" },
-    { "i < j j", "softmax: a name stands where an operator is expected" },
+    { "i < j j", "softmax: a name where an operator is expected" },
     { "i < j @", "softmax: character '@' has no meaning in a predicate" },
     { "i < j \xc3", "softmax: byte 0xc3 has no meaning in a predicate" },
     { "i < * j", "softmax: a number, an index or '(' is expected here" },

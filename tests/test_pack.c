@@ -152,16 +152,18 @@ static eg_tensor *counted_far(void)
 static const refusal refusals[] = {
     { too_long, "pack: lengths[1] is 4, but a sequence has 3 positions" },
     { negative, "unpack: lengths[0] is -1, but a sequence has 9 positions" },
-    { too_many, "pack: there are 4 packed positions, 3 of them before sequence 1, which has 2" },
-    { too_few, "unpack: there are 4 packed positions, 3 of them before sequence 1, which has 2" },
+    { too_many,
+      "pack: there are 4 packed positions, of which 3 are before sequence 1, whose length is 2" },
+    { too_few,
+      "unpack: there are 4 packed positions, of which 3 are before sequence 1, whose length is 2" },
     { huge, "unpack: " },
     { other_count, "pack: 2 lengths for 3 sequences" },
     { no_integers, "pack: the lengths are f64, not i32 or i64" },
-    { no_vector, "unpack: the lengths are (1, 2), not one number a sequence" },
+    { no_vector, "unpack: the lengths are (1, 2), but must have one axis" },
     { no_positions, "pack: operand 1 is (3,), not (b l ...)" },
     { no_axis, "unpack: operand 1 is (), not (p ...)" },
-    { below_zero, "pack: -4 positions" },
-    { below_too, "unpack: -4 positions" },
+    { below_zero, "pack: the number of positions is -4" },
+    { below_too, "unpack: the number of positions is -4" },
     { counted, "packed_length: lengths[1] is -2, but no sequence is shorter than 0" },
     { counted_far, "packed_length: lengths[0] is 9223372036854775807, with which" },
 };
@@ -391,7 +393,7 @@ TEST(captured_with_other_lengths)
         } else
             ck_assert(eg_captured_run(step));
     }
-    eg_assert_error(cx, "pack: there are 16 packed positions, 14 of them before sequence 2");
+    eg_assert_error(cx, "pack: there are 16 packed positions, of which 14 are before sequence 2");
 }
 
 typedef struct module_refusal {

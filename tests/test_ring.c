@@ -282,11 +282,11 @@ TEST(what_ranks_cannot_do_is_refused)
     static const char spec[] = "bihd,bjhd,bjhe->bihe";
     REFUSED(".weights is not supported with a divided sequence", RING(spec, .weights = &w));
     REFUSED(".no_softmax is not supported", RING(spec, .no_softmax = true));
-    REFUSED("attention: .offset is -2, but it counts the positions before the first query",
+    REFUSED("attention: .offset is -2, but it is the number of positions before the first query",
             RING(spec, .where = "j <= i", .offset = -2));
     REFUSED("neither groups, nor 1, nor an ellipsis",
             RING("...ihd,...jhd,...jhe->...ihe", .scale = 1));
-    REFUSED("one index of the query alone is divided",
+    REFUSED("exactly one index of the query alone can be divided",
             RING("bihd,bjkd,bjke->bihe", .where = "j <= i"));
     REFUSED(".sink has 'j', the index of the keys", RING(spec, .sink = { "j", eg_ones(cx, 6) }));
     REFUSED("index 'd'", eg_attention(spec, x, eg_ones(cx, 1, 6, 2, 3), x, .ranks = r));
@@ -359,8 +359,8 @@ TEST(other_positions_than_its_own_are_refused_on_every_rank)
     char said[3][256] = { "" };
     ck_assert_int_eq(eg_ranks_simulate(cx, 3, uneven_body, said), 0);
     for (int k = 0; k < 3; k++) /* 14 positions are 7 blocks: 2, 2 and 3 */
-        ck_assert_msg(strstr(said[k], "rank 1 has 5 positions of index 'i', but of 14 in all, in "
-                                      "blocks of 2, 4 are its own"),
+        ck_assert_msg(strstr(said[k], "rank 1 has 5 positions of index 'i', but "
+                                      "eg_attention_positions gives it 4 of 14 in blocks of 2"),
                       "%s", said[k]);
 }
 

@@ -116,7 +116,7 @@ LOOP_TEST(cancelling_parts_are_not_called_wrong, CANCELLING)
         eg_tensor *x = at(cx, mode, t);
         const eg_report *r = eg_gradcheck(cancelling[_i].f, NULL, 1, &x, .full = mode == 1);
         /* some have no value or no slope there: √(x − 1) */
-        ck_assert_msg(r || strstr(eg_error(cx), "infinite or missing"), "%s", eg_error(cx));
+        ck_assert_msg(r || strstr(eg_error(cx), "is infinite or NaN"), "%s", eg_error(cx));
         ck_assert_msg(!r || !accused(r), "%s at %g, mode %d: %s", cancelling[_i].name, t, mode,
                       r->text);
         tested += r && r->passed;

@@ -846,18 +846,19 @@ TEST(texts_refuse)
         .score = "score + r[i - j]", .with = { { "r", r } });
     REFUSED("'r' is f32, and a predicate reads integers and booleans", .where = "r[i] < 2",
             .with = { { "r", r } });
-    REFUSED("attention: 'n' of .with does not stand in .where or .score", .score = "score * 2",
+    REFUSED("attention: 'n' of .with is not used in .where or .score", .score = "score * 2",
             .with = { { "n", n } });
     REFUSED("attention: 'j' is a letter and cannot be a tensor's name too", .where = "j <= i",
             .with = { { "j", n } });
     REFUSED("attention: 'n' of .with is NULL", .where = "n[j] <= i", .with = { { "n", NULL } });
     REFUSED("attention: the query is f32 but 'r' of .with is f64; eg_cast one of them",
             .score = "score + r[i]", .with = { { "r", eg_cast(r, EG_F64) } });
-    REFUSED("attention: .lse speaks of a softmax, and .no_softmax is given", .no_softmax = true,
+    REFUSED("attention: .lse needs a softmax, but .no_softmax is given", .no_softmax = true,
             .lse = &(eg_tensor *){ NULL });
-    REFUSED("attention: .sink speaks of a softmax", .no_softmax = true,
+    REFUSED("attention: .sink needs a softmax", .no_softmax = true,
             .sink = { "b", eg_ones(cx, 2) });
-    REFUSED("a sink stands beside all keys and has no index 'j'", .sink = { "j", eg_ones(cx, 5) });
+    REFUSED("the sink is one more key of each query and has no index 'j'",
+            .sink = { "j", eg_ones(cx, 5) });
     REFUSED("attention: .sink is f64 but the scores are f32",
             .sink = { "b", eg_cast(eg_ones(cx, 2), EG_F64) });
     REFUSED("goes from 2 to 5, but that axis is 4", .score = "score + r[i]", .with = { { "r", r } },
@@ -874,7 +875,8 @@ TEST(texts_refuse)
     eg_tensor *none = eg_ones(cx, 2, 4, 0);
     for (int form = EG_FORM_BY_SIZE; form <= EG_UNFUSED; form++) {
         ck_assert(!eg_ok(eg_attention("bid,bjd,bje->bie", none, none, q, .form = (eg_form)form)));
-        eg_assert_error(cx, "attention: 'd' is 0, so that 1/√0 is no scale; give .scale");
+        eg_assert_error(
+            cx, "attention: 'd' is 0, so the default scale 1/√0 is not finite; give .scale");
         eg_assert_close(eg_attention("bid,bjd,bje->bie", none, none, q, .scale = 1), q, 1e-6);
     }
     q = eg_cast(q, EG_I32);

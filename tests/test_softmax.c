@@ -116,7 +116,7 @@ TEST(a_float_is_not_a_keep_mask)
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 2, 3), *f = eg_ones(cx, 3);
     eg_softmax("i [j]", x, .keep = { "j", f });
-    eg_assert_error(cx, "softmax: .keep is f32, and a mask says true or false (bool or integer, "
+    eg_assert_error(cx, "softmax: .keep is f32, but it must be bool or integer ("
                         "non-zero = attend); numbers to be added to the scores are a .bias");
     ck_assert(eg_ok(eg_softmax("i [j]", x, .keep = { "j", eg_cast(f, EG_I32) })));
     ck_assert(eg_ok(eg_softmax("i [j]", x, .keep = { "j", eg_cast(f, EG_I64) })));
@@ -344,12 +344,14 @@ TEST(where_refuses_tensors)
         eg_given with[2];
         const char *says;
     } all[] = {
-        { "doc[b,i] == doc[b,j]", { { "doc", x } }, "softmax: 'doc' has 3 axes, but 2 indices" },
+        { "doc[b,i] == doc[b,j]",
+          { { "doc", x } },
+          "softmax: 'doc' has 3 axes, but its brackets have 2 indices" },
         { "doc[b,i,j] == 1", { { "doc", x } }, "'doc' is f32, and a predicate reads integers" },
         { "doc[b,i] == dog[b,j]", { { "doc", doc } }, "is 'doc' meant?" },
         { "doc == 1", { { "doc", doc } }, "'doc' is a tensor, and its indices are missing" },
         { "doc[b,j]", { { "doc", doc } }, "the predicate is a number, not a condition" },
-        { "j <= i", { { "doc", doc } }, "'doc' of .with does not stand in the predicate" },
+        { "j <= i", { { "doc", doc } }, "'doc' of .with is not used in the predicate" },
         { "doc[b,j+i] > 0", { { "doc", doc } }, "the index of axis 1 of 'doc' goes from 0 to 5" },
         { "i[b,j] > 0", { { "i", doc } }, "'i' is a letter and cannot be a tensor's name too" },
         { "doc[b,j] > 0", { { "doc", NULL } }, "softmax: 'doc' of .with is NULL" },
@@ -408,9 +410,9 @@ TEST(softmax_refuses)
     eg_softmax("b i [j]", x, .offset = 3);
     eg_assert_error(cx, "softmax: .offset is 3, but there is no .where that it could move");
     eg_softmax("b i j", x);
-    eg_assert_error(cx, "no index stands in brackets");
+    eg_assert_error(cx, "no index is in brackets");
     eg_softmax("b i [j] -> b j i", x);
-    eg_assert_error(cx, "there is no output to name");
+    eg_assert_error(cx, "it takes no output");
     eg_softmax("b [j]", x);
     eg_assert_error(cx, "rank 3");
     eg_softmax(NULL, x);

@@ -148,9 +148,9 @@ TEST(topk_of_one_drops_its_axis)
                     eg_min("b [l] d", x), 0);
     eg_assert_ok(cx);
     eg_topk("b [l] d -> b d", x, 2);
-    eg_assert_error(cx, "there is no output to name");
+    eg_assert_error(cx, "it takes no output");
     eg_topk("b [l] d -> b l d", x, 1);
-    eg_assert_error(cx, "no axis of the result and cannot stand in the output");
+    eg_assert_error(cx, "no axis of the result and cannot be in the output");
     eg_topk("b [l] d -> b", x, 1);
     eg_assert_error(cx, "index 'd' is neither in brackets nor in the output");
     eg_topk("[b l] d -> d", x, 1);
@@ -184,9 +184,9 @@ TEST(sort_refuses)
     eg_sort("[b l]", x);
     eg_assert_error(cx, "sort: works along one axis, and this is the second one in brackets");
     eg_sort("b l", x);
-    eg_assert_error(cx, "no index stands in brackets");
+    eg_assert_error(cx, "no index is in brackets");
     eg_argsort("b [l] -> l b", x);
-    eg_assert_error(cx, "there is no output to name");
+    eg_assert_error(cx, "it takes no output");
     eg_sort(NULL, x, .order = &order);
     eg_assert_error(cx, "sort: (2, 3) has no single axis");
     ck_assert(!eg_ok(order));

@@ -141,7 +141,7 @@ TEST(terms_are_joined)
     eg_assert_ok(cx);
     const eg_spec *full = spec("abcdefghijklmnopqrstuvwxyz,ABCDEFGHIJKLMNOPQRSTUVWXYZ");
     ck_assert_ptr_null(eg_spec_unused(full, "a"));
-    eg_assert_error(cx, "the string leaves no letter that is free");
+    eg_assert_error(cx, "the string already uses every letter");
 }
 
 TEST(specs_refuse)
@@ -155,15 +155,15 @@ TEST(specs_refuse)
     ck_assert_ptr_null(eg_spec_rename(s, "i", "j"));
     eg_assert_error(cx, "mine: 'i' cannot be renamed to 'j', which is in the string already");
     ck_assert_ptr_null(eg_spec_rename(s, "i", "head"));
-    eg_assert_error(cx, "mine: one letter is asked for\n  head\n  ^^^^");
+    eg_assert_error(cx, "mine: exactly one letter is needed\n  head\n  ^^^^");
     ck_assert_ptr_null(eg_spec_rename(s, "q", "h"));
     eg_assert_error(cx, "mine: the string has no index 'q'");
     ck_assert_ptr_null(eg_spec_replace(s, 0, "i", "a, c"));
-    eg_assert_error(cx, "mine: items of one term are asked for");
+    eg_assert_error(cx, "mine: items of exactly one term are needed");
     ck_assert_ptr_null(eg_spec_replace(s, 0, "i", "->"));
-    eg_assert_error(cx, "mine: items of one term are asked for");
+    eg_assert_error(cx, "mine: items of exactly one term are needed");
     ck_assert_ptr_null(eg_spec_replace(s, 0, "j", "[k]"));
-    eg_assert_error(cx, "mine: brackets stand inside brackets\n  b i [[k]]\n      ^^");
+    eg_assert_error(cx, "mine: brackets cannot be nested\n  b i [[k]]\n      ^^");
     ck_assert_ptr_null(eg_spec_replace(s, 7, "i", "a"));
     eg_assert_error(cx, "mine: \"b i [j]\" has no term 7");
     ck_assert_int_eq(eg_spec_bracket(s, 0, 0, NULL)->indices, 3);
@@ -209,7 +209,8 @@ LOOP_TEST(formulas_are_changed, sizeof changed / sizeof *changed)
 
 TEST(an_offset_counts_positions)
 {
-    static const char said[] = ".offset is -1, but it counts the positions before the first query";
+    static const char said[] =
+        ".offset is -1, but it is the number of positions before the first query";
     static const char *const who[] = { "softmax: ",   "where_mask: ",       "attention: ",
                                        "attention: ", "linear_attention: ", "mha \"a\": " };
     eg_tensor *q = eg_ones(cx, 1, 3, 2), *m = eg_ones(cx, 1), *x = eg_ones(cx, 1, 3, 4);
@@ -291,9 +292,9 @@ TEST(formulas_as_data)
     ck_assert_ptr_null(eg_formula_replace(f, "i", "i <", NULL));
     eg_assert_error(cx, "mine: the predicate ends");
     ck_assert_ptr_null(eg_formula_replace(f, "i", "i < 2", NULL));
-    eg_assert_error(cx, "mine: a number is asked for, and this is true or false");
+    eg_assert_error(cx, "mine: a number is needed, but this is a condition");
     ck_assert_ptr_null(eg_formula_and(f, formula("i")));
-    eg_assert_error(cx, "mine: '&' joins conditions, but a number stands after it");
+    eg_assert_error(cx, "mine: '&' joins conditions, but there is a number after it");
     ck_assert_ptr_null(formula("i < 0.5"));
     eg_assert_error(cx, "mine: a predicate consists of integers and booleans, not of floats");
     ck_assert_ptr_null(formula("exp(i) < j"));
@@ -315,7 +316,7 @@ TEST(offset_letters)
     static const char spec_[] = "ihd,jhd,jhe->ihe";
     ck_assert(!eg_ok(eg_softmax("h i [j]", x, .where = "j <= i + h", .offset = 2)));
     eg_assert_error(cx, "softmax: .offset is 2, but \"j <= i + h\" has more than one index that it "
-                        "could move; say which with .offset_letter");
+                        "could move; name one by .offset_letter");
     eg_assert_close(
         eg_softmax("h i [j]", x, .where = "j <= i + h", .offset = 2, .offset_letter = "i"),
         eg_softmax("h i [j]", x, .where = "j <= i + h + 2"), 0);
@@ -342,7 +343,7 @@ TEST(offset_letters)
                                  .offset_letter = "i", .alibi = { "h", m })));
     ck_assert(!eg_ok(eg_where_mask(cx, "j <= i + h", "h i [j]", 2, (int64_t[]){ 2, 3, 8 })));
     eg_assert_error(cx, "where_mask: .offset is 2, but \"j <= i + h\" has more than one index that "
-                        "it could move; say which with .offset_letter");
+                        "it could move; name one by .offset_letter");
     eg_tensor *first =
         eg_where_mask(cx, "j <= i + h", "h i [j]", 2, (int64_t[]){ 2, 3, 8 }, .offset_letter = "h");
     eg_assert_close(first, eg_where_mask(cx, "j <= i + h + 2", "h i [j]", 0, eg_dims(first)), 0);
@@ -398,7 +399,7 @@ TEST(formulas_over_known_names)
     ck_assert_ptr_nonnull(eg_formula_parse_with(cx, &o));
     o.text = "doc[i]";
     ck_assert_ptr_null(eg_formula_parse_with(cx, &o));
-    eg_assert_error(cx, "mine: 'doc' has 2 axes, but 1 index stands in its brackets");
+    eg_assert_error(cx, "mine: 'doc' has 2 axes, but its brackets have 1 index");
     o.text = "b < i";
     ck_assert_ptr_null(eg_formula_parse_with(cx, &o));
     eg_assert_error(cx, "mine: the predicate's name 'b' is not one of");

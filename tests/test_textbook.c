@@ -269,7 +269,7 @@ TEST(what_must_agree_and_what_need_not)
     eg_attention("bld,bsd,bse->ble", q, k, eg_ones(cx, 2, 7, 5)); /* L_K ≠ L_V */
     eg_assert_error(cx, "'s' is 6 in the key but 7 in the value");
     eg_attention("bld,bsd,bsd->bld", q, k, k); /* d everywhere would be a batch letter */
-    eg_assert_error(cx, "the value's width needs a letter of its own");
+    eg_assert_error(cx, "give the value's width another letter");
 }
 
 TEST(each_step_has_its_axes)

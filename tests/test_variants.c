@@ -319,7 +319,7 @@ LOOP_TEST(rotary_refuses_options, 15)
           "rotary: .positions: index 'i' is 3 in x but 2 here\n  ib\n  ^" },
         { { .positions = { "i", two } }, "the string names 1 axis of a tensor that has 2" },
         { { .positions = { "ii", eg_ones(cx, 3, 3) } },
-          "rotary: .positions: index 'i' stands twice\n  ii\n   ^" },
+          "rotary: .positions: index 'i' occurs twice\n  ii\n   ^" },
         { { .positions = { "(bi)", two } }, "the indices of the positions are needed" },
         { { .positions = { "bi", eg_cast(two, EG_BOOL) } },
           "rotary: .positions is bool; positions are numbers" },
@@ -717,8 +717,8 @@ TEST(runs_refuse_options)
     REFUSED(bare, "mha \"b\": .sink belongs to a softmax", .sink = { "h", one });
     eg_tensor *l;
     int64_t empty;
-    REFUSED(bare, "mha \"b\": attention: .lse speaks of a softmax", .lse = &l);
-    REFUSED(bare, "mha \"b\": attention: .empty speaks of a softmax", .empty = &empty);
+    REFUSED(bare, "mha \"b\": attention: .lse needs a softmax", .lse = &l);
+    REFUSED(bare, "mha \"b\": attention: .empty needs a softmax", .empty = &empty);
     REFUSED(linear, "mha \"l\": .bias belongs to a softmax, which .linear has not",
             .bias = { "ij", eg_ones(cx, 4, 4) });
     REFUSED(linear, "mha \"l\": .fill belongs to a softmax", .fill = -1e9);

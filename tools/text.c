@@ -57,7 +57,7 @@ static const char *program_words(const char *error, char *out, size_t room)
     } wording[] = {
         { "; eg_cast one of them", "" },
         { "EG_STEPS needs", "--schedule steps needs" },
-        { "; say which with .offset_letter", "" }, /* where there is no such option */
+        { "; name one by .offset_letter", "" }, /* where there is no such option */
         { "\n  give the tensor in .with", "" },
     };
     size_t n, used = 0;

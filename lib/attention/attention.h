@@ -4,7 +4,7 @@
  * 2018). The files of this folder:
  *
  *   bind.c              makes an eg_attention_plan of the string and the options; chooses the form
- *   bind_expressions.c  its part of it: the predicate, the score and the tensors that they read
+ *   bind_expressions.c  for the plan: the predicate, the score and the tensors that they read
  *   composed.c          the composed form, which defines the result
  *   composed_masked.c   its products if operands that a mask forbids are not finite
  *   fused.c             the rows of the fused form: attention, its log-sum-exp, their gradient
@@ -13,7 +13,7 @@
  *   fused_masked.c      what composed_masked.c does, for tiles
  *   ring.c              eg_attention(.ranks): a length that is divided among ranks
  *   ring_walk.h         names the files that compute it
- *   tiles.c             where elements of a tile lie
+ *   tiles.c             addresses of the elements of a tile
  *   tile_values.c       the predicate, the score and its cotangents over a tile
  *   tile_sums.c         cotangents of the tensors that the score reads, summed over tiles
  *   tile_math.c         arithmetic on a tile */
@@ -36,43 +36,46 @@ enum {
      * read. */
     EG_ATTENTION_OPERANDS = EG_TERMS + EG_TENSORS_MAX
 };
-/* The role of an axis in the two products, q·k and weights v. */
+/* The role of an axis in the two products, q·k and weights · v. */
 typedef enum eg_part {
-    EG_PART_BATCH, /* of both products */
-    EG_PART_QUERY, /* of q and y alone */
-    EG_PART_KEY,   /* of k and v: what the softmax runs over */
-    EG_PART_DOT,   /* of q and k: what is summed for a score */
-    EG_PART_VALUE, /* of v and y alone */
+    EG_PART_BATCH, /* in both products */
+    EG_PART_QUERY, /* in q and y alone */
+    EG_PART_KEY,   /* in k and v; the softmax runs over it */
+    EG_PART_DOT,   /* in q and k; summed to a score */
+    EG_PART_VALUE, /* in v and y alone */
     EG_PARTS
 } eg_part;
-/* A bound attention call: the role of each axis, and the options. It is the attribute of the node
- * and holds no tensor. */
+/* The plan of an attention call: the role of each axis, and the options. It is the attribute of
+ * the node and contains no tensor. */
 typedef struct eg_attention_plan {
-    int axes; /* of all terms together; they are numbered from 0 */
+    int axes; /* number of axes of all terms together; they are numbered from 0 */
     int64_t size[3 * EG_RANK_MAX];
     uint8_t part[3 * EG_RANK_MAX]; /* eg_part */
-    int rank[EG_TERMS + 1];        /* by term, the result last; −1: there is no such term */
-    uint16_t label[EG_TERMS + 1][EG_RANK_MAX]; /* the terms' axes, all different within a term */
+    int rank[EG_TERMS + 1];        /* by term, the result last; −1 if there is no such term */
+    uint16_t label[EG_TERMS + 1][EG_RANK_MAX]; /* the axes of each term, all different */
     int scores, inner; /* axes of the scores; the last `inner` are the keys */
     uint16_t score[EG_RANK_MAX];
-    double scale; /* of q·k, before the expression; may be negative */
+    double scale; /* of q·k, before the expression is applied; may be negative */
     eg_drop drop;
-    bool dropping;   /* dropout is on: drop is set */
+    bool dropping;   /* dropout is applied, with `drop` */
     bool no_softmax; /* the scores are the weights */
-    bool hooked;     /* .score_fn changes the scores, and may mask some of them */
-    bool wants_lse;  /* the log-sum-exp is wanted as well */
-    bool careful;    /* what is forbidden may have numbers that are not finite:
+    bool hooked;     /* .score or .score_fn changes the scores, and may mask some of them */
+    bool wants_lse;  /* the log-sum-exp is wanted too */
+    bool careful;    /* q, k or v may have elements that are not finite in forbidden pairs: see
                       * eg__attend_careful */
-    uint32_t wanted; /* of a gradient: the tensors of the expressions whose cotangents it has */
-    /* the expressions: letter k is axis score[k]; the tensors are operands after those of terms */
+    uint32_t wanted; /* in a gradient, bit t: the cotangent of tensor t of the expressions is
+                      * wanted */
+    /* the tensors of the expressions: their number, and for tensors of integers the bounds of
+     * their elements. Letter k of an expression is axis score[k]; the tensors follow the terms
+     * in the list of operands */
     int tensors;
-    int64_t least[EG_TENSORS_MAX], most[EG_TENSORS_MAX]; /* bounds of those of integers */
-    /* bytes of the predicate, with all that .keep, .lengths and a strict .bias add, and of the
-     * score, with .bias and .alibi; 0: there is none */
+    int64_t least[EG_TENSORS_MAX], most[EG_TENSORS_MAX];
+    /* sizes in bytes: of the predicate, which includes .keep, .lengths and a strict .bias, and
+     * of the score, which includes .bias and .alibi; 0 if there is none */
     size_t where_bytes, score_bytes;
     uint64_t expressions[];
 } eg_attention_plan;
-/* Returns the predicate that all masks together make; NULL if no pair is forbidden. */
+/* Returns the predicate of all masks together; NULL if no pair is forbidden. */
 static inline const eg_expression *eg__attention_where(const eg_attention_plan *a)
 {
     const eg_expression *e = (const void *)a->expressions;
@@ -87,14 +90,15 @@ static inline size_t eg__attention_bytes(const eg_attention_plan *a)
 {
     return sizeof *a + a->where_bytes + a->score_bytes;
 }
-/* Makes −inf in .bias forbid its pair as masks do. Without this it only makes the weight 0, which
- * is the same if the operands are finite and there is a softmax. */
+/* Changes the predicate so that −inf in .bias forbids its pair, as a mask does. Otherwise −inf
+ * only makes the weight 0, which has the same effect if the operands are finite and there is a
+ * softmax. */
 static inline void eg__attention_be_strict(eg_attention_plan *a)
 {
     eg_expression *e = (void *)a->expressions;
     if (a->where_bytes) e->root = e->strict;
 }
-/* True if pairs may be forbidden: by masks, by the caller's function, or by a score of −inf. */
+/* True if a pair may be forbidden: by a mask, by .score or .score_fn, or by a score of −inf. */
 static inline bool eg__attention_watches(const eg_attention_plan *a)
 {
     return a->where_bytes || a->hooked;
@@ -106,62 +110,64 @@ static inline void eg__score_sizes(const eg_attention_plan *a, int64_t *size)
 }
 
 /* -- bind_expressions.c ----------------------------------------------------------------------- */
-/* The options whose value is a tensor with letters of its own. */
+/* The options whose value is a tensor with its own letters. */
 enum { EG_MASK_KEEP, EG_MASK_BIAS, EG_MASK_LENGTHS, EG_MASK_ALIBI, EG_MASK_SINK, EG_MASKS };
 /* The two expressions of a call and the tensors that they read. */
 typedef struct eg_attention_texts {
-    eg_expression *where, *score; /* NULL: there is none */
+    eg_expression *where, *score; /* NULL if there is none */
     int tensors;
     eg_tensor *x[EG_TENSORS_MAX];
     int64_t least[EG_TENSORS_MAX], most[EG_TENSORS_MAX];
 } eg_attention_texts;
-/* Lists the tensors that the expressions of a call read: those of .with, then those of options,
- * mask[EG_MASKS] (NULL: not given). Returns how many. */
+/* Lists in x the tensors that the expressions of a call read: those of .with, then those of the
+ * options in mask[EG_MASKS] (NULL for one that is not given). Returns how many. */
 int eg__attention_tensors(const eg_attention_args *, eg_tensor *const *mask, eg_tensor **x);
-/* True if the values of the tensors of integers lie within the bounds of the plan. */
+/* True if the elements of all tensors of integers are within the bounds that the plan has for
+ * them. */
 bool eg__attention_within(const eg_attention_plan *, eg_tensor *const *x);
-/* Parses the expressions of a call over the scores of `m`. The options are the terms term[EG_MASKS]
- * of its bound string, −1: not given; query[r] is true if axis r of the scores is one of the query
- * alone. False after an error. */
+/* Parses the two expressions of a call over the scores of `m`. term[EG_MASKS] has the terms of
+ * the options in the bound string, −1 for one that is not given; query[r] is true if axis r of
+ * the scores is of the query alone. False after an error. */
 bool eg__attention_texts(eg_attention_texts *, const eg_masking *m, const eg_attention_args *,
                          const int *term, const bool *query);
 
 /* -- composed.c ------------------------------------------------------------------------------- */
-/* In all functions of this section x lists the operands by term, NULL for a term that is absent;
- * scores and weights have the axes a->score. Functions that return a tensor return poison after an
- * error. */
-/* The masks of a call: bool tensors over the scores, true where a pair is allowed; at most one. */
+/* In all functions of this section x lists the operands by term, with NULL for a term that is
+ * absent, and scores and weights have the axes a->score. After an error, a function that returns
+ * a tensor returns poison. */
+/* The masks of a call: bool tensors over the scores, true where a pair is allowed. There is at
+ * most one. */
 typedef struct eg_attention_masks {
     int n; /* −1 after an error */
     eg_tensor *mask[1];
 } eg_attention_masks;
 eg_attention_masks eg__attend_masks(const eg_attention_plan *, eg_tensor *const *x);
-/* Returns score(scale q·k) / *left. Sets *left to the scale if there is no expression, else to 1:
- * the caller multiplies by it later. */
+/* Returns score(scale q·k) / *left. If there is no expression, *left is set to the scale, by
+ * which the caller multiplies later; else to 1. */
 eg_tensor *eg__attend_scores(const eg_attention_plan *, const eg_attention_masks *,
                              eg_tensor *const *x, double *left);
-/* softmax(left scores), or left scores without a softmax; 0 where a mask forbids */
+/* Returns softmax(*left scores), or *left scores if there is no softmax; 0 where a mask forbids. */
 eg_tensor *eg__attend_weights(const eg_attention_plan *, const eg_attention_masks *,
                               eg_tensor *const *x, eg_tensor *scores, double left);
-/* weights v */
+/* Returns weights · v. */
 eg_tensor *eg__attend_values(const eg_attention_plan *, const eg_attention_masks *,
                              eg_tensor *const *x, eg_tensor *weights);
-/* Returns ln (Σ e^scores + e^sink), summed over the allowed pairs. */
+/* Returns ln (Σ e^scores + e^sink), where the sum is over the allowed pairs. */
 eg_tensor *eg__attend_lse(const eg_attention_plan *, const eg_attention_masks *,
                           eg_tensor *const *x, eg_tensor *scores);
-/* Sets d[] to the cotangents of the operands (NULL: none), made of differentiable operations; after
- * an error the query's is poison. g is the cotangent of y; where there is no value (rank[EG_TERM_V]
- * < 0) it is that of the log-sum-exp. */
+/* Sets d[] to the cotangents of the operands (NULL for one that has none), computed by
+ * differentiable operations. g is the cotangent of y, or, if there is no value (rank[EG_TERM_V]
+ * < 0), of the log-sum-exp. After an error d[EG_TERM_Q] is poison. */
 void eg__attend_gradient(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g,
                          eg_tensor **d);
 
 /* -- composed_masked.c ------------------------------------------------------------------------ */
-/* True if a pair may be forbidden and q, k or v has a number that is not finite, or so large that
- * products overflow (eg__tame). With g not NULL, only g is tested. If true, −inf in .bias forbids,
- * too. */
+/* True if a pair may be forbidden and q, k or v has an element that is not finite, or so large
+ * that products overflow (eg__tame). If g is not NULL, only g is tested. If this is true for the
+ * operands, −inf in .bias forbids its pair too (eg__attention_be_strict). */
 bool eg__attend_careful(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g);
-/* Returns the plan itself, or a careful copy of it if the cotangent g needs one; NULL after an
- * error. */
+/* Returns the plan itself or, if the cotangent g requires it, a copy with `careful` set; NULL
+ * after an error. */
 const eg_attention_plan *eg__attention_careful(const eg_attention_plan *, eg_tensor *const *x,
                                                eg_tensor *g);
 typedef struct eg_labelled_tensor {
@@ -169,66 +175,69 @@ typedef struct eg_labelled_tensor {
     int rank;
     const uint16_t *label;
 } eg_labelled_tensor;
-/* Returns the einsum of u and v. One of u, v and the result (out == a->score) is over the scores. A
- * number that is not finite counts only in pairs that all masks allow. Numbers of the operands q, k
- * and v are treated so only if the plan is careful, numbers of cotangents always. */
+/* Returns the einsum of u and v. One of u, v and the result is over the scores; it is the result
+ * if out == a->score. An element that is not finite counts only in pairs that all masks allow:
+ * for q, k and v only if the plan is careful, for cotangents always. */
 eg_tensor *eg__masked_product(const eg_attention_plan *, const eg_attention_masks *,
                               const eg_labelled_tensor *u, const eg_labelled_tensor *v, int rank,
                               const uint16_t *out);
 
 /* -- fused.c ---------------------------------------------------------------------------------- */
-/* True if the fused form can compute this call: no size is 0, and the kernel's tile is a multiple
- * of a vector wide. */
+/* True if the fused form can compute this call: no size is 0, and the width of the kernel's tile
+ * is a multiple of a vector's length. */
 bool eg__flash_possible(const eg_attention_plan *, eg_dtype);
-/* True if the fused form can compute this call and is faster than the composed one. */
+/* True if the fused form can compute this call and is expected to be faster than the composed
+ * one; depends on sizes only. */
 bool eg__flash_suits(const eg_attention_plan *, eg_dtype);
-/* Returns y, equal to the composed form's up to rounding. Sets *empty (if not NULL) to the number
- * of rows in which every pair is forbidden. */
+/* Returns y, equal to that of the composed form up to rounding. Sets *empty (if not NULL) to the
+ * number of rows in which every pair is forbidden. */
 eg_tensor *eg__flash(const eg_attention_plan *, eg_tensor *const *x, int64_t *empty);
 /* Returns the log-sum-exp of each row, from the maxima and sums that the node of y = eg__flash
  * saved for the same operands. */
 eg_tensor *eg__flash_lse(const eg_attention_plan *, const eg_tensor *y, eg_tensor *const *x);
 
 /* -- ring.c ----------------------------------------------------------------------------------- */
-/* eg_attention with .ranks. */
+/* Computes eg_attention if .ranks is given. */
 eg_tensor *eg__attention_ring(eg_ctx *, const eg_attention_args *);
 
 /* -- tile_math.c ------------------------------------------------------------------------------ */
-/* Arithmetic on a tile of f32 or f64: rows of w lanes, aligned to 64 bytes. In the forward pass a
- * lane is a query, in the backward pass a key. Arguments "by lane" have one number per lane, those
- * "by row" one per row. Scores are given times log2 e, so that weights are powers of 2. */
+/* Arithmetic on a tile of f32 or f64: rows of w lanes, aligned to 64 bytes. In the forward pass
+ * a lane is a query, in the backward pass a key. An argument "by lane" has one element per lane,
+ * one "by row" one per row. Scores are multiplied by log2 e before, so that weights are powers
+ * of 2. */
 typedef struct eg_tile_ops {
-    int lanes; /* of a vector; w is a multiple */
-    /* of n elements */
+    int lanes; /* in a vector; w is a multiple of it */
+    /* functions on n elements */
     void (*scale)(int64_t n, void *x, double c);                  /* x c */
     void (*add)(int64_t n, void *x, const void *y, double c);     /* x + c y */
     void (*mask_out)(int64_t n, void *x, const uint8_t *allowed); /* allowed ? x : −inf */
     void (*apply_dropout)(int64_t n, void *x, const uint8_t *kept, double factor);
     /* kept ? x factor : 0 */
     void (*zero_nonfinite)(int64_t n, void *x); /* x is finite ? x : 0 */
-    /* Σ x y: elements whose positions are equal modulo 16 are summed in order, then these sums in
-     * halves, whatever the strides */
+    /* Σ x y: elements whose positions are equal modulo 16 are added in order, then these 16 sums
+     * in halves. The strides do not change the order. */
     double (*dot)(int64_t n, const void *x, int64_t x_step, const void *y, int64_t y_step);
-    /* inv_sum = 1/row_sum, or 0 where row_sum is 0; returns the number of these zeros */
+    /* inv_sum = 1/row_sum, or 0 where row_sum is 0; returns the number of zeros in row_sum */
     int64_t (*invert_sums)(int64_t n, const void *row_sum, void *inv_sum);
-    /* One step of the online softmax, by lane: m' = max(m, x), x = 2^(x − m'), decay = 2^(m − m'),
-     * sum = sum decay + Σ x. If m is NaN it stays so, and decay is 1. True if any decay is not 1.
-     */
+    /* One step of the online softmax, by lane: m' = max(m, x), x = 2^(x − m'), decay = 2^(m −
+     * m'), sum = sum decay + Σ x. If m is NaN, it remains NaN and decay is 1. True if any decay
+     * is not 1. */
     bool (*online_softmax)(int w, int64_t rows, void *x, void *row_max, void *row_sum, void *decay);
-    void (*scale_lanes)(int w, int64_t rows, void *x, const void *lane); /* x lane */
+    /* x times the element of its lane */
+    void (*scale_lanes)(int w, int64_t rows, void *x, const void *lane);
     /* by row: 2^(x − row_max) inv_sum */
     void (*exp_scaled)(int w, int64_t rows, void *x, const void *row_max, const void *inv_sum);
-    /* by row: weights (x − mean). centered: the mean is Σ weights x, and where a weight is 1 the
-     * mean is taken to be x, so that rounding leaves no difference; if the mean is not finite,
-     * results are 0 where a weight is 0, and nothing is taken to be x */
+    /* by row: weights (x − mean). With `centered` the mean is Σ weights x. Where a weight is 1,
+     * x is then taken as the mean, so that the difference is exactly 0; but if the mean is not
+     * finite, this is not done, and the result is 0 where the weight is 0. */
     void (*softmax_slope)(int w, int64_t rows, const void *weights, void *x, const void *mean,
                           bool centered);
 } eg_tile_ops;
-/* Returns the functions for tiles of w lanes; NULL if w is not a multiple of any vector's
- * length. */
+/* Returns the functions for tiles of w lanes; NULL if w is not a multiple of the length of any
+ * vector. */
 const eg_tile_ops *eg__tile_ops(eg_dtype, int w);
 
-/* -- tiles.c: where elements lie -------------------------------------------------------------- */
+/* -- tiles.c: addresses of elements ----------------------------------------------------------- */
 /* The arrays that a pass reads or writes. */
 enum {
     EG_SLOT_Q,
@@ -240,17 +249,18 @@ enum {
     EG_SLOT_DQ,
     EG_SLOT_DK,
     EG_SLOT_DV,
-    EG_SLOT_DSINK, /* sums in doubles */
-    EG_SLOT_DRAW,  /* the index from which dropout draws: that of the scores, row-major */
+    EG_SLOT_DSINK, /* sums in f64 */
+    EG_SLOT_DRAW,  /* the index of the draw of dropout: that of the score, row-major */
     EG_SLOTS
 };
 typedef struct eg_flash_axis {
     int64_t size;
-    int64_t step[EG_SLOTS]; /* elements from one to the next, in each array; 0 where it is absent */
+    int64_t step[EG_SLOTS]; /* distance of consecutive elements in each array; 0 if the array
+                             * does not have this axis */
     int axis;               /* its number in the plan */
-    int score;              /* its place in a->score; −1: none */
+    int score;              /* its position in a->score; −1 if it is not there */
 } eg_flash_axis;
-/* The axes of one part, the last varying fastest; `total` elements in all. */
+/* The axes of one part, the last varying fastest; `total` is the product of their sizes. */
 typedef struct eg_flash_list {
     int n;
     int64_t total;
@@ -259,51 +269,52 @@ typedef struct eg_flash_list {
 /* A plan and the arrays that a pass over tiles reads and writes. */
 typedef struct eg_flash {
     const eg_attention_plan *a;
-    eg_drop drop; /* the plan's; with copies, of the copy that is being computed */
+    eg_drop drop; /* that of the plan; with copies, that of the copy being computed */
     eg_flash_list list[EG_PARTS];
     eg_panel_kernel kernel;
     const eg_tile_ops *ops;
     eg_dtype dtype;
-    int64_t width;        /* bytes of a number */
-    int wide, narrow;     /* the kernel's side along which it stores, and the other one */
-    bool careful;         /* an operand is not tame (eg__tame): forbidden pairs are left out */
-    char *data[EG_SLOTS]; /* NULL: there is none */
-    /* the expressions (NULL: none), the tensors that they read, and bounds of integers */
+    int64_t width;        /* bytes of an element */
+    int wide, narrow;     /* lanes of a tile; columns of the kernel's other side */
+    bool careful;         /* an operand is not tame (eg__tame): forbidden pairs must not
+                           * contribute at all */
+    char *data[EG_SLOTS]; /* NULL for an array that is not read or written */
+    /* the expressions (NULL if there is none), the tensors that they read, and the bounds of
+     * tensors of integers */
     const eg_expression *where, *score;
     eg_source source[EG_TENSORS_MAX];
     int64_t size[EG_RANK_MAX]; /* of the scores */
     eg_bounds bounds;
-    bool bounded; /* the predicate reads tensors: bounds is filled */
+    bool bounded; /* the predicate reads tensors, and `bounds` is filled */
 } eg_flash;
 void eg__flash_open(eg_flash *, const eg_attention_plan *, eg_dtype);
-/* Sets array `at` to the tensor x, whose axes are those of `term`. */
+/* Sets array `at` to the tensor x, which has the axes of `term`. */
 void eg__flash_place(eg_flash *, int at, int term, const eg_tensor *);
 /* Sets array `at` to row-major memory with the axes of `term`. */
 void eg__flash_spread(eg_flash *, int at, int term, char *data);
-/* Returns the offset, in elements, of element i of a part's list in array `at`. */
+/* Returns the offset, in elements, of element i of a part in array `at`. */
 int64_t eg__flash_at(const eg_flash *, eg_part, int at, int64_t i);
 /* Sets off[] to the offsets of elements from … from + count − 1. */
 void eg__flash_offsets(const eg_flash *, eg_part, int at, int64_t from, int64_t count,
                        int64_t *off);
 
-/* Elements from … from + count of a part's list. */
+/* Elements from … from + count − 1 of a part. */
 typedef struct eg_stretch {
     eg_part part;
     int64_t from, count;
 } eg_stretch;
-/* Packs a stretch of rows into panels of w, dst[panel][depth][w]. The caller gives room in `runs`
- * for depth.count + 1 runs. */
+/* Packs rows into panels of w, dst[panel][depth][w]. `runs` has room for depth.count + 1 runs. */
 void eg__flash_pack(const eg_flash *, int w, eg_stretch rows, eg_stretch depth, int at,
                     const char *base, char *dst, eg_run *runs);
-/* Writes the lanes of one panel, tile[column][wide], to their positions in array `at`. */
+/* Writes the lanes of one panel, tile[column][wide], to their addresses in array `at`. */
 void eg__flash_unpack(const eg_flash *, eg_stretch lanes, eg_stretch columns, int at,
                       const char *tile, char *base);
 
 /* One batch of the scores. */
 typedef struct eg_flash_batch {
     int64_t number;
-    int64_t index[EG_RANK_MAX]; /* by score axis; those of the batch are set */
-    int64_t at[EG_SLOTS];       /* where it begins in each array, in elements */
+    int64_t index[EG_RANK_MAX]; /* by axis of the scores; only the axes of the batch are set */
+    int64_t at[EG_SLOTS];       /* offset of its first element in each array */
 } eg_flash_batch;
 void eg__flash_batch(const eg_flash *, int64_t number, eg_flash_batch *);
 /* For dropout: sets tile[] to 1 where a weight is kept and to 0 where it is dropped or the lane is
@@ -318,11 +329,11 @@ typedef struct eg_row_stats {
     void *row_max; /* max s; NULL: the statistics are not kept */
     void *inv_sum; /* 1/Σ 2^(s − max s); 0 where every pair of the row is forbidden */
 } eg_row_stats;
-/* Computes y (if array Y is placed) and the statistics (each if not NULL). Sets *empty to the
- * number of rows whose pairs are all forbidden. False after an error. */
+/* Computes y (if array Y is set) and the statistics (each if not NULL). Sets *empty to the
+ * number of rows in which every pair is forbidden. False after an error. */
 bool eg__flash_forward(eg_ctx *, const eg_flash *, const eg_row_stats *, int64_t *empty);
-/* Computes from the arrays Y and G and the statistics the arrays DQ, DK and DV, and writes the
- * cotangents of the sink and of the tensors that the score reads (x: all operands) to to[k] (NULL:
+/* Computes the arrays DQ, DK and DV from Y, G and the statistics. x has all operands; the
+ * cotangents of the sink and of the tensors that the score reads are written to to[k] (NULL if
  * not wanted). False after an error. */
 bool eg__flash_back(eg_ctx *, eg_flash *, const eg_row_stats *, eg_tensor *const *x,
                     char *const *to);

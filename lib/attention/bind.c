@@ -1,15 +1,16 @@
-/* bind.c: y = softmax(score(scale q·k)) v, in any layout: letters say what is a batch, a head,
- * a query, a key.
+/* bind.c: binds the string of an attention call, y = softmax(score(scale q·k)) v (Vaswani et al.
+ * 2017, eq. 1), in any layout. The terms that have a letter determine what it is:
  *
- *   letters of …             become
- *   q and k, not v, not y    the dot product; their sizes multiply to d, the scale is 1/√d
- *   k and v, not q, not y    the softmax: the keys
+ *   letters of …             are
+ *   q and k, not v, not y    summed in the dot product; the product of their sizes is d, and the
+ *                            default scale 1/√d
+ *   k and v, not q, not y    the keys, which the softmax runs over
  *   every other of q or k    axes of the scores: batches first, then queries;
  *                            keys last, so that a row is contiguous
  *
- * The plan (attention.h) that comes of it serves both forms: einsum, softmax, einsum (composed.c),
- * and tiles (fused.c), for which a letter of q and y alone is a query, and one that k or v shares
- * with y a batch. Vaswani et al. 2017, eq. 1. */
+ * The resulting plan (attention.h) is used by both forms: einsum, softmax, einsum (composed.c),
+ * and tiles (fused.c). In the fused form, a letter of q and y alone is a query, and one that k
+ * or v shares with y a batch. */
 #include "attention/attention.h"
 #include <math.h>
 #include <string.h>
@@ -19,22 +20,22 @@ enum { IN_Q = 1, IN_K = 2, IN_V = 4, IN_Y = 8 };
 typedef struct roles {
     const eg_bound *bound;
     uint8_t in[EG_AXES_MAX];     /* by axis: which terms have it, IN_Q | … */
-    int rank, inner;             /* axes of the scores; the last `inner` are the keys */
-    uint16_t score[EG_RANK_MAX]; /* these axes */
+    int rank, inner;             /* axes of the scores; the last `inner` of them are keys */
+    uint16_t score[EG_RANK_MAX]; /* axes of the scores, as axes of `bound` */
     double width; /* product of the sizes of the letters that are summed for a score */
     uint16_t number[EG_AXES_MAX]; /* by axis: its number in the plan */
 } roles;
 
 static bool is_dot(unsigned in) { return (in & (IN_Q | IN_K | IN_V | IN_Y)) == (IN_Q | IN_K); }
 static bool is_key(unsigned in) { return (in & (IN_Q | IN_K | IN_V | IN_Y)) == (IN_K | IN_V); }
-/* Returns the group of a letter in the axes of the scores: 0 batch, 1 query, 2 other, 3 key; −1 for
- * a letter that is summed. */
-static int place(unsigned in)
+/* Returns the group of a letter among the axes of the scores: 0 batch, 1 query, 2 another letter
+ * of the key, 3 key; −1 for a letter that is summed. */
+static int score_group(unsigned in)
 {
     return is_dot(in) ? -1 : is_key(in) ? 3 : (in & IN_Q) && (in & IN_K) ? 0 : in & IN_Q ? 1 : 2;
 }
 
-/* Writes " 'x' 'y'" for the letters that exactly the terms `in` have; returns text. */
+/* Writes " 'x' 'y'" for the letters that the terms `in`, and no others, have. Returns text. */
 static const char *letters(const roles *r, unsigned in, char *text, size_t room)
 {
     size_t w = 0;
@@ -45,34 +46,36 @@ static const char *letters(const roles *r, unsigned in, char *text, size_t room)
                                   r->bound->axis[a].text);
     return text;
 }
-/* True unless the query has two letters of its own and the softmax would run over two axes of the
- * key; then records an error. Most often a head has one name in the query and another in the key
- * there. A caller who means both axes merges them, (j k). Sizes play no part, so that no call works
- * with one length and fails with another. */
+/* True unless the query has two letters that are in no other operand and the softmax would run
+ * over two axes of the key; else records an error. The usual cause is a head with one name in
+ * the query and another in the key. To attend over two axes, the caller merges them: (j k).
+ * Sizes are not tested, so the same string is either always valid or never. */
 static bool keys_fit(const roles *r)
 {
     const eg_bound *b = r->bound;
     const eg_bound_term *key = &b->term[1];
     char keys[256], queries[256];
-    int detached_view = 0, over = 0;
-    for (int a = 0; a < b->axes; a++) detached_view += r->in[a] == (IN_Q | IN_Y);
+    int own_queries = 0, over = 0;
+    for (int a = 0; a < b->axes; a++) own_queries += r->in[a] == (IN_Q | IN_Y);
     for (int x = 0; x < key->rank; x++) {
         bool summed = false;
         for (int k = key->first[x]; k < key->last[x]; k++)
             summed |= is_key(r->in[key->item[k].axis]);
         over += summed;
     }
-    if (detached_view < 2 || over < 2) return true;
-    eg__refuse(b, 1, -1,
-               "the softmax would run over%s together, and the query has%s for itself; a head has "
-               "the same letter in query, key "
-               "and value; to attend over several axes, merge them in key and value, as in (j k)",
-               letters(r, IN_K | IN_V, keys, sizeof keys),
-               letters(r, IN_Q | IN_Y, queries, sizeof queries));
+    if (own_queries < 2 || over < 2) return true;
+    eg__refuse(
+        b, 1, -1,
+        "the softmax would run over%s together, and%s are indices of the query alone; give a "
+        "head the same letter in query, key and value; to attend over several axes, merge "
+        "them in key and value, as in (j k)",
+        letters(r, IN_K | IN_V, keys, sizeof keys),
+        letters(r, IN_Q | IN_Y, queries, sizeof queries));
     return false;
 }
 
-/* Finds the letters that are summed, the keys, and the axes of the scores. False after an error. */
+/* Determines which letters are summed, which are keys, and the axes of the scores. False after
+ * an error. */
 static bool assign(roles *r, const eg_bound *b)
 {
     static const char *const operand[] = { "query", "key", "value" };
@@ -86,8 +89,8 @@ static bool assign(roles *r, const eg_bound *b)
             const eg_axis_name *a = &b->axis[b->term[t].item[k].axis];
             if (r->in[b->term[t].item[k].axis] != 1 << t) continue;
             eg__refuse(b, t, k,
-                       "index '%.*s' is in the %s alone and not in the output; nothing says what "
-                       "becomes of it",
+                       "index '%.*s' is in the %s alone: no other operand has it, and neither "
+                       "has the output",
                        a->length, a->text, operand[t]);
             return false;
         }
@@ -99,9 +102,9 @@ static bool assign(roles *r, const eg_bound *b)
         }
     if (!dots) {
         eg__refuse(b, 0, -1,
-                   "query and key share no index that value and output lack, so there is no "
-                   "product to sum; the value's width "
-                   "needs a letter of its own, as in \"ibhd,jbhd,jbhe->ibhe\"");
+                   "query and key share no index that is absent from value and output, so there "
+                   "is no dot product; give the value's width another letter, as in "
+                   "\"ibhd,jbhd,jbhe->ibhe\"");
         return false;
     }
     for (int want = 0; want < 4; want++)
@@ -110,7 +113,7 @@ static bool assign(roles *r, const eg_bound *b)
                 const uint16_t a = b->term[t].item[k].axis;
                 bool have = false;
                 for (int s = 0; s < r->rank; s++) have |= r->score[s] == a;
-                if (have || place(r->in[a]) != want) continue;
+                if (have || score_group(r->in[a]) != want) continue;
                 if (r->rank == EG_RANK_MAX) {
                     eg__refuse(b, t, k, "the scores would have more than %d axes", EG_RANK_MAX);
                     return false;
@@ -120,8 +123,8 @@ static bool assign(roles *r, const eg_bound *b)
             }
     if (r->inner) return keys_fit(r);
     eg__refuse(b, 1, -1,
-               "no index to attend over: it stands in key and value, and neither in the query nor "
-               "in the output");
+               "no index to attend over: such an index is in key and value, and neither in the "
+               "query nor in the output");
     return false;
 }
 
@@ -138,9 +141,9 @@ static bool short_enough(const eg_bound *b)
     return true;
 }
 
-/* Sets the order in which the axes of the weights are given to the caller, as positions in
- * r->score: the order of .weights_axes (term `names`), or if names < 0 that of the output, with the
- * keys last. False after an error. */
+/* Sets order[] to the axes of the weights as the caller gets them, as positions in r->score: the
+ * order of .weights_axes (term `names`), or, if names < 0, that of the output with the keys
+ * last. False after an error. */
 static bool weights_order(const roles *r, int names, int *order)
 {
     const eg_bound *b = r->bound;
@@ -179,7 +182,7 @@ static bool weights_order(const roles *r, int names, int *order)
     return true;
 }
 
-/* -- the bound string as an eg_attention_plan -------------------------------------------------- */
+/* -- the plan --------------------------------------------------------------------------------- */
 static eg_part part_of(unsigned in)
 {
     return is_dot(in)            ? EG_PART_DOT
@@ -194,8 +197,8 @@ static bool has(const eg_attention_plan *a, int term, uint16_t axis)
         if (a->label[term][k] == axis) return true;
     return false;
 }
-/* Sets the axes of a term in the plan, each once. Returns the term's operand, or its diagonal view
- * if an axis stands twice; NULL for the output. */
+/* Sets the axes of a term in the plan, each once. Returns the operand of the term, or its
+ * diagonal view if a letter occurs twice; NULL for the output. */
 static eg_tensor *distinct(eg_attention_plan *a, int term, const eg_bound_term *t,
                            const uint16_t *number)
 {
@@ -232,7 +235,7 @@ static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, const eg_att
     if (!o->scale && r->width == 0) {
         char dots[256];
         return eg_fail_as(b->cx, EG_ERROR_SHAPE,
-                          "attention:%s is 0, so that 1/√0 is no scale; give .scale",
+                          "attention:%s is 0, so the default scale 1/√0 is not finite; give .scale",
                           letters(r, IN_Q | IN_K, dots, sizeof dots)),
                NULL;
     }
@@ -263,7 +266,7 @@ static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, const eg_att
     }
     memcpy(x + EG_TERMS, t.x, (size_t)t.tensors * sizeof *x);
     distinct(a, EG_TERM_Y, &b->out, r->number);
-    /* an index that the output does not have is summed at the end */
+    /* an axis of the scores that the output does not have is summed in result() */
     for (int s = 0; s < r->rank - r->inner; s++) {
         if (has(a, EG_TERM_Y, a->score[s])) continue;
         if (a->rank[EG_TERM_Y] == EG_RANK_MAX)
@@ -293,10 +296,10 @@ static eg_tensor *result(const roles *r, const eg_attention_plan *a, eg_tensor *
                                                b->out.items, want));
 }
 
-/* -- what else is asked for ------------------------------------------------------------------- */
-/* Applies a function of the caller to the scores or weights s and returns its result. `option` is
- * the option's name, `what` says "scores" or "weights" in messages. The function gets the axes in
- * the order of .weights_axes. Poison after an error. */
+/* -- what the caller's functions and the other outputs need ----------------------------------- */
+/* Applies a function of the caller to the scores or weights s and returns its result, or poison
+ * after an error. The function gets the axes in the order of .weights_axes. Messages name
+ * `option` and, as `what`, "scores" or "weights". */
 static eg_tensor *changed(eg_tensor *(*f)(void *, eg_tensor *), const char *option,
                           const char *what, void *user, eg_tensor *s, int rank, const int *order)
 {
@@ -320,8 +323,8 @@ static void count_empty(eg_tensor *weights, int inner, int64_t *empty)
                             eg_full_n(weights->cx, (eg_dtype)weights->dtype, 0, 0, NULL));
     *empty = (int64_t)eg_item(eg_sum(NULL, none));
 }
-/* Returns ln Σ e^scores of each row, with the axes in the order of the weights, without the keys.
- * With scores NULL it is computed from the statistics that the fused form saved with y. */
+/* Returns ln Σ e^scores of each row, with the axes in the order of the weights, without the
+ * keys. If scores is NULL, it is computed from the statistics that the fused form saved with y. */
 static eg_tensor *log_sum(const eg_attention_plan *a, const eg_attention_masks *m,
                           eg_tensor *const *x, const eg_tensor *y, eg_tensor *scores,
                           const int *order)
@@ -342,8 +345,8 @@ static eg_tensor *log_sum(const eg_attention_plan *a, const eg_attention_masks *
     return eg__flash_lse(l, y, x);
 }
 
-/* -- a call that was made before: the same strings, types and sizes give the same plan -------- */
-/* An entry of the plan cache: the order of the weights' axes; the plan follows. */
+/* -- plans of earlier calls: the same strings, types and sizes give the same plan ------------- */
+/* An entry of the plan cache: the order of the weights' axes. The plan follows it in memory. */
 typedef struct bind_cached {
     int order[EG_RANK_MAX];
     _Alignas(16) size_t bytes;
@@ -359,8 +362,9 @@ static void put_text(eg_key_text *t, const char *text)
 {
     eg__key_put(t, text ? strlen(text) + 1 : 1, text ? text : "");
 }
-/* Builds the key of a call from its strings, the options that binding reads, and the given
- * operands, c->x. False if the text has no room: the call is then not cached. */
+/* Makes the key of a call from its strings, the options that binding reads, and the given
+ * operands, which are listed in c->x. False if the text does not fit; the call is then not
+ * cached. */
 static bool attention_key(call_key *c, const eg_attention_args *o, const char *spec,
                           const eg_mask_option *masks, int n, eg_tensor *const *xs)
 {
@@ -390,8 +394,9 @@ static bool attention_key(call_key *c, const eg_attention_args *o, const char *s
     c->key = (eg_plan_key){ EG_KEY_ATTENTION, count, c->text.length, c->text.text, c->x };
     return c->text.fits;
 }
-/* True if no operand was split, merged or reduced to a diagonal, so that operands and result are
- * those of the call. Only such calls are cached. */
+/* True if no operand was split, merged or reduced to a diagonal and the result needs no such
+ * step, so that the plan applies to the operands of a later call as they are. Only such calls
+ * are cached. */
 static bool as_given(const roles *r, const eg_attention_plan *a, int n, eg_tensor *const *xs)
 {
     const eg_bound *b = r->bound;
@@ -416,8 +421,8 @@ static void remember(const roles *r, const eg_plan_key *key, const eg_attention_
     memcpy(k + 1, a, bytes);
 }
 
-/* Computes y, and what else the call asks for, in the composed or the fused form. r NULL: y's axes
- * are those of the output. */
+/* Computes y and the other outputs of the call, in the composed or the fused form. r NULL: y
+ * already has the axes of the output. */
 static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_attention_plan *a,
                           eg_tensor *const *x, const int *order)
 {
@@ -451,8 +456,8 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     return r ? result(r, a, y) : y;
 }
 
-/* Binds the string. Returns the plan, the operands in x and the order of the weights' axes; NULL
- * after an error. */
+/* Binds the string. Returns the plan, and sets x to the operands and order[] to the order of the
+ * weights' axes; NULL after an error. */
 static eg_attention_plan *bound(const eg_attention_args *o, const char *spec,
                                 const eg_mask_option *masks, int n, eg_tensor *const *xs,
                                 const char *const *called, roles *r, eg_tensor **x, int *order)
@@ -492,9 +497,10 @@ static eg_attention_plan *bound(const eg_attention_args *o, const char *spec,
         for (int k = 0; k < b->term[term[EG_MASK_SINK]].items; k++) {
             const uint16_t axis = b->term[term[EG_MASK_SINK]].item[k].axis;
             if (!is_key(r->in[axis])) continue;
-            return eg__refuse(b, term[EG_MASK_SINK], k,
-                              "a sink stands beside all keys and has no index '%.*s'",
-                              b->axis[axis].length, b->axis[axis].text),
+            return eg__refuse(
+                       b, term[EG_MASK_SINK], k,
+                       "the sink is one more key of each query and has no index '%.*s' of keys",
+                       b->axis[axis].length, b->axis[axis].text),
                    NULL;
         }
     return plan_of(r, &mask, o, term, x);
@@ -525,10 +531,10 @@ static bool options_fit(eg_ctx *cx, const eg_attention_args *o)
                    o->score_fn ? ".score_fn" : ".weights_fn", o->score_fn ? "scores" : "weights");
     else if (refused)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "attention: %s speaks of a softmax, and .no_softmax is given", refused);
+                   "attention: %s needs a softmax, but .no_softmax is given", refused);
     return !eg__failed(cx);
 }
-/* True if no tensor of .with is NULL and those that are floats have the type of the query; else
+/* True if no tensor of .with is NULL and each that has floats has the type of the query; else
  * records an error. */
 static bool with_fits(eg_ctx *cx, const eg_attention_args *o)
 {
@@ -548,8 +554,8 @@ static bool with_fits(eg_ctx *cx, const eg_attention_args *o)
     }
     return true;
 }
-/* Copies the plan of an earlier call with the same key, and lists this call's operands in x. NULL,
- * without an error, if there is none that fits; NULL also after an error. */
+/* Copies the plan of an earlier call with the same key, and lists the operands of this call in
+ * x. NULL if there is none whose bounds hold for these operands; NULL also after an error. */
 static eg_attention_plan *remembered(eg_ctx *cx, const eg_plan_key *key, const eg_attention_args *o,
                                      const eg_mask_option *masks, eg_tensor *const *xs,
                                      eg_tensor **x, int *order)

@@ -1,6 +1,6 @@
-/* bind_expressions.c: the two expressions of a call over the letters of the scores: the predicate,
- * which says which pairs are allowed, and the score. The options .keep, .lengths, .bias and .alibi
- * are short forms, which are added to them:
+/* bind_expressions.c: the two expressions of a call over the letters of the scores: the
+ * predicate, which determines the allowed pairs, and the score. The options .keep, .lengths,
+ * .bias and .alibi are short forms that are added to the expressions:
  *
  *   option     the predicate       the score
  *   .keep      & keep[b,j]
@@ -8,8 +8,8 @@
  *   .bias      (& bias[h,i,j] != −inf, if operands are not finite)   + bias[h,i,j]
  *   .alibi                                                           − slopes[h] abs(i − j)
  *
- * What depends on values, the least and the greatest element of integer tensors, is computed in
- * every call; the rest is kept with the plan. */
+ * The bounds of the elements of integer tensors depend on values, so they are computed in every
+ * call; everything else is cached with the plan. */
 #include "attention/attention.h"
 #include <string.h>
 
@@ -44,12 +44,11 @@ bool eg__attention_within(const eg_attention_plan *a, eg_tensor *const *x)
 /* -- short forms ------------------------------------------------------------------------------ */
 /* What the options add to the two expressions. */
 typedef struct short_forms {
-    int where, score; /* how many */
+    int where, score; /* numbers of additions */
     eg_addition of_where[4], of_score[2];
 } short_forms;
 
-/* Returns the addition that reads tensor `number` of an option at the letters of the option's
- * term. */
+/* Returns the addition that reads tensor `number` at the letters of the option's term. */
 static eg_addition added_term(const eg_masking *m, int kind, int term, int number)
 {
     const eg_bound_term *t = &m->bound->term[term];
@@ -67,7 +66,8 @@ static bool has_letter(const eg_addition *a, int letter)
         if (a->letter[k] == letter) return true;
     return false;
 }
-/* True if .lengths is a number of keys for each of its letters; else records an error. */
+/* True if .lengths has integers between 0 and the number of keys and no index of the keys; else
+ * records an error. */
 static bool lengths_fit(const eg_masking *m, int term, const eg_addition *a)
 {
     const eg_bound *b = m->bound;
@@ -97,12 +97,12 @@ static bool lengths_fit(const eg_masking *m, int term, const eg_addition *a)
     int64_t k = 0;
     while (v[k] >= 0 && v[k] <= key->size) k++;
     return eg_fail_as(b->cx, EG_ERROR_INDEX,
-                      "attention: .lengths has %lld at place %lld, but index '%.*s' is %lld",
+                      "attention: .lengths is %lld at element %lld, but index '%.*s' is %lld",
                       (long long)v[k], (long long)k, key->length, key->text, (long long)key->size),
            false;
 }
-/* Finds the query's and the key's letter whose distance .alibi counts. There must be one of each,
- * letters of the slopes not counted. False after an error. */
+/* Sets the letters of the query and the key whose distance .alibi multiplies. Besides the
+ * letters of the slopes there must be exactly one of each. False after an error. */
 static bool distance_letters(const eg_masking *m, eg_addition *a, const bool *query)
 {
     int queries = 0;
@@ -113,17 +113,19 @@ static bool distance_letters(const eg_masking *m, eg_addition *a, const bool *qu
     }
     if (m->offset > 1ll << 52)
         return eg_fail_as(m->bound->cx, EG_ERROR_MISUSE,
-                          "attention: .offset is %lld, too far for .alibi", (long long)m->offset),
+                          "attention: .offset is %lld; with .alibi it is at most 2^52",
+                          (long long)m->offset),
                false;
     if (queries == 1 && m->inner == 1 && !has_letter(a, a->j)) return true;
-    eg_fail_as(m->bound->cx, EG_ERROR_NOTATION,
-               "attention: .alibi counts the distance of one query index from one key index, which "
-               "are not the slopes'; here are %d and %d",
-               queries, m->inner - has_letter(a, a->j));
+    eg_fail_as(
+        m->bound->cx, EG_ERROR_NOTATION,
+        "attention: .alibi takes the distance between one query index and one key index that "
+        "the slopes do not have; here are %d and %d",
+        queries, m->inner - has_letter(a, a->j));
     return false;
 }
-/* Lists the additions of the options; their tensors are numbered from `number` on. False after an
- * error. */
+/* Lists the additions of the options. Their tensors are numbered from `number` on. False after
+ * an error. */
 static bool short_forms_of(short_forms *f, const eg_masking *m, const int *term, int number,
                            const bool *query)
 {
@@ -149,8 +151,8 @@ static bool short_forms_of(short_forms *f, const eg_masking *m, const int *term,
 }
 
 /* -- the expressions -------------------------------------------------------------------------- */
-/* Finds the letter that .offset moves: the one that the expressions read, or else the query's
- * letter of .alibi; −1: none. False after an error. */
+/* Determines the letter that .offset is added to: the one that the expressions read, or else the
+ * query's letter of .alibi; −1 if there is none. False after an error. */
 static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_source *score,
                          const eg_masking *m, const short_forms *f, const bool *query, int *moved)
 {
@@ -167,7 +169,7 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
         if (!e) return false;
         positions |= e->positions, sizes |= e->sizes;
     }
-    /* unless .offset_letter names one, letters of the query alone come before letters of batches
+    /* without .offset_letter, letters of the query alone take precedence over those of batches
      * and heads */
     if (!m->offset_letter && positions & queries) positions &= queries;
     if (!m->offset_letter && sizes & queries) sizes &= queries;
@@ -200,8 +202,8 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
                       counts->length, counts->text),
            false;
 }
-/* Describes each tensor of a call to the expressions, integer tensors with the bounds of their
- * values. */
+/* Describes each tensor of a call for the expressions: dtype, shape, and for integers the bounds
+ * of the elements. */
 static void readables_of(eg_attention_texts *t, const eg_given_tensors *given, const eg_masking *m,
                          const int *term, eg_readable *r)
 {
@@ -217,13 +219,14 @@ static void readables_of(eg_attention_texts *t, const eg_given_tensors *given, c
             r[k] = given->readable[k];
         else if (eg__is_int(x->dtype))
             eg__extremes(x, &r[k].least, &r[k].most);
-        if (k == lengths) /* lengths that fit have the same bounds, so that one plan serves all */
+        if (k == lengths) /* valid lengths get the bounds 0 and the number of keys, so that one
+                           * plan serves all calls */
             r[k].least = 0, r[k].most = m->bound->axis[m->axis[m->rank - 1]].size;
         t->least[k] = r[k].least, t->most[k] = r[k].most;
     }
 }
-/* True if no index of the score can leave its tensor in pairs that the predicate allows. The
- * predicate and the score have been parsed before. */
+/* True if no index of the score is outside of its tensor in any pair that the predicate allows.
+ * Predicate and score must have been parsed without error. */
 static bool inside_where(eg_ctx *cx, const eg_expression_source *s, const char *where,
                          const eg_box *box)
 {
@@ -237,8 +240,9 @@ static bool inside_where(eg_ctx *cx, const eg_expression_source *s, const char *
     const eg_expression *e = eg__expression_parse(cx, &both);
     return e && eg__expression_inside(cx, &both, e, box);
 }
-/* Parses the expression of a source, if there is one, and checks its indices; those of a score only
- * in the pairs that `where` allows (NULL: in all). False after an error. */
+/* Parses the expression of a source, if there is one, and checks that its indices are inside the
+ * tensors. For the score, only pairs that the predicate `where` allows are checked (all, if it
+ * is NULL). False after an error. */
 static bool parsed_text(eg_ctx *cx, const eg_expression_source *s, const char *where,
                         const int64_t *size, const eg_attention_texts *t, eg_expression **e)
 {

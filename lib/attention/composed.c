@@ -1,18 +1,18 @@
-/* composed.c: attention made of public operations: einsum, the formula of the scores, softmax,
- * einsum. This form defines the result; the second derivatives of the fused rows are computed with
- * it. */
+/* composed.c: attention composed of public operations: einsum, the expression of the score,
+ * softmax, einsum. This form defines the result. Second derivatives of the fused form are
+ * computed by it too. */
 #include "attention/attention.h"
 #include <math.h>
 #include <string.h>
 
-/* Returns x, which has the axes of a term, as a view over the first n axes of the scores. */
+/* Returns x, which has the axes of a term, as a view with the first n axes of the scores. */
 static eg_tensor *composed_aligned(const eg_attention_plan *a, int term, eg_tensor *x, int n)
 {
     int64_t dim[EG_RANK_MAX];
     eg__score_sizes(a, dim);
     return eg__align_labels(x, a->rank[term], a->label[term], n, a->score, dim);
 }
-/* Returns 0 of the type of x, without axes. */
+/* Returns a scalar 0 of the type of x. */
 static eg_tensor *composed_zero(const eg_tensor *x)
 {
     return eg_full_n(x->cx, (eg_dtype)x->dtype, 0, 0, NULL);
@@ -33,7 +33,7 @@ eg_attention_masks eg__attend_masks(const eg_attention_plan *a, eg_tensor *const
     if (!eg_ok(m.mask[0])) m.n = -1;
     return m;
 }
-/* Returns the einsum of two terms; in place of term one < 0 it takes the scores u. */
+/* Returns the einsum of two terms. If `one` is negative, u has the axes of the scores. */
 static eg_tensor *composed_product(const eg_attention_plan *a, const eg_attention_masks *m,
                                    bool masked, int one, eg_tensor *u, int two, eg_tensor *v,
                                    int rank, const uint16_t *out)
@@ -54,8 +54,8 @@ static eg_tensor *composed_dots(const eg_attention_plan *a, const eg_attention_m
     return composed_product(a, m, a->careful, EG_TERM_Q, q, EG_TERM_K, x[EG_TERM_K], a->scores,
                             a->score);
 }
-/* Prepares the call that computes the formula of the scores from s = scale q·k. False after an
- * error. */
+/* Prepares the call that evaluates the expression of the score with s = scale q·k. False after
+ * an error. */
 static bool composed_formula(eg_expr_call *f, const eg_attention_plan *a,
                              const eg_attention_masks *m, eg_tensor *const *x, eg_tensor *s)
 {
@@ -74,9 +74,9 @@ eg_tensor *eg__attend_scores(const eg_attention_plan *a, const eg_attention_mask
     return composed_formula(&f, a, m, x, s) ? eg__expr_value(&f) : eg__poison(s->cx);
 }
 
-/* -- the softmax: the sink is one more key, behind the others, which is always allowed --------- */
-/* Returns x, which is over the scores, with the keys merged to one axis and one number for each
- * row, `last`, behind them. */
+/* -- the softmax: the sink is one more key, after the others, and always allowed -------------- */
+/* Returns x, which is over the scores, with the keys merged to one axis and the row's element of
+ * `last` appended to it. */
 static eg_tensor *with_last_key(const eg_attention_plan *a, eg_tensor *x, eg_tensor *last)
 {
     const int rows = a->scores - a->inner;
@@ -88,8 +88,8 @@ static eg_tensor *with_last_key(const eg_attention_plan *a, eg_tensor *x, eg_ten
     last = eg_reshape_n(eg_expand_n(last, rows, dim), rows + 1, dim);
     return eg_concat_axis_n(rows, 2, (eg_tensor *[]){ x, last });
 }
-/* Returns left scores, with the sink behind them if there is one, and sets *mask to the mask of
- * these (NULL: none). */
+/* Returns *left scores, with the sink appended if there is one. Sets *mask to their mask (NULL
+ * if there is none). */
 static eg_tensor *composed_keys(const eg_attention_plan *a, const eg_attention_masks *m,
                                 eg_tensor *const *x, eg_tensor *scores, double left,
                                 eg_tensor **mask)
@@ -101,7 +101,7 @@ static eg_tensor *composed_keys(const eg_attention_plan *a, const eg_attention_m
     return with_last_key(a, left == 1 ? scores : eg_scale(scores, left),
                          composed_aligned(a, EG_TERM_SINK, x[EG_TERM_SINK], rows));
 }
-/* Returns the weights. Sets *of_sink (if not NULL) to the sink's weight in each row. */
+/* Returns the weights. Sets *of_sink (if not NULL) to the weight of the sink in each row. */
 static eg_tensor *composed_weights(const eg_attention_plan *a, const eg_attention_masks *m,
                                    eg_tensor *const *x, eg_tensor *scores, double left,
                                    eg_tensor **of_sink)
@@ -126,8 +126,8 @@ eg_tensor *eg__attend_weights(const eg_attention_plan *a, const eg_attention_mas
     eg_tensor *w = left == 1 ? scores : eg_scale(scores, left);
     return m->n && eg_ok(w) ? eg_where(m->mask[0], w, composed_zero(w)) : w;
 }
-/* If a pair may be forbidden, this product is a node of its own even if all numbers are finite now:
- * the cotangent, which comes later, may have some that are not. */
+/* If a pair may be forbidden, this product is a separate node even if all elements are finite
+ * now: the cotangent, which is not known yet, may have elements that are not. */
 eg_tensor *eg__attend_values(const eg_attention_plan *a, const eg_attention_masks *m,
                              eg_tensor *const *x, eg_tensor *weights)
 {
@@ -143,15 +143,17 @@ eg_tensor *eg__attend_lse(const eg_attention_plan *a, const eg_attention_masks *
         s = eg_where(mask, s, eg_full_n(s->cx, (eg_dtype)s->dtype, -INFINITY, 0, NULL));
     return eg_ok(s) ? eg__logsumexp_last(s, x[EG_TERM_SINK] ? 1 : a->inner) : s;
 }
-/* Returns `rows`, one number for each row, with axes of size 1 in place of the keys. */
+/* Returns `rows`, which has one element per row, with axes of size 1 appended in place of the
+ * keys. */
 static eg_tensor *over_keys(const eg_attention_plan *a, eg_tensor *rows)
 {
     for (int k = 0; k < a->inner && eg_ok(rows); k++) rows = eg_unsqueeze(rows, rows->rank);
     return rows;
 }
 
-/* Sets d[EG_TERM_SINK] = −Σ P_z D, with the sink's weight P_z and D = Σ_j P dP, or of the
- * log-sum-exp Σ P_z g; a weight of 0 adds nothing, whatever D is. */
+/* Sets d[EG_TERM_SINK] = Σ P_z each, where P_z is the sink's weight. `each` is −D = −Σ_j P dP,
+ * or the cotangent g of the log-sum-exp. Where the weight is 0 the term is 0, even if `each` is
+ * not finite. */
 static void sink_gradient(const eg_attention_plan *a, eg_tensor *of_sink, eg_tensor *each,
                           eg_tensor **d)
 {
@@ -161,9 +163,9 @@ static void sink_gradient(const eg_attention_plan *a, eg_tensor *of_sink, eg_ten
                                              a->rank[EG_TERM_SINK], a->label[EG_TERM_SINK])
                                 : dz;
 }
-/* Returns the cotangent dS of the scores: P (m g vᵀ − D) with D = Σ P m g vᵀ, where m is dropout's
- * mask times its factor; P g if g is the log-sum-exp's; m g vᵀ without a softmax. Also sets the
- * cotangents of the value and the sink, whose weight is of_sink. */
+/* Returns the cotangent dS of the scores: P (m g vᵀ − D) with D = Σ P m g vᵀ, where m is the
+ * mask of dropout times its factor; P g if g is the cotangent of the log-sum-exp; m g vᵀ without
+ * a softmax. Also sets the cotangents of the value and of the sink, whose weight is of_sink. */
 static eg_tensor *score_gradient(const eg_attention_plan *a, const eg_attention_masks *m,
                                  eg_tensor *const *x, eg_tensor *w, eg_tensor *of_sink,
                                  eg_tensor *g, eg_tensor **d)

@@ -1,14 +1,16 @@
-/* composed_masked.c: attention's products under masks, for operands with numbers that are not
- * finite.
+/* composed_masked.c: the products of attention under masks, for operands that have elements
+ * which are not finite.
  *
- * The weight of a forbidden pair is 0, but 0 NaN and 0 inf are NaN, so a plain einsum would let
- * forbidden numbers into the result. Here a number that is not finite counts only in pairs that the
- * masks allow. The einsum runs on operands in which such numbers are replaced by 0, and their
- * allowed pairs are then added one by one; all other bits are einsum's. If all numbers are finite,
- * the cost is one pass over q, k and v to see that, and over g in the gradient.
+ * The weight of a forbidden pair is 0, but 0 · NaN and 0 · inf are NaN, so a plain einsum would
+ * propagate elements of forbidden pairs to the result. Here an element that is not finite counts
+ * only in pairs that the masks allow: the einsum is computed with 0 in place of these elements,
+ * and their products in allowed pairs are then added one by one. All other bits are those of
+ * einsum. If all elements are finite, the cost is one pass over q, k and v to determine that,
+ * and over g in the gradient.
  *
- * .score_fn is a function of the caller that may mask as well, which cannot be seen here. In the
- * gradients of q and k a pair whose score has the cotangent 0 therefore counts as forbidden. */
+ * .score_fn is a function of the caller that may mask too, which is not known here. In the
+ * gradients of q and k, a pair whose score has the cotangent 0 is therefore treated as
+ * forbidden. */
 #include "attention/attention.h"
 #include <string.h>
 
@@ -19,26 +21,25 @@ typedef struct masked {
     int rank[3]; /* of the factors and the result */
     uint16_t label[3][EG_RANK_MAX];
     bool sums;    /* the first factor is over the scores; else the result is */
-    bool careful; /* a factor has numbers that are not finite; else this is a plain einsum */
-    bool zeros;   /* in the rule, a pair whose cotangent is 0 counts as forbidden */
+    bool careful; /* a factor has elements that are not finite; else this is a plain einsum */
+    bool zeros;   /* in the rule, a pair whose cotangent is 0 is treated as forbidden */
 } masked;
 enum { MASKS = 3 };
-/* Arrays that are walked together: the scores; the factor or result that is not over the scores;
- * the masks. */
+/* The arrays that a traversal visits together: the scores; the factor or result that is not over
+ * the scores; the masks. */
 enum { IN_SCORES, IN_OTHER, IN_MASK, PLACES = IN_MASK + MASKS };
 typedef struct masked_axis {
     int64_t size, step[PLACES];
 } masked_axis;
 
-/* Returns the place of a label in a list of n; n if it is not there. */
+/* Returns the position of a label in a list of n; n if it is not there. */
 static int masked_find(int n, const uint16_t *label, uint16_t want)
 {
     int k = 0;
     while (k < n && label[k] != want) k++;
     return k;
 }
-/* Goes to the next element. After the last one returns false, with all offsets back at the
- * start. */
+/* Advances to the next element. False after the last one, with all offsets as at the beginning. */
 static bool masked_next(int n, const masked_axis *axis, int64_t *at, int64_t *off)
 {
     for (int k = n; k-- > 0; at[k] = 0) {
@@ -80,7 +81,7 @@ static void masked_axes(const eg_tensor *y, const eg_tensor *scores, masked_axis
 #include "attention/composed_masked_of.h"
 #define OF_TYPE(f, x) ((x)->dtype == EG_F64 ? f##_f64 : (x)->dtype == EG_F32 ? f##_f32 : f##_c128)
 
-/* Sets the forbidden scores that are not finite back to 0. */
+/* Sets the forbidden scores that are not finite to 0. */
 static void masked_clear(eg_tensor *y)
 {
     masked_axis axis[EG_RANK_MAX];
@@ -89,7 +90,7 @@ static void masked_clear(eg_tensor *y)
     OF_TYPE(masked_clear, y)(y, axis);
 }
 
-/* Returns a copy of x with 0 in place of numbers that are not finite. It has the strides of x,
+/* Returns a copy of x with 0 in place of elements that are not finite. It has the strides of x,
  * since the bits of a sum may depend on them. NULL after an error. */
 static eg_tensor *masked_finite(eg_tensor *x)
 {
@@ -107,8 +108,8 @@ static eg_tensor *masked_finite(eg_tensor *x)
     return z;
 }
 
-/* Adds to y the products of the numbers that masked_finite replaced by 0. The walk goes over the
- * axes of x, then over the other axes of the scores in their order. */
+/* Adds to y the products with the elements that masked_finite replaced by 0. The outer loop is
+ * over the axes of x, the inner one over the other axes of the scores in their order. */
 static void masked_add(eg_tensor *y)
 {
     const masked *a = y->attr;
@@ -140,7 +141,7 @@ static bool masked_shape(eg_tensor *y)
     return eg__einsum_shape(y, 2, (const uint16_t *[]){ a->label[0], a->label[1] }, a->rank[2],
                             a->label[2]);
 }
-/* The product of all copies, whose numbers are finite. */
+/* Computes the product for all copies in one call, if all elements are finite. */
 static bool masked_copies(const eg_tensor *y)
 {
     const masked *a = y->attr;
@@ -170,8 +171,8 @@ static bool masked_forward(eg_tensor *y)
 }
 static eg_tensor *masked_apply(const masked *, int masks, eg_tensor *const *mask, eg_tensor *u,
                                eg_tensor *v);
-/* The cotangent of a factor is the product of g and the other factor; the one over the scores comes
- * first. */
+/* The cotangent of a factor is the product of g and the other factor. The operand over the
+ * scores is the first one. */
 static eg_tensor *masked_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const masked *a = y->attr;
@@ -193,7 +194,8 @@ static eg_tensor *masked_rule(eg_tensor *y, eg_tensor *g, int i)
         return eg__einsum(2, (eg_tensor *[]){ term[first], term[second] },
                           (const uint16_t *[]){ b.label[0], b.label[1] }, b.rank[2], b.label[2]);
     for (int k = 0; k < masks; k++) mask[k] = y->in[2 + k];
-    if (wild && a->sums && i == 1) /* dV: a weight of 0, also by a −inf in .bias, adds nothing */
+    if (wild && a->sums && i == 1) /* in dV, a weight of 0, for example by −inf in .bias,
+                                    * contributes nothing */
         mask[masks++] = eg_ne(term[0], eg_full_n(g->cx, (eg_dtype)g->dtype, 0, 0, NULL));
     if (a->zeros) mask[masks++] = eg_ne(g, eg_full_n(g->cx, (eg_dtype)g->dtype, 0, 0, NULL));
     return masked_apply(&b, masks, mask, term[first], term[second]);
@@ -283,8 +285,8 @@ const eg_attention_plan *eg__attention_careful(const eg_attention_plan *a, eg_te
     eg_attention_plan *careful = eg__alloc(g->cx, eg__attention_bytes(a));
     if (!careful) return NULL;
     memcpy(careful, a, eg__attention_bytes(a));
-    /* not eg__attention_be_strict: the gradient has the weights of the result, so a pair that was
-     * allowed there is allowed here */
+    /* without eg__attention_be_strict: the gradient uses the weights of the result, so a pair
+     * that was allowed there is allowed here */
     careful->careful = true;
     return careful;
 }

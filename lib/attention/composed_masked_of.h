@@ -1,6 +1,6 @@
 /* composed_masked_of.h: part of composed_masked.c, for one type T. */
 
-/* y is over the scores: sets to 0 those that are forbidden and not finite. */
+/* y is over the scores. Sets to 0 the elements that are forbidden and not finite. */
 static void NAME(masked_clear)(eg_tensor *y, const masked_axis *axis)
 {
     const masked *a = y->attr;
@@ -11,7 +11,7 @@ static void NAME(masked_clear)(eg_tensor *y, const masked_axis *axis)
     } while (masked_next(a->scores, axis, at, off));
 }
 
-/* Sets to 0 the numbers of z that are not finite; z is row-major. */
+/* Sets the elements of z that are not finite to 0; z is row-major. */
 static void NAME(masked_purge)(eg_tensor *z)
 {
     T *v = (T *)(void *)z->data;
@@ -19,8 +19,8 @@ static void NAME(masked_purge)(eg_tensor *z)
         if (EG_RE(v[k]) - EG_RE(v[k]) != 0) v[k] = 0;
 }
 
-/* y += w v for every v of x that is not finite and each allowed pair that contains it. The axes of
- * x come first, then `rest` others. */
+/* y += w v for each v of x that is not finite and each allowed pair that contains it. The first
+ * axes are those of x; `rest` others follow. */
 static void NAME(masked_add)(eg_tensor *y, int rest, const masked_axis *axis)
 {
     const eg_tensor *w = y->in[0], *x = y->in[1];

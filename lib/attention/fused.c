@@ -1,12 +1,14 @@
-/* fused.c: the rows of fused attention. The weights are in memory a tile at a time; a node keeps
- * its operands, its result and two numbers for each row of scores, and the gradient makes the tiles
- * again. Derivatives of the gradient are those of the composed form (composed.c), which means the
- * same: order two and more need memory for the weights. */
+/* fused.c: the operations of fused attention. The weights are in memory only one tile at a time.
+ * A node keeps its operands, its result and two statistics for each row of the scores, and the
+ * gradient computes the tiles again. The gradient's own derivatives are those of the composed
+ * form (composed.c), which is mathematically equal: from the second order on, the weights are in
+ * memory. */
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>
 
-/* -- the operands of a row: those of the terms that there are, then the tensors --------------- */
+/* -- the operands of a node: the terms that are present, then the tensors of the expressions
+ * ------ */
 static bool has_operand(const eg_attention_plan *a, int k)
 {
     return k < EG_TERMS ? a->rank[k] >= 0 : k - EG_TERMS < a->tensors;
@@ -25,19 +27,20 @@ static void from_operands(const eg_attention_plan *a, eg_tensor *const *operand,
 
 _Static_assert(EG_ATTENTION_OPERANDS + 2 <= EG_MEMO,
                "a memo has room for every operand of the gradient");
-/* What a node of the three rows (attention, its log-sum-exp, their gradient) saves. Where eg__apply
- * passes the saved data of another node, the new node reads that node's statistics instead of
- * computing its own. */
+/* What a node of the three operations (attention, its log-sum-exp, their gradient) saves. If
+ * eg__apply gets the saved data of another node, the new node uses that node's statistics
+ * instead of computing them. */
 typedef struct fused_saved {
     eg_row_stats stats;
-    int64_t empty; /* rows with nothing to attend to */
+    int64_t empty; /* rows in which every pair is forbidden */
     eg_memo memo;  /* the cotangents of all operands */
-    /* only in the saved data of copy 0 of a node with copies: those of all copies, and what the
-     * node was given */
+    /* set only for copy 0 of a node with copies: the saved data of all copies, and the saved
+     * data that the node was given */
     struct fused_saved **each;
     const struct fused_saved *lent;
 } fused_saved;
-/* Returns the saved data that node y was given, for the copy that is being computed; NULL: none. */
+/* Returns the saved data that node y was given, for the copy that is being computed; NULL if
+ * there is none. */
 static const fused_saved *lent_to(const eg_tensor *y)
 {
     const eg_ctx *cx = y->cx;
@@ -45,8 +48,8 @@ static const fused_saved *lent_to(const eg_tensor *y)
     if (cx->copy.of && cx->copy.k) s = s->lent;
     return s && cx->copy.of && s->each ? s->each[cx->copy.k] : s;
 }
-/* Sets y->saved and returns it: with the statistics of `lent`, or, if that is NULL and `stats` is
- * true, with room for the node's own. NULL after an error. */
+/* Sets y->saved and returns it, with the statistics of `lent`. If `lent` has none and `stats` is
+ * true, memory for the node's own statistics is allocated. NULL after an error. */
 static fused_saved *fused_save(eg_tensor *y, const fused_saved *lent, bool stats)
 {
     const eg_copies *copies = y->cx->copy.of;
@@ -77,8 +80,8 @@ static fused_saved *fused_save(eg_tensor *y, const fused_saved *lent, bool stats
     return s->stats.row_max && s->stats.inv_sum ? s : NULL;
 }
 
-/* Sets the arrays of the operands, and finds the bounds that the predicate needs of them. False
- * after an error. */
+/* Sets the arrays of the operands, and computes the bounds that the predicate needs of them.
+ * False after an error. */
 static bool fused_place(eg_flash *f, const eg_attention_plan *a, const eg_tensor *y, eg_part lanes)
 {
     static const int at[EG_TERMS] = { EG_SLOT_Q, EG_SLOT_K, EG_SLOT_V, EG_SLOT_SINK };
@@ -95,8 +98,8 @@ static bool fused_place(eg_flash *f, const eg_attention_plan *a, const eg_tensor
     return eg__flash_bound(y->cx, f, lanes);
 }
 
-/* -- the composed form, made of new views of the operands, so that derivatives by these views go no
- * further */
+/* -- the composed form, computed from new views of the operands, so that derivatives by these
+ * views do not continue into the history of the operands */
 static void detached_operands(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **x)
 {
     from_operands(a, operand, x);
@@ -123,10 +126,10 @@ static bool forward_c128(eg_tensor *y)
     return eg_ok(z);
 }
 
-/* -- attention's gradient: the cotangents of q, k, v, the sink and the wanted tensors, one after
- * the other along one axis */
+/* -- the gradient of attention: the cotangents of q, k, v, the sink and the wanted tensors,
+ * concatenated along one axis */
 static const eg_op attention_op, gradient_op;
-/* Sets in[] to the operands whose cotangents the gradient holds; NULL for the other ones. Returns
+/* Sets in[] to the operands whose cotangents the gradient contains, NULL for the others. Returns
  * the number of entries. */
 static int wanted_operands(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **in)
 {
@@ -145,8 +148,8 @@ static bool fused_gradient_shape(eg_tensor *d)
     const int64_t n = eg__gradient_size(count, in);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 1, &n);
 }
-/* Writes the cotangents into d, one after the other. Reads the row statistics of the forward node;
- * if there are none, runs the forward pass again. */
+/* Writes the cotangents into d, one after another. Uses the row statistics of the forward node;
+ * if they are absent, computes the forward pass again. */
 static bool fused_gradient_forward(eg_tensor *d)
 {
     const eg_attention_plan *a = d->attr;
@@ -187,27 +190,29 @@ static bool fused_gradient_c128(eg_tensor *d)
     operands_of(a, by, first);
     return eg__gradient_fill(d, n, in, first);
 }
-/* Returns the derivative of ⟨c, d⟩ by operand i, where d is the gradient in composed form; operands
- * are those of attention, its result and g. */
+/* Returns the derivative of ⟨c, d⟩ by operand i, where d is the gradient in composed form. The
+ * operands are those of attention, its result, and g. */
 static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
 {
     const eg_attention_plan *a = d->attr;
     eg_memo *memo = &((fused_saved *)d->saved)->memo;
     const int last = d->count - 1;
-    if (i == last - 1) return NULL; /* the result: it depends on the operands */
+    if (i == last - 1)
+        return NULL; /* the result is a function of the operands, whose cotangents
+                      * include its part */
     if (!eg__remembered(memo, c)) {
         enum { MOST = EG_ATTENTION_OPERANDS + 1 };
         eg_tensor *x[MOST], *g, *d1[MOST], *by[MOST], *dx[MOST], *in[MOST], *first[MOST];
         int at[MOST], n = 0;
-        /* the derivative of ⟨c, d⟩ needs a history even if the caller records none */
-        const bool quiet = eg_nograd(d->cx, false);
+        /* the derivative of ⟨c, d⟩ needs recorded operations, even if the caller does not record */
+        const bool was_off = eg_nograd(d->cx, false);
         g = eg__fresh_view(d->in[last]);
         detached_operands(a, d->in, x);
         eg__attend_gradient(a, x, g, d1);
         const int count = wanted_operands(a, d->in, in);
         operands_of(a, d1, first);
         eg_tensor *all = eg_ok(d1[EG_TERM_Q]) ? eg__gradient_dot(c, count, in, first) : NULL;
-        eg_nograd(d->cx, quiet);
+        eg_nograd(d->cx, was_off);
         if (!all) return eg__failed(d->cx) ? eg__poison(d->cx) : NULL;
         operands_of(a, x, first);
         for (int k = 0; k < count; k++)
@@ -223,8 +228,8 @@ static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
     }
     return memo->d[i];
 }
-/* Returns the tensors of the expressions (bit k for tensor k) to which the sweep goes on that asks
- * for operand i. */
+/* Returns the tensors of the expressions (bit k for tensor k) whose cotangents the current
+ * backward pass needs, when it asks for operand i. */
 static uint32_t tensors_wanted(const eg_tensor *y, int i)
 {
     const eg_attention_plan *a = y->attr;
@@ -240,6 +245,8 @@ static uint32_t tensors_wanted(const eg_tensor *y, int i)
     }
     return wanted;
 }
+/* Applies the gradient to the operands `in` of y, its result and its cotangent g. Bit t of wanted:
+ * the cotangent of tensor t of the expressions is computed too. */
 static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tensor *result,
                               eg_tensor *g, uint32_t wanted)
 {
@@ -255,7 +262,7 @@ static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tenso
     if (!eg__check_all(y->cx, gradient_op.name, y->count + 2, operand)) return eg__poison(y->cx);
     return eg__apply(y->cx, &gradient_op, a, bytes, y->saved, y->count + 2, operand);
 }
-/* For c128, which has no tiles, the node of attention is made of the real parts. */
+/* Attention has no c128 tiles, so for c128 the node of attention is made from the real parts. */
 static eg_tensor *gradient_sample(eg_tensor *const *x)
 {
     eg_tensor *real[3];
@@ -263,7 +270,7 @@ static eg_tensor *gradient_sample(eg_tensor *const *x)
     eg_tensor *y = eg_attention("bid,bjd,bje->bie", real[0], real[1], real[2],
                                 .where = "j <= i + 1", .form = EG_FUSED);
     if (eg_op_of(y) == &attention_op) return gradient_of(y, x, y, x[3], 0);
-    /* a size is 0: there is no node of attention, and all cotangents are empty or 0 */
+    /* a size is 0, so there is no node of attention, and all cotangents are empty or 0 */
     for (int k = 0; k < 3; k++) real[k] = eg_scale(eg_reshape(x[k], -1), 0);
     return eg_ok(y) ? eg_concat_axis_n(0, 3, real) : y;
 }
@@ -283,8 +290,7 @@ static const eg_op gradient_op = {
     .draws = 1 + offsetof(eg_attention_plan, drop),
 };
 
-/* Computes all wanted cotangents in one pass and keeps them for the operands that are asked for
- * next. */
+/* Computes all wanted cotangents in one pass, and keeps those that are asked for later. */
 static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_memo *memo = &((fused_saved *)y->saved)->memo;
@@ -300,7 +306,7 @@ static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
 }
 
 /* -- attention: y = softmax(score(scale q·k)) v. Vaswani et al. 2017, eq. 1 ------------------- */
-/* y is stored as einsum stores a result: trailing batch letters outermost */
+/* y has the memory layout that einsum gives a result: trailing batch letters are outermost. */
 static bool attention_shape(eg_tensor *y)
 {
     const eg_attention_plan *a = y->attr;
@@ -362,7 +368,8 @@ static const eg_sample attention_samples[] = {
     { sample_causal, "3x2x1x2, 4x2x1x2, 4x2x1x2, 2x4:b, 1x3x4", -1, 1 },
     { 0 },
 };
-/* Counts the scores and the weighted values of all pairs, also of those that a mask skips. */
+/* Counts the multiplications for the scores and the weighted values of all pairs, including
+ * those that a mask skips. */
 static void attention_cost(const eg_tensor *y, eg_op_cost *cost)
 {
     const eg_attention_plan *a = y->attr;
@@ -393,8 +400,8 @@ static double log_sum_of(double row_max, double inv_sum)
 {
     return inv_sum == 0 ? -INFINITY : row_max / EG_LOG2_E - log(inv_sum);
 }
-/* Writes the log-sum-exp of each row of scores, from the statistics of attention's node if they
- * were given, else from a forward pass. */
+/* Writes the log-sum-exp of each row of scores from the statistics of attention's node, or, if
+ * there is none, from a forward pass. */
 static bool fused_lse_forward(eg_tensor *y)
 {
     const eg_attention_plan *a = y->attr;
@@ -439,8 +446,8 @@ static const eg_op lse_op = {
 };
 const eg_op *const eg__flash_ops[] = { &attention_op, &lse_op, &gradient_op, NULL };
 
-/* -- which form: by sizes alone --------------------------------------------------------------- */
-/* With fewer queries and keys than this the weights fit the caches, and tiles are mostly
+/* -- the choice of the form, by sizes alone --------------------------------------------------- */
+/* With fewer queries or keys than this, the weights fit into the caches, and tiles are mostly
  * padding. */
 enum { FUSED_LENGTH = 320 };
 bool eg__flash_possible(const eg_attention_plan *a, eg_dtype dtype)
@@ -461,8 +468,8 @@ bool eg__flash_suits(const eg_attention_plan *a, eg_dtype dtype)
     return queries >= FUSED_LENGTH && keys >= FUSED_LENGTH && eg__flash_possible(a, dtype);
 }
 
-/* Expands an operand along the batch letters that it does not have; the rule of the view then sums
- * its gradient. */
+/* Returns an operand expanded along the batch letters that it does not have. The rule of the
+ * view then sums its cotangent. */
 static eg_tensor *fused_batches(eg_attention_plan *a, int term, eg_tensor *x)
 {
     uint16_t label[EG_RANK_MAX];
@@ -486,7 +493,7 @@ static eg_tensor *fused_batches(eg_attention_plan *a, int term, eg_tensor *x)
     memcpy(a->label[term], label, (size_t)n * sizeof *label);
     return x;
 }
-/* Applies a row to the operands by term, each expanded to all batch axes; `lent`: see
+/* Applies an operation to the operands, each expanded to all batch axes. For `lent` see
  * fused_saved. */
 static eg_tensor *fused_apply(const eg_op *op, const eg_attention_plan *a, fused_saved *lent,
                               eg_tensor *const *x)

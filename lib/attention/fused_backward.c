@@ -1,6 +1,6 @@
 /* fused_backward.c: the gradients of q, k, v, of the tensors that the score reads and of the sink,
- * from the result y, its cotangent g, and each row's statistics (Dao et al. 2022, §B). m is
- * dropout's mask times its factor.
+ * computed from the result y, its cotangent g and the statistics of each row (Dao et al. 2022, §B).
+ * m is the mask of dropout times its factor.
  *
  *   P  = 2^(s − row_max) inv_sum
  *   dP = m (g vᵀ)
@@ -11,47 +11,50 @@
  *   dQ = scale dA K
  *   dz = −Σ e^(z − row_max) inv_sum D, of the sink z
  *
- * A lane is a key: dV and dK then multiply tiles [query][key] as they are, and only dS is
- * transposed, for dQ. A piece of work is one batch, or where there are few batches, one of a number
- * of splits of its keys. Sizes alone decide that number, and what the splits add to dQ is summed in
- * their order, so that the number of threads changes no bit. */
+ * A lane is a key. Tiles [query][key] can then be multiplied for dV and dK without being
+ * transposed; only dS is transposed, for dQ. A piece of work is one batch or, if there are few
+ * batches, one of several splits of a batch's keys. The number of splits depends on sizes only, and
+ * their parts of dQ are added in order, so the number of threads changes no bit. */
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>
 
 /* PANELS: panels of keys in a strip. GROUP: panels in one product for dQ. BLOCK: queries in a
- * block. PIECES: pieces of work wanted. GRAIN: multiply-adds that are worth a thread. */
+ * block. PIECES: the number of pieces of work that is aimed at. GRAIN: multiply-adds for which
+ * another thread is worthwhile. */
 enum { PANELS = 32, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 };
 
 typedef struct back {
     const eg_flash *f;
     const eg_row_stats *saved;
-    int64_t block, blocks; /* queries in a block; blocks */
+    int64_t block, blocks; /* queries in a block; number of blocks */
     int64_t strip;         /* keys in a strip */
     int64_t splits, split; /* pieces of a batch; keys in each */
-    int64_t turned;        /* queries of a block, rounded up to whole panels */
+    int64_t turned;        /* queries of a block, rounded up to a multiple of the panels of lanes */
     eg_tile_plan plan;     /* of the expressions */
     eg_tile_sums sums;     /* of the cotangents of tensors and the sink */
-    char *room, *parts;    /* the threads' workspace; dQ of each piece, if splits > 1 */
-    uint8_t *begun;        /* by piece and block: true once its dQ is in memory; before, dQ is 0 */
-    size_t each, part;     /* bytes of these */
+    char *room, *parts;    /* the workspaces of all threads; dQ of each piece, if splits > 1 */
+    uint8_t *begun;        /* by piece and block: 1 once dQ of the block has been initialised */
+    size_t each, part;     /* bytes of one workspace; bytes of dQ of one piece */
 } back;
 /* The workspace of one thread. */
 typedef struct room {
-    /* a strip of keys: panels of keys over d and e, of d over keys; sums */
+    /* of a strip of keys: panels of keys over d (kd) and of values over e (ve), panels of d over
+     * keys (kk), and the sums dK and dV */
     char *kd, *ve, *kk, *dk, *dv;
-    /* a block of queries: panels of queries over d and e, of d and e over queries */
+    /* of a block of queries: panels of queries over d (qd) and of g over e (ge), and of d and e
+     * over queries (qq, gg) */
     char *qd, *ge, *qq, *gg;
     char *p, *ds, *turned, *raw, *values, *mean, *dq; /* raw: scale q·k, if it is kept */
-    double *sum;                                      /* by query of a block */
+    double *sum;                                      /* Σ P dP by query of a block */
     uint8_t *bytes, *kept;
     eg_run *runs;
     int64_t *off;
     eg_sink sink[EG_TENSORS_MAX];
-    int64_t dz; /* where the sums of the sink begin; −1: there are none */
+    int64_t dz; /* offset of the sink's sums; −1 if there are none */
 } room;
-/* Sets the pointers of r to the parts of one thread's workspace at base; if base is NULL, computes
- * the size alone. Returns the size in bytes. */
+/* Sets the pointers of r to the parts of one thread's workspace at base. If base is NULL, only the
+ * size is computed. Returns the size in bytes. */
 static size_t backward_lay_out(const back *w, char *base, room *r)
 {
     const eg_flash *f = w->f;
@@ -96,10 +99,11 @@ static size_t backward_lay_out(const back *w, char *base, room *r)
 #define NAME(x) x##_f32
 #include "attention/fused_backward_of.h"
 
-/* Adds what the products of a tile left out: numbers of q, k and g that are not finite, in the
+/* Adds what the products of a tile leave out: elements of q, k and g that are not finite, in
  * allowed pairs. */
-static void back_repair(const back *w, const room *r, const eg_flash_batch *b, const eg_live *live,
-                        eg_stretch rows, eg_stretch keys, int64_t p, const uint8_t *allow, char *dq)
+static void backward_repair(const back *w, const room *r, const eg_flash_batch *b,
+                            const eg_live *live, eg_stretch rows, eg_stretch keys, int64_t p,
+                            const uint8_t *allow, char *dq)
 {
     const eg_flash *f = w->f;
     const int64_t x = f->width, n = f->narrow, e = f->list[EG_PART_VALUE].total,
@@ -113,8 +117,8 @@ static void back_repair(const back *w, const room *r, const eg_flash_batch *b, c
     eg__flash_repair_turned(f, b, keys, EG_PART_DOT, EG_SLOT_K, live, ds, allow, dq, r->off);
 }
 
-/* Finds the rows of a tile in which a pair may be allowed, and evaluates the predicate where that
- * is not known. False if the masks forbid the whole tile. */
+/* Determines the rows of a tile in which a pair may be allowed, and evaluates the predicate where
+ * its bounds do not decide. False if all pairs of the tile are forbidden. */
 static bool backward_live(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
                           eg_stretch keys, eg_cover t, eg_live *live)
 {
@@ -129,8 +133,8 @@ static bool backward_live(const back *w, const room *r, const eg_flash_batch *b,
     if (all == EG_COVER_ALL && keys.count == f->wide) live->tested = live->test;
     return all != EG_COVER_NONE || tests < live->to - live->from;
 }
-/* True if one of the rows is NaN. What is forbidden in it is 0 nevertheless, and 0 times its NaN
- * would not be. */
+/* True if one of the rows is NaN. The weight of a forbidden pair is 0 in such a row too, and must
+ * not be computed as 0 · NaN. */
 static bool backward_nan(const back *w, const eg_flash_batch *b, eg_stretch rows)
 {
     const eg_flash *f = w->f;
@@ -139,8 +143,8 @@ static bool backward_nan(const back *w, const eg_flash_batch *b, eg_stretch rows
         if (isnan(eg__real_at(f, w->saved->inv_sum, first + i))) return true;
     return false;
 }
-/* Makes the weights P of a tile from s, its scores. strict: what is forbidden is set to 0 also
- * where a row is NaN. */
+/* Computes the weights P of a tile in place of its scores s. If strict, the weights of forbidden
+ * pairs are set to 0 also in rows of NaN. */
 static void backward_weights(const back *w, const room *r, const eg_flash_batch *b,
                              const eg_live *live, eg_stretch rows, bool strict, char *s)
 {
@@ -158,15 +162,15 @@ static void backward_weights(const back *w, const room *r, const eg_flash_batch 
                        (char *)w->saved->inv_sum + stat);
     if (strict && tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
 }
-/* Turns dP (in ds) into dS with the weights s; then, if there is an expression, into the cotangent
- * of scale q·k. */
+/* Computes dS in place of dP (in ds) from the weights s; then, if there is an expression, the
+ * cotangent of scale q·k in its place. */
 static void backward_slopes(const back *w, const room *r, const eg_flash_batch *b,
                             const eg_live *live, eg_stretch rows, eg_stretch keys, bool strict,
                             const char *s, char *ds)
 {
     const eg_flash *f = w->f;
     const uint8_t *allow = live->test < live->tested ? r->bytes : NULL;
-    const bool values = f->data[EG_SLOT_Y] != NULL; /* else this is the log-sum-exp's gradient */
+    const bool values = f->data[EG_SLOT_Y] != NULL; /* false in the gradient of the log-sum-exp */
     if (!f->a->no_softmax)
         f->ops->softmax_slope(f->wide, rows.count, s, ds, r->mean + rows.from * f->width, values);
     if (allow && (strict || f->score || f->a->no_softmax || !values)) {
@@ -179,7 +183,7 @@ static void backward_slopes(const back *w, const room *r, const eg_flash_batch *
                         r->raw + live->from * f->wide * f->width, live, allow, r->sink, ds);
 }
 /* Computes the weights P and their cotangents dP of one tile, a block of queries and a panel of
- * keys, from row live->from on. False if the masks forbid the whole tile. */
+ * keys, from row live->from on. False if all pairs of the tile are forbidden. */
 static bool backward_weighed(const back *w, const room *r, const eg_flash_batch *b,
                              eg_stretch queries, eg_stretch keys, int64_t p, eg_cover t,
                              eg_live *live, bool *strict)
@@ -207,8 +211,8 @@ static bool backward_weighed(const back *w, const room *r, const eg_flash_batch 
     f->ops->apply_dropout(rows.count * wide, dp, r->kept, f->a->drop.factor);
     return true;
 }
-/* Computes P and dS of one tile, and adds its part to dK and dV. False if the masks forbid the
- * whole tile; dS is then not set. */
+/* Computes P and dS of one tile, and adds its part to dK and dV. False if all pairs of the tile are
+ * forbidden; dS is then not set. */
 static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
                           eg_stretch keys, int64_t p, eg_cover t, char *dq, eg_live *live)
 {
@@ -228,14 +232,16 @@ static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b,
     eg__flash_product(f, rows.count, ds, r->qq + live->from * n * x, n * queries.count * x, d, true,
                       r->dk + p * wide * eg__round_up(d, n) * x);
     if (f->careful)
-        back_repair(w, r, b, live, rows, keys, p, live->test < live->tested ? r->bytes : NULL, dq);
+        backward_repair(w, r, b, live, rows, keys, p, live->test < live->tested ? r->bytes : NULL,
+                        dq);
     memset(r->ds, 0, (size_t)(live->from * row));
     memset(r->ds + live->to * row, 0, (size_t)((queries.count - live->to) * row));
     return true;
 }
 
-/* Transposes dS of a panel of keys, [query][key], into panels of queries over the group's keys,
- * turned[panel][key][query]. Writes zeros if `dead`, that is if the masks forbid the tile. */
+/* Transposes dS of a panel of keys, [query][key], into panels of queries over the keys of the
+ * group, turned[panel][key][query]. If `dead`, all pairs of the tile are forbidden, and zeros are
+ * written. */
 static void backward_turn(const back *w, const room *r, int64_t queries, int64_t g, int64_t keys,
                           bool dead)
 {
@@ -254,7 +260,7 @@ static void backward_turn(const back *w, const room *r, int64_t queries, int64_t
     }
 }
 
-/* Packs a block of queries and of g into panels. */
+/* Packs a block of queries of q and g into panels. */
 static void pack_queries(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries)
 {
     const eg_flash *f = w->f;
@@ -290,7 +296,7 @@ static void pack_keys(const back *w, const room *r, const eg_flash_batch *b, eg_
 }
 
 /* -- D -------------------------------------------------------------------------------------- */
-/* Adds to sum[], by query of the block, Σ P dP over a strip of keys. */
+/* Adds Σ P dP over a strip of keys to sum[], by query of the block. */
 static void add_means(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
                       eg_stretch strip, double *sum)
 {
@@ -312,9 +318,11 @@ static void add_means(const back *w, const room *r, const eg_flash_batch *b, eg_
             }
     }
 }
-/* Computes D of a block of queries: g·y, but Σ P dP in rows where that is not finite, so that its
- * infinities and NaNs are those of the composed form. True if that used the room of packed keys. */
-static bool back_means(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries)
+/* Computes D of a block of queries: g·y, but Σ P dP in rows where g·y is not finite, so that
+ * infinities and NaNs are those of the composed form. True if the buffers of packed keys were
+ * overwritten for this. */
+static bool backward_means(const back *w, const room *r, const eg_flash_batch *b,
+                           eg_stretch queries)
 {
     const eg_flash *f = w->f;
     const int64_t keys = f->list[EG_PART_KEY].total, end = queries.from + queries.count;
@@ -335,8 +343,8 @@ static bool back_means(const back *w, const room *r, const eg_flash_batch *b, eg
     return true;
 }
 
-/* Adds a block of queries to dK and dV of a strip of keys, and the strip to the block's dQ. If
- * *begun is false, dQ is not set yet: it is written, and *begun set. */
+/* Adds the part of a block of queries to dK and dV of a strip of keys, and the part of the strip to
+ * dQ of the block. If *begun is 0, dQ is set to 0 first, and *begun to 1. */
 static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
                   eg_stretch strip, char *dq, uint8_t *begun)
 {
@@ -347,14 +355,14 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
     if (t == EG_COVER_NONE) return;
     if (!*begun) {
         memset(dq, 0, w->part / (size_t)w->blocks);
-        if (back_means(w, r, b, queries)) pack_keys(w, r, b, strip);
+        if (backward_means(w, r, b, queries)) pack_keys(w, r, b, strip);
         *begun = 1;
     }
     pack_queries(w, r, b, queries);
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
         const int64_t group = eg__min64(GROUP, panels - p), keys = group * wide;
-        int64_t first = queries.count, last = 0; /* queries with an allowed pair in the group */
+        int64_t first = queries.count, last = 0; /* queries of the group with allowed pairs */
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
             eg_live live;
@@ -372,7 +380,7 @@ static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stre
     }
 }
 
-/* Writes summed panels to array `at`, if it is placed. */
+/* Writes summed panels to array `at`, if it is set. */
 static void write_out(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_part kind,
                       int at, const char *from)
 {
@@ -384,7 +392,7 @@ static void write_out(const eg_flash *f, const eg_flash_batch *b, eg_stretch lan
             (eg_stretch){ kind, 0, columns }, at, from + i * step,
             f->data[at] + b->at[at] * f->width);
 }
-/* Writes dQ of a batch, with zeros for blocks that no tile contributed to. */
+/* Writes dQ of a batch; zeros for blocks of queries to which no tile contributed. */
 static void write_dq(const back *w, const eg_flash_batch *b, char *dq, const uint8_t *begun)
 {
     const eg_flash *f = w->f;
@@ -402,29 +410,29 @@ static void write_dq(const back *w, const eg_flash_batch *b, char *dq, const uin
     }
 }
 
-/* Adds the cotangents of the sink in one batch: −e^(z − row_max) inv_sum D of each query. */
+/* Adds the cotangents of the sink in one batch: −e^(z − row_max) inv_sum D for each query. */
 static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
 {
     const eg_flash *f = w->f;
     const int64_t queries = f->list[EG_PART_QUERY].total;
     for (int64_t i = 0; i < queries; i += w->block)
-        back_means(w, r, b, (eg_stretch){ EG_PART_QUERY, i, eg__min64(w->block, queries - i) });
+        backward_means(w, r, b, (eg_stretch){ EG_PART_QUERY, i, eg__min64(w->block, queries - i) });
     for (int64_t i = 0; i < queries; i++) {
         const int64_t stat = b->number * queries + i,
                       z = b->at[EG_SLOT_SINK] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SINK, i);
         const double part = eg__real_at(f, w->saved->inv_sum, stat),
                      top = eg__real_at(f, w->saved->row_max, stat),
                      exact = EG_LOG2_E * eg__real_at(f, f->data[EG_SLOT_SINK], z),
-                     own = f->width == 8 ? exact : (double)(float)exact; /* as row_max is */
-        const double weight = (own == top ? 1 : exp2(own - top)) * part, /* both may be ∞ */
+                     own = f->width == 8 ? exact : (double)(float)exact; /* rounded as row_max is */
+        const double weight = (own == top ? 1 : exp2(own - top)) * part, /* both may be infinite */
             mean = eg__real_at(f, r->mean, i);
         if (part == 0 || (weight == 0 && f->data[EG_SLOT_Y])) continue;
         w->sums.sums[r->dz + b->at[EG_SLOT_DSINK] +
                      eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DSINK, i)] -= weight * mean;
     }
 }
-/* Computes one batch, or one split of its keys; the sinks of r are set. */
-static void back_piece(const back *w, room r, int64_t piece)
+/* Computes one batch, or one split of its keys; r.sink and r.dz are set. */
+static void backward_piece(const back *w, room r, int64_t piece)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
@@ -443,7 +451,7 @@ static void back_piece(const back *w, room r, int64_t piece)
         const char *k = f->data[EG_SLOT_K] + b.at[EG_SLOT_K] * x;
         pack_keys(w, &r, &b, strip);
         memset(r.kk, 0, (size_t)(w->strip * dn * x));
-        /* pack the keys in groups of whole panels; lanes beyond the last key are 0 */
+        /* pack the keys in groups of whole panels, with 0 in lanes after the last key */
         for (int64_t p = 0; p < strip.count; p += GROUP * wide) {
             const int64_t n = eg__min64(GROUP * wide, strip.count - p),
                           whole = eg__round_up(n, wide);
@@ -467,7 +475,7 @@ static void back_piece(const back *w, room r, int64_t piece)
     if (w->splits == 1) write_dq(w, &b, dq, begun);
 }
 /* Computes the pieces of one unit of sums one after another. */
-static void back_unit(void *user, int64_t unit, int thread)
+static void backward_unit(void *user, int64_t unit, int thread)
 {
     const back *w = user;
     room r;
@@ -475,10 +483,10 @@ static void back_unit(void *user, int64_t unit, int thread)
     backward_lay_out(w, w->room + w->each * (size_t)thread, &r);
     r.dz = eg__tile_sums_unit(&w->sums, w->f, unit, &from, &to, r.sink);
     for (int64_t k = from; k < to; k++)
-        back_piece(w, r, eg__tile_sums_piece(&w->sums, w->f, unit, k));
+        backward_piece(w, r, eg__tile_sums_piece(&w->sums, w->f, unit, k));
 }
-/* Sums what the splits of a batch added to dQ, and writes it. */
-static void sum_piece(void *user, int64_t batch, int thread)
+/* Adds the parts of dQ that the splits of a batch computed, and writes dQ. */
+static void sum_splits(void *user, int64_t batch, int thread)
 {
     const back *w = user;
     (void)thread;
@@ -531,8 +539,8 @@ bool eg__flash_back(eg_ctx *cx, eg_flash *f, const eg_row_stats *saved, eg_tenso
     if (!w.room) return false;
     w.parts = w.room + w.each * (size_t)team;
     w.begun = (uint8_t *)w.parts + parts;
-    eg__parallel(cx, team, w.sums.fixed * w.sums.sets, back_unit, &w);
-    if (w.splits > 1) eg__parallel(cx, team, batches, sum_piece, &w);
+    eg__parallel(cx, team, w.sums.fixed * w.sums.sets, backward_unit, &w);
+    if (w.splits > 1) eg__parallel(cx, team, batches, sum_splits, &w);
     eg__tile_sums_close(&w.sums, f, x, to);
     return true;
 }

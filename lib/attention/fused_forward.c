@@ -1,34 +1,35 @@
-/* fused_forward.c: y = softmax(score(scale q·k)) v, tile by tile.
+/* fused_forward.c: y = softmax(score(scale q·k)) v, computed tile by tile.
  *
  * A piece of work is a strip of one batch's queries. For each block of keys, k and v are packed
- * into panels, and each panel of queries (one lane each) makes its tile of scores [key][query] by
- * the micro-kernel. The kernel stores the tile as it reads it for the product with v, so that
- * nothing is packed between the two. Where a block raises a query's maximum, what is summed so far
- * is scaled down. A row of scores meets the same blocks of keys in the same order whatever the
- * strips and the threads are, so that neither changes a bit. */
+ * into panels, and for each panel of queries (one lane each) the micro-kernel computes a tile of
+ * scores [key][query]. The kernel stores this tile in the layout in which it reads it for the
+ * product with v, so nothing is packed between the two products. If a block raises the maximum of a
+ * query, the query's sums are multiplied by the decay. Every row of scores is combined with the
+ * same blocks of keys in the same order, whatever the strips and the threads are, so neither of
+ * them changes a bit. */
 #include "attention/attention.h"
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>
 
-/* STRIP, SHORT: the most and the fewest queries in a strip. BLOCK: keys in a block. GRAIN:
- * multiply-adds that are worth a thread. */
+/* STRIP, SHORT: the largest and the smallest number of queries in a strip. BLOCK: keys in a block.
+ * GRAIN: multiply-adds for which another thread is worthwhile. */
 enum { STRIP = 1024, SHORT = 256, BLOCK = 256, GRAIN = 1 << 23 };
 
 typedef struct forward {
     const eg_flash *f;
-    const eg_row_stats *saved; /* NULL: not wanted */
-    int64_t strip, strips;     /* queries in a strip; strips in a batch */
+    const eg_row_stats *saved; /* NULL if the statistics are not wanted */
+    int64_t strip, strips;     /* queries in a strip; number of strips of a batch */
     int64_t block;             /* keys in a block */
     eg_tile_plan plan;         /* of the expressions */
-    int64_t *empty;            /* by thread: queries whose pairs are all forbidden */
+    int64_t *empty;            /* by thread: number of queries whose pairs are all forbidden */
     char *room;
     size_t each; /* bytes of one thread's workspace */
 } forward;
 /* The workspace of one thread. */
 typedef struct room {
-    char *q, *k, *v;         /* panels: of queries, keys, values */
-    char *s, *values;        /* a tile of scores; the room of the expressions */
+    char *q, *k, *v;         /* packed panels of queries, keys, values */
+    char *s, *values;        /* a tile of scores; the workspace of the expressions */
     char *o;                 /* by query: Σ 2^(s − row_max) v */
     char *row_max, *row_sum; /* by query */
     char *decay;             /* by lane */
@@ -36,8 +37,8 @@ typedef struct room {
     eg_run *runs;
     int64_t *off;
 } room;
-/* Sets the pointers of r to the parts of one thread's workspace at base; if base is NULL, computes
- * the size alone. Returns the size in bytes. */
+/* Sets the pointers of r to the parts of one thread's workspace at base. If base is NULL, only the
+ * size is computed. Returns the size in bytes. */
 static size_t forward_lay_out(const forward *w, char *base, room *r)
 {
     const eg_flash *f = w->f;
@@ -61,8 +62,8 @@ static size_t forward_lay_out(const forward *w, char *base, room *r)
     return (size_t)t.taken;
 }
 
-/* Adds one tile, a panel of queries and a block of keys, to the sums. t: whether the predicate
- * allows all, some or none of it. */
+/* Adds one tile, a panel of queries and a block of keys, to the sums. t says whether the predicate
+ * allows all pairs of the tile, some or none. */
 static void forward_panel(const forward *w, const room *r, const eg_flash_batch *b,
                           eg_stretch queries, int64_t p, eg_stretch keys, eg_cover t)
 {
@@ -105,8 +106,8 @@ static void forward_panel(const forward *w, const room *r, const eg_flash_batch 
                          live.test < live.tested ? r->bytes : NULL, o, r->off);
 }
 
-/* Sets the result of a query, lane o of its panel, if all weights of its row are NaN: NaN if one of
- * them is kept, else Σ 0 v over the keys that it may see. */
+/* Sets the result of a query, lane o of its panel, if all weights of its row are NaN: NaN if
+ * dropout keeps one of them, else Σ 0 v over its allowed keys. */
 static void forward_row_of_nan(const forward *w, const room *r, const eg_flash_batch *b,
                                int64_t query, char *o)
 {
@@ -136,8 +137,8 @@ static void forward_row_of_nan(const forward *w, const room *r, const eg_flash_b
     }
     for (int64_t c = 0; c < e && sees; c++) eg__set_real(f, o, c * f->wide, NAN);
 }
-/* Divides a panel's sums and writes the results, and saves the panel's statistics. Returns how many
- * of its queries have all pairs forbidden. */
+/* Divides the sums of a panel, writes the results, and saves the statistics. Returns the number of
+ * its queries whose pairs are all forbidden. */
 static int64_t forward_finish(const forward *w, const room *r, const eg_flash_batch *b,
                               eg_stretch queries, int64_t p)
 {
@@ -164,8 +165,8 @@ static int64_t forward_finish(const forward *w, const room *r, const eg_flash_ba
     return empty;
 }
 
-/* Sets the maximum and the sum of each query before the first key: −inf and 0, or with a sink z, z
- * and 1, NaN and NaN if z is NaN. The maximum is in the unit of the tiles. */
+/* Sets the maximum and the sum of each query before the first key: −inf and 0; with a sink z, z and
+ * 1; NaN and NaN if z is NaN. The maximum is z log2 e, as the scores are. */
 static void forward_begin(const eg_flash *f, const eg_flash_batch *b, eg_stretch strip,
                           int64_t lanes, char *row_max, char *row_sum)
 {
@@ -182,8 +183,8 @@ static void forward_begin(const eg_flash *f, const eg_flash_batch *b, eg_stretch
         eg__set_real(f, row_sum, i, sum);
     }
 }
-/* Computes one strip of queries of one batch: packs the scaled queries, goes over the keys in
- * blocks with the online softmax, without those that the predicate forbids, and finishes the
+/* Computes one strip of queries of one batch: packs the scaled queries, applies the online softmax
+ * to one block of keys after another, skipping blocks that the predicate forbids, and finishes the
  * rows. */
 static void forward_piece(void *user, int64_t piece, int thread)
 {
@@ -238,7 +239,7 @@ bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved,
     const int64_t work =
         batches * queries * keys * (f->list[EG_PART_DOT].total + f->list[EG_PART_VALUE].total);
     const int team = (int)eg__min64(eg__team(cx, work, GRAIN), EG_FLASH_TEAM);
-    /* strips are long, since keys are packed once for each strip, but each thread must get some */
+    /* a long strip packs keys less often, but each thread must get several strips */
     w.strip = eg__min64(eg__round_up(STRIP, f->wide), eg__round_up(queries, f->wide));
     while (team > 1 && w.strip > SHORT && batches * ((queries + w.strip - 1) / w.strip) < 4 * team)
         w.strip = eg__round_up(w.strip / 2, f->wide);

@@ -1,8 +1,7 @@
-/* fused_masked.c: products of tiles under masks, for operands with numbers that are not finite.
- *
- * A forbidden pair has the weight 0, but 0 NaN is NaN. If an operand has such numbers, the panels
- * that are multiplied with weights hold 0 in their place, and the functions of this file add those
- * numbers in the allowed pairs. */
+/* fused_masked.c: products of tiles under masks, for operands with elements that are not finite.
+ * A forbidden pair has the weight 0, but 0 · NaN is NaN. If an operand has such elements, the
+ * panels that are multiplied with weights contain 0 in their place, and the functions of this
+ * file add their products in allowed pairs. */
 #include "attention/workspace.h"
 
 #define T       double

@@ -1,9 +1,9 @@
 /* fused_masked_of.h: part of fused_masked.c, for one type T. */
 
-/* out += weight · times x[r][c] for every x that is not finite, in the pairs that `allow` allows;
- * with zeros, only where the weight is not 0. turned NULL: r is a row of the tile, and out has the
- * tile's lanes, column by column. Else r is a lane of the tile, and out has the tile's rows
- * turned->from … turned->to, in panels, column by column. */
+/* out += weight · times x[r][c] for each x that is not finite, in the pairs that `allow` allows;
+ * if `zeros`, only where the weight is not 0. If turned is NULL, r is a row of the tile, and out
+ * has the lanes of the tile, column by column. Else r is a lane of the tile, and out has the
+ * rows turned->from … turned->to, in panels, column by column. */
 static void NAME(repair)(const eg_flash *f, const eg_flash_batch *b, eg_stretch list,
                          eg_part columns, int at, double times, bool zeros, const eg_live *turned,
                          const char *weights, const uint8_t *allow, char *out, const int64_t *off)

@@ -1,7 +1,7 @@
-/* ring.c: eg_attention(.ranks): attention over a sequence that is divided among ranks. This file
- * binds the call; ring_forward.c and ring_backward.c compute it. There are two rows: attention,
- * whose result holds y and behind it the log-sum-exp, and its gradient, which holds the cotangents
- * of all operands one behind the other. */
+/* ring.c: eg_attention with .ranks: attention over a sequence that is divided among ranks. This
+ * file binds the call; ring_forward.c and ring_backward.c compute it. There are two operations:
+ * attention, whose result consists of y and, after it, the log-sum-exp; and its gradient, whose
+ * result consists of the cotangents of all operands. */
 #include "attention/ring.h"
 #include <string.h>
 
@@ -18,8 +18,8 @@ static bool ring_in(const eg_spec *s, int term, const char *name)
 {
     return eg_spec_find_item(s, term, name) >= 0;
 }
-/* Returns the one index that all terms of `in` have and none of `out` (bit sets of q, k, v, y). If
- * there are several, it must be `wish`. NULL after an error. */
+/* Returns the index that all terms of `in` have and no term of `out` has (bit sets of q, k, v, y).
+ * If there are several, it must be `wish`. NULL after an error. */
 static const char *ring_letter(const eg_spec *s, unsigned in, unsigned out, const char *wish,
                                const char *what)
 {
@@ -35,11 +35,13 @@ static const char *ring_letter(const eg_spec *s, unsigned in, unsigned out, cons
     }
     if (n == 1 || (found && wish && !strcmp(wish, found))) return found;
     eg_fail_as(s->cx, EG_ERROR_NOTATION,
-               "%s: .ranks: one index of the %s alone is divided, and \"%s\" has %d of them%s", who,
-               what, s->text, n, n && wish == NULL ? "; .offset_letter names the query's" : "");
+               "%s: .ranks: exactly one index of the %s alone can be divided, and \"%s\" has %d%s",
+               who, what, s->text, n,
+               n && wish == NULL ? "; .offset_letter names the query's" : "");
     return NULL;
 }
-/* True if the spec has an arrow, three terms, and an axis for each index. */
+/* True if the spec has an arrow, three terms, and one axis for each index; else records an
+ * error. */
 static bool ring_plain(const eg_spec *s)
 {
     if (!s) return false;
@@ -52,7 +54,7 @@ static bool ring_plain(const eg_spec *s)
                                    "the spec has neither groups, nor 1, nor an ellipsis");
     return true;
 }
-/* True if every option given works with a divided length; else records an error. */
+/* True if every given option can be combined with .ranks; else records an error. */
 static bool ring_supports(eg_ctx *cx, const eg_attention_args *o)
 {
     const char *no = o->score_fn     ? ".score_fn"
@@ -66,7 +68,8 @@ static bool ring_supports(eg_ctx *cx, const eg_attention_args *o)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "%s: .ranks: %s is not supported with a divided sequence", who, no);
     else if (o->ranks_block < 0)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .ranks_block is %lld", who, (long long)o->ranks_block);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .ranks_block is %lld; it must be at least 0", who,
+                   (long long)o->ranks_block);
     return !eg_error(cx) && eg__where_before(cx, who, o->offset);
 }
 
@@ -84,9 +87,9 @@ int eg_attention_positions(const eg_ranks *ranks, int64_t length, int64_t block,
     return n;
 }
 
-/* Rank k says that it has all[stride k] positions. Returns the length of the whole sequence.
- * Returns −1, with the same error on all ranks, if a rank has not the positions that
- * eg_attention_positions gives it. */
+/* Rank k has all[stride k] positions. Returns the length of the whole sequence; −1, with the
+ * same error on all ranks, if a rank has another number of positions than eg_attention_positions
+ * gives it. */
 static int64_t ring_length(eg_ranks *r, const int64_t *all, int stride, int64_t block, bool zigzag,
                            const char *letter)
 {
@@ -102,11 +105,11 @@ static int64_t ring_length(eg_ranks *r, const int64_t *all, int stride, int64_t 
         if (want == all[stride * k]) continue;
         eg_fail_as(
             eg_ranks_context(r), EG_ERROR_SHAPE,
-            "%s: .ranks: rank %d has %lld position%s%s%s%s, but of %lld in all, in blocks of "
-            "%lld, %lld are its own (eg_attention_positions)",
+            "%s: .ranks: rank %d has %lld position%s%s%s%s, but eg_attention_positions gives it "
+            "%lld of %lld in blocks of %lld",
             who, k, (long long)all[stride * k], all[stride * k] == 1 ? "" : "s",
-            letter ? " of index '" : "", letter ? letter : "", letter ? "'" : "", (long long)length,
-            (long long)block, (long long)want);
+            letter ? " of index '" : "", letter ? letter : "", letter ? "'" : "", (long long)want,
+            (long long)length, (long long)block);
         eg_ranks_barrier(r);
         return -1;
     }
@@ -127,8 +130,8 @@ int64_t eg_attention_length(eg_ranks *r, int64_t positions, int64_t block, bool 
     eg_pop(cx, m);
     return length;
 }
-/* Gathers the number of positions of each rank and sets the lengths of queries and keys. All ranks
- * come to the same verdict; false after an error. */
+/* Gathers the number of positions of each rank and sets the lengths of queries and keys. The result
+ * is the same on all ranks; false after an error. */
 static bool ring_lengths(eg_ctx *cx, eg_ring *r)
 {
     const int64_t mine[2] = { r->dims[0][r->axis[0]], r->dims[1][r->axis[1]] };
@@ -147,7 +150,7 @@ static bool ring_lengths(eg_ctx *cx, eg_ring *r)
 }
 
 /* Returns an einsum over the axes of y and of the log-sum-exp: "names: y, lse -> y" if stretch,
- * else "names: y, y -> lse", for example "names: b i h e, b i h -> b i h e". */
+ * else "names: y, y -> lse". Example: "names: b i h e, b i h -> b i h e". */
 static const char *ring_einsum(eg_ctx *cx, const eg_spec *s, bool stretch)
 {
     char text[2][512] = { "", "" };
@@ -163,8 +166,8 @@ static const char *ring_einsum(eg_ctx *cx, const eg_spec *s, bool stretch)
                  stretch ? text[0] : text[1]);
     return all;
 }
-/* Sets axis[] to the axes of an option's tensor that have the query's and the key's letter; −1:
- * none. */
+/* Sets axis[] to the axes of an option's tensor that have the query's and the key's letter; −1 if
+ * it has no such axis. False after an error. */
 static bool ring_mask_axes(eg_ctx *cx, const eg_ring *r, const eg_masked *mask, int *axis)
 {
     axis[0] = axis[1] = -1;
@@ -176,8 +179,8 @@ static bool ring_mask_axes(eg_ctx *cx, const eg_ring *r, const eg_masked *mask, 
     return true;
 }
 
-/* Replaces .alibi by what it stands for, a tensor of slopes and a score that reads it. False after
- * an error. */
+/* Replaces .alibi by the equivalent .score and a tensor of slopes in .with. False after an
+ * error. */
 static bool ring_alibi(eg_ctx *cx, eg_ring *r)
 {
     eg_attention_args *o = &r->o;
@@ -185,12 +188,13 @@ static bool ring_alibi(eg_ctx *cx, eg_ring *r)
     if (!o->alibi.x) return true;
     while (k < EG_GIVEN_MAX && o->with[k].name) k++;
     if (k == EG_GIVEN_MAX)
-        return ring_refuse(cx, EG_ERROR_UNSUPPORTED, ".alibi needs one of .with");
+        return ring_refuse(cx, EG_ERROR_UNSUPPORTED,
+                           ".alibi takes one entry of .with, and all are in use");
     const eg_spec *s = eg_spec_parse(cx, who, o->alibi.axes);
     char *text = eg__alloc(cx, 1024 + (o->score ? strlen(o->score) : 0));
     if (!s || !text) return false;
     int n = sprintf(text, "(%s) - alibi_[", o->score ? o->score : "score"), axis = -1;
-    for (int a = 0; a < s->term[0].items && n < 900; a++) { /* for a group (g r): g * |r| + r */
+    for (int a = 0; a < s->term[0].items && n < 900; a++) { /* a group (g r) becomes g * |r| + r */
         const eg_spec_item *item = &s->term[0].item[a];
         const char *name = item->index < 0 ? "0" : s->index[item->index].name;
         if (item->axis == axis)
@@ -211,7 +215,8 @@ static const char *ring_keep_text(eg_ctx *cx, const char *text)
     char *to = text ? eg__alloc(cx, strlen(text) + 1) : NULL;
     return to ? strcpy(to, text) : NULL;
 }
-/* Sizes of q, k, v, of the result and of the log-sum-exp. */
+/* Sets the sizes of q, k, v, of the result and of the log-sum-exp, and the axes that are
+ * divided. */
 static void ring_shapes(eg_ring *r, const eg_spec *s, eg_tensor *const *x)
 {
     r->y_count = r->l_count = 1;
@@ -228,7 +233,7 @@ static void ring_shapes(eg_ring *r, const eg_spec *s, eg_tensor *const *x)
         if (!value) r->l_dims[r->l_rank++] = index->size, r->l_count *= index->size;
     }
 }
-/* Lists the operands of the node. */
+/* Lists the operands of the node in x. */
 static void ring_operands(eg_ring *r, eg_tensor **x)
 {
     const eg_attention_args *o = &r->o;
@@ -239,7 +244,7 @@ static void ring_operands(eg_ring *r, eg_tensor **x)
         if (all[k]) x[r->operands++] = all[k];
     }
 }
-/* Reads the options; false after an error. */
+/* Binds the strings and options of a call; false after an error. */
 static bool ring_bind(eg_ctx *cx, eg_ring *r, eg_tensor **x)
 {
     eg_attention_args *o = &r->o;
@@ -266,18 +271,18 @@ static bool ring_bind(eg_ctx *cx, eg_ring *r, eg_tensor **x)
     return !eg_error(cx) && eg__check_all(cx, who, r->operands, x);
 }
 
-/* -- rows ------------------------------------------------------------------------------------- */
+/* -- the operations --------------------------------------------------------------------------- */
 typedef struct ring_saved {
-    uint64_t pull; /* in which `all` was made for the cotangent g */
+    uint64_t pull; /* number of the backward pass in which `all` was computed for the cotangent g */
     eg_tensor *g, *all;
-    void *infinite; /* how many scores of ∞ each row has; NULL: none */
+    void *infinite; /* the number of scores of ∞ in each row; NULL if there are none */
 } ring_saved;
-typedef struct ring_slopes { /* the same for the operands of the gradient */
+typedef struct ring_slopes { /* what the gradient saves: the cotangents of its operands */
     uint64_t pull;
     eg_tensor *g, *d[1 + EG_RING_OPERANDS]; /* of the cotangent, and by EG_RING_… */
 } ring_slopes;
 static const eg_ring *ring_of(const eg_tensor *y) { return *(const eg_ring *const *)eg_attr(y); }
-/* Lists the operands of a node by EG_RING_…; `skip` of its operands come before them. */
+/* Lists the operands of attention by EG_RING_…; the node has `skip` operands before them. */
 static void ring_by_number(const eg_ring *r, const eg_tensor *y, int skip, eg_tensor **x)
 {
     for (int k = 0; k < EG_RING_OPERANDS; k++)
@@ -297,14 +302,14 @@ static bool ring_forward(eg_tensor *y)
     ring_by_number(r, y, 0, x);
     return eg__ring_forward(r, y, x, &s->infinite);
 }
-/* Returns how many scores of ∞ each row of attention's result has; NULL: none. */
+/* Returns the number of scores of ∞ in each row of attention's result; NULL if there are none. */
 static eg_tensor *ring_infinite(const eg_ring *r, const eg_tensor *y)
 {
     const ring_saved *s = eg_node_saved(y);
     return s && s->infinite ? eg_from_n(y->cx, r->dtype, s->infinite, r->l_rank, r->l_dims) : NULL;
 }
-/* A tensor laid out as attention's result has two parts: returns y's (which = 0) or the
- * log-sum-exp's (1). */
+/* `all` has the layout of attention's result. Returns its part y (which = 0) or the log-sum-exp
+ * (1). */
 static eg_tensor *ring_view(const eg_ring *r, eg_tensor *all, int which)
 {
     return which ? eg_reshape_n(eg_slice_axis(all, 0, r->y_count, r->y_count + r->l_count, 1),
@@ -312,7 +317,7 @@ static eg_tensor *ring_view(const eg_ring *r, eg_tensor *all, int which)
                  : eg_reshape_n(eg_slice_axis(all, 0, 0, r->y_count, 1), r->y_rank, r->y_dims);
 }
 
-/* -- ring gradient: the cotangents of all float operands behind each other --------------------- */
+/* -- the gradient: the cotangents of all operands of floats, one after another ---------------- */
 static int64_t ring_offset(const eg_tensor *y, int skip, int until)
 {
     int64_t n = 0;
@@ -326,7 +331,7 @@ static bool ring_gradient_shape(eg_tensor *y)
                      (int64_t[]){ ring_offset(y, 2, 2 + ring_of(y)->operands) }) &&
            eg_node_save(y, sizeof(ring_slopes));
 }
-/* Operands: attention's result, its cotangent, attention's operands. */
+/* The operands are attention's result, its cotangent, and attention's operands. */
 static bool ring_gradient_forward(eg_tensor *y)
 {
     const eg_ring *r = ring_of(y);
@@ -347,8 +352,8 @@ static bool ring_gradient_forward(eg_tensor *y)
     eg_nograd(y->cx, was);
     return good;
 }
-/* Sets d[] to the cotangents of the gradient's operands. The first, attention's result, has none:
- * what it would contribute is part of the cotangents of the operands that it was made of. */
+/* Sets d[] to the cotangents of the gradient's operands. The first operand, attention's result, has
+ * none: its part is included in the cotangents of the operands that it is a function of. */
 static bool ring_gradient_slopes(const eg_ring *r, eg_tensor *y, eg_tensor *h, eg_tensor **d)
 {
     eg_tensor *x[EG_RING_OPERANDS],
@@ -366,8 +371,7 @@ static bool ring_gradient_slopes(const eg_ring *r, eg_tensor *y, eg_tensor *h, e
     d[0] = eg_concat_axis_n(0, 2, flat);
     return !eg_error(y->cx);
 }
-/* Computes the cotangents of all operands at once and keeps them for the operands that are asked
- * for next. */
+/* Computes the cotangents of all operands at once, and keeps those that are asked for later. */
 static eg_tensor *ring_gradient_rule(eg_tensor *y, eg_tensor *h, int i)
 {
     const eg_ring *r = ring_of(y);
@@ -393,7 +397,8 @@ static const eg_op ring_gradient_op = {
     .forward = ring_gradient_forward,
     .rule = ring_gradient_rule,
 };
-/* Computes the cotangents of all operands at once, since ranks exchange messages for them. */
+/* Computes the cotangents of all operands at once, since the ranks exchange messages for them, and
+ * keeps them. */
 static eg_tensor *ring_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const eg_ring *r = ring_of(y);
@@ -420,8 +425,8 @@ static const eg_op ring_op = {
 };
 
 /* -- the call --------------------------------------------------------------------------------- */
-/* Returns the log-sum-exp with its axes in the order of .weights_axes, which also names the keys'
- * axes. */
+/* Returns the log-sum-exp with its axes in the order of .weights_axes, which also contain the index
+ * of the keys. */
 static eg_tensor *ring_ordered(eg_ctx *cx, const eg_ring *r, const char *axes, eg_tensor *lse)
 {
     int order[EG_RANK_MAX], n = 0;

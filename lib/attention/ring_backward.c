@@ -2,30 +2,32 @@
  *
  * For each pair of a block of queries and a block of keys, the result (o_k, lse_k) is computed
  * again and differentiated with the cotangents
+ *
  *   of o_k:    c g,   c = e^(lse_k − lse), or n_k/n if n scores of the row are ∞
  *   of lse_k:  c (⟨g, o_k − o⟩ + g_lse)
  *
- * dq is summed along the tree over blocks of keys; dk, dv and the gradients of the tensors that the
- * score reads along the tree over blocks of queries. A rank adds dk and dv over each subtree that
- * it has all blocks of, and sends these sums to the rank that has the keys. */
+ * dq is summed along the tree over blocks of keys. dk, dv and the gradients of the tensors that the
+ * score reads are summed along the tree over blocks of queries: a rank adds dk and dv over each
+ * subtree of which it has all blocks, and sends these sums to the rank that has the keys. */
 #include "attention/ring_walk.h"
 
 typedef struct slopes {
     eg_ring_walk w;
-    eg_ring_results of;          /* of this rank's queries */
-    int extras;                  /* float operands beside q, k and v … */
-    int extra[EG_RING_OPERANDS]; /* … by EG_RING_… */
+    eg_ring_results of;          /* results for the queries of this rank */
+    int extras;                  /* the extras: operands of floats other than q, k, v */
+    int extra[EG_RING_OPERANDS]; /* which operands they are, by EG_RING_… */
     eg_ring_block *own;
     int mine;
-    eg_partials *dq;  /* by own block of queries: dq and those of extras, over blocks of keys */
-    eg_partials *dkv; /* by own block of keys: dk, dv, over blocks of queries */
+    eg_partials *dq;  /* by block of queries of this rank: dq and the gradients of the extras, over
+                       * blocks of keys */
+    eg_partials *dkv; /* by block of keys of this rank: dk and dv, over blocks of queries */
     eg_ring_block *keys;
     int key_count;
-    size_t each[2]; /* bytes of dk and of dv for one place */
+    size_t each[2]; /* bytes of dk and of dv for one position */
 } slopes;
 
-/* Returns what part of the rows of q this pair of blocks is: c. n: how many of its scores are ∞, in
- * each row, or NULL. */
+/* Returns c, the share of this pair of blocks in the rows of q. n is the number of its scores of ∞
+ * in each row, or NULL. */
 static eg_tensor *pair_share(slopes *s, const eg_ring_block *q, eg_tensor *l, eg_tensor *n)
 {
     eg_ring_walk *w = &s->w;
@@ -37,8 +39,8 @@ static eg_tensor *pair_share(slopes *s, const eg_ring_block *q, eg_tensor *l, eg
     eg_tensor *share = eg_div(n ? n : eg_zeros_like(l), eg_maximum(m, one));
     return eg_where(eg_gt(eg__ring_is_infinite(all), eg__ring_number(w, 0)), share, c);
 }
-/* Returns Σ ⟨o, c g⟩ + Σ ⟨lse, c (⟨g, o − y⟩ + gl)⟩: its gradient is what this pair adds. x: o, lse
- * and n of the pair. */
+/* Returns Σ ⟨o, c g⟩ + Σ ⟨lse, c (⟨g, o − y⟩ + gl)⟩, whose gradient is the part of this pair in the
+ * gradient. x: o, lse and n of the pair. */
 static eg_tensor *pair_objective(slopes *s, const eg_ring_block *q, eg_tensor *const *x)
 {
     eg_ring_walk *w = &s->w;
@@ -52,7 +54,8 @@ static eg_tensor *pair_objective(slopes *s, const eg_ring_block *q, eg_tensor *c
     eg_nograd(w->cx, was);
     return eg_add(eg_sum(NULL, eg_mul(x[0], to_o)), eg_sum(NULL, eg_mul(x[1], to_l)));
 }
-/* Computes the gradients of one pair of blocks by q, k, v and the extras. False after an error. */
+/* Computes the gradients of one pair of blocks by q, k, v and the extras. Sets *empty if all its
+ * pairs are forbidden. False after an error. */
 static bool pair_slopes(slopes *s, eg_tensor *const *kv, const eg_ring_block *key,
                         const eg_ring_block *q, eg_tensor **d, bool *empty)
 {
@@ -71,8 +74,8 @@ static bool pair_slopes(slopes *s, eg_tensor *const *kv, const eg_ring_block *ke
     w->cx->recording = false;
     return good && (*empty || !eg__grad(f, NULL, 3 + s->extras, from, d));
 }
-/* Goes over one block of keys and all blocks of queries of this rank: adds to s->dq, and to the
- * tree of dk and dv of that block of keys. False after an error. */
+/* Computes the gradients of one block of keys with all blocks of queries of this rank, and adds
+ * them to s->dq and to the tree of dk and dv of the block of keys. False after an error. */
 static bool backward_block(slopes *s, eg_tensor *const *kv, const eg_ring_block *key,
                            eg_partials *dkv)
 {
@@ -99,10 +102,9 @@ static bool backward_block(slopes *s, eg_tensor *const *kv, const eg_ring_block 
     return true;
 }
 
-/* -- sums over whole nodes are sent to the rank whose keys they are -----------------------------
- */
-/* Sets node[] to the largest subtrees, over blocks of queries, of which a rank has every block,
- * from left to right. Returns their number. */
+/* -- sums over whole subtrees are sent to the rank that has the keys -------------------------- */
+/* Sets node[] to the largest subtrees over blocks of queries of which a rank has every block, from
+ * left to right. Returns their number. */
 static int nodes_of(const eg_ring *r, int rank, eg_span *node)
 {
     eg_span run[2];
@@ -128,7 +130,7 @@ static size_t slope_bytes(const slopes *s, int64_t positions)
     return (s->each[0] + s->each[1]) * (size_t)positions;
 }
 /* Packs dk and dv of another rank's keys for sending: a flag for each subtree, 1 if it has a sum,
- * and the sums (`to` NULL: the flags alone). Returns the bytes of the sums. */
+ * and the sums. If `to` is NULL, only the flags are written. Returns the bytes of the sums. */
 static size_t pack_slopes(slopes *s, const eg_ring_block *keys, int n, const eg_partials *dkv,
                           const eg_span *node, int nodes, uint8_t *flag, char *to)
 {
@@ -174,8 +176,8 @@ static bool unpack_slopes(slopes *s, const eg_span *node, int nodes, const uint8
         }
     return true;
 }
-/* After turn d: sends dk and dv to the rank whose keys were visited, and receives those of this
- * rank's keys from the rank that visited them. False after an error. */
+/* After turn d, sends dk and dv to the rank whose keys this rank had, and receives those of this
+ * rank's keys from the rank that had them. False after an error. */
 static bool slopes_exchange(slopes *s, int d, const eg_ring_block *keys, int n, eg_partials *dkv)
 {
     eg_ring_walk *w = &s->w;
@@ -200,8 +202,8 @@ static bool slopes_exchange(slopes *s, int d, const eg_ring_block *keys, int n, 
         for (int k = 0; k < dkv[b].n; k++) eg_owner_close(dkv[b].part[k].owner);
     return good;
 }
-/* Visits the blocks of keys of one rank with this rank's blocks of queries, then sends their
- * gradients. False after an error. */
+/* Computes the gradients of the blocks of keys of one rank with this rank's blocks of queries, and
+ * sends them. False after an error. */
 static bool ring_backward_turn(void *user, int turn, eg_tensor *const *kv,
                                const eg_ring_block *keys, int n)
 {
@@ -214,7 +216,8 @@ static bool ring_backward_turn(void *user, int turn, eg_tensor *const *kv,
     return good && (!turn || slopes_exchange(s, turn, keys, n, dkv));
 }
 
-/* Adds up the gradients of the extras over the blocks of queries of all ranks, and writes them. */
+/* Adds the gradients of the extras over the blocks of queries of all ranks, and writes them. False
+ * after an error. */
 static bool backward_extras(slopes *s, void *const *dx)
 {
     eg_ring_walk *w = &s->w;

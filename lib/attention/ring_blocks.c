@@ -18,7 +18,8 @@ static eg_span positions_of(const eg_ring *r, const eg_ring_side *s, int64_t blo
 {
     return (eg_span){ block * r->block, eg__min64((block + 1) * r->block, s->length) };
 }
-/* Lists the blocks of a rank, unless out is NULL; returns how many positions they have. */
+/* Lists the blocks of a rank in `out`, if it is not NULL. Sets *n to their number and returns how
+ * many positions they have. */
 static int64_t local_blocks(const eg_ring *r, const eg_ring_side *s, int rank, eg_ring_block *out,
                             int *n)
 {
@@ -53,14 +54,15 @@ eg_tensor *eg__ring_slice(eg_tensor *x, int axis, const eg_ring_block *b)
     return eg_slice_axis(x, axis, b->at, b->at + b->count, 1);
 }
 
-/* Returns x cut to the blocks of queries and keys; axis[k] < 0: x has no axis of that side. */
+/* Returns x sliced to the positions i of queries and j of keys; axis[k] < 0 if x has no such
+ * axis. */
 static eg_tensor *cut(eg_tensor *x, const int *axis, eg_span i, eg_span j)
 {
     if (axis[0] >= 0) x = eg_slice_axis(x, axis[0], i.from, i.to, 1);
     return axis[1] >= 0 ? eg_slice_axis(x, axis[1], j.from, j.to, 1) : x;
 }
-/* Returns the formula with its letters moved: place k of a block is place from + k of the
- * sequence. */
+/* Returns the formula with its letters shifted: position k of a block is position from + k of the
+ * sequence. NULL if f is NULL or after an error. */
 static const char *shifted(const eg_formula *f, const eg_ring *r, int64_t i, int64_t j)
 {
     char value[2][80], size[2][32];
@@ -88,8 +90,8 @@ static bool any_infinite(eg_tensor *x)
         if ((p ? p[k] : (double)q[k]) == INFINITY) return true;
     return false;
 }
-/* Returns how many scores of ∞ each row has, whose log-sum-exp is ∞ if it has some: as many as
- * there are weights. NULL if there are none. */
+/* Returns the number of scores of ∞ in each row whose log-sum-exp is ∞; it is the number of its
+ * weights that are not 0. NULL if there are no such rows. */
 static eg_tensor *infinite_scores(eg_attention_args a, eg_tensor *lse)
 {
     eg_ctx *cx = eg_context(lse);
@@ -119,7 +121,8 @@ bool eg__ring_pair(eg_ring_walk *w, eg_tensor *const *xs, int64_t i, int64_t j, 
     a.where = shifted(r->where, r, i * r->block, j * r->block);
     a.score = shifted(r->score, r, i * r->block, j * r->block);
     a.ranks = NULL, a.offset = 0, a.offset_letter = NULL, a.lse = &y[1], a.empty = &none;
-    /* a pair of blocks draws by its number, on whichever rank it is computed */
+    /* the random draws depend on the number of the pair of blocks, not on the rank that computes
+     * it */
     cx->seed = r->seed, cx->training = r->training;
     cx->draw = r->draw + (uint64_t)(i * r->key.blocks + j);
     y[0] = eg_attention_with(&a);

@@ -1,19 +1,19 @@
 /* ring_composed.c: the second and higher derivatives of attention over a divided sequence.
  *
- * The gradient is written as a formula of recorded operations, which can be differentiated again.
- * Each rank gathers the divided tensors into whole ones, computes attention over the whole sequence
- * and the gradient of its gradient, and keeps its own part of the result. All ranks compute the
- * same, so the bits do not depend on the number of ranks; time and memory are those of one process.
- * Two rows go from the parts to the whole and back. Each is the other's transpose: x_whole = Σ P_r
- * x_r, and rank r gets P_rᵀ g of the cotangent g of x_whole, since the whole is the same on every
- * rank. */
+ * The gradient is computed by recorded operations, which can be differentiated again. Each rank
+ * gathers the divided tensors into whole ones, computes attention over the whole sequence and the
+ * gradient of its gradient, and keeps its part of the result. All ranks compute the same, so the
+ * bits do not depend on the number of ranks; time and memory are those of one process.
+ *
+ * Two operations convert between the parts and the whole, and each is the transpose of the other:
+ * x_whole = Σ_r P_r x_r; and since the whole is the same on every rank, rank r gets P_rᵀ g from the
+ * cotangent g of x_whole. */
 #include "attention/ring_walk.h"
 
-/* -- from parts to the whole, and back ----------------------------------------------------------
- */
+/* -- from parts to the whole, and back -------------------------------------------------------- */
 typedef struct part_of {
     const eg_ring *r;
-    bool key; /* true: the key's side; false: the query's */
+    bool key; /* true for keys, false for queries */
     int axis;
 } part_of;
 static const part_of *part_attr(const eg_tensor *y) { return eg_attr(y); }
@@ -21,8 +21,8 @@ static const eg_ring_side *part_side(const part_of *p)
 {
     return p->key ? &p->r->key : &p->r->query;
 }
-/* Copies block b between the tensor of its rank, which has `positions` positions, and the whole
- * tensor. */
+/* Copies block b from the tensor of its rank, which has `positions` positions, to the whole tensor, or
+ * back. */
 static void part_copy(const part_of *p, const int64_t *dims, int rank, const eg_ring_block *b,
                       int64_t positions, char *part, char *whole, bool to_whole)
 {
@@ -45,7 +45,7 @@ static bool part_shape(eg_tensor *y, int64_t size)
     dims[part_attr(y)->axis] = size;
     return eg_result(y, eg_type(x), eg_rank(x), dims);
 }
-/* Returns the blocks of a rank, and sets how many positions they have; NULL after an error. */
+/* Returns the blocks of a rank and sets how many positions they have; NULL after an error. */
 static eg_ring_block *part_blocks(const eg_tensor *y, int rank, int *n, int64_t *positions)
 {
     const part_of *p = part_attr(y);
@@ -59,7 +59,7 @@ static bool ring_whole_shape(eg_tensor *y)
 {
     return part_shape(y, part_side(part_attr(y))->length);
 }
-/* Gathers the positions of all ranks, each padded to the most that one has. */
+/* Gathers the positions of all ranks. The parts are padded to the largest number of positions. */
 static bool ring_whole_forward(eg_tensor *y)
 {
     const part_of *p = part_attr(y);
@@ -99,7 +99,7 @@ static bool ring_own_shape(eg_tensor *y)
     eg_pop(y->cx, m);
     return good && part_shape(y, positions);
 }
-/* Copies the positions of this rank out of the whole, which every rank has. */
+/* Copies the positions of this rank from the whole tensor, which every rank has. */
 static bool ring_own_forward(eg_tensor *y)
 {
     const part_of *p = part_attr(y);
@@ -147,16 +147,15 @@ static eg_tensor *ring_own_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_apply(&ring_whole_op, part_attr(y), sizeof(part_of), 1, &g);
 }
 
-/* -- the gradient as a formula ------------------------------------------------------------------
- */
-/* The whole tensors that a call computes from: operands by EG_RING_…, and the cotangents of y and
- * lse. */
+/* -- the gradient by recorded operations ------------------------------------------------------ */
+/* The whole tensors of a call: operands by EG_RING_…, and the cotangents of y and lse. */
 typedef struct composed {
     eg_ring_walk w;
     eg_tensor *x[EG_RING_OPERANDS];
     eg_tensor *g[2];
 } composed;
-/* ⟨y, g⟩ + ⟨lse, g_lse⟩ of attention over the whole length, recorded; NULL after an error. */
+/* Returns ⟨y, g⟩ + ⟨lse, g_lse⟩ of attention over the whole length, recorded; NULL after an
+ * error. */
 static eg_tensor *composed_objective(composed *c)
 {
     const eg_ring *r = c->w.r;
@@ -185,18 +184,19 @@ static eg_tensor *composed_own(const eg_ring *r, bool key, int axis, eg_tensor *
     const part_of p = { r, key, axis };
     return eg_apply(&ring_own_op, &p, sizeof p, 1, &x);
 }
-/* True if operand k is divided. */
+/* True if operand k is divided among ranks. */
 static bool composed_divided(int k) { return k <= EG_RING_V; }
 
-/* Computes with F = ⟨y, g⟩ + ⟨lse, g_lse⟩ the recorded gradients D = ∂F/∂x, then differentiates S =
- * Σ ⟨h, D⟩ by x and g. Where the context does not record, the history begins at copies of x and
- * g. */
+/* Computes the recorded gradients D = ∂F/∂x of F = ⟨y, g⟩ + ⟨lse, g_lse⟩, then differentiates S = Σ
+ * ⟨h, D⟩ by x and g. If the context does not record, recording begins at copies of x and g. */
 bool eg__ring_second(const eg_ring *r, eg_tensor *const *x, eg_tensor *const g[2],
                      eg_tensor *const *h, eg_tensor **dx, eg_tensor *dg[2])
 {
     eg_ctx *cx = x[0]->cx;
     const bool recording = cx->recording;
-    if (r->training && eg_option(r->o.dropout, 0) > 0) { /* draws belong to pairs of blocks */
+    if (r->training && eg_option(r->o.dropout, 0) > 0) { /* a draw belongs to a pair of blocks,
+                                                          * which the whole sequence does not
+                                                          * have */
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "attention: .ranks: with .dropout there are gradients of the first order only");
         return false;
@@ -207,8 +207,8 @@ bool eg__ring_second(const eg_ring *r, eg_tensor *const *x, eg_tensor *const g[2
     for (int k = 0; k < EG_RING_OPERANDS; k++) {
         eg_tensor *own = x[k];
         if (own && composed_divided(k)) own = composed_whole(r, k > 0, r->axis[k], own);
-        /* h may have been made of x, and this derivative must not go through h: x gets a node of
-         * its own */
+        /* h may be a function of x, and this derivative must not continue through h: x gets a
+         * separate node */
         c.x[k] = own && h[k] && (!recording || !composed_divided(k)) ? eg_copy(own) : own;
         if (own && h[k]) operand[n] = k, by[n++] = c.x[k];
     }

@@ -3,12 +3,12 @@
 
 typedef struct forward {
     eg_ring_walk w;
-    eg_ring_block *own; /* this rank's blocks of queries */
+    eg_ring_block *own; /* the blocks of queries of this rank */
     int mine;
-    eg_partials *tree; /* for each of these blocks: the tree over the blocks of keys */
+    eg_partials *tree; /* by own block of queries: the tree over the blocks of keys */
 } forward;
-/* Adds the results of one block of keys to all blocks of queries of this rank. False after an
- * error. */
+/* Computes the results of one block of keys with all blocks of queries of this rank, and inserts
+ * them into the trees. False after an error. */
 static bool forward_block(forward *s, eg_tensor *const *kv, const eg_ring_block *key)
 {
     eg_ring_walk *w = &s->w;
@@ -39,7 +39,7 @@ static bool forward_turn(void *user, int turn, eg_tensor *const *kv, const eg_ri
     for (int b = 0; good && b < n; b++) good = forward_block(user, kv, &keys[b]);
     return good;
 }
-/* Writes the numbers of scores of ∞ that a block's rows have, in memory of the node that all blocks
+/* Writes the numbers of scores of ∞ of a block's rows into memory of the node that all blocks
  * share. False after an error. */
 static bool forward_infinite(forward *s, eg_tensor *node, const eg_ring_block *own, eg_tensor *n,
                              void **infinite)

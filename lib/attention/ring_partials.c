@@ -16,13 +16,13 @@ eg_tensor *eg__ring_number(eg_ring_walk *w, double value)
 {
     return eg_full_n(w->cx, w->r->dtype, value, 0, NULL);
 }
-/* Sets share[0] and share[1] to the weights of two parts (o, lse, n) whose log-sum-exp is *lse:
- * e^(lse of a part − lse), but where n of a row's scores are ∞, n_k/n of them. */
+/* Sets share[0] and share[1] to the weights of two parts (o, lse, n) in their union, whose
+ * log-sum-exp is *lse: e^(lse of the part − lse), or, in a row with n scores of ∞, n_k/n. */
 static void partial_shares(eg_ring_walk *w, const eg_partial *a, const eg_partial *b,
                            eg_tensor **share, eg_tensor **lse, eg_tensor **n)
 {
-    /* a row without allowed pairs has the maximum −∞ and the sum 0: −10³⁸ and 10⁻³⁰ take their
-     * positions, so that nothing becomes NaN */
+    /* In a row without allowed pairs the maximum is −∞ and the sum 0; −10³⁸ and 10⁻³⁰ replace them,
+     * so that nothing becomes NaN. */
     eg_tensor *most = eg_maximum(eg_maximum(a->x[1], b->x[1]), eg__ring_number(w, -1e38)),
               *u = eg_exp(eg_sub(a->x[1], most)), *v = eg_exp(eg_sub(b->x[1], most)),
               *sum = eg_add(u, v), *over = eg_maximum(sum, eg__ring_number(w, 1e-30));
@@ -39,7 +39,7 @@ static void partial_shares(eg_ring_walk *w, const eg_partial *a, const eg_partia
     share[1] = eg_where(some, eg_div(k, all), share[1]);
     *lse = eg_where(some, most, *lse);
 }
-/* Merges b into a; the two are siblings in the tree. False after an error. */
+/* Merges b into a, which are siblings in the tree. False after an error. */
 static bool partial_merge(eg_ring_walk *w, eg_partial *a, eg_partial *b)
 {
     const eg_span of = { a->of.from, b->of.to };
@@ -66,7 +66,7 @@ static bool partial_merge(eg_ring_walk *w, eg_partial *a, eg_partial *b)
     a->of = of;
     return !eg_error(w->cx);
 }
-/* Returns the parent of a node of the tree of `leaves`. */
+/* Returns the parent of a node in the tree of `leaves`. */
 static eg_span parent_of(int64_t leaves, eg_span node)
 {
     eg_span p = { 0, leaves };
@@ -95,7 +95,8 @@ bool eg__partial_insert(eg_ring_walk *w, eg_partials *tree, eg_partial p)
         if (!first) p = other;
     }
     if (tree->n == EG_PARTIALS_MAX) {
-        eg_fail_as(w->cx, EG_ERROR_UNSUPPORTED, "attention: more than %d results wait",
+        eg_fail_as(w->cx, EG_ERROR_UNSUPPORTED,
+                   "attention: .ranks: more than %d partial results wait for their siblings",
                    EG_PARTIALS_MAX);
         return false;
     }

@@ -1,7 +1,8 @@
-/* ring_sink.c: the sink of attention over a divided sequence. Each row reads the sink z, and all
- * ranks have z. Two rows, each the other's transpose: one spreads z over the rows of this rank; the
- * other folds a cotangent, that is, sums it over each block of queries and then over the blocks of
- * all ranks along their tree, so that its bits depend on the length and the block size alone. */
+/* ring_sink.c: the sink of attention over a divided sequence. Each row has the sink z as one more
+ * key, and all ranks have z. There are two operations, each the transpose of the other: one spreads
+ * z over the rows of this rank; the other folds a cotangent: it sums over each block of queries,
+ * then over the blocks of all ranks along their tree, so that the bits depend on the length and the
+ * size of a block only. */
 #include "attention/ring_walk.h"
 #include <float.h>
 
@@ -64,7 +65,7 @@ static bool sink_fold_shape(eg_tensor *y)
     const sink_of *s = sink_attr(y);
     return eg_result(y, s->r->dtype, s->rank, s->dims);
 }
-/* Sums the rows of each block of this rank, gathers these sums from all ranks, and adds them. */
+/* Sums the rows of each block of this rank, gathers the sums of all ranks, and adds them. */
 static bool sink_fold_forward(eg_tensor *y)
 {
     const sink_of *s = sink_attr(y);
@@ -129,7 +130,7 @@ static const char *sink_text(eg_ctx *cx, const eg_spec *s)
     char *to = s ? eg__alloc(cx, strlen(s->text) + 1) : NULL;
     return to ? strcpy(to, s->text) : NULL;
 }
-/* Returns a sink as one number for each row of this rank, row-major as the log-sum-exp. Poison
+/* Returns a sink as one element for each row of this rank, row-major like the log-sum-exp. Poison
  * after an error. */
 static eg_tensor *sink_of_rows(eg_ctx *cx, const eg_ring *r, const eg_masked *sink)
 {
@@ -151,10 +152,9 @@ static eg_tensor *sink_of_rows(eg_ctx *cx, const eg_ring *r, const eg_masked *si
                : eg_einsum(s.spread, sink->x, eg_full_n(cx, r->dtype, 1, r->l_rank, r->l_dims));
 }
 
-/* -- a sink beside the scores -------------------------------------------------------------------
- */
-/* y = b, with the gradient of x: rows whose scores or sink are ∞ are computed from finite numbers
- * with the same differences. */
+/* -- the sink as one more key ----------------------------------------------------------------- */
+/* y = b, with the gradient of x. Rows with infinite scores or an infinite sink are computed from
+ * finite values that have the same differences. */
 static bool sink_finite_shape(eg_tensor *y)
 {
     const eg_tensor *x = eg_operand(y, 0);
@@ -193,8 +193,9 @@ static eg_tensor *sink_full(const eg_tensor *like, double value)
 {
     return eg_full_n(eg_context(like), eg_type(like), value, eg_rank(like), eg_dims(like));
 }
-/* Replaces l and z in rows in which one of them is ∞, or both: n of the scores are ∞ then, and the
- * sink gets 1/(n + 1) of the weight. Returns what is to be added to ln (e^l + e^z). */
+/* Replaces l and z in rows where one of them, or both, is ∞. If n scores are ∞, the sink then gets
+ * the weight 1/(n + 1). Returns what must be added to ln (e^l + e^z); NULL if there are no such
+ * rows. */
 static eg_tensor *sink_finite_rows(eg_tensor *n, eg_tensor **l, eg_tensor **z)
 {
     eg_ctx *cx = eg_context(*l);
@@ -208,12 +209,12 @@ static eg_tensor *sink_finite_rows(eg_tensor *n, eg_tensor **l, eg_tensor **z)
     const bool some = eg_item(eg_sum(NULL, eg_cast(rows, EG_F64))) > 0;
     eg_nograd(cx, was);
     if (!some) return NULL;
-    /* a NaN beside ∞ makes the row NaN */
+    /* a NaN in a row with ∞ makes the row NaN */
     *l = sink_finite(*l, rows, eg_where(eg_isnan(*l), *l, to_l));
     *z = sink_finite(*z, rows, eg_where(eg_isnan(*z), *z, to_z));
     return more;
 }
-/* l = ln (e^lse + e^z), y e^(lse − l) = y/(1 + e^(z − lse)). */
+/* Computes l = ln (e^lse + e^z) and y e^(lse − l) = y/(1 + e^(z − lse)). */
 bool eg__ring_add_sink(eg_ctx *cx, const eg_ring *r, const eg_masked *sink, eg_tensor *infinite,
                        eg_tensor **y, eg_tensor **lse)
 {

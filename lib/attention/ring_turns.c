@@ -1,11 +1,12 @@
-/* ring_turns.c: the keys and values of a divided sequence go round from rank to rank. */
+/* ring_turns.c: passes the keys and values of a divided sequence from rank to rank, so that each
+ * rank gets those of every other one. */
 #include "attention/ring_walk.h"
 
-/* The keys and values of one rank, packed as in a message. */
+/* The keys and values of one rank, in the layout of the message. */
 typedef struct shard {
     int rank;
     char *now, *next;
-    int64_t each[2]; /* numbers of k and of v for one place */
+    int64_t each[2]; /* elements of k and of v for one position */
 } shard;
 static size_t shard_bytes(const eg_ring_walk *w, const shard *g, int rank)
 {
@@ -32,8 +33,7 @@ static bool shard_open(eg_ring_walk *w, shard *g)
     eg__ring_copy(w, g->now + (size_t)eg_size(w->x[EG_RING_K]) * w->width, w->x[EG_RING_V]);
     return !eg_error(w->cx);
 }
-/* Sends the shard to the next rank and receives the one of the rank before. False after an
- * error. */
+/* Sends the shard to the next rank and receives that of the previous rank. False after an error. */
 static bool shard_turn(eg_ring_walk *w, shard *g)
 {
     const int ranks = eg_ranks_count(w->r->ranks), me = eg_ranks_rank(w->r->ranks),
@@ -45,8 +45,7 @@ static bool shard_turn(eg_ring_walk *w, shard *g)
     g->now = g->next, g->next = swap, g->rank = from;
     return true;
 }
-/* Makes tensors of the shard in the memory of a new owner, which it returns; NULL after an
- * error. */
+/* Copies the shard to tensors of a new owner, which is returned; NULL after an error. */
 static eg_owner *shard_tensors(eg_ring_walk *w, const shard *g, eg_tensor **kv)
 {
     const char *from = g->now;

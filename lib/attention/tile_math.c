@@ -1,9 +1,9 @@
-/* tile_math.c: the arithmetic of attention's tiles. The exponential is written here, in vectors
- * and to the base 2 (the scores come scaled by log2 e), since a call for every vector costs more
- * than its arithmetic; f32: a polynomial fitted to 2^r on [-1/2, 1/2] with the smallest relative
- * error, 9.2e-8 (Lawson's weights); f64: Taylor's to r^13, 4e-18. Every element is a lane of a
- * whole vector, so fusing a product and a sum, which the other files do not do, changes no bit from
- * place to place. */
+/* tile_math.c: arithmetic on the tiles of attention. The exponential is written out in vectors,
+ * to base 2 (the scores are multiplied by log2 e before), since calling a function for every
+ * vector takes longer than its arithmetic. f32: a polynomial fitted to 2^r on [-1/2, 1/2] with
+ * the smallest relative error, 9.2e-8 (Lawson's weights); f64: Taylor's to r^13, 4e-18. Every
+ * element is a lane of a whole vector. Products and sums may therefore be fused here, unlike in
+ * the other files: the bits of an element do not depend on its position. */
 #include "attention/attention.h"
 #include <string.h>
 

@@ -1,6 +1,7 @@
-/* tile_math_of.h: tile_math.c's arithmetic for one type and one vector: REAL, WORD (an integer of
- * its width), BYTES of a vector, NAME; and of 2^x: MAGIC, MANTISSA, LEAST, POLYNOMIAL. A tile is
- * rows of w lanes, w a multiple of the vector. */
+/* tile_math_of.h: the arithmetic of tile_math.c for one type and one length of vectors. Parameters:
+ * REAL, WORD (an integer of the same width), BYTES of a vector, NAME; and, for 2^x, MAGIC,
+ * MANTISSA, LEAST, POLYNOMIAL. A tile consists of rows of w lanes, where w is a multiple of the
+ * vector's length. */
 #define LANES ((int)(BYTES / sizeof(REAL)))
 typedef REAL NAME(vec) __attribute__((vector_size(BYTES)));
 typedef WORD NAME(ivec) __attribute__((vector_size(BYTES)));
@@ -8,12 +9,12 @@ typedef uint8_t NAME(bytes) __attribute__((vector_size(BYTES / sizeof(REAL)), al
 #define VEC           NAME(vec)
 #define IVEC          NAME(ivec)
 #define ALL(c)        ((VEC){ 0 } + (REAL)(c))
-#define H(p, c)       ((p)*r_ + ALL(c)) /* a step of Horner's scheme */
+#define H(p, c)       ((p)*r_ + ALL(c)) /* one step of Horner's scheme */
 #define PICK(m, a, b) ((VEC)(((IVEC)(a) & (m)) | ((IVEC)(b) & ~(m))))
 
-/* y = 2^x, x ≤ 127: x = n + r, |r| ≤ 1/2, 2^x = 2^n p(r). MAGIC + x rounds x to n and holds n +
- * bias in its lowest bits, which become the exponent. At LEAST and below these bits are 0, and so
- * is y. A NaN stays NaN. */
+/* y = 2^x for x ≤ 127: x = n + r, |r| ≤ 1/2, 2^x = 2^n p(r). MAGIC + x rounds x to n and has n +
+ * bias in its lowest bits, which become the exponent. For x ≤ LEAST these bits are 0, and so is y.
+ * A NaN remains NaN. */
 #define EXP2(y, x)                                                                  \
     do {                                                                            \
         const VEC given_ = (x), x_ = PICK(ALL(LEAST) > given_, ALL(LEAST), given_), \
@@ -67,7 +68,8 @@ EG_CLONES EG_FUSING static bool NAME(online_softmax)(int w, int64_t rows, void *
             new_max = old, sum = ALL(0), f, max_1 = old, max_2 = old, max_3 = old;
         const int64_t step = w / LANES;
         int64_t i = 0;
-        for (; i + 4 <= rows; i += 4) { /* four chains: one would wait for each comparison */
+        for (; i + 4 <= rows; i += 4) { /* four independent maxima, since each comparison waits for
+                                         * the one before */
             const VEC *x = s + i * step;
             new_max = PICK(x[0] > new_max, x[0], new_max);
             max_1 = PICK(x[step] > max_1, x[step], max_1);
@@ -82,10 +84,10 @@ EG_CLONES EG_FUSING static bool NAME(online_softmax)(int w, int64_t rows, void *
         VEC shift = PICK(none | peak, ALL(0), new_max);
         bool peaks = false;
         for (int k = 0; k < LANES; k++) peaks |= peak[k] != 0;
-        if (peaks) { /* for scores of +inf the limit: they share the weight equally */
+        if (peaks) { /* the limit for scores of +inf: they share the weight equally */
             for (int64_t j = 0; j < rows; j++) {
                 const VEC x = s[j * step], limit = PICK(x == ALL(INFINITY), ALL(0), ALL(-INFINITY));
-                s[j * step] = PICK(peak & (x == x), limit, x); /* NaN stays */
+                s[j * step] = PICK(peak & (x == x), limit, x); /* NaN remains */
             }
             old = PICK(peak & (old == ALL(INFINITY)), ALL(0), PICK(peak, ALL(-INFINITY), old));
         }

@@ -1,19 +1,18 @@
-/* tile_sums.c: the cotangents of the tensors that the score reads and of the sink, summed over the
- * tiles of a backward pass.
+/* tile_sums.c: the cotangents of the tensors that the score reads and of the sink, summed over
+ * the tiles of a backward pass.
  *
- * A tensor that has every letter of the scores gets its cotangent element by element. The
- * cotangents of the other ones are summed in doubles. Pieces of work are batches, or splits of a
- * batch's keys. A unit is a number of pieces that one thread computes one after another; each unit
- * adds to a set of sums, and the sets are added in their order at the end. Pieces that differ in a
- * letter that all these tensors have can share a set, since they add to different elements. Sizes
- * alone decide how many sets there are, so that the number of threads changes no bit. */
+ * If a tensor has every letter of the scores, each element of its cotangent is written once. The
+ * other cotangents are summed in f64. A piece of work is a batch, or a split of a batch's keys.
+ * A unit is a number of pieces that one thread computes one after another; each unit adds to a
+ * set of sums, and the sets are added in order at the end. Pieces that differ in a letter that
+ * all these tensors have can share a set, since they add to different elements. The number of
+ * sets depends on sizes only, so the number of threads changes no bit. */
 #include "attention/workspace.h"
 #include <string.h>
 
-enum { BYTES = 1 << 20 }; /* of all sets together; one set may have more */
+enum { BYTES = 1 << 20 }; /* of all sets together, unless a single set has more */
 
-/* True if, in every read of tensor t by the score, the letter `s` alone is the index of one
- * axis. */
+/* True if in every read of tensor t by the score one axis is indexed by the letter `s` alone. */
 static bool reads_along(const eg_flash *f, int t, int s)
 {
     uint32_t common = UINT32_MAX;
@@ -29,7 +28,7 @@ static bool reads_along(const eg_flash *f, int t, int s)
     }
     return common != 0;
 }
-/* True if everything that is summed has the batch letter at place s of the scores. */
+/* True if every tensor that is summed has the batch letter at position s of the scores. */
 static bool shared_letter(const eg_tile_sums *u, const eg_flash *f, int s)
 {
     bool has = !u->summed_sink;

@@ -1,7 +1,6 @@
 /* tile_values.c: evaluates the two expressions over a tile of scores: whether the predicate allows
- * all, some or none of it; which pairs; the scores; and their cotangents. The positions along the
- * rows and the lanes of a tile are those of the queries and keys; the letters of the batch are
- * constant in it. */
+ * all pairs of it, some or none; which pairs; the scores; and the cotangents. Rows and lanes of a
+ * tile are positions of queries and keys; the letters of the batch are constant in a tile. */
 #include "attention/workspace.h"
 #include <string.h>
 
@@ -11,7 +10,7 @@ typedef struct corners {
     eg_box box;
 } corners;
 /* Sets the smallest box of indices that contains a stretch: low ≤ index < high on every axis of its
- * list. */
+ * part. */
 static void tiles_box(const eg_flash *f, eg_stretch s, corners *c)
 {
     const eg_flash_list *l = &f->list[s.part];
@@ -49,10 +48,10 @@ eg_cover eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
     tiles_box(f, keys, &c);
     return eg__expression_cover(f->where, &c.box);
 }
-/* Asks for bounds of the predicate over the rows from … to. Where they leave open whether it is
- * true, asks for each half, down to single panels. */
-static void ask_panels(const eg_flash *f, eg_stretch rows, int64_t from, int64_t to, corners *c,
-                       uint8_t *cover)
+/* Bounds the predicate over the rows from … to − 1. Where the bounds do not decide, bounds each
+ * half, down to single panels. */
+static void cover_panels(const eg_flash *f, eg_stretch rows, int64_t from, int64_t to, corners *c,
+                         uint8_t *cover)
 {
     const int64_t step = eg__live_step(f), panels = (to - from + step - 1) / step;
     tiles_box(f, (eg_stretch){ rows.part, rows.from + from, to - from }, c);
@@ -62,8 +61,8 @@ static void ask_panels(const eg_flash *f, eg_stretch rows, int64_t from, int64_t
         return;
     }
     const int64_t middle = from + panels / 2 * step;
-    ask_panels(f, rows, from, middle, c, cover);
-    ask_panels(f, rows, middle, to, c, cover);
+    cover_panels(f, rows, from, middle, c, cover);
+    cover_panels(f, rows, middle, to, c, cover);
 }
 bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_stretch rows,
                     eg_cover all, eg_live *l)
@@ -75,7 +74,7 @@ bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes
     corners c;
     batch_box(f, b, &c);
     tiles_box(f, lanes, &c);
-    ask_panels(f, rows, 0, rows.count, &c, l->cover);
+    cover_panels(f, rows, 0, rows.count, &c, l->cover);
     int64_t first = 0, last = panels, test, tested;
     while (first < last && l->cover[first] == EG_COVER_NONE) first++;
     while (last > first && l->cover[last - 1] == EG_COVER_NONE) last--;
@@ -113,8 +112,8 @@ static uint32_t letters_of(const eg_flash *f, eg_part part)
     for (int k = 0; k < f->list[part].n; k++) bits |= 1u << f->list[part].axis[k].score;
     return bits;
 }
-/* Returns the bytes for the positions of `count` elements of a list. They are stored only if the
- * list has several axes. */
+/* Returns the bytes of the positions of `count` elements of a part. They are stored only if the
+ * part has several axes. */
 static int64_t positions_bytes(const eg_flash *f, eg_part part, int64_t count)
 {
     const int n = f->list[part].n;
@@ -145,8 +144,8 @@ void eg__tile_plan(eg_tile_plan *p, const eg_flash *f, eg_part rows, int64_t mos
             flows[n->in[i]] |= p->score.moved[n->in[i]];
     }
 }
-/* Sets the positions of the letters of a stretch; `room` stores them if they are not
- * consecutive. */
+/* Sets the positions of the letters of a stretch. If they are not consecutive, they are stored in
+ * `room`. */
 static void place_stretch(const eg_flash *f, eg_stretch s, eg_place *place, int64_t *room)
 {
     const eg_flash_list *l = &f->list[s.part];
@@ -157,6 +156,8 @@ static void place_stretch(const eg_flash *f, eg_stretch s, eg_place *place, int6
         place[l->axis[k].score] = (eg_place){ .value = at };
     }
 }
+/* Describes a tile to the evaluation of the expressions: its positions, and the distances of rows
+ * in all arrays. */
 static void tile_block(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
                        eg_stretch rows, eg_stretch lanes, char *room, eg_place *place,
                        eg_block_data *d)

@@ -1,5 +1,5 @@
-/* tiles.c: where the elements of attention's operands lie; packing them into panels and back;
- * dropout in a tile. */
+/* tiles.c: the addresses of elements of attention's operands; packing them into panels, and
+ * unpacking; dropout in a tile. */
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>
@@ -105,7 +105,7 @@ void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth,
         const int64_t n = eg__min64(w, rows.count - i);
         eg__flash_offsets(f, rows.part, at, rows.from + i, n, off);
         int64_t step = n > 1 ? off[1] - off[0] : 1;
-        /* the steps differ: irregular */
+        /* INT64_MIN: the steps differ */
         for (int64_t k = 2; k < n; k++)
             if (off[k] - off[k - 1] != step) step = INT64_MIN;
         eg__pack((size_t)f->width, w, n, off, step, runs, run, base, dst, depth.count);

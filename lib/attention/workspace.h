@@ -1,12 +1,12 @@
-/* workspace.h: what the forward and the backward pass over tiles share. */
+/* workspace.h: declarations shared by the forward and the backward pass over tiles. */
 #ifndef EG_WORKSPACE_H
 #define EG_WORKSPACE_H
 #include "attention/attention.h"
 
-enum { EG_FLASH_TEAM = 64 }; /* threads at most */
+enum { EG_FLASH_TEAM = 64 }; /* the largest number of threads */
 
-/* One buffer from which parts of whole cache lines are taken in turn. If base is NULL, only their
- * bytes are counted. */
+/* A buffer from which consecutive parts are taken, each rounded up to whole cache lines. If base is
+ * NULL, only the bytes are counted. */
 typedef struct eg_workspace {
     char *base;
     int64_t taken;
@@ -18,19 +18,20 @@ static inline char *eg__workspace_take(eg_workspace *t, int64_t bytes)
     return p;
 }
 
-/* The factor of a tile's scores: log2 e where the products make them as exponents of 2, else 1. */
+/* Returns the factor of a tile's scores: log2 e if the product computes exponents of 2 directly,
+ * else 1. */
 static inline double eg__tile_unit(const eg_flash *f)
 {
     return f->score || f->a->no_softmax ? 1 : EG_LOG2_E;
 }
-/* Returns number `at` of an array of f's type. */
+/* Returns element `at` of an array of f's type. */
 static inline double eg__real_at(const eg_flash *f, const char *x, int64_t at)
 {
     return f->width == 8 ? ((const double *)(const void *)x)[at]
                          : (double)((const float *)(const void *)x)[at];
 }
 
-/* Sets number `at` of an array of f's type. */
+/* Sets element `at` of an array of f's type. */
 static inline void eg__set_real(const eg_flash *f, char *x, int64_t at, double value)
 {
     if (f->width == 8)
@@ -39,33 +40,33 @@ static inline void eg__set_real(const eg_flash *f, char *x, int64_t at, double v
         ((float *)(void *)x)[at] = (float)value;
 }
 
-/* c[column][wide] (+)= Σ_p a[p][wide] b[column/narrow][p][column%narrow], for p < depth and the
- * columns rounded up to whole panels, which lie b_step bytes apart in b. */
+/* c[column][wide] (+)= Σ_p a[p][wide] b[column/narrow][p][column%narrow], for p < depth. The number
+ * of columns is rounded up to whole panels, which are b_step bytes apart in b. */
 static inline void eg__flash_product(const eg_flash *f, int64_t depth, const char *a, const char *b,
                                      int64_t b_step, int64_t columns, bool add, char *c)
 {
     f->kernel.run(&f->kernel, depth, a, b, b_step, columns, add, c);
 }
 
-/* The rows of a block in which a panel of lanes may have allowed pairs, as far as bounds of the
- * predicate tell. All rows before `from`, and from `to` on, are forbidden; all rows in from … test
- * and tested … to are allowed; the pairs of the rows test … tested must be evaluated one by one.
- * Each of these is a number of whole panels, except at the end of the block. */
-enum { EG_LIVE_PANELS = 128 }; /* of rows in a block, at most */
+/* The rows of a block in which a panel of lanes may have allowed pairs, by bounds of the predicate.
+ * All rows before `from`, and from `to` on, are forbidden; the rows from … test − 1 and tested … to
+ * − 1 are allowed; the pairs of the rows test … tested − 1 must be evaluated. Each of these ranges
+ * consists of whole panels, except at the end of the block. */
+enum { EG_LIVE_PANELS = 128 }; /* largest number of panels in the rows of a block */
 typedef struct eg_live {
     int64_t from, to, test, tested;
     uint8_t cover[EG_LIVE_PANELS]; /* by panel: eg_cover */
 } eg_live;
-/* The number of rows for which the bounds of the predicate are computed at once. */
+/* Returns the number of rows for which the predicate is bounded at once. */
 static inline int64_t eg__live_step(const eg_flash *f) { return f->narrow > 1 ? f->narrow : 2; }
-/* Finds these rows. `all` is the cover of the block that contains the rows and lanes. False if all
- * rows are forbidden. */
+/* Sets *l for the given lanes and rows. `all` is the cover of the block that contains them. False
+ * if all rows are forbidden. */
 bool eg__flash_live(const eg_flash *, const eg_flash_batch *, eg_stretch lanes, eg_stretch rows,
                     eg_cover all, eg_live *);
-/* Computes, for blocks of positions, the bounds of the integer and bool tensors that the predicate
- * reads. lanes: the part that lies along the lanes of tiles. False after an error. */
+/* Computes the bounds of the integer and bool tensors that the predicate reads, by blocks of
+ * positions. lanes: the part that is along the lanes of tiles. False after an error. */
 bool eg__flash_bound(eg_ctx *, eg_flash *, eg_part lanes);
-/* Returns whether the predicate allows all of a tile, some of it or nothing. */
+/* Returns whether the predicate allows all pairs, some or none. */
 eg_cover eg__flash_where(const eg_flash *, const eg_flash_batch *, eg_stretch queries,
                          eg_stretch keys);
 
@@ -73,45 +74,46 @@ eg_cover eg__flash_where(const eg_flash *, const eg_flash_batch *, eg_stretch qu
 /* How the expressions are evaluated over tiles, and the layout of a thread's workspace for them. */
 typedef struct eg_tile_plan {
     eg_block_plan where, score;
-    bool reaches;                        /* a derivative of the score by q·k is needed */
+    bool reaches;                        /* the derivative of the score by q·k is needed */
     int64_t bytes;                       /* of the workspace */
     int64_t score_at, rows_at, lanes_at; /* where its parts begin */
 } eg_tile_plan;
-/* Plans for tiles of at most `most` rows. wanted: eg_block_plan.wanted of the score. */
+/* Plans for tiles of at most `most` rows. `wanted` is eg_block_plan.wanted of the score. */
 void eg__tile_plan(eg_tile_plan *, const eg_flash *, eg_part rows, int64_t most, eg_part lanes,
                    uint32_t wanted);
-/* Writes a byte for each pair of the rows live->test … live->tested of a tile: 1 where the query
- * may attend to the key, else 0; 0 also in lanes beyond lanes.count. Returns whether all, some or
- * none of these pairs are allowed. */
+/* Writes a byte for each pair of the rows live->test … live->tested − 1 of a tile: 1 where the
+ * query may attend to the key, else 0; 0 also in lanes from lanes.count on. Returns whether all,
+ * some or none of these pairs are allowed. */
 eg_cover eg__tile_allow(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                         eg_stretch rows, eg_stretch lanes, const eg_live *live, char *room,
                         uint8_t *tile);
 /* Computes the scores, times log2 e if there is a softmax, from scale q·k. out may be the same
- * memory as score unless the plan keeps that. */
+ * memory as score, unless the plan keeps the latter. */
 void eg__tile_scores(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                      eg_stretch rows, eg_stretch lanes, char *room, const char *score, char *out);
 /* Replaces ds, the cotangent of the scores, by the cotangent of scale q·k, and adds the cotangents
- * of the tensors that the score reads to the sinks. Call it after eg__tile_scores of the same tile
- * with the same room and score. allow: which pairs count, of the rows that `live` tests; NULL:
- * all. */
+ * of the tensors that the score reads to the sinks. Must follow eg__tile_scores of the same tile,
+ * with the same room and score. allow: which pairs of the rows that `live` tests count; NULL if all
+ * do. */
 void eg__tile_slopes(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                      eg_stretch rows, eg_stretch lanes, char *room, const char *score,
                      const eg_live *live, const uint8_t *allow, const eg_sink *sink, char *ds);
 
 /* -- tile_sums.c ------------------------------------------------------------------------------ */
 typedef struct eg_tile_sums {
-    uint32_t there;   /* bits: tensors whose cotangents are wanted */
+    uint32_t there;   /* bit t: the cotangent of tensor t is wanted */
     bool summed_sink; /* the sink's cotangent is wanted */
     eg_sink sink[EG_TENSORS_MAX];
     int64_t step[EG_TENSORS_MAX][EG_RANK_MAX];
-    int64_t at[EG_TENSORS_MAX], sink_at; /* where they begin in a set of sums */
-    int64_t summed, sets;                /* doubles in a set; sets */
-    int64_t splits;             /* number of pieces that the keys of a batch are split into */
-    bool is_fixed[EG_RANK_MAX]; /* by axis of the batches: the same for all pieces of a unit */
-    int64_t fixed, rest;        /* the product of their sizes; that of the others and of splits */
+    int64_t at[EG_TENSORS_MAX], sink_at; /* offsets in a set of sums */
+    int64_t summed, sets;                /* doubles in a set; number of sets */
+    int64_t splits;             /* number of pieces that the keys of a batch are divided into */
+    bool is_fixed[EG_RANK_MAX]; /* by axis of the batches: it has one value in a unit's pieces */
+    int64_t fixed, rest;        /* the product of the sizes of these axes; the product of the other
+                                 * sizes and splits */
     double *sums;
 } eg_tile_sums;
-/* Prepares the sums for the operands x, whose cotangents are written to to[k] (NULL: not wanted).
+/* Prepares the sums for the operands x, whose cotangents are written to to[k] (NULL if not wanted).
  * There are fixed · sets units of work. False after an error. */
 bool eg__tile_sums_open(eg_tile_sums *, eg_ctx *, const eg_flash *, eg_tensor *const *x,
                         char *const *to, int64_t splits);
@@ -128,14 +130,14 @@ void eg__tile_sums_close(const eg_tile_sums *, const eg_flash *, eg_tensor *cons
 /* -- fused_masked.c --------------------------------------------------------------------------- */
 /* Adds to `out`, a product of weights and array `at`, what was left out of it: `times` the weight
  * times each element of the array that is not finite, in the pairs that `allow` allows (NULL: in
- * all). `list` are the elements of the tile's rows, `columns` the part that the product's columns
- * are of; off has room for an offset of each of these. zeros: a pair whose weight is 0 counts as
- * forbidden. */
+ * all). `list` is the stretch of the tile's rows, `columns` the part that the product's columns
+ * belong to; off has room for an offset of each column. zeros: a pair whose weight is 0 is treated
+ * as forbidden. */
 void eg__flash_repair(const eg_flash *, const eg_flash_batch *, eg_stretch list, eg_part columns,
                       int at, double times, bool zeros, const char *weights, const uint8_t *allow,
                       char *out, int64_t *off);
-/* The same for the transposed tile: `list` are the elements of its lanes, and `out` has the rows
- * rows.from … rows.to of a block, in panels. */
+/* The same for the transposed tile: `list` is the stretch of its lanes, and `out` has the rows
+ * rows.from … rows.to − 1 of a block, in panels. */
 void eg__flash_repair_turned(const eg_flash *, const eg_flash_batch *, eg_stretch list,
                              eg_part columns, int at, const eg_live *rows, const char *weights,
                              const uint8_t *allow, char *out, int64_t *off);

@@ -1,19 +1,21 @@
-/* blis.c: the micro-kernel of this processor: c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr + j], from BLIS.
- * No other file of the library includes blis.h.
+/* blis.c: the micro-kernel for this processor, from BLIS: c[mr×nr] (+)= Σ_p a[p·mr + i] b[p·nr +
+ * j]. No other file of the library includes blis.h.
  *
- * The family ("skx", "haswell", …) is chosen here, from CPUID: BLIS's own table of processors is as
- * old as the release, and 0.9 falls back to plain C on a Zen 5. A user's BLIS_ARCH_TYPE comes first
- * where the processor can run it.
+ * The family ("skx", "haswell", …) is chosen here, from CPUID: BLIS's table of processors is as old
+ * as its release, and 0.9 falls back to plain C on a Zen 5. BLIS_ARCH_TYPE of the user takes
+ * precedence if the processor can run it.
  *
- * HAVE_BLIS_KERNELS: BLIS's static library was there, and its kernels are linked by their names,
- * which blis.h declares. A kernel reads no context of BLIS, so BLIS is never started: its start
- * asks malloc 340 times, aborts the process when one fails, and reads and keeps the environment.
- * Without the static library (the shared one hides the kernels) the kernel is asked of BLIS's
- * context, which starts BLIS: the family is handed over in BLIS_ARCH_TYPE, set around that call and
- * restored; 0.9 takes a name there for 0 (skx), and aborts on a number it was not built for. That
- * start is the one place where the library can end the process. BLIS's contexts are structs that
- * its inline functions read, so the library must then be of the header's generation. A kernel that
- * fails its trial (a small product in integers) leaves the plain C kernel at the end. */
+ * HAVE_BLIS_KERNELS: BLIS's static library was found, and its kernels are linked by their names,
+ * which blis.h declares. A kernel reads no context of BLIS, so BLIS is never initialised: its
+ * initialisation calls malloc 340 times, aborts the process if one call fails, and reads and keeps
+ * the environment.
+ *
+ * Without the static library (the shared one hides the kernels) the kernel is taken from BLIS's
+ * context, which initialises BLIS: the family is passed in BLIS_ARCH_TYPE, which is set around that
+ * call and restored; 0.9 reads a name there as 0 (skx), and aborts on a number that it was not
+ * built for. Only in this initialisation the library can end the process. BLIS's contexts are
+ * structs that its inline functions read, so the library must then be of the header's generation.
+ * If a kernel fails its trial (a small product of integers), the plain C kernel is used. */
 #include "contraction/contraction.h"
 #include "contraction/blis_header.h"
 #include <errno.h>
@@ -21,14 +23,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The generation of the header: 1.0 made one list of all kernels, and with it went this macro. */
+/* The generation of the header: 1.0 has one list of all kernels, and no longer this macro. */
 #if defined(BLIS_NUM_LEVEL3_UKRS)
 #define GENERATION "0.9"
 #else
 #define GENERATION "1"
 #endif
 
-/* -- what the processor can do ---------------------------------------------------------------- */
+/* -- the instruction sets of the processor ---------------------------------------------------- */
 typedef enum need { NOTHING, AVX, AVX_FMA, AVX2, AVX512, NEVER } need;
 /* True if the processor has the instructions. */
 static bool blis_has(need n)
@@ -50,7 +52,7 @@ static bool blis_has(need n)
     return n == NOTHING;
 }
 
-/* The processor families that this BLIS was built with, the best first. A family that is not `own`
+/* The processor families for which this BLIS was built, the best first. A family that is not `own`
  * is never chosen, only used if the user asks for it. */
 typedef struct family {
     const char *name;
@@ -95,7 +97,7 @@ static const family families[] = {
 #if defined(BLIS_CONFIG_KNL)
     { "knl", BLIS_ARCH_KNL, NEVER, false },
 #endif
-/* AArch64: every processor has these kernels' instructions */
+/* AArch64: every processor has the instructions of these kernels */
 #if defined(BLIS_CONFIG_FIRESTORM)
     { "firestorm", BLIS_ARCH_FIRESTORM, NOTHING, true },
 #endif
@@ -148,8 +150,8 @@ static eg_isa isa;
 static char why[512];
 
 #if HAVE_BLIS_KERNELS
-/* Kernels by name, with the register blocks that their names say. Generations of BLIS differ in the
- * types of pointers, not in the call. */
+/* Kernels by name, with the register blocks that are part of their names. Generations of BLIS
+ * differ in the types of pointers, not in the call. */
 typedef struct named {
     const char *family;
     void (*ukr)(void);
@@ -241,7 +243,7 @@ static bool kernel_of(eg_kernel *kn, const char *name, cntx_t *cntx, bool f64)
     memcpy(&kn->ukr, &ukr, sizeof kn->ukr);
     if (!ukr || kn->mr < 1 || kn->nr < 1 || kn->mr > EG_KERNEL_SIDE || kn->nr > EG_KERNEL_SIDE)
         return false;
-    /* BLIS may pad its packed panels; ours are not padded */
+    /* BLIS may pad its packed panels; those of this library are not padded */
     if (bli_cntx_get_blksz_max_dt(dt, BLIS_MR, cntx) != kn->mr ||
         bli_cntx_get_blksz_max_dt(dt, BLIS_NR, cntx) != kn->nr)
         return false;
@@ -255,8 +257,8 @@ static const family *family_of(int id)
         if (families[k].id == id) return &families[k];
     return NULL;
 }
-/* Returns the family that a user's BLIS_ARCH_TYPE names: by a number of BLIS's list, or by a name,
- * which 0.9 itself does not read; NULL if there is none. */
+/* Returns the family that BLIS_ARCH_TYPE of the user names: by a number of BLIS's list, or by a
+ * name, which 0.9 itself does not read; NULL if there is none. */
 static const family *family_by_name(const char *text)
 {
     char *end;
@@ -268,8 +270,8 @@ static const family *family_by_name(const char *text)
     return NULL;
 }
 
-/* Returns the best family that the processor can run, or the one that a usable BLIS_ARCH_TYPE asks
- * for. Writes to note why one is not usable. */
+/* Returns the best family that the processor can run, or the one that BLIS_ARCH_TYPE asks for, if
+ * it can be used. Writes to note why it cannot. */
 static const family *family_wanted(const char *given, char *note, size_t room)
 {
     const family *want = given ? family_by_name(given) : NULL;
@@ -298,7 +300,7 @@ static const family *kernels_of(const family *want, eg_kernel *both, bool *other
 #else
 #define BLIS_AT_RUN_TIME bli_info_get_version_str()
 /* Sets BLIS_ARCH_TYPE while BLIS reads it for the first time, then restores it. *other: BLIS was
- * running before, with another family. If BLIS has no generic family and the processor's is not
+ * initialised before, with another family. If BLIS has no generic family and the processor's is not
  * known here, BLIS chooses: it would abort on a number that it was not built for. */
 static const family *kernels_of(const family *want, eg_kernel *both, bool *other)
 {
@@ -316,7 +318,7 @@ static const family *kernels_of(const family *want, eg_kernel *both, bool *other
         free(saved);
         return NULL;
     }
-    /* first: it starts BLIS, and 0.9 checks a family against its started list */
+    /* first, since it initialises BLIS, and 0.9 checks a family against its initialised list */
     cntx_t *cntx = (cntx_t *)bli_gks_query_cntx();
     int got = (int)bli_arch_query_id();
     if (saved)
@@ -334,8 +336,8 @@ static const family *kernels_of(const family *want, eg_kernel *both, bool *other
 }
 #endif
 
-/* Chooses the kernels of both types and the instruction set of our own kernels, and records why.
- * The plain C kernels stay if no others can be had. */
+/* Chooses the kernels of both types and the instruction set of the library's own kernels, and
+ * records why. The plain C kernels are used if no others are available. */
 static void choose(void)
 {
     chosen[0] = plain[0];
@@ -360,7 +362,7 @@ static void choose(void)
     const char *because = other    ? "BLIS was running before eingrad and had chosen it"
                           : obeyed ? "BLIS_ARCH_TYPE asks for it"
                                    : "of what the processor can do";
-    /* our small kernels, too, keep to the smaller instruction set that a user chose */
+    /* the library's own kernels also use the smaller instruction set that a user chose */
     const family *follow = now ? now : want;
     if (obeyed && follow->id >= 0)
         isa = follow->need == AVX512 ? isa

@@ -1,4 +1,4 @@
-/* blis_header.h: <blis.h>, whose inline functions do not pass our warnings. For blis.c, and for the
+/* blis_header.h: includes <blis.h>, whose inline functions cause warnings. For blis.c, and for the
  * benchmark that calls BLIS itself. */
 #ifndef EG_BLIS_HEADER_H
 #define EG_BLIS_HEADER_H

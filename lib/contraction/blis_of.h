@@ -1,5 +1,5 @@
-/* blis_of.h: blis.c's calls of a kernel for one type: REAL, UKR, the type of BLIS's function, and
- * ARG, a pointer as it takes them. */
+/* blis_of.h: the calls of a kernel in blis.c for one type: REAL; UKR, the type of BLIS's function;
+ * and ARG, the type of pointers that it takes. */
 
 /* c (+)= alpha Σ_p a[p] b[p] by BLIS */
 static void NAME(run)(const eg_kernel *kn, int64_t k, double alpha, const void *a, const void *b,
@@ -15,7 +15,7 @@ static void NAME(run)(const eg_kernel *kn, int64_t k, double alpha, const void *
     ukr(kn->mr, kn->nr, (dim_t)k, (ARG)&factor, (ARG)a, (ARG)b, (ARG)(add ? &one : &zero), (ARG)c,
         (inc_t)rs, (inc_t)cs, &next, kn->cntx);
 }
-/* the same in C */
+/* run() in plain C */
 static void NAME(plain)(const eg_kernel *kn, int64_t k, double alpha, const void *av,
                         const void *bv, bool add, void *cv, int64_t rs, int64_t cs)
 {
@@ -32,9 +32,9 @@ static void NAME(plain)(const eg_kernel *kn, int64_t k, double alpha, const void
             *to = add ? *to + term : term;
         }
 }
-/* True if the kernel's product of small integers, which is exact in every order, is right to the
- * bit. The arrays are static: the choice is made once, perhaps where a limited address space has no
- * room left for 40 KB more of stack. */
+/* True if the kernel's product of small integers, which is exact in any order, is right to the bit.
+ * The arrays are static: the choice is made once, perhaps when a limited address space has no 40 KB
+ * left for the stack. */
 static bool NAME(trial)(const eg_kernel *kn)
 {
     enum { K = 5, LENGTH = EG_KERNEL_SIDE };

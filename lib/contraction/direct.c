@@ -1,23 +1,23 @@
-/* direct.c: products without packing b: c's contiguous axis m lies along vectors, b's elements are
- * broadcast from wherever they lie. a is read in place if it is contiguous along m and its rows are
- * near each other; else a strip of it is transposed or copied first. Products that are large in m,
- * n and k are faster packed (gemm.c). An element is summed over k in the same order and in the same
- * blocks as there: same bits. */
+/* direct.c: products without packing b. The contiguous axis m of c is along vectors, and elements
+ * of b are broadcast from their addresses. a is read in place if it is contiguous along m and its
+ * rows are near each other; else a strip of it is transposed or copied first. Products that are
+ * large in m, n and k are faster packed (gemm.c). An element is summed over k in the same order and
+ * in the same blocks as there, which gives the same bits. */
 #include "contraction/gemm.h"
 #include <string.h>
 
-/* TILE_MOST, ALONE_MOST: the most columns of a tile of several vectors, and of one vector. SHORT: a
- * sum of at most so many terms counts as short. PANEL: columns of a panel; a divisor of the usual
- * widths of heads. */
+/* TILE_MOST, ALONE_MOST: the largest number of columns of a tile of several vectors, and of one
+ * vector. SHORT: a sum of at most so many terms is short. PANEL: columns of a panel; a divisor of
+ * the usual widths of heads. */
 enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16, PANEL = 8 };
-/* bytes */
+/* in bytes */
 enum { B_BYTES = 384 << 10, NEAR = 1024, LINE = 64, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };
 typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
                       int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add);
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
-/* The kernels of a type. lanes: of a vector; most, alone: columns of a tile of two vectors and of
- * one, at most. The table is tile[vectors − 1][whole][columns − 1]. */
+/* The kernels of a type. lanes: of a vector; most, alone: largest number of columns of a tile of
+ * two vectors, and of one. The table is tile[vectors − 1][whole][columns − 1]. */
 typedef struct small {
     int lanes, most, alone;
     scatter_run *scatter;
@@ -138,8 +138,8 @@ static void panels_of_blis(const eg_panel_kernel *k, int64_t depth, const void *
         else
             kn->run(kn, depth, 1, a, panel, add, to, 1, k->wide);
 }
-/* With vectors of 64 bytes our own kernel is used: BLIS's panels of 12 and 14 columns would be
- * padded by 12 % at a width of 64. */
+/* With vectors of 64 bytes the library's own kernel is used: BLIS's panels of 12 and 14 columns
+ * would be padded by 12 % at a width of 64. */
 eg_panel_kernel eg__panel_kernel(eg_dtype dtype)
 {
     const eg_kernel *kn = eg__kernel(dtype);
@@ -160,9 +160,9 @@ eg_panel_kernel eg__panel_kernel(eg_dtype dtype)
 
 static size_t width_of(const eg_gemm *g) { return g->dtype == EG_F64 ? 8 : 4; }
 
-/* Returns the number of columns of b that are used before the next strip of a: as many as stay in
- * the second-level cache, counted by the cache lines they lie in. If the sum is short, the rows of
- * the result dominate the traffic: then as many as one tile has. */
+/* Returns the number of columns of b that are used before the next strip of a: as many as remain in
+ * the second-level cache, counted by their cache lines. If the sum is short, the rows of the result
+ * dominate the traffic; the number is then that of one tile. */
 static int64_t block_of(const eg_gemm *g, const small *s)
 {
     const int64_t w = (int64_t)width_of(g), k = eg__min64(g->k.total, EG_KC);
@@ -173,7 +173,7 @@ static int64_t block_of(const eg_gemm *g, const small *s)
                              : B_BYTES / (k * (apart > w ? apart : w)) / s->most * s->most;
     return eg__min64(most, (g->n.total + s->most - 1) / s->most * s->most);
 }
-/* True if a can be read in place: its rows lie along vectors, and do not share a cache set when
+/* True if a can be read in place: its rows are along vectors, and do not share a cache set when
  * every tile of columns reads them again. */
 static bool direct_in_place(const eg_gemm *g)
 {
@@ -191,7 +191,7 @@ bool eg__direct_suits(const eg_gemm *g)
     return g->k.total <= SHORT || block >= g->n.total || block >= 4 * s->most ||
            g->m.total <= 2 * s->lanes;
 }
-static void direct_cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* n into blocks */
+static void direct_cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* divides n into blocks */
 {
     t->block = block;
     t->blocks = (g->n.total + block - 1) / block;
@@ -232,7 +232,7 @@ void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int
 #undef PLAIN
 
 /* The cache lines of an operand's matrix in the next batch, which are prefetched while this batch
- * is computed. When all batches together exceed the caches, tiles would wait for memory: the
+ * is computed. If all batches together exceed the caches, tiles would wait for memory: the
  * processor prefetches along rows, but not from one matrix to the next. */
 typedef struct ahead {
     const char *row;
@@ -248,7 +248,7 @@ static ahead ahead_of(const char *from, int64_t w, const eg_axis *x, int64_t sx,
     return (ahead){ from, y->size, w * sy, sx * (x->size - 1) + w, sx > LINE ? sx : LINE, 0 };
 }
 static int64_t lines_of(const ahead *x) { return x->rows * ((x->bytes + x->line - 1) / x->line); }
-static void direct_ask(ahead *x, int64_t lines)
+static void direct_prefetch(ahead *x, int64_t lines)
 {
     while (lines > 0 && x->rows > 0) {
         const int64_t n = eg__min64(lines, (x->bytes - x->at + x->line - 1) / x->line),
@@ -264,8 +264,8 @@ static void direct_ask(ahead *x, int64_t lines)
     }
 }
 
-/* The columns of a block, cut into tiles of almost equal width: the first `wider` tiles have one
- * column more. */
+/* The columns of a block, divided into tiles of almost equal width: the first `wider` tiles have
+ * one column more. */
 typedef struct columns {
     int64_t tiles, each, wider;
 } columns;
@@ -275,8 +275,8 @@ static columns columns_of(int64_t n, int most)
     const int64_t tiles = (n + most - 1) / most, each = n / tiles;
     return (columns){ tiles, each, n - each * tiles };
 }
-/* Returns the address of a's rows as vectors: in place, or transposed or copied to `room`. Sets *ak
- * to the step of k there. */
+/* Returns the address of the rows of a as vectors: in place, or transposed or copied to `room`.
+ * Sets *ak to the step of k there. */
 static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64_t kc, char *room,
                            int64_t *ak)
 {
@@ -295,7 +295,7 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
     return room;
 }
 
-/* Computes one small product, whose a lies in rows along vectors, ak apart. */
+/* Computes one small product; the rows of a are along vectors, ak apart. */
 static void one_product(const eg_gemm *g, const char *a, int64_t ak, const char *b, char *c,
                         double alpha, bool add, const eg_finish *finish)
 {
@@ -303,7 +303,8 @@ static void one_product(const eg_gemm *g, const char *a, int64_t ak, const char 
     const small *s = g->tiling.kernels;
     const int64_t w = (int64_t)width_of(g);
     const int v = m->size > s->lanes, whole = m->size == (v + 1) * s->lanes;
-    /* columns a multiple of 4096 bytes apart share a set of the first-level cache, of 8 lines */
+    /* columns a multiple of 4096 bytes apart share a set of the first-level cache, which has 8
+     * lines */
     const bool meet = n->sb * w % 4096 == 0;
     const columns of = columns_of(n->size, v ? s->most : meet && s->alone > 8 ? 8 : s->alone);
     for (int64_t q = 0; q < of.tiles; q++) {
@@ -332,8 +333,8 @@ static void singles(const eg_gemm *g, int64_t from, int64_t to, char *room)
                     g->finish);
     }
 }
-/* Computes strips [from, to) of a's rows times blocks of b's columns; strips are numbered through
- * the batches. */
+/* Computes strips [from, to) of the rows of a times blocks of the columns of b; strips are numbered
+ * through all batches. */
 static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
 {
     const eg_tiling *t = &g->tiling;
@@ -370,7 +371,7 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
             char *c = g->c + w * (batch.at.c + i + left * n->sc);
             for (int64_t q = 0; q < of.tiles; q++) {
                 const int64_t cols = of.each + (q < of.wider);
-                for (int x = 0; x < 2; x++) direct_ask(&next[x], lines[x]);
+                for (int x = 0; x < 2; x++) direct_prefetch(&next[x], lines[x]);
                 s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc, g->alpha,
                                             g->add || p > 0);
                 if (g->finish && p + kc == k->size)
@@ -405,7 +406,7 @@ static void direct_piece(void *user, int64_t k, int thread)
 }
 
 /* Returns g with smaller blocks if there are few units for a team, so that no thread waits long for
- * the last unit, but not so small that transposing a strip would not pay. */
+ * the last unit; but not so small that transposing a strip would not be worthwhile. */
 static eg_gemm for_team(const eg_gemm *g, int team)
 {
     eg_gemm own = *g;
@@ -418,8 +419,8 @@ static eg_gemm for_team(const eg_gemm *g, int team)
         direct_cut(t, g, eg__round_up(g->n.total, eg__min64(want, most)) / eg__min64(want, most));
     return own;
 }
-/* Shares strips and blocks among threads. Strips that are copied need room for each thread: on
- * the stack if that is enough. */
+/* Divides strips and blocks among threads. Strips that are copied need memory for each thread: on
+ * the stack if that is enough. False after an error. */
 bool eg__direct(eg_ctx *cx, const eg_gemm *g)
 {
     int team = eg__team(cx, g->m.total * g->n.total * g->k.total * g->batch.total, 1 << 21);

@@ -1,9 +1,9 @@
-/* direct_of.h: direct.c's tiles for one type and one vector: REAL, VEC, LANES of them, MOST
+/* direct_of.h: the tiles of direct.c for one type and one vector: REAL; VEC with LANES lanes; MOST
  * columns; MASK and its loads and stores. */
 
 /* c[i + j·cn] (+)= alpha Σ_p a[i + p·ak] b[p·bk + j·bn], i < lanes ≤ V·LANES, j < N. V, N and whole
- * are constants where this is inlined, so every sum stays in a register. The order of the sum over
- * p, with fused multiply-adds, is that of BLIS's kernels. */
+ * are constants where this is inlined, so every sum is kept in a register. The order of the sum
+ * over p, with fused multiply-adds, is that of BLIS's kernels. */
 TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, int64_t lanes,
                                  int64_t k, const REAL *a, int64_t ak, const REAL *b, int64_t bk,
                                  int64_t bn, REAL *c, int64_t cn, double alpha, bool add)
@@ -57,7 +57,7 @@ TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const 
 }
 #endif
 
-/* c[m[i] + n[j]] (+)= t[i + j·ts], one stretch of neighbours at a time */
+/* c[m[i] + n[j]] (+)= t[i + j·ts], one run of consecutive elements at a time */
 TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *cv,
                                  const int64_t *m, const int64_t *n, const int64_t *stretch,
                                  bool add)

@@ -1,24 +1,25 @@
-/* gemm.c: c[b,m,n] (+)= alpha Σ_k a[b,m,k] b[b,k,n] on micro-panels packed straight from any
- * strides.
+/* gemm.c: c[b,m,n] (+)= alpha Σ_k a[b,m,k] b[b,k,n] on micro-panels that are packed directly from
+ * any strides.
  *
- * Goto's loops: a block of b (KC × NC) is packed into panels nr wide, a block of a (MC × KC) into
- * panels mr wide, and the micro-kernel makes c tile by tile; where the elements of a block lie is
- * in tables of offsets, so that no operand is ever copied whole. KC is the same for all kernels and
- * every tile starts its sum from c or 0, so an element's value depends on k alone: not on the
- * blocking of m and n, not on threads. A tile that is not whole, or not contiguous in the kernel's
- * direction, goes through a buffer.
+ * The loops are Goto's: a block of b (KC × NC) is packed into panels of width nr, a block of a (MC
+ * × KC) into panels of width mr, and the micro-kernel computes c tile by tile. The addresses of a
+ * block's elements are in tables of offsets, so that no operand is ever copied as a whole. KC is
+ * the same for all kernels, and every tile starts its sum from c or 0, so the value of an element
+ * depends on k only: neither on the blocking of m and n nor on threads. A tile that is not whole,
+ * or not contiguous in the kernel's direction, is computed in a buffer.
  *
- * Threads share the packed block of b, and take blocks of a in turn; many batches are dealt out
- * whole. */
+ * Threads share the packed block of b, and take blocks of a in turn; if there are many batches,
+ * each is computed by one thread. */
 #include "contraction/gemm.h"
 #include <string.h>
 
 #define IRREGULAR INT64_MIN
-/* packed blocks: in the second-level cache, in the third */
+/* bytes of packed blocks: in the second-level cache, in the third */
 enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };
-enum { GRAIN = 1 << 22, TEAM_MAX = 64 }; /* multiply-adds that are worth a thread: some 30 µs */
+/* GRAIN: multiply-adds for which another thread is worthwhile, some 30 µs. */
+enum { GRAIN = 1 << 22, TEAM_MAX = 64 };
 
-/* -- where elements lie ----------------------------------------------------------------------- */
+/* -- addresses of elements -------------------------------------------------------------------- */
 void eg__offsets(const eg_axes *l, int which, int64_t from, int64_t count, int64_t *off)
 {
     if (l->n == 0) {
@@ -47,8 +48,8 @@ void eg__offsets(const eg_axes *l, int which, int64_t from, int64_t count, int64
     }
 }
 
-/* Lists the k elements [from, from + count) as runs. There is at most one run more than the number
- * of times the innermost axis begins anew. */
+/* Lists the k elements [from, from + count) as runs and returns their number: at most one more than
+ * the number of times the innermost axis starts again. */
 static int runs(const eg_axes *l, int which, int64_t from, int64_t count, eg_run *run)
 {
     if (l->n == 0) {
@@ -66,7 +67,7 @@ static int runs(const eg_axes *l, int which, int64_t from, int64_t count, eg_run
     }
     return n;
 }
-/* Returns the constant stride of a panel's offsets, or IRREGULAR. */
+/* Returns the stride of a panel's offsets if it is constant, else IRREGULAR. */
 static int64_t regular(const int64_t *off, int64_t n)
 {
     int64_t s = n > 1 ? off[1] - off[0] : 1;
@@ -76,16 +77,16 @@ static int64_t regular(const int64_t *off, int64_t n)
 }
 
 /* -- the workspace of one thread --------------------------------------------------------------- */
-typedef struct side {   /* a block's rows (of a) or columns (of b) */
+typedef struct side {   /* the rows (of a) or columns (of b) of a block */
     int64_t *from, *to; /* offsets in the operand and in c */
     int64_t *stride;    /* of each panel's offsets in c */
-    int64_t *stretch;   /* from each row on: how many rows are neighbours in c */
+    int64_t *stretch;   /* from each row on: how many rows are consecutive in c */
     eg_run *run;
     char *panels;
 } side;
 typedef struct shape {
     int64_t mc, nc, kc;
-    eg_dtype dtype, of[2]; /* of panels and c, of a and b in memory */
+    eg_dtype dtype, of[2]; /* of panels and c; of a and b in memory */
     size_t width;
     const eg_kernel *kernel;
 } shape;
@@ -128,7 +129,7 @@ static void pack(const shape *s, const side *x, int which, int64_t panel, int64_
 }
 
 /* -- tiles ------------------------------------------------------------------------------------ */
-/* Calls the finish of a tile's rows and columns, by stretches of neighbours in c. */
+/* Calls the finish for the rows and columns of a tile, by runs of consecutive elements of c. */
 static void tile_done(const shape *s, const side *a, const side *b, int64_t i, int64_t rows,
                       int64_t j, int64_t cols, char *c, const eg_finish *finish)
 {
@@ -209,20 +210,20 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
     }
 }
 
-/* -- on several threads: either whole batches or stretches of n are dealt out, or all threads pack
- * one block of b together and then take blocks of a in turn */
+/* -- on several threads: either each thread computes whole batches or ranges of n, or all threads
+ * pack one block of b together and then take blocks of a in turn */
 typedef struct crew {
     const shape *s;
     const eg_gemm *g;
-    side *a, *b;           /* by thread; together: b[0] is everybody's */
+    side *a, *b;           /* by thread; together: b[0] is shared */
     eg_place at;           /* the batch */
-    int64_t shares, width; /* dealt: stretches of a batch, and their width in n */
+    int64_t shares, width; /* dealt: ranges of n in a batch, and their width */
     int64_t p, kc, nc;     /* together: the block of k, the width of the block of n */
     const char *pa, *pb;
     char *pc;
     int rb;
 } crew;
-static void dealt_piece(void *user, int64_t i, int thread)
+static void share_piece(void *user, int64_t i, int thread)
 {
     const crew *c = user;
     alone(c->s, c->g, eg__place(&c->g->batch, i / c->shares), i % c->shares * c->width,
@@ -269,7 +270,7 @@ static void gemm_together(eg_ctx *cx, int team, crew *c)
 }
 
 /* Chooses the sizes of blocks and how threads share the work, and allocates workspaces. False after
- * "out of memory". */
+ * an error. */
 bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
 {
     shape s = { .kernel = eg__kernel(g->dtype),
@@ -284,10 +285,11 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
     const int64_t batches = g->batch.total, work = batches * g->m.total * g->n.total * g->k.total;
     int team = eg__team(cx, work, GRAIN);
     if (team > TEAM_MAX) team = TEAM_MAX;
-    /* Shares: whole batches; or stretches of n, many where m has few panels, else one or two a
-     * thread if they are wide: each packs all of a for itself, because panels that another core has
-     * packed come slowly from its cache (512³ on two threads: 1.5 times one thread's speed,
-     * so 1.9). Else a block of b together. */
+    /* The shares are whole batches; or ranges of n, many of them if m has few panels, else one
+     * or two per thread if they are wide: each thread packs all of a, because panels that
+     * another core has packed are slow to load from its cache (512³ on two threads: 1.5 times
+     * the speed of one thread with shared panels, 1.9 with separate ones). Otherwise all threads
+     * share a block of b. */
     crew c = { .s = &s, .g = g, .shares = 1, .width = g->n.total };
     const bool low = g->m.total < 2 * team * mr, wide = g->n.total >= 128 * team;
     const bool dealt = team > 1 && (batches >= 4 * team || low || wide);
@@ -311,7 +313,7 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
         b[t] = gemm_take(p + (size_t)t * (ra + rb) + ra, s.nc, s.kc, nr, s.width);
     }
     if (dealt)
-        eg__parallel(cx, team, batches * c.shares, dealt_piece, &c);
+        eg__parallel(cx, team, batches * c.shares, share_piece, &c);
     else
         for (int64_t i = 0; i < batches; i++) {
             c.at = eg__place(&g->batch, i);

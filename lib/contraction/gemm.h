@@ -5,7 +5,8 @@
 #include "contraction/contraction.h"
 
 enum { EG_AXES_MAX = 3 * EG_RANK_MAX }; /* of one pair */
-enum { EG_KC = 256 }; /* k is summed in blocks of this many, in every kernel: same bits */
+/* k is summed in blocks of this length in every kernel, which gives the same bits. */
+enum { EG_KC = 256 };
 
 /* A list of axes, the outermost first, and the product of their sizes (1 if the list is empty). No
  * size is 0 or 1. */
@@ -14,41 +15,41 @@ typedef struct eg_axes {
     int64_t total;
     eg_axis *axis;
 } eg_axes;
-/* How direct.c computes a product: strips of a by blocks of b, in every batch. */
+/* How direct.c computes a product: strips of a times blocks of b, in every batch. */
 typedef struct eg_tiling {
     const void *kernels;   /* for this dtype and processor */
     int64_t strip, strips; /* rows of a strip; strips in a batch */
     int64_t block, blocks; /* columns of a block; blocks in a batch */
     int64_t units;         /* strips × blocks × batches */
     int64_t room;          /* bytes for a strip that is copied; 0 if none is */
-    bool in_place;         /* a is read where it lies */
-    bool far;              /* the next batch is worth prefetching */
+    bool in_place;         /* a is read in place */
+    bool far;              /* prefetching the next batch is worthwhile */
     bool single;           /* one strip, one block, k whole */
 } eg_tiling;
 /* c[b,m,n] (+)= alpha Σ_k a[b,m,k] b[b,k,n]. m axes have sb = 0, n axes sa = 0, k axes sc = 0. */
 typedef struct eg_gemm {
     eg_dtype dtype; /* of c */
-    eg_dtype of[2]; /* of a and b: the same, or f16 or bf16, which are widened */
+    eg_dtype of[2]; /* of a and b: the same, or f16 or bf16, which are converted */
     eg_axes batch, m, n, k;
     eg_tiling tiling;
     const char *a, *b;
     char *c;
     double alpha;
     bool add;
-    const eg_finish *finish; /* NULL: nothing is done to c afterwards */
+    const eg_finish *finish; /* NULL if c is not processed afterwards */
 } eg_gemm;
 
 /* The sum of an operand over axes that neither the other operand nor c has. It is computed before
- * everything else. */
+ * the product. */
 typedef struct eg_unshared {
     eg_axes out, k;
-    size_t bytes; /* of that sum; 0: there is none */
+    size_t bytes; /* size of that sum; 0 if there is none */
 } eg_unshared;
-/* Contains pointers into itself: eg__pairing_moved sets those of a copy. */
+/* It contains pointers into itself; eg__pairing_moved sets those of a copy. */
 struct eg_pairing {
     eg_pair_kind kind;
     bool swap;      /* the kernel's a is the second operand */
-    bool once;      /* it is one product for eg__direct_once, with no sum before it */
+    bool once;      /* it is a single product for eg__direct_once, with no sum before it */
     eg_dtype of[2]; /* of the operands in the order of the call */
     uint64_t work;  /* multiply-adds, as eg_usage counts them */
     /* Its a, b and c are not set. If this is not a matrix product, batch has the axes of c, and k
@@ -56,7 +57,7 @@ struct eg_pairing {
     eg_gemm gemm;
     eg_unshared unshared[2]; /* of each operand */
     int axes;
-    eg_axis axis[]; /* of all lists */
+    eg_axis axis[]; /* the axes of all lists */
 };
 
 bool eg__gemm(eg_ctx *, const eg_gemm *); /* gemm.c: floats, any m, n, k ≥ 1 */
@@ -65,24 +66,24 @@ bool eg__gemm(eg_ctx *, const eg_gemm *); /* gemm.c: floats, any m, n, k ≥ 1 *
 /* True if direct.c can compute the product and is faster than gemm.c: c is contiguous along m,
  * there is one axis each of m, n and k, and not all of them are large. */
 bool eg__direct_suits(const eg_gemm *);
-eg_tiling eg__direct_tiling(const eg_gemm *); /* by sizes and strides alone */
-bool eg__direct(eg_ctx *, const eg_gemm *);   /* g->tiling is set */
-/* The same for one single product whose a is read in place (eg_pairing.once): the tiles alone,
- * without a look at threads. What is not known before a run is given here, not read from g. */
+eg_tiling eg__direct_tiling(const eg_gemm *); /* depends on sizes and strides only */
+bool eg__direct(eg_ctx *, const eg_gemm *);   /* g->tiling must be set */
+/* eg__direct for a single product whose a is read in place (eg_pairing.once): computes the tiles
+ * only, on this thread. What is not known before a run is given as arguments, not read from g. */
 void eg__direct_once(const eg_gemm *, const void *a, const void *b, void *c, double alpha, bool add,
                      const eg_finish *);
-/* c[m[i] + n[j]] (+)= tile[i + j·ts]. stretch[i]: how many positions of m from i on are neighbours
- */
+/* c[m[i] + n[j]] (+)= tile[i + j·ts]. stretch[i]: number of consecutive elements of m from i on */
 void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                  const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
-/* inner_batch.c: products whose batches lie nearest in an operand, so that blocks of it are
- * transposed first */
+/* inner_batch.c: products whose batch axes have the smallest strides in an operand, so that blocks
+ * of it are transposed first */
 /* True if g is such a product. Sets *small if its blocks are for direct.c; else they are for
  * gemm.c. */
 bool eg__inner_batch_suits(const eg_gemm *, bool *small);
 bool eg__inner_batch(eg_ctx *, const eg_gemm *);
-/* map.c: no sum; sum.c: dots, matrix times vector, reductions. Floats; b may be NULL. copies: NULL,
- * or one more axis of the result, outside of the others, on which no bit depends */
+/* map.c: products without a sum; sum.c: dots, matrix times vector, reductions. For floats; b may be
+ * NULL. copies: NULL, or one more axis of the result, outside of the others; no bit depends on it.
+ * False after an error. */
 bool eg__map(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const void *a,
              const void *b, void *c, double alpha, bool add);
 bool eg__sum(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
@@ -91,7 +92,7 @@ bool eg__sum(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const
 /* y[i] = x[i·step], of type `to`, for i < n; returns y */
 const void *eg__widen_row(eg_dtype to, eg_dtype from, int64_t n, const void *x, int64_t step,
                           void *y);
-/* eg__pack of elements of type `from`, widened to `to` if that is another */
+/* eg__pack of elements of type `from`, converted to `to` if that is another type */
 void eg__pack_from(eg_dtype to, eg_dtype from, int w, int64_t rows, const int64_t *off, int64_t rs,
                    int runs, const eg_run *run, const void *src, void *dst, int64_t k);
 /* True if an operand is narrower than c. */
@@ -103,9 +104,9 @@ static inline bool eg__widens(eg_dtype dtype, const eg_dtype of[2])
 void eg__plain(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
                void *c, double alpha, bool add);
 
-/* -- where the elements of a list of axes lie (tensor/axes.h) ---------------------------------- */
+/* -- addresses of elements of a list of axes (tensor/axes.h) ---------------------------------- */
 enum { EG_OF_A, EG_OF_B, EG_OF_C, EG_OF_ALL, EG_AXIS_PITCH = sizeof(eg_axis) / sizeof(int64_t) };
-typedef union eg_place { /* in elements */
+typedef union eg_place { /* offsets in elements */
     struct {
         int64_t a, b, c;
     };
@@ -115,17 +116,17 @@ static inline const int64_t *eg__axis_numbers(const eg_axes *l)
 {
     return (const int64_t *)(const void *)l->axis;
 }
-/* Returns where element number i lies. */
+/* Returns the offsets of element number i. */
 static inline eg_place eg__place(const eg_axes *l, int64_t i)
 {
     eg_place p;
     eg__axes_to(l->n, eg__axis_numbers(l), EG_AXIS_PITCH, EG_OF_ALL, i, NULL, p.of);
     return p;
 }
-/* Writes where elements [from, from + count) lie in one operand, `which`: EG_OF_A … */
+/* Sets off[] to the offsets of elements [from, from + count) in operand `which`: EG_OF_A … */
 void eg__offsets(const eg_axes *, int which, int64_t from, int64_t count, int64_t *off);
 
-/* A walk over elements one after the other, which starts at a given one. */
+/* A traversal of consecutive elements from a given one on. */
 typedef struct eg_walk {
     const eg_axes *list;
     eg_place at;

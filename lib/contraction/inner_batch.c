@@ -1,17 +1,18 @@
-/* inner_batch.c: a product whose batches lie nearest in an operand, as in the values
- * `ijbh,jbhd->ibhd`: the elements of one batch are a cache line apart, and packing would fetch
- * every line once per batch. Here a block of the operand (some batches, rows and k) is transposed
- * into scratch, batch by batch, so that each line is fetched once, and the block's products are
- * computed by direct.c or gemm.c. A batch axis that continues c's contiguous one is placed so that
- * both become one (`efbad,cf->abcde`: 12 lanes of e become 144 of d e). Blocks of k are those of
- * the kernels, so that an element's sum has the same order and bits as without this. */
+/* inner_batch.c: a product whose batch axes have the smallest strides in an operand, as in the
+ * values of `ijbh,jbhd->ibhd`: the elements of one batch are a cache line apart, and packing would
+ * load every line once per batch. Here a block of the operand (some batches, rows and k) is
+ * transposed into scratch memory, batch by batch, so that each line is loaded once, and the
+ * products of the block are computed by direct.c or gemm.c. A batch axis that continues the
+ * contiguous axis of c is placed so that both become one (`efbad,cf->abcde`: 12 lanes of e become
+ * 144 of d e). Blocks of k are those of the kernels, so that the sum of an element has the same
+ * order and bits as without this. */
 #include "contraction/gemm.h"
 
-/* ROOM: bytes of an operand's block. ROWS: a block is not cut to fewer rows. LEAST: fewer batches
- * are not worth it. LINE: bytes. */
+/* ROOM: bytes of an operand's block. ROWS: a block is not divided into fewer rows. LEAST: fewer
+ * batches are not worthwhile. LINE: bytes. */
 enum { ROOM = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };
 
-/* An operand. packed: it is transposed into room. joins: its last batch axis continues m in c, so
+/* An operand. packed: it is transposed into `room`. joins: its last batch axis continues m in c, so
  * that both can become one axis. */
 typedef struct part {
     int which;
@@ -20,7 +21,7 @@ typedef struct part {
 } part;
 typedef struct blocks {
     eg_axis group_room[EG_AXES_MAX], rest_room[EG_AXES_MAX];
-    /* group: the batch axes that lie together in the operand, the last one innermost; rest: the
+    /* group: the batch axes that are contiguous in the operand, the last one innermost; rest: the
      * other batch axes */
     eg_axes group, rest;
     int64_t z, m, n, k; /* a block: elements of the first axis of each list */
@@ -36,7 +37,7 @@ static bool near(const eg_axes *l, int which)
     return false;
 }
 
-/* Finds the batch axes that an operand has side by side, from stride 1 on. */
+/* Finds the batch axes that are contiguous in an operand, from stride 1 on. */
 static void group_of(blocks *b, const eg_axes *batch, int which)
 {
     bool taken[EG_AXES_MAX] = { false };
@@ -57,8 +58,8 @@ static void group_of(blocks *b, const eg_axes *batch, int which)
         }
 }
 
-/* Chooses the sizes of blocks from the shape alone. False if in no operand the batches lie nearest,
- * or if the smallest block is too large. */
+/* Chooses the sizes of blocks from the shape only. False if in no operand the batch axes have the
+ * smallest strides, or if the smallest block is too large. */
 static bool inner_plan(const eg_gemm *g, blocks *b)
 {
     const eg_axes *rows[2] = { &g->m, &g->n };
@@ -116,13 +117,13 @@ static int64_t offset(const eg_axes *l, int64_t at, int which)
 {
     return l->n ? at * l->axis[0].step[which] : 0;
 }
-/* row-major strides from `step` on in operand s */
+/* sets row-major strides from `step` on in operand s */
 static void restride(const eg_axes *l, int s, int64_t step)
 {
     for (int i = l->n - 1; i >= 0; step *= l->axis[i--].size) l->axis[i].step[s] = step;
 }
 
-/* Lines, numbered through y: dst[z·zs + y·ys + x] = src[y, x, z] */
+/* Lines, numbered by y: dst[z·zs + y·ys + x] = src[y, x, z] */
 typedef struct transposing {
     const eg_axes *x, *y;
     int which;
@@ -152,19 +153,19 @@ static void inner_piece(void *user, int64_t number, int thread)
 }
 /* Pads n by one to two cache lines, so that batches do not share a cache set. */
 static int64_t padded(int64_t n) { return (n + 31) / 16 * 16; }
-/* Transposes a block of operand s into its room, batch by batch, and gives its axes the strides
- * that they have there. */
+/* Transposes a block of operand s into its memory, batch by batch, and sets the strides that its
+ * axes have there. */
 static void inner_transpose(eg_ctx *cx, const part *p, int s, bool small, size_t w, eg_axes *group,
                             eg_axes *rows, const eg_axes *k, const char *src)
 {
-    /* x: the axis that is nearer in memory; the small kernels read a along its rows */
+    /* x: the axis with the smaller stride; the small kernels read a along its rows */
     const eg_axes *x = k, *y = rows;
     if (rows->n && ((small && s == 0) || !k->n ||
                     rows->axis[rows->n - 1].step[p->which] < k->axis[k->n - 1].step[p->which])) {
         x = rows;
         y = k;
     }
-    const bool join = p->joins && small; /* the batches are then side by side for every k */
+    const bool join = p->joins && small; /* the batches are then contiguous for every k */
     transposing t = { x,        y, p->which, w,      group->total, padded(x->total * y->total),
                       x->total, 1, src,      p->room };
     if (join) {
@@ -196,8 +197,8 @@ bool eg__inner_batch_suits(const eg_gemm *g, bool *small)
     return true;
 }
 
-/* Goes through blocks of batches, k, m and n. Transposes blocks of the operands whose batches lie
- * nearest, and multiplies block by block. False after "out of memory". */
+/* Loops over blocks of batches, k, m and n. Transposes blocks of the operands whose batch axes have
+ * the smallest strides, and multiplies block by block. False after an error. */
 bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
 {
     blocks b;

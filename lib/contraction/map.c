@@ -1,13 +1,13 @@
 /* map.c: c[o] (+)= alpha a[o] b[o], without a sum: copies, transpositions, diagonals, elementwise
  * and outer products.
  *
- * Two axes make a tile: the one nearest in c, and the one nearest in a if that is another (a
- * transposition, done in squares so that both sides use whole cache lines), else the next. The
- * other axes number the tiles. */
+ * Two axes form a tile: the one with the smallest stride in c, and the one with the smallest stride
+ * in a if that is another one (a transposition, computed in squares so that both sides use whole
+ * cache lines), else the next axis. The other axes number the tiles. */
 #include "contraction/gemm.h"
 
-/* A tile of a transposition: LONG elements along c, HIGH along a. 64 MB are transposed at 30 GB/s,
- * with 64 × 64 at 22. */
+/* A tile of a transposition: LONG elements along c, HIGH along a. 64 MB are transposed at 30 GB/s;
+ * with tiles of 64 × 64 at 22. */
 enum { LONG = 256, HIGH = 64 };
 
 typedef struct tile {
@@ -38,8 +38,8 @@ static void map_tile(const job *j, const tile *t, const char *a, const char *b, 
     else
         map_f64(t, (const void *)a, (const void *)b, (void *)c, j->alpha, j->add);
 }
-/* Returns a stretch of a row, widened to `room` if its type is narrower; sets *step to the step of
- * what is returned. */
+/* Returns n elements of a row, converted in `room` if their type is narrower; sets *step to the
+ * step of the result. */
 static const char *map_row(const job *j, int which, const char *x, int64_t n, int64_t *step,
                            double *room)
 {
@@ -48,7 +48,7 @@ static const char *map_row(const job *j, int which, const char *x, int64_t n, in
     *step = *step ? 1 : 0;
     return (const char *)room;
 }
-/* Computes a tile row by row, in stretches, if an operand has to be widened. */
+/* Computes a tile row by row, in parts, if an operand must be converted. */
 static void map_widened(const job *j, const tile *t, const char *a, const char *b, char *c)
 {
     enum { SOME = 512 };
@@ -98,7 +98,7 @@ static void map_piece(void *user, int64_t k, int thread)
         map_unit(j, u);
 }
 
-/* Chooses the two axes of a tile and its size, and shares the tiles among threads. */
+/* Chooses the two axes of a tile and its size, and divides the tiles among threads. */
 bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *out, const void *a,
              const void *b, void *c, double alpha, bool add)
 {
@@ -139,7 +139,7 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
         j.transpose = true;
         j.far = out->total * w > EG_STREAM_BYTES;
     }
-    /* a tile's size: of a transposition a few lines of c, and longer stretches of a; else rows of
+    /* the size of a tile: for a transposition a few lines of c and longer runs of a; else rows with
      * some thousand elements in all */
     j.nx = eg__min64(ax->size, transposed ? LONG : 1 << 14);
     j.ny = eg__min64(ay->size, transposed ? HIGH : (1 << 14) / j.nx > 0 ? (1 << 14) / j.nx : 1);

@@ -1,5 +1,5 @@
-/* map_of.h: map.c's tile for one type, REAL. Products are rounded alike in all loops: bits do not
- * depend on strides. */
+/* map_of.h: the tile of map.c for one type, REAL. Products are rounded in the same way in all
+ * loops, so bits do not depend on strides. */
 
 #define EACH(to, value)                                \
     if (add)                                           \
@@ -16,7 +16,7 @@ EG_CLONES static void NAME(map_copy)(const tile *t, const REAL *a, REAL *restric
         else
             EACH(c[i * sc], a[i * sa]);
 }
-/* c[r, i] (+)= alpha (a[r, i] b[r]); b NULL: alpha a[r, i] */
+/* c[r, i] (+)= alpha (a[r, i] b[r]); alpha a[r, i] if b is NULL */
 EG_CLONES static void NAME(map_scale)(const tile *t, const REAL *a, const REAL *b, REAL *restrict c,
                                       REAL alpha, bool add)
 {
@@ -42,7 +42,8 @@ EG_CLONES static void NAME(map_multiply)(const tile *t, const REAL *a, const REA
         else
             EACH(c[i * sc], alpha * (a[i * sa] * b[i * sb]));
 }
-/* c (+)= alpha a b; b NULL: alpha a. Of two operands, the one in rows comes first. */
+/* c (+)= alpha a b; alpha a if b is NULL. Of two operands, one that varies along rows comes
+ * first. */
 static void NAME(map)(const tile *t, const REAL *a, const REAL *b, REAL *c, REAL alpha, bool add)
 {
     tile turned = *t; /* with a and b exchanged */

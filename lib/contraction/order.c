@@ -1,23 +1,24 @@
-/* order.c: finds the order in which pairs of operands are contracted. It knows only sets of labels
- * and sizes.
+/* order.c: finds the order in which pairs of operands are contracted, from sets of labels and sizes
+ * only.
  *
  * A label is summed in the step after which neither another operand nor the output has it. So the
- * contraction of a subset S of the operands is the same in whatever order they were contracted, and
- * a step's cost depends on the two subsets alone. Cost is counted in multiply-adds; a
- * multiplication and the addition that follows it count one: cost(A, B) = Π size of the labels of A
- * or B. Terms that are summed without a multiplication (labels that one operand alone has) count
- * one each.
+ * contraction of a subset S of the operands is the same in whatever order they are contracted, and
+ * the cost of a step depends on its two subsets only. Cost is counted in multiply-adds, where a
+ * multiplication and the addition that follows it count as one: cost(A, B) = Π size of the labels
+ * of A or B. Terms that are summed without a multiplication (labels that one operand alone has)
+ * count as one each.
  *
- * Cotangents go down the tree that the values went up: where A and B make S, the cotangent of A is
- * a product of the cotangent of S and the value of B, over the labels that cost(A, B) counts, too.
- * So a node of the tree costs one product for its value and one for each child that leads to a
- * wanted operand. One search serves both: it minimises over trees the cost of the value (UP), of
- * the wanted cotangents (DOWN), or of both. A value that exists already costs nothing.
+ * Cotangents are computed down the tree along which values are computed up. If A and B are
+ * contracted to S, the cotangent of A is a product of the cotangent of S and the value of B, over
+ * the labels that cost(A, B) also counts. So a node of the tree costs one product for its value,
+ * and one for each child that leads to a wanted operand. One search serves both: it minimises over
+ * trees the cost of the value (UP), of the wanted cotangents (DOWN), or of both. A value that
+ * exists already costs nothing.
  *
- * Up to EG_ORDER_EXACT operands all splits are tried, outer products too: cost(S) = min over A ∪ B
- * = S of the costs of A, of B and of the products of S. Beyond, a greedy search is made for several
- * weights of the size that a pair removes against the size that it makes; then every neighbourhood
- * of the best tree is solved exactly again until nothing improves. */
+ * Up to EG_ORDER_EXACT operands all splits are tried, including outer products: cost(S) = min over
+ * A ∪ B = S of the costs of A, of B and of the products of S. For more operands, a greedy search is
+ * run with several weights of the sizes that a pair removes relative to the size that it makes;
+ * then every neighbourhood of the best tree is solved exactly again until nothing improves. */
 #include "contraction/contraction.h"
 #include <math.h>
 #include <string.h>
@@ -50,11 +51,11 @@ static double volume(const set *a, const double *size, int words)
 enum { UP, DOWN, BOTH, MODES };
 /* The input of the search besides the operands' labels. */
 typedef struct problem {
-    int words; /* of a set that are in use */
+    int words; /* number of words of a set that are in use */
     const double *size;
-    double limit;    /* the most elements of a value or cotangent, except the last; 0: any */
-    double shade;    /* share by which products without a sum count more; 0: none */
-    uint64_t wanted; /* the operands whose cotangents are wanted; 0: the value is */
+    double limit;    /* most elements of a value or cotangent, except the last; 0: any */
+    double shade;    /* relative increase of the cost of products without a sum; 0 for none */
+    uint64_t wanted; /* the operands whose cotangents are wanted; 0 if the value is */
     int kept;
     const uint64_t *keep; /* the sets of operands whose value exists already */
 } problem;
@@ -68,12 +69,12 @@ static bool order_kept(const problem *p, uint64_t operands)
 /* A node with its costs. */
 typedef struct part {
     double cost[MODES], volume;
-    double read; /* terms of single operands that are summed before each product reads this node */
+    double read; /* terms of single operands, summed before each product that reads the node */
     uint64_t operands;
     set has;
 } part;
-/* Computes the costs of a node whose value does not exist yet, from its children's costs and the
- * volume v of a product. */
+/* Computes the costs of a node whose value does not exist yet, from the costs of its children and
+ * the cost v of a product. */
 static void combine(const problem *p, const part *x, const part *y, double v, double *cost)
 {
     const bool wx = (x->operands & p->wanted) != 0, wy = (y->operands & p->wanted) != 0;
@@ -90,7 +91,7 @@ static void given_value(double *cost)
     cost[UP] = 0;
     cost[BOTH] = cost[DOWN];
 }
-/* Returns what is to be computed at child x if `mode` is to be computed at S; y is the other
+/* Returns what must be computed at child x if `mode` must be computed at S; y is the other
  * child. */
 static int mode_of(const problem *p, int mode, bool kept, const part *x, const part *y)
 {
@@ -99,16 +100,16 @@ static int mode_of(const problem *p, int mode, bool kept, const part *x, const p
     return mode == UP || !wx ? UP : mode == DOWN && !wy ? DOWN : BOTH;
 }
 
-/* A tree of contractions: nodes 0 … n−1 are the operands, the others have two children, of smaller
- * numbers; the root is the last. */
+/* A tree of contractions: nodes 0 … n−1 are the operands; each other node has two children of
+ * smaller numbers; the root is the last. */
 typedef struct tree {
     int n;
     int child[2 * EG_EINSUM_MAX][2];
     part node[2 * EG_EINSUM_MAX];
-    int mode[2 * EG_EINSUM_MAX]; /* what is computed at it; −1: nothing */
+    int mode[2 * EG_EINSUM_MAX]; /* what is computed at the node; −1 for nothing */
 } tree;
 /* Returns the multiply-adds of a product whose result has `left` elements. A product without a sum
- * counts a little more, so that of orders with equal costs those without an outer product are
+ * counts slightly more, so that among orders of equal cost those without an outer product are
  * preferred. */
 static double product(const problem *p, const part *x, const part *y, double left)
 {
@@ -116,7 +117,7 @@ static double product(const problem *p, const part *x, const part *y, double lef
     const double v = volume(&all, p->size, p->words);
     return v > left ? v : v * (1 + p->shade);
 }
-/* Recomputes the costs of all nodes, and what is computed at each; returns the total cost. */
+/* Recomputes the costs of all nodes, and what is computed at each. Returns the total cost. */
 static double settle(const problem *p, tree *tr)
 {
     const int root = 2 * tr->n - 2;
@@ -148,8 +149,8 @@ typedef struct table {
     uint16_t split[MODES];
 } table;
 
-/* Fills t[1 … 2^n − 1] for n parts with the result labels `out`. Returns the cost; infinity if the
- * limit allows no order. */
+/* Fills t[1 … 2^n − 1] for n parts with the result labels `out`. Returns the cost; infinity if no
+ * order is within the limit. */
 static double exact(const problem *p, int n, const part *const *leaf, const set *out, int mode,
                     table *t)
 {
@@ -195,7 +196,7 @@ static double exact(const problem *p, int n, const part *const *leaf, const set 
     }
     return t[full].s.cost[mode];
 }
-/* Builds the subtree of subset s. Its leaves are leaf[0 …], its inner nodes are taken from nodes[].
+/* Builds the subtree of subset s. Its leaves are leaf[0 …]; its inner nodes are taken from nodes[].
  * Returns its root. */
 static int order_grow(const problem *p, tree *tr, const table *t, unsigned s, int mode,
                       const int *leaf, const int *nodes, int *used)
@@ -214,9 +215,9 @@ static int order_grow(const problem *p, tree *tr, const table *t, unsigned s, in
 }
 
 /* -- greedy ----------------------------------------------------------------------------------- */
-/* Contracts the pair with the lowest score again and again; pairs that share a label come first.
- * The score is the size of the result, minus `weight` times the sizes of the two. False if the
- * limit forbids every pair. */
+/* Repeatedly contracts the pair with the lowest score; pairs that share a label come first. The
+ * score is the size of the result minus `weight` times the sizes of the two. False if the limit
+ * forbids every pair. */
 static bool greedy(const problem *p, tree *tr, const set *out, double weight)
 {
     int live[EG_EINSUM_MAX], n = tr->n;
@@ -270,7 +271,7 @@ static bool greedy(const problem *p, tree *tr, const set *out, double weight)
     return true;
 }
 
-/* Solves the NEAR nodes below a node exactly; true if that is cheaper than the present tree. */
+/* Solves the NEAR nodes below a node exactly. True if that is cheaper than the present tree. */
 static bool improve(const problem *p, tree *tr, int root, table *t)
 {
     int leaf[NEAR], inner[NEAR], leaves = 1, inners = 0;
@@ -304,7 +305,7 @@ static bool improve(const problem *p, tree *tr, int root, table *t)
     settle(p, tr);
     return true;
 }
-/* Improves a tree as long as that makes it cheaper; returns its cost. */
+/* Improves a tree as long as it becomes cheaper. Returns its cost. */
 static double improved(const problem *p, tree *tr, table *t)
 {
     settle(p, tr);
@@ -327,8 +328,8 @@ static int order_emit(const tree *tr, int node, int *next, int (*pairs)[2])
     return me;
 }
 
-/* Makes the operands nodes. Labels that one operand alone has are summed before a product reads it,
- * and so have no part in the search. */
+/* Sets the nodes of the operands. Labels that only one operand has are summed before a product
+ * reads it, and are not part of the search. */
 static void order_leaves(problem *p, tree *tr, int n, const eg_labelset *ops,
                          const eg_labelset *out)
 {
@@ -353,7 +354,7 @@ static void order_leaves(problem *p, tree *tr, int n, const eg_labelset *ops,
         if (all > x->volume) x->read = all;
     }
 }
-/* Builds the whole tree by the exact method; returns its cost, or infinity. */
+/* Builds the whole tree by the exact method. Returns its cost, or infinity. */
 static double whole(const problem *p, tree *tr, const set *out, table *t)
 {
     const part *part_of[EG_ORDER_EXACT];

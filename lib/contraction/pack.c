@@ -1,7 +1,7 @@
-/* pack.c: one micro-panel: dst[p·w + i] = src[off[i] + k(p)], for w rows and a stretch of k given
- * as runs of constant stride; rows beyond the last are 0. Data only moves, so one body serves
- * floats and integers of a width. Three ways: rows that are neighbours are copied, runs of
- * neighbours are transposed in registers, everything else is gathered. */
+/* pack.c: one micro-panel: dst[p·w + i] = src[off[i] + k(p)], for w rows and a part of k that is
+ * given as runs of constant stride; rows after the last are 0. Data is only moved, so one function
+ * serves floats and integers of a width. Consecutive rows are copied, consecutive elements of k are
+ * transposed in registers, everything else is gathered. */
 #include "contraction/gemm.h"
 #include <string.h>
 

@@ -1,6 +1,7 @@
-/* pack_of.h: pack.c's body for one width of element: WORD is an unsigned integer of that width. */
+/* pack_of.h: the functions of pack.c for one width of elements: WORD is an unsigned integer of that
+ * width. */
 
-/* dst[p·w + i] = src[p·ks + i] for i < W, W known to the compiler */
+/* dst[p·w + i] = src[p·ks + i] for i < W, where W is a constant */
 #define COPIES(W)                                                                                \
     case W:                                                                                      \
         for (int64_t p = 0; p < n; p++, src += ks, dst += W) memcpy(dst, src, W * sizeof(WORD)); \
@@ -22,8 +23,8 @@ static void NAME(copy)(int w, int64_t n, const WORD *src, int64_t ks, WORD *dst)
     }
 }
 
-/* dst[p·ds + i] = src[off[i] + p]: rows become columns, stretches of rows that are one stride apart
- * at a time */
+/* dst[p·ds + i] = src[off[i] + p]: rows become columns, for a range of rows at constant distance at
+ * a time */
 static void NAME(transpose)(int64_t rows, const int64_t *off, int64_t n, const WORD *src, WORD *dst,
                             int64_t ds)
 {
@@ -65,7 +66,7 @@ static void NAME(gather)(int w, int64_t rows, const int64_t *off, int64_t n, con
                          int64_t ks, WORD *dst)
 {
     int64_t i = 0;
-    while (i < rows) { /* stretches of neighbours, as of two axes that do not fuse */
+    while (i < rows) { /* runs of consecutive rows, as from two axes that cannot be fused */
         int64_t stretch = 1;
         while (i + stretch < rows && off[i + stretch] == off[i + stretch - 1] + 1) stretch++;
         const WORD *from = src + off[i];
@@ -76,7 +77,8 @@ static void NAME(gather)(int w, int64_t rows, const int64_t *off, int64_t n, con
             i += stretch;
             continue;
         }
-        /* single elements: all rows up to the next stretch, k outermost, so that writes run on */
+        /* single elements: all rows up to the next run, with k outermost, so that writes are
+         * consecutive */
         int64_t to_row = i + 1;
         while (to_row < rows && (to_row + 3 >= rows || off[to_row + 3] != off[to_row] + 3))
             to_row++;
@@ -86,14 +88,15 @@ static void NAME(gather)(int w, int64_t rows, const int64_t *off, int64_t n, con
     }
 }
 
-/* Chooses for every stretch of k how it is packed. */
+/* Chooses for every run of k how it is packed. */
 static void NAME(panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int runs,
                         const eg_run *run, const WORD *src, WORD *dst, int64_t k)
 {
     if (rows < w) memset(dst, 0, (size_t)(k * w) * sizeof *dst);
     for (; runs > 0; runs--, run++) {
         const WORD *from = src + run->at;
-        int beside = 1; /* k's other axis is contiguous: runs that begin side by side */
+        int beside = 1; /* the other axis of k is contiguous: number of runs that begin at
+                         * consecutive elements */
         while (beside < runs && run[beside].at == run->at + beside && run[beside].n == run->n &&
                run[beside].stride == run->stride)
             beside++;

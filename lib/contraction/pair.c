@@ -1,16 +1,16 @@
 /* pair.c: classifies a contraction of two operands and chooses the kernel.
  *
- * Axes of size 1 are dropped, and axes that are one run in every operand are fused. Each remaining
- * axis has a role, by the tensors in which its stride is not 0: batch (a, b, c), m (a, c), n (b,
- * c), k (a, b), unshared (a alone, or b alone). An operand is summed over its unshared axes before
- * anything else.
+ * Axes of size 1 are dropped, and axes that are contiguous with each other in every operand are
+ * fused. Each remaining axis has a role, by the tensors in which its stride is not 0: batch (a, b,
+ * c), m (a, c), n (b, c), k (a, b), unshared (a alone, or b alone). An operand is summed over its
+ * unshared axes first.
  *
- * All this depends on sizes and strides alone, so it is done once (eg__pairing), and the pairing
- * can be run any number of times. */
+ * All this depends on sizes and strides only, so it is done once (eg__pairing), and the pairing can
+ * be run any number of times. */
 #include "contraction/gemm.h"
 #include <string.h>
 
-/* True if axis x, outside of axis y, and y are one run in every operand. */
+/* True if axis x, outside of axis y, and y can be one axis in every operand. */
 static bool fuses(const eg_axis *x, const eg_axis *y)
 {
     return x->in_c == y->in_c && x->sa == y->sa * y->size && x->sb == y->sb * y->size &&
@@ -21,7 +21,7 @@ static int fuse(int n, eg_axis *x)
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {
             if (i == j || !fuses(&x[i], &x[j])) continue;
-            x[j].size *= x[i].size; /* axis j stays, i is removed; start again */
+            x[j].size *= x[i].size; /* axis j remains, i is removed; start again */
             x[i] = x[--n];
             i = -1;
             break;
@@ -29,8 +29,8 @@ static int fuse(int n, eg_axis *x)
     return n;
 }
 
-/* The key by which axes are sorted: the axis with the smallest stride in c, else in a and b, goes
- * innermost; ties are broken by the other strides. */
+/* The key by which axes are sorted: the axis with the smallest stride in c, else in a and b, is
+ * innermost; the other strides break ties. */
 static int64_t pair_nearest(const eg_axis *x)
 {
     int64_t a = eg__abs64(x->sa), b = eg__abs64(x->sb);
@@ -77,8 +77,8 @@ static eg_axes pair_take(eg_pairing *p, int n, const eg_axis *x)
     return list(first, n);
 }
 
-/* Plans the sum of an operand over its unshared axes, row-major in scratch memory, and gives its
- * other axes their strides there. */
+/* Plans the sum of an operand over its unshared axes, row-major in scratch memory, and sets the
+ * strides that its other axes have there. */
 static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
 {
     eg_axis kept[EG_AXES_MAX], gone[EG_AXES_MAX];
@@ -99,7 +99,7 @@ static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
         *(of_b ? &x[i].sb : &x[i].sa) = y.sc;
     }
     eg_unshared *l = &p->unshared[of_b];
-    nkept = fuse(nkept, kept); /* an axis of c never fuses with one that is not of c */
+    nkept = fuse(nkept, kept); /* an axis of c is never fused with one that c does not have */
     ngone = fuse(ngone, gone);
     *l = (eg_unshared){ .out = pair_take(p, nkept, kept),
                         .bytes = (size_t)stride * eg__width[p->gemm.dtype] };
@@ -141,7 +141,7 @@ static void pair_without_product(eg_pairing *p, int n, const eg_axis *x, bool tw
         if (x[i].sa) of_a *= x[i].size;
         if (x[i].sb) of_b *= x[i].size;
     }
-    p->swap = two && of_b > of_a; /* the larger operand decides the loops, so it comes first */
+    p->swap = two && of_b > of_a; /* the larger operand determines the loops, so it comes first */
     if (p->swap) swap_types(&p->gemm);
     for (int i = 0; i < n; i++) {
         eg_axis y = x[i];
@@ -165,16 +165,16 @@ typedef struct roles {
     eg_axis axis[4][EG_AXES_MAX];
 } roles;
 
-/* If m or n has several axes that do not fuse, keeps one of each, that of m along vectors (where c
- * is contiguous), and makes the others batches. Then direct.c can compute what gemm.c would have to
- * scatter number by number. False, without a change, if m and n have one axis each already, or if
- * the axes are too short. */
+/* If m or n has several axes that cannot be fused, keeps one of each, that of m along vectors
+ * (where c is contiguous), and makes the others batches. direct.c can then compute what gemm.c
+ * would have to scatter element by element. False, without a change, if m and n have one axis each
+ * already, or if the axes are too short. */
 static bool spill_to_batches(roles *r, eg_dtype dtype)
 {
     enum { SHORTEST = 8, LEAST_WORK = 2048 };
     const int64_t lanes = dtype == EG_F64 ? 8 : 16;
     if (r->n[K] != 1 || r->n[M] + r->n[N] == 2) return false;
-    int along[2] = { -1, -1 }, side = -1; /* of M, of N; which of the two lies along vectors */
+    int along[2] = { -1, -1 }, side = -1; /* of M, of N; which of the two is along vectors */
     for (int s = 0; s < 2; s++)
         for (int i = 0; i < r->n[M + s]; i++)
             if (r->axis[M + s][i].sc == 1) {
@@ -211,11 +211,11 @@ static void pair_product(eg_pairing *p, const roles *r)
     g->n = pair_take(p, r->n[N], r->axis[N]);
     g->k = pair_take(p, r->n[K], r->axis[K]);
 
-    /* Let m be where c is contiguous, if it is: the small kernels store along m, BLIS's along m or
-     * along n. */
+    /* m is the side on which c is contiguous, if there is one: the small kernels store along m,
+     * BLIS's along m or along n. */
     const int64_t cm = g->m.axis[g->m.n - 1].sc, cn = g->n.axis[g->n.n - 1].sc;
     if (cn == 1 && cm != 1) exchange(p);
-    const bool wide = eg__widens(g->dtype, g->of); /* gemm.c widens what it packs */
+    const bool wide = eg__widens(g->dtype, g->of); /* gemm.c converts what it packs */
     bool small = !wide && eg__direct_suits(g);
     p->kind = !wide && eg__inner_batch_suits(g, &small) ? EG_PAIR_INNER_BATCH
               : small                                   ? EG_PAIR_DIRECT
@@ -226,7 +226,8 @@ static void pair_product(eg_pairing *p, const roles *r)
     if (!small && eg__kernel(g->dtype)->rows) exchange(p);
 }
 
-/* An axis of stride 0, along which an operand is expanded, adds no terms to that operand's sum. */
+/* An axis of stride 0, along which an operand is expanded, adds no terms to the sum of that
+ * operand. */
 double eg__pair_work(int n, const eg_axis *x, bool two, double *terms)
 {
     double all[2] = { 1, 1 }, product = 1;
@@ -256,14 +257,14 @@ bool eg__pair_finishes(const eg_pairing *p)
 {
     return p->kind == EG_PAIR_DIRECT || p->kind == EG_PAIR_PACKED;
 }
-/* axes of c, and of each sum that comes first */
+/* axes of c, and of each sum that is computed first */
 size_t eg__pairing_bytes(int axes)
 {
     return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis);
 }
 
-/* Drops axes of size 1, fuses axes that are one run everywhere, plans the sums over axes of one
- * operand alone, and gives the other axes their roles. */
+/* Drops axes of size 1, fuses axes, plans the sums over axes of one operand alone, and assigns
+ * roles to the other axes. */
 void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, const eg_axis *axis,
                  bool two)
 {
@@ -404,7 +405,7 @@ bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b,
 }
 
 /* The copies are one more batch of small products and of sums, the outermost: kernel, tiles and the
- * order of sums stay those of one copy. */
+ * order of sums are those of one copy. */
 bool eg__pair_run_copies(eg_ctx *cx, const eg_pairing *p, const eg_copy_steps *s, const void *a,
                          const void *b, void *c, double alpha, const eg_finish *finish)
 {

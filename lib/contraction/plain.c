@@ -1,9 +1,9 @@
-/* plain.c: the contraction as it is defined, for any types: c[o] (+)= alpha Σ_k a[o,k] b[o,k], one
- * element after the other. Integers end here (summed in i64) and complex numbers (nothing is
- * conjugated); floats never need to. b may be NULL (a factor 1). */
+/* plain.c: the contraction by its definition, for any type: c[o] (+)= alpha Σ_k a[o,k] b[o,k], one
+ * element after another. It is used for integers (summed in i64) and complex numbers (nothing is
+ * conjugated); floats have faster kernels. b may be NULL (a factor 1). */
 #include "contraction/gemm.h"
 
-/* Sums of integers are unsigned: they wrap as i64 does, where overflow would be undefined. */
+/* Sums of integers are unsigned: they wrap, while overflow of i64 would be undefined. */
 #define T       float
 #define SUM     float
 #define FACTOR  float

@@ -1,4 +1,4 @@
-/* plain_of.h: plain.c's sum for operands of type T, in type SUM, times a FACTOR. */
+/* plain_of.h: the sum of plain.c for operands of type T, in type SUM, times a FACTOR. */
 
 static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T *a, const T *b, SUM *c,
                         double alpha, bool add)

@@ -1,4 +1,4 @@
-/* program.c: from labels, sizes and strides to an order of pairs, the positions of intermediates,
+/* program.c: from labels, sizes and strides to an order of pairs, the addresses of intermediates,
  * and a pairing for each step; and running them. */
 #include "contraction/contraction.h"
 #include <string.h>
@@ -76,7 +76,7 @@ static void set_of(eg_labelset *set, const eg_side *s, double *size)
         size[s->label[k]] = (double)s->size[k];
     }
 }
-/* Returns the most bytes that an intermediate may have. */
+/* Returns the largest number of bytes that an intermediate may have. */
 static int64_t most_bytes(const eg_order_args *o)
 {
     return !o->limit ? INT64_MAX : o->limit == EG_OFF ? 0 : o->limit;
@@ -88,15 +88,15 @@ static void draft_sets(const eg_contraction *t, const eg_side *s, const eg_side 
     for (int k = 0; k < t->count; k++) set_of(&set[k], &s[k], size);
     set_of(all, out, size);
 }
-/* The elements that an intermediate may have, as eg__order takes them: 0 for any, and half an
- * element allows no intermediate. */
+/* Returns the largest number of elements of an intermediate, as eg__order takes it: 0 for any; half
+ * an element allows no intermediate. */
 static double most_elements(const eg_contraction *t)
 {
     const int64_t most = most_bytes(&t->order);
     return most == INT64_MAX ? 0 : most ? (double)most / eg__width[t->dtype] : 0.5;
 }
-/* Lets eg__order find the order of pairs. False after an error: no order keeps to the limit; it
- * says how large the smallest intermediate was. */
+/* Finds the order of pairs by eg__order. False after an error: no order is within the limit; the
+ * message has the smallest possible size of the largest intermediate. */
 static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, const eg_side *out,
                       int (*pair)[2])
 {
@@ -128,7 +128,7 @@ static bool needed(const eg_draft *d, const bool *gone, int numbers, uint16_t la
         if (!gone[k] && eg__label_at(d->side[k].label, d->side[k].n, label) >= 0) return true;
     return eg__label_at(d->out.label, d->out.n, label) >= 0;
 }
-/* Sets the labels and the place of a step's result. False after an error: too many axes or
+/* Sets the labels and the address of the result of a step. False after an error: too many axes or
  * bytes. */
 static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
 {
@@ -169,7 +169,7 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
     }
     if ((size_t)bytes > d->largest) d->largest = (size_t)bytes;
 
-    /* the lowest place where it overlaps no intermediate that is still alive */
+    /* the lowest address at which it overlaps no intermediate that is still needed */
     const int64_t need = (bytes + 63) / 64 * 64;
     eg__stretch taken[EG_EINSUM_MAX];
     int alive = 0;
@@ -191,7 +191,8 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
     return true;
 }
 
-/* Merges repeated labels, finds the order of pairs, and describes each intermediate. */
+/* Merges repeated labels, finds the order of pairs, and describes each intermediate. False after an
+ * error. */
 bool eg__draft(eg_ctx *cx, const eg_contraction *t, eg_draft *d)
 {
     const int n = t->count;
@@ -233,8 +234,8 @@ size_t eg__tree_bytes(const eg_draft *d)
     return eg__up16(sizeof(eg_tree) + (size_t)d->steps * sizeof(eg_tree_step) +
                     labels * sizeof(uint16_t));
 }
-/* Returns the steps whose values are kept in `most` bytes, so that the fewest multiply-adds are
- * repeated: those that save the most per byte first, as many as fit. */
+/* Returns the steps whose values are kept within `most` bytes, to repeat as few multiply-adds as
+ * possible: those that save the most per byte are kept first. */
 static uint64_t kept_within(const eg_draft *d, const eg_tree *t, int64_t most)
 {
     uint64_t kept = 0;
@@ -300,7 +301,7 @@ double eg__tree_cotangents(const eg_tree *t, const eg_draft *d, uint64_t wanted,
 }
 
 /* Sets the axes of a step, one for each label of its operands and result. Returns their number, at
- * most 3 · EG_RANK_MAX; with axis NULL only that. */
+ * most 3 · EG_RANK_MAX; if axis is NULL, only this. */
 static int draft_axes(const eg_draft *d, int step, eg_axis *axis)
 {
     const int b = d->pair[step][1];
@@ -360,13 +361,14 @@ static const eg_pairing *pairing(char **room, eg_dtype dtype, const eg_dtype *of
     *room += eg__up16(eg__pairing_bytes(axes));
     return p;
 }
-/* Returns the dtype of a number of the draft: an operand's own, else that of the contraction. */
+/* Returns the dtype of number `number` of the draft: an operand's own, else that of the
+ * contraction. */
 static eg_dtype type_of(const eg_draft *d, int number)
 {
     const eg_contraction *t = d->task;
     return t->of && number >= 0 && number < t->count ? t->of[number] : t->dtype;
 }
-/* Makes a pairing of each step, one behind the other in the room. */
+/* Makes the pairing of each step, one after another in the memory. */
 eg_program *eg__program(void *room, const eg_draft *d)
 {
     eg_program *p = room;
@@ -382,7 +384,7 @@ eg_program *eg__program(void *room, const eg_draft *d)
         const eg_dtype of[2] = { type_of(d, p->step[s].a), type_of(d, p->step[s].b) };
         p->step[s].pairing = pairing(&next, d->task->dtype, of, n, axis, p->step[s].b >= 0);
     }
-    if (diagonal(d)) { /* a sum over nothing, which writes the zeros beside the diagonal */
+    if (diagonal(d)) { /* a sum over no elements, which writes the zeros outside of the diagonal */
         const eg_labelled *o = d->task->out;
         for (int k = 0; k < o->rank; k++)
             axis[k] = (eg_axis){ .size = o->dim[k], .sc = o->stride[k], .in_c = true };
@@ -412,8 +414,8 @@ bool eg__program_finishes(const eg_program *p)
 {
     return p->steps > 0 && !p->empty && eg__pair_finishes(p->step[p->steps - 1].pairing);
 }
-/* Runs two steps or more. Intermediates lie at kept[step], if that is not NULL; else on the stack
- * if they are small, else in a scope of their own. */
+/* Runs two steps or more. An intermediate is at kept[step], if that is not NULL; else on the stack
+ * if all are small, else in a separate scope. */
 static bool run_steps(eg_ctx *cx, const eg_program *p, const void *const *x, void *out,
                       double alpha, bool add, const eg_finish *finish, void *const *kept)
 {
@@ -437,8 +439,8 @@ static bool run_steps(eg_ctx *cx, const eg_program *p, const void *const *x, voi
     eg_pop(cx, m);
     return good;
 }
-/* Zeros beside a diagonal come first. An empty result takes no step, unless intermediates are
- * kept. */
+/* The zeros outside of a diagonal are written first. An empty result takes no step, unless
+ * intermediates are kept. */
 bool eg__program_run(eg_ctx *cx, const eg_program *p, const void *const *x, void *out, double alpha,
                      bool add, const eg_finish *finish, void *const *kept)
 {

@@ -1,22 +1,24 @@
 /* sum.c: c[o] (+)= alpha Σ_k a[o,k] b[o,k] (or alpha Σ_k a[o,k]) where a matrix product would waste
- * its tiles: dots, matrix times vector, reductions, traces. Along: the operand's nearest axis is
- * one of k, and each result is the dot of a row; if that axis has few elements, of a row along the
- * longest one. Across: its nearest axis is a free one, and whole rows are added.
+ * its tiles: dots, matrix times vector, reductions, traces. "Along": the axis of the operand with
+ * the smallest stride is one of k, and each result is the dot of a row; if that axis has few
+ * elements, of a row along the longest axis. "Across": the axis with the smallest stride is a free
+ * one, and whole rows are added.
  *
  * Sums are trees, so that the error grows with log k: blocks of a fixed size are combined in pairs,
- * as a binary counter carries, and long sums are cut into parts of a fixed number of blocks, which
- * threads share. The tree depends on sizes and strides alone. */
+ * like the carries of a binary counter, and long sums are divided into parts of a fixed number of
+ * blocks, which threads share. The tree depends on sizes and strides only. */
 #include "contraction/gemm.h"
 #include <string.h>
 
 enum { BLOCK = 2048, PART = 32 };     /* along: elements of a block, blocks of a part */
 enum { ROWS = 32, PART_ROWS = 4096 }; /* across: rows of a block, rows of a part */
 enum { LEVELS = 8 };                  /* a part has at most 2^7 blocks */
-enum { FEW = 8 };                     /* along: an axis of fewer elements is worth no loop */
+enum { FEW = 8 };                     /* along: an axis of fewer elements is not worth a loop */
 
 typedef struct plan {
     const eg_axes *out;
-    eg_axis x; /* the nearest axis: of k (along; the longest if that has few), or free (across) */
+    eg_axis x;      /* the axis with the smallest stride: of k (along; the longest if that has few
+                     * elements), or free (across) */
     eg_axes rest;   /* k without x */
     eg_axes others; /* out without x */
     bool across;
@@ -25,14 +27,15 @@ typedef struct plan {
     int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
     eg_dtype dtype, of[2];
     double alpha;
-    bool add; /* to what c had */
+    bool add; /* the sum is added to c */
 } plan;
-/* Returns the address `by` elements further on in an operand; NULL stays NULL. */
+/* Returns the address `by` elements after x in an operand; NULL if x is NULL. */
 static const char *sum_from(const plan *p, int which, const char *x, int64_t by)
 {
     return x ? x + by * eg__width[p->of[which]] : NULL;
 }
-/* Returns n elements in the sum's type: in place, or widened to room. Sets *step to their step. */
+/* Returns n elements in the type of the sum: in place, or converted in `room`. Sets *step to their
+ * step. */
 static const void *sum_loaded(const plan *p, int which, const char *x, int64_t n, int64_t *step,
                               void *room)
 {
@@ -42,7 +45,7 @@ static const void *sum_loaded(const plan *p, int which, const char *x, int64_t n
     return room;
 }
 
-/* adds one half of a vector to the other, again and again: the sum of its lanes ends in lane 0 */
+/* adds one half of a vector to the other, repeatedly: the sum of its lanes is in lane 0 */
 #define ONTO(x, ...) x += __builtin_shufflevector(x, x, __VA_ARGS__);
 #define REAL         float
 #define HALVES(x)                                                 \
@@ -94,8 +97,8 @@ static int sum_nearest(const eg_axes *l)
     return best;
 }
 
-/* Returns the number of the longest axis, `at` if none is longer; sets *other if it is another
- * one. */
+/* Returns the number of the longest axis, `at` if none is longer; sets *other to whether it is
+ * another one. */
 static int sum_longest(const eg_axes *l, int at, bool *other)
 {
     const int before = at;
@@ -105,9 +108,9 @@ static int sum_longest(const eg_axes *l, int at, bool *other)
     return at;
 }
 
-/* Decides between along and across, cuts the sum into blocks and parts, and computes it: `copies`,
- * unless it is NULL, is the outermost axis of the result, and decides nothing. False after "out of
- * memory". */
+/* Chooses between along and across, divides the sum into blocks and parts, and computes it.
+ * `copies`, unless it is NULL, is the outermost axis of the result, and has no influence on the
+ * choice. False after an error. */
 bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
              const eg_axis *copies, const void *a, const void *b, void *c, double alpha, bool add)
 {

@@ -1,10 +1,10 @@
-/* sum_of.h: sum.c's arithmetic for one type: REAL, WIDE, a vector of 64 bytes, and FOUR. */
+/* sum_of.h: the functions of sum.c for one type: REAL; WIDE, a vector of 64 bytes; and FOUR. */
 
 enum { NAME(LANES) = 64 / sizeof(REAL), NAME(CHUNK) = 4096 / sizeof(REAL) };
 
-/* sum[r] = Σ a[i] b[i] (b NULL: Σ a[i]) of R rows, at most a block long: four wide sums, then
- * halves onto halves. R is known where this is inlined, and the order of a row's sum does not
- * depend on it. */
+/* sum[r] = Σ a[i] b[i] (Σ a[i] if b is NULL) of R rows, at most a block long: four wide sums, then
+ * halves added to halves. R is a constant where this is inlined, and the order of a row's sum does
+ * not depend on it. */
 EG_INLINE void NAME(dots_in)(const int R, int64_t n, const REAL *const *a, int64_t sa,
                              const REAL *const *b, int64_t sb, REAL *sum)
 {
@@ -156,7 +156,7 @@ static REAL NAME(along)(const plan *p, const char *a, const char *b, int64_t fro
     return sum;
 }
 
-/* sum[i] += Σ of at most ROWS rows, which are loaded four at a time: as many as NAME(rows) adds at
+/* sum[i] += Σ of at most ROWS rows, which are loaded four at a time, as many as NAME(rows) adds at
  * once */
 static void NAME(rows_of)(const plan *p, int64_t n, REAL *sum, int rows, const char *const *a,
                           const char *const *b)
@@ -174,14 +174,15 @@ static void NAME(rows_of)(const plan *p, int64_t n, REAL *sum, int rows, const c
         NAME(rows)(n, sum, here, pa, sa, *b ? pb : NULL, sb);
     }
 }
-/* n neighbouring results, rows [from, to) of their sums; the result ends in out */
+/* Computes n neighbouring results over rows [from, to) of their sums, in out. */
 static void NAME(across)(const plan *p, int64_t n, const char *a, const char *b, int64_t from,
                          int64_t to, REAL *out)
 {
     REAL level[LEVELS][NAME(CHUNK)];
     const char *pa[ROWS], *pb[ROWS];
     int64_t count = 0;
-    const eg_axis *only = p->rest.n == 1 ? p->rest.axis : NULL; /* the usual case, without a walk */
+    /* the usual case, without a traversal */
+    const eg_axis *only = p->rest.n == 1 ? p->rest.axis : NULL;
     eg_walk w;
     if (!only) eg__walk_to(&w, &p->rest, from);
     for (int64_t r = from; r < to; count++) {
@@ -227,8 +228,8 @@ static void NAME(finish)(const plan *p, REAL *part, int64_t step, REAL *c)
     NAME(write)(p, *part, c);
 }
 
-/* One part of one result (along), or of a stretch of neighbouring results (across): into c, or
- * into `partial` if there are several parts. */
+/* Computes one part of one result (along), or of a range of neighbouring results (across): in c, or
+ * in `partial` if there are several parts. */
 static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, REAL *c,
                        REAL *partial)
 {
@@ -264,13 +265,13 @@ typedef struct NAME(job) {
     const char *a, *b;
     REAL *c, *partial;
 } NAME(job);
-/* One thread's share of the units. */
+/* Computes one piece of the units. */
 static void NAME(piece)(void *user, int64_t k, int thread)
 {
     (void)thread;
     const NAME(job) *j = user;
     const eg_axes *out = j->p->out;
-    /* rows of one block: a stretch of them at once */
+    /* rows of one block: a range of them at once */
     if (!j->p->across && j->p->k_total == j->p->x.size && j->p->blocks == 1 &&
         !eg__widens(j->p->dtype, j->p->of)) {
         const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
@@ -289,13 +290,14 @@ static void NAME(piece)(void *user, int64_t k, int thread)
         NAME(unit)(j->p, u, j->a, j->b, j->c, j->partial);
 }
 
-/* Shares the units among threads and adds up the parts. False after "out of memory". */
+/* Divides the units among threads and adds the parts. False after an error. */
 static bool NAME(run)(eg_ctx *cx, plan *p, const char *a, const char *b, REAL *c)
 {
     REAL *partial = NULL;
     const int team = eg__team(cx, p->out->total * p->k_total, 1 << 18);
     p->chunk = NAME(CHUNK);
-    if (team > 1 && p->across) { /* columns do not meet: a share each, of four lines at least */
+    if (team > 1 && p->across) { /* columns are independent: a range for each thread, of four lines
+                                  * at least */
         const int64_t want = team / (p->parts * p->others.total), lines = p->x.size / NAME(LANES);
         if (want > 1 && lines >= 4 * want)
             p->chunk = eg__min64(p->chunk, (lines + want - 1) / want * NAME(LANES));

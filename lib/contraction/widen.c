@@ -1,7 +1,7 @@
-/* widen.c: f16 and bf16 operands. A contraction reads them as f32, or as f64 beside such operands,
- * and never makes a copy of one: products of matrices widen them while micro-panels are packed, the
- * other kernels load rows of some thousand numbers at most. Widening is exact, so a product has
- * the bits that it would have of operands that were cast before. */
+/* widen.c: f16 and bf16 operands. A contraction reads them as f32, or as f64 if another operand is
+ * f64, and never copies a whole operand: matrix products convert them while micro-panels are
+ * packed, the other kernels convert rows of at most some thousand elements. The conversion is
+ * exact, so a product has the bits that it would have for operands that were cast before. */
 #include "contraction/gemm.h"
 
 #define FROM    eg_f16bits

@@ -1,5 +1,6 @@
-/* widen_of.h: the loops of widen.c that convert numbers of type FROM (f16 or bf16) to type TO
- * (float or double). VALUE(x) converts one number, and NAME(x) makes the functions' names. */
+/* widen_of.h: the loops of widen.c that convert elements of type FROM (f16 or bf16) to type TO
+ * (float or double). VALUE(x) converts one element, and NAME(x) forms the names of the
+ * functions. */
 
 /* y[r·ys + i] = x[r·xs + i·step] for r < rows and i < n */
 EG_CLONES static void NAME(widen)(int64_t rows, int64_t n, const FROM *x, int64_t xs, int64_t step,
@@ -18,7 +19,7 @@ EG_CLONES static void NAME(widen_each)(int w, int64_t rows, const int64_t *off, 
     for (int64_t p = 0; p < n; p++, x += step, y += w)
         for (int64_t i = 0; i < rows; i++) y[i] = VALUE(x[off[i]]);
 }
-/* The same for step = 1: converts some rows at a time and transposes them. */
+/* widen_each for step = 1: converts some rows at a time and transposes them. */
 static void NAME(widen_turned)(int w, int64_t rows, const int64_t *off, int64_t n, const FROM *x,
                                TO *y)
 {
@@ -32,7 +33,7 @@ static void NAME(widen_turned)(int w, int64_t rows, const int64_t *off, int64_t 
             eg__transpose(sizeof(TO), nx, ny, near, COLUMNS, y + p * w + i, w, false);
         }
 }
-/* eg__pack for halves: packs a panel and converts its numbers */
+/* eg__pack for halves: packs a panel and converts its elements */
 static void NAME(widen_panel)(int w, int64_t rows, const int64_t *off, int64_t rs, int runs,
                               const eg_run *run, const FROM *src, TO *dst, int64_t k)
 {

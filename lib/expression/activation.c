@@ -1,6 +1,6 @@
 /* activation.c: eg_affine. If its activation is the name of an operation, the node of the product
- * applies it (ops/affine.c); if it is an expression, the expression is applied to the product's
- * result. */
+ * applies it (ops/affine.c); if it is an expression, the expression is applied to the result of the
+ * product. */
 #include "expression/expression.h"
 #include <ctype.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static bool activation_is_name(const char *text)
     while (isalnum((unsigned char)*at) || *at == '_') at++;
     return !*at && strcmp(text, "x") != 0 && !isdigit((unsigned char)*text);
 }
-/* Returns f(z), element by element; the expression reads z under the name x. */
+/* Returns f(z), elementwise; the expression reads z by the name x. */
 static eg_tensor *activation_expression(const char *text, eg_tensor *z)
 {
     if (!eg_ok(z)) return z;

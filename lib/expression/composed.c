@@ -1,19 +1,19 @@
-/* composed.c: the composed form of formulas, in which each node is an operation of tensors: it
+/* composed.c: the composed form of formulas, in which each node is an operation on tensors. It
  * defines the result, and computes derivatives of higher order and c128. */
 #include "expression/expression.h"
 #include <string.h>
 
-/* -- cotangents of functions, named in notation/expression_rows.h ----------------------------- */
-/* Returns the cotangent of a in min(a, b) or max(a, b): g where wins(a, b), g/2 where a and b are
- * equal, else 0. */
+/* -- cotangents of functions, which notation/expression_rows.h names -------------------------- */
+/* Returns the cotangent of a in min(a, b) or max(a, b): g where wins(a, b) is true, g/2 where a and
+ * b are equal, else 0. */
 static eg_tensor *tie(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor *a, eg_tensor *b,
                       eg_tensor *g)
 {
     eg_tensor *zero = eg_full_n(g->cx, eg_type(g), 0, 0, NULL);
     return eg_where(eg_eq(a, b), eg_scale(g, .5), eg_where(wins(a, b), g, zero));
 }
-/* The cotangents of a and b in a^b, as pow's rule in binary.c: at a = 0, da is 0 for b = 0, and db
- * is 0 for b > 0. */
+/* The cotangents of a and b in a^b, as in the rule of pow in ops/binary.c: at a = 0, da is 0 for b
+ * = 0, and db is 0 for b > 0. */
 static eg_tensor *power_base(eg_tensor *a, eg_tensor *b, eg_tensor *g)
 {
     eg_tensor *zero = eg_full_n(g->cx, eg_type(g), 0, 0, NULL), *one = eg_shift(zero, 1);
@@ -28,13 +28,13 @@ static eg_tensor *power_exponent(eg_tensor *a, eg_tensor *b, eg_tensor *y, eg_te
 }
 
 /* -- the value -------------------------------------------------------------------------------- */
-/* Sets the sizes of node k as a tensor: those of the letters, 1 if the value does not depend on the
+/* Sets the sizes of node k as a tensor: those of the letters; 1 if the value does not depend on the
  * letter. */
 static void node_sizes(const eg_composed *c, int k, int64_t *dim)
 {
     for (int l = 0; l < c->letters; l++) dim[l] = c->e->node[k].letters >> l & 1 ? c->size[l] : 1;
 }
-/* Returns the values of node k, whole numbers or truths. They have no derivative, so they are
+/* Returns the values of node k, which are integers or bools. They have no derivative, so they are
  * computed by the loop, from the real parts of complex operands. Poison after an error. */
 static eg_tensor *plain_values(eg_composed *c, int k)
 {
@@ -60,8 +60,8 @@ static eg_tensor *plain_values(eg_composed *c, int k)
                                          condition ? EG_BOOL : EG_I64, c->letters, dim);
     return y ? (c->value[k] = y) : eg__poison(c->cx);
 }
-/* True if read k is a view of its tensor: each index is another letter, from position 0 on, whose
- * size is that of the axis. letter[r] is then the letter of axis r. */
+/* True if read k is a view of its tensor: the indices are different letters that begin at position
+ * 0 and have the sizes of the axes. letter[r] is then the letter of axis r. */
 static bool read_is_view(const eg_composed *c, int k, int *letter)
 {
     const eg_node *n = &c->e->node[k];
@@ -75,7 +75,7 @@ static bool read_is_view(const eg_composed *c, int k, int *letter)
     }
     return true;
 }
-/* Sets order[] to the n axes of a tensor, sorted by their letters; returns n. */
+/* Sets order[] to the n axes of a tensor, sorted by their letters. Returns n. */
 static int order_of(int n, const int *letter, int *order)
 {
     int m = 0;
@@ -84,8 +84,8 @@ static int order_of(int n, const int *letter, int *order)
             if (letter[r] == l) order[m++] = r;
     return m;
 }
-/* Returns the positions of read k in its tensor, as row-major indices in i64 with an axis for each
- * letter. */
+/* Returns the row-major indices of the elements that read k takes from its tensor, in i64 with an
+ * axis for each letter. */
 static eg_tensor *read_positions(eg_composed *c, int k)
 {
     const eg_node *n = &c->e->node[k];
@@ -100,8 +100,8 @@ static eg_tensor *read_positions(eg_composed *c, int k)
     }
     return sum;
 }
-/* Returns the values of read k: a view of the tensor if that is possible, else a gather from the
- * flattened tensor. */
+/* Returns the values of read k: a view of the tensor if possible, else a gather from the flattened
+ * tensor. */
 static eg_tensor *read_composed(eg_composed *c, int k)
 {
     const eg_node *n = &c->e->node[k];
@@ -175,7 +175,7 @@ eg_tensor *eg__composed(eg_composed *c)
 
 /* -- its cotangents ---------------------------------------------------------------------------- */
 /* Returns t summed over the letters that node j does not depend on. */
-static eg_tensor *folded(eg_composed *c, eg_tensor *t, int j)
+static eg_tensor *summed_to(eg_composed *c, eg_tensor *t, int j)
 {
     int64_t dim[EG_RANK_MAX];
     int order[EG_RANK_MAX], n = 0, inner = 0;
@@ -218,7 +218,7 @@ static eg_tensor *operand_slope(eg_composed *c, int k, int i, eg_tensor *g)
     default: return NULL;
     }
 }
-/* Returns the cotangent of the tensor of read k from d, that of the values read. */
+/* Returns the cotangent of the tensor of read k from d, that of the values that were read. */
 static eg_tensor *read_slope(eg_composed *c, int k, eg_tensor *d)
 {
     const eg_node *n = &c->e->node[k];
@@ -257,7 +257,7 @@ bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx)
             moved[k] |= n->code != EG_X_FLOOR && moved[n->in[i]];
     }
     for (int t = 0; t < c->count; t++) dx[t] = NULL;
-    if (moved[c->e->root]) slope[c->e->root] = folded(c, g, c->e->root);
+    if (moved[c->e->root]) slope[c->e->root] = summed_to(c, g, c->e->root);
     for (int k = c->e->root; k >= 0; k--) {
         const eg_node *n = &c->e->node[k];
         if (!slope[k]) continue;
@@ -269,7 +269,7 @@ bool eg__composed_slopes(eg_composed *c, eg_tensor *g, eg_tensor **dx)
         for (int i = 0; n->code > EG_X_READ && i < n->count; i++) {
             const int j = n->in[i];
             if (!moved[j]) continue;
-            eg_tensor *d = folded(c, operand_slope(c, k, i, slope[k]), j);
+            eg_tensor *d = summed_to(c, operand_slope(c, k, i, slope[k]), j);
             slope[j] = slope[j] ? eg_add(slope[j], d) : d;
         }
     }

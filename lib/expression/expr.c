@@ -1,15 +1,15 @@
 /* expr.c: eg_expr, which computes a formula of index notation over tensors, in one pass forward and
- * one pass for the gradient: the rows of both, and the call. */
+ * one pass for the gradient: the operations of both, and the call. */
 #include "expression/expression.h"
 #include <string.h>
 
-enum { PIECES = 64 }; /* the most sets of sums */
+enum { PIECES = 64 }; /* largest number of sets of sums */
 
-/* The attribute of both rows; the parsed expression follows it in memory. */
+/* The attribute of both operations; the parsed expression follows it in memory. */
 typedef struct formula {
     int letters;
-    eg_dtype floats; /* the type of floats if no operand is a float */
-    bool allow;      /* the last operand tells which elements count: cotangents of others are 0 */
+    eg_dtype floats; /* the type of floats if no operand has floats */
+    bool allow;      /* the last operand says which elements count: cotangents of others are 0 */
     int64_t size[EG_EXPRESSION_LETTERS];
 } formula;
 static const eg_expression *expression_of(const formula *f)
@@ -21,11 +21,12 @@ static size_t formula_bytes(const formula *f)
     return sizeof *f + eg__expression_bytes(expression_of(f));
 }
 
-/* -- expr_gradient: the cotangents of all float operands, one after the other in one axis ----- */
+/* -- expr_gradient: the cotangents of all operands of floats, one after another along one axis
+ * ----- */
 static const eg_op expr_op, expr_gradient_op;
 /* Returns how many of the `operands` of expr are tensors of the formula. */
 static int tensors_of_formula(const formula *f, int operands) { return operands - f->allow; }
-/* Returns the composed form of a formula over the first `count` operands of a row. */
+/* Returns the composed form of a formula over the first `count` operands of an operation. */
 static eg_composed composed_of(const formula *f, eg_ctx *cx, eg_dtype floats, int count,
                                eg_tensor *const *x)
 {
@@ -37,15 +38,15 @@ static eg_composed composed_of(const formula *f, eg_ctx *cx, eg_dtype floats, in
                           .count = count,
                           .x = x };
 }
-/* Gives a node of either row a memo, which keeps the cotangents of all operands. */
+/* Gives a node of either operation a memo, which keeps the cotangents of all operands. */
 static bool expr_saves(eg_tensor *y) { return eg_node_save(y, sizeof(eg_memo)); }
 static bool gradient_shape(eg_tensor *d)
 {
     const int64_t n = eg__gradient_size(d->count - 1, d->in);
     return expr_saves(d) && eg__shape(d, (eg_dtype)d->in[d->count - 1]->dtype, 1, &n);
 }
-/* Computes the cotangents of all float operands in one pass over the result. Those that are direct
- * are written; others are added to doubles, and then summed over the pieces. */
+/* Computes the cotangents of all operands of floats in one pass over the result. Direct ones are
+ * written; the others are added in f64, and then summed over the pieces. */
 static bool gradient_forward(eg_tensor *d)
 {
     const formula *f = d->attr;
@@ -94,7 +95,7 @@ static bool gradient_forward(eg_tensor *d)
     return true;
 }
 /* Computes d for complex operands, by copying the cotangents of the composed form to their parts of
- * it. */
+ * d. */
 static bool gradient_c128(eg_tensor *d)
 {
     const int count = tensors_of_formula(d->attr, d->count - 1);
@@ -103,7 +104,7 @@ static bool gradient_c128(eg_tensor *d)
     return eg_ok(eg__composed(&c)) && eg__composed_slopes(&c, d->in[d->count - 1], dx) &&
            eg__gradient_fill(d, count, d->in, dx);
 }
-/* Returns ⟨u, d⟩, with the cotangents d of the composed form computed from x and g, so that it can
+/* Returns ⟨u, d⟩ with the cotangents d of the composed form computed from x and g, so that it can
  * be differentiated. NULL if no operand has a cotangent; poison after an error. */
 static eg_tensor *gradient_dot(eg_tensor *d, eg_tensor *u, eg_tensor *const *x, eg_tensor *g)
 {
@@ -113,8 +114,8 @@ static eg_tensor *gradient_dot(eg_tensor *d, eg_tensor *u, eg_tensor *const *x, 
     if (!eg_ok(eg__composed(&c)) || !eg__composed_slopes(&c, g, dx)) return eg__poison(d->cx);
     return eg__gradient_dot(u, count, d->in, dx);
 }
-/* The second derivative: ⟨u, d⟩ is differentiated by the operands and by g in one sweep, recorded
- * whatever eg_nograd is. */
+/* The second derivative: ⟨u, d⟩ is differentiated by the operands and by g in one backward pass.
+ * ⟨u, d⟩ is recorded whatever eg_nograd is. */
 static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
 {
     const int last = d->count - 1;
@@ -170,8 +171,9 @@ static const eg_op expr_gradient_op = {
     .forward_c128 = gradient_c128,
 };
 
-/* -- expr: y = f(x, …), element by element ---------------------------------------------------- */
-/* Returns the type of floats in a call: that of its float operands, or the context's default. */
+/* -- expr: y = f(x, …), elementwise ----------------------------------------------------------- */
+/* Returns the type of floats in a call: that of its operands of floats, or the context's
+ * default. */
 static eg_dtype expr_floats(const eg_tensor *y)
 {
     eg_dtype t = ((const formula *)y->attr)->floats;
@@ -253,8 +255,8 @@ static const eg_op expr_op = {
 const eg_op *const eg__expr_ops[] = { &expr_op, &expr_gradient_op, NULL };
 
 /* -- formulas of other folders ---------------------------------------------------------------- */
-/* Copies e to `to` with the score replaced by a tensor, number `tensor`, at all letters. The nodes
- * of the letters and of the read stand before the others. */
+/* Copies e to `to` with the score replaced by a read of tensor number `tensor` at all letters. The
+ * nodes of the letters and of the read precede the others. */
 static void with_score_read(eg_expression *to, const eg_expression *e, int letters, int tensor)
 {
     const int shift = letters + 1;
@@ -278,7 +280,7 @@ static void with_score_read(eg_expression *to, const eg_expression *e, int lette
         if (n->code > EG_X_SCORE)
             for (int i = 0; i < n->count; i++) n->in[i] = (uint8_t)(n->in[i] + shift);
     }
-    /* operands that were the score are the read */
+    /* operands that were the score become the read */
     for (int k = 0; k < e->nodes; k++) {
         eg_node *n = &to->node[k + shift];
         if (n->code <= EG_X_SCORE) continue;
@@ -338,15 +340,16 @@ static int expr_letters(eg_ctx *cx, const char *who, const char *axes, eg_axis_n
     const int n = p->term[0].slots;
     if (p->terms != 1 || p->arrow)
         return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
-                         "the axes are one term, without comma or arrow"),
+                         "the axes must be one term, without comma or arrow"),
                -1;
     if (p->axes != n || p->items != n || p->term[0].dots || p->bracket >= 0)
-        return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
-                         "the axes are different letters or names, without groups, brackets, 1 and "
-                         "'...'"),
+        return eg__caret(
+                   cx, who, axes, 0, NULL, NULL, NULL,
+                   "the axes must be different letters or names, without groups, brackets, 1 and "
+                   "'...'"),
                -1;
     if (n > EG_RANK_MAX || n > EG_EXPRESSION_LETTERS)
-        return eg__caret(cx, who, axes, 0, NULL, NULL, NULL, "the axes are more than %d",
+        return eg__caret(cx, who, axes, 0, NULL, NULL, NULL, "there are more than %d axes",
                          EG_EXPRESSION_LETTERS),
                -1;
     for (int k = 0; k < n; k++) {

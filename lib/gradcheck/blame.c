@@ -1,7 +1,7 @@
-/* blame.c: finds what makes an entry wrong. The rules of the user's rows are compared with their
- * own forward function element by element (contract_derivatives.c compares along one direction),
- * hooks are tested, and checkpoints are named. Rows of the library are not named: they are tested
- * elsewhere, and an entry may also be wrong by rounding. */
+/* blame.c: finds what makes an entry wrong. The rules of the user's operations are compared element
+ * by element with their forward function (contract_derivatives.c compares along one direction),
+ * hooks are tested, and checkpoints are named. Operations of the library are not named: they are
+ * tested elsewhere, and an entry may also be wrong by rounding. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -12,8 +12,8 @@ typedef struct blame {
     eg__trial *c;
     eg_report *r;
     int named;
-    int64_t left; /* evaluations of rows that may still be made */
-    bool unclear; /* some rule could not be tested alone */
+    int64_t left; /* number of evaluations of operations that are still allowed */
+    bool unclear; /* a rule could not be tested separately */
 } blame;
 
 static double blame_unit(uint64_t salt, int64_t k)
@@ -35,7 +35,7 @@ static double dot(eg_tensor *a, eg_tensor *b)
     return x && y ? sum : NAN;
 }
 
-/* Returns ⟨u, t⟩ where element e of operand i has the value x + by. */
+/* Returns ⟨u, t⟩ where element e of operand i is x + by. */
 static double blame_value(blame *b, const eg_tensor *t, int i, int64_t e, double by, eg_tensor *u)
 {
     eg_ctx *cx = t->cx;
@@ -64,7 +64,7 @@ static double blame_slope(blame *b, const eg_tensor *t, int i, int64_t e, eg_ten
     return (16 * d[1] - d[0]) / 15;
 }
 
-/* Tests the rule for operand i element by element; true if it is wrong and was named. */
+/* Tests the rule for operand i element by element. True if it is wrong and has been named. */
 static bool blame_elements(blame *b, eg_tensor *t, int i)
 {
     eg_ctx *cx = t->cx;
@@ -101,7 +101,7 @@ static bool blame_elements(blame *b, eg_tensor *t, int i)
     return false;
 }
 
-/* Names a hook that does not return the cotangent that it was given, for whatever purpose. */
+/* Names hooks that do not return the cotangent that they were given, for whatever purpose. */
 static void blame_hooks(blame *b, eg_tensor *t)
 {
     eg_ctx *cx = t->cx;

@@ -1,5 +1,5 @@
 /* contract_derivatives.c: contracts about derivatives: the cotangent is linear in g, agrees with
- * jvp, is the derivative of the row's own forward, and where it has a gradient of its own, that is
+ * jvp, is the derivative of the operation's forward function, and, if it has a gradient, that is
  * its derivative. */
 #include "gradcheck/contracts.h"
 #include <math.h>
@@ -74,7 +74,7 @@ bool eg__linear(eg__asked *k)
 }
 
 /* -- jvp -------------------------------------------------------------------------------------- */
-/* Returns ⟨a, b⟩ and adds the sizes of its terms to *size. */
+/* Returns ⟨a, b⟩ and adds the magnitudes of its terms to *size. */
 static double contract_dot(eg_tensor *a, eg_tensor *b, double *size)
 {
     const double *x = eg_f64(a), *y = eg_f64(b);
@@ -114,15 +114,16 @@ bool eg__jvp_adjoint(eg__asked *k)
 }
 
 /* -- the derivative --------------------------------------------------------------------------- */
-/* An operand of the row that is moved along v from x. */
+/* An operand of the operation that is moved along v from x. */
 typedef struct moved {
     const eg__asked *k;
     eg_tensor *const *x, *g, *v;
-    int i, of;        /* i moves; observed: the rule's result for `of`, −1: the row's */
+    int i, of;        /* operand i is moved; observed is the rule's result for operand `of`, or, if
+                       * that is −1, the operation's result */
     eg_tensor *along; /* the direction along which the rule's result is observed */
 } moved;
-/* Computes ⟨g, result⟩, or ⟨rule(g, of), along⟩, where the operand is moved by t v. Sets *terms to
- * the magnitude of the terms. False if there is no value. */
+/* Computes ⟨g, result⟩, or ⟨rule(g, of), along⟩, with the operand moved by t v. Sets *terms to the
+ * magnitude of the terms. False if there is no value. */
 static bool moved_value(const moved *m, double t, double *value, double *terms)
 {
     eg_ctx *cx = m->k->cx;
@@ -144,8 +145,8 @@ static bool moved_value(const moved *m, double t, double *value, double *terms)
     eg_pop(cx, scope);
     return good;
 }
-/* Computes the derivative at 0 of moved_value(m, t), and its error. False at a kink, and where
- * there is no value. */
+/* Computes the derivative of moved_value(m, t) at 0, and its error. False at a kink, and if there
+ * is no value. */
 static bool contract_slope(const moved *m, double size, double *n, double *err)
 {
     double d[3], bend[3], middle, terms, other;
@@ -155,7 +156,7 @@ static bool contract_slope(const moved *m, double size, double *n, double *err)
         double up, down;
         if (!moved_value(m, h, &up, &other) || !moved_value(m, -h, &down, &other)) return false;
         d[k] = (up - down) / (2 * h);
-        bend[k] = fabs(up - 2 * middle + down) / h; /* of the slopes on the two sides */
+        bend[k] = fabs(up - 2 * middle + down) / h; /* difference of the slopes on the two sides */
     }
     if (bend[2] > 0.6 * bend[0] && bend[2] > 1e-6 * fabs(d[2]) + 1e-10 * size) return false;
     const double r0 = (4 * d[1] - d[0]) / 3, r1 = (4 * d[2] - d[1]) / 3;
@@ -197,8 +198,8 @@ bool eg__derivative_at(eg__asked *k, eg_tensor *const *x, const char *where, boo
     return true;
 }
 /* -- the derivative of the cotangent ---------------------------------------------------------- */
-/* True if the cotangent for operand i has the right gradient by each operand; else notes what is
- * broken. */
+/* True if the cotangent for operand i has the right gradient with respect to each operand; else
+ * notes what is broken. */
 static bool second_of(eg__asked *k, int i)
 {
     eg_tensor *along = eg__contract_noise(k->r[i], 14), *cut;
@@ -226,7 +227,7 @@ static bool second_of(eg__asked *k, int i)
     }
     return true;
 }
-/* True if the gradient of ⟨rule(g), along⟩ by g, along h, is ⟨rule(h), along⟩. */
+/* True if the gradient of ⟨rule(g), along⟩ with respect to g, along h, is ⟨rule(h), along⟩. */
 static bool second_by_g(eg__asked *k, int i)
 {
     eg_tensor *along = eg__contract_noise(k->r[i], 16), *h = eg__contract_noise(k->g, 17), *d, *dg,

@@ -1,12 +1,12 @@
-/* contract_elsewhere.c: tests whether the rule is the derivative of the row's own forward function:
- * at its operands, with operands moved, with values that a rule may treat as special, and with
- * other sizes. A single call may hide a wrong rule: a factor is 0 or 1, operands are all positive
- * or sorted, a length is a multiple of a block. */
+/* contract_elsewhere.c: tests whether the rule is the derivative of the operation's forward
+ * function: at its operands, with operands moved, with values that a rule may treat as special, and
+ * with other sizes. A single call may hide a wrong rule: a factor is 0 or 1, operands are all
+ * positive or sorted, a length is a multiple of a block. */
 #include "gradcheck/contracts.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { LARGEST = 1 << 16 }; /* elements of an operand elsewhere */
+enum { LARGEST = 1 << 16 }; /* largest number of elements of an operand in such a test */
 
 bool eg__derivative_here(eg__asked *k) { return eg__derivative_at(k, k->x, "", false); }
 bool eg__derivative_moved(eg__asked *k)
@@ -25,7 +25,7 @@ bool eg__derivative_moved(eg__asked *k)
     return eg__derivative_at(k, x, " with its operands moved", false);
 }
 
-/* Kinds of values that the operands may not have at this point, and that a rule may treat as
+/* Kinds of values that the operands may not have in this call, and that a rule may treat as
  * special. */
 static const char *const value_name[] = {
     "of the other sign",          "of both signs",         "10 times as large",
@@ -51,7 +51,7 @@ enum {
     DESCENDING,
     VALUES
 };
-/* Returns element j of an operand with values v after the change `how`. */
+/* Returns element j of an operand with the values v after the change `how`. */
 static double special_value(int how, const double *v, int64_t j)
 {
     const bool some = j % 3 == 0;
@@ -76,7 +76,8 @@ static int rising(const void *p, const void *q)
     return (a > b) - (a < b);
 }
 static int falling(const void *p, const void *q) { return rising(q, p); }
-/* True if the row's samples allow these values: a row is not tested outside of its samples. */
+/* True if the operation's samples allow these values: an operation is not tested outside of their
+ * range. */
 static bool sampled_there(const eg_op *op, const double *v, int64_t n)
 {
     const eg_sample *s = op->samples;
@@ -111,25 +112,25 @@ bool eg__derivative_at_values(eg__asked *k)
     return true;
 }
 
-/* Lengths of axes, and the lengths that replace them; other axes keep theirs. */
+/* Lengths of axes, and the lengths that replace them; other axes are not changed. */
 typedef struct lengths {
     int64_t from[8], to[8];
     int n;
 } lengths;
-static int64_t length_now(const lengths *l, int64_t d)
+static int64_t new_length(const lengths *l, int64_t d)
 {
     for (int j = 0; j < l->n; j++)
         if (l->from[j] == d) return l->to[j];
     return d;
 }
-/* Makes operands with axes of other lengths, filled with values of the present ones. False after an
- * error. */
+/* Makes operands with axes of other lengths, filled with values of the present operands. False
+ * after an error. */
 static bool resized(const eg__asked *k, const lengths *l, eg_tensor **x)
 {
     for (int i = 0; i < k->t->count; i++) {
         eg_tensor *o = k->x[i];
         int64_t dim[EG_RANK_MAX], size = 1;
-        for (int r = 0; r < o->rank; r++) size *= dim[r] = length_now(l, o->dim[r]);
+        for (int r = 0; r < o->rank; r++) size *= dim[r] = new_length(l, o->dim[r]);
         x[i] = o;
         if (eg__has_sizes(o, o->rank, dim)) continue;
         if (size > LARGEST || !(x[i] = eg__new(k->cx, (eg_dtype)o->dtype, o->rank, dim)))
@@ -150,8 +151,8 @@ static bool derivative_resized(eg__asked *k, const lengths *l, const char *where
     eg_pop(k->cx, m);
     return good;
 }
-/* At the sizes of one call all lengths may be multiples of a block, or smaller than one, and none
- * may be 1. A row with attributes is not tested, since these may contain sizes. */
+/* In one call all lengths may be multiples of a block, or smaller than one, and none may be 1. An
+ * operation with attributes is not tested, since these may contain sizes. */
 bool eg__derivative_at_sizes(eg__asked *k)
 {
     static const int64_t odd[] = { 5, 3, 9, 17, 11, 13, 7, 15 };
@@ -160,7 +161,7 @@ bool eg__derivative_at_sizes(eg__asked *k)
     for (int i = 0; i < k->t->count; i++)
         for (int r = 0; r < k->x[i]->rank && eg_size(k->x[i]); r++) {
             const int64_t d = k->x[i]->dim[r];
-            if (d > 1 && all.n < 8 && length_now(&all, d) == d) {
+            if (d > 1 && all.n < 8 && new_length(&all, d) == d) {
                 all.from[all.n] = d;
                 all.to[all.n++] = 1;
             }

@@ -1,5 +1,5 @@
-/* contract_tensors.c: tools of the contracts: copies of tensors, tensors of random numbers,
- * comparison of two tensors, and calls of a row and its rule. */
+/* contract_tensors.c: tools of the contracts: copies of tensors, tensors of random elements,
+ * comparison of two tensors, and calls of an operation and its rule. */
 #include "gradcheck/contracts.h"
 #include <math.h>
 

@@ -1,6 +1,6 @@
-/* contract_values.c: contracts about values: a row gives the same result in every call, writes to
- * nothing, reads only what it declares, and does not depend on the layout of g or of operands, nor
- * on whether two operands are one tensor. */
+/* contract_values.c: contracts about values: an operation gives the same result in every call,
+ * writes to nothing, reads only what it declares, and depends neither on the layout of g or of
+ * operands, nor on whether two operands are one tensor. */
 #include "gradcheck/contracts.h"
 #include <math.h>
 #include <string.h>
@@ -70,7 +70,7 @@ bool eg__writes_nothing(eg__asked *k)
     }
     return true;
 }
-/* Makes all elements of x NaN. */
+/* Sets all elements of x to NaN. */
 static void poisoned(eg_tensor *x)
 {
     for (int64_t k = 0, n = eg_size(x); k < n; k++) eg__contract_numbers(x)[k] = NAN;
@@ -99,7 +99,7 @@ bool eg__uses_honest(eg__asked *k)
 }
 
 /* -- layouts ----------------------------------------------------------------------------------- */
-/* Ways to lay out the values of v in memory. */
+/* Memory layouts for the values of v. */
 typedef enum layout {
     PERMUTED,
     SLICED,
@@ -117,8 +117,8 @@ static const char *const layout_name[] = {
     "reversed along its first axis",
     "reversed along its last axis",
 };
-/* Returns a view with the shape and values of v inside a longer array, whose other elements are
- * 1e30, so that a row that ignores strides is noticed. NULL after an error, and if the layout
+/* Returns a view with the shape and values of v in a longer array, whose other elements are 1e30,
+ * so that an operation that ignores strides is detected. NULL after an error, and if the layout
  * equals another one, as for a vector. */
 static eg_tensor *laid_out(eg_tensor *v, layout how)
 {
@@ -176,8 +176,8 @@ bool eg__layouts_of_g(eg__asked *k)
     }
     return true;
 }
-/* True if the row gives the same result and cotangents for x and for row-major copies of x. A row
- * may refuse x. */
+/* True if the operation gives the same result and cotangents for x as for row-major copies of x, or
+ * if it refuses x. */
 static bool same_on(eg__asked *k, eg_tensor *const *x, const char *words)
 {
     eg_tensor *flat[EG_ASKED_OPERANDS], *d, *e;

@@ -1,26 +1,25 @@
-/* contracts.c: tests, on one recorded node, what every row promises:
+/* contracts.c: tests on one recorded node what every operation must satisfy. The cotangent is
+ * linear in g, for any g and any layout of it, and is the same if it is computed again, in another
+ * order, after other calls, and while the context does not record. Neither rule nor jvp writes to
+ * anything or reads what .uses declares as not read. Forward and rule do not depend on the layout
+ * of operands, nor on whether one tensor is given twice. ⟨g, jvp(dx)⟩ = Σ ⟨rule(g, i), dx_i⟩, for a
+ * tangent of each operand alone and of all together. ⟨rule(g, i), v⟩ is the derivative of ⟨g,
+ * forward⟩ along v, at other sizes too. If the cotangent has a gradient, that is its derivative.
  *
- *     the cotangent is linear in g, for any g and any layout of it, and the same when computed
- * again, in another order, after other calls, and while the context does not record; neither rule
- * nor jvp writes to anything, and neither reads what .uses says it does not; forward and rule do
- * not depend on the layout of operands, nor on one tensor given twice; ⟨g, jvp(dx)⟩ = Σ ⟨rule(g,
- * i), dx_i⟩, each operand moving alone and all of them together; ⟨rule(g, i), v⟩ is the derivative
- * of ⟨g, forward⟩ along v, at other sizes too; where the cotangent has a gradient of its own, that
- * is its derivative.
- *
- * The row is applied again to copies of the node's operands, so that the tape is not touched. This
- * file has the list of the contracts and chooses the nodes. The contracts are in contract_values.c,
- * contract_derivatives.c and contract_elsewhere.c, their tools in contract_tensors.c. */
+ * The operation is applied again to copies of the node's operands, so that the tape does not
+ * change. This file lists the contracts and chooses the nodes. The contracts are in
+ * contract_values.c, contract_derivatives.c and contract_elsewhere.c, their tools in
+ * contract_tensors.c. */
 #include "gradcheck/contracts.h"
 #include <math.h>
 #include <string.h>
 
-enum { DISTINCT = 24 }; /* the most nodes of one history that are tested */
+enum { DISTINCT = 24 }; /* largest number of nodes of one history that are tested */
 
-/* In the order in which they are tested; the first that is broken is reported. */
+/* The contracts in the order in which they are tested; the first one that is broken is reported. */
 static const struct {
     bool (*holds)(eg__asked *);
-    bool any_layout; /* it calls the row with operands of any layout */
+    bool any_layout; /* calls the operation with operands of any layout */
 } contract_list[] = {
     { eg__writes_nothing, false },
     { eg__same_again, false },
@@ -36,7 +35,7 @@ static const struct {
     { eg__layouts_of_operands, true },
 };
 
-/* Notes a rule that gives NaN for a g of mixed signs and numbers for a positive one. */
+/* Notes a rule that gives NaN for a g of mixed signs but finite results for a positive one. */
 static void contract_signs(eg__asked *k, int i)
 {
     eg_tensor *g = eg__leaf_copy(k->g), *d;
@@ -45,8 +44,8 @@ static void contract_signs(eg__asked *k, int i)
     if (eg__contract_ask(k->y, g, i, &d) && d && eg__all_finite(d))
         eg__breaks(k, i, "is not linear in g: where g has negative elements it is no number");
 }
-/* Applies the row to copies of the node's operands. False if it cannot be tested by itself, or has
- * no value. */
+/* Applies the operation to copies of the node's operands. False if it cannot be tested separately,
+ * or has no value. */
 static bool contract_open(eg__asked *k)
 {
     const eg_tensor *t = k->t;
@@ -98,7 +97,8 @@ bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t room, int *
     return good;
 }
 
-/* True if the rule reads g as plain numbers, so that its result has no gradient by g. */
+/* True if the rule reads g as plain values, so that its result has no gradient with respect to
+ * g. */
 static bool rule_is_raw(const eg_tensor *t)
 {
     eg_ctx *cx = t->cx;
@@ -117,7 +117,8 @@ static bool rule_is_raw(const eg_tensor *t)
     return raw;
 }
 
-/* True if a node like t was tested already: of the same row, with equal attributes and shapes. */
+/* True if a node like t has been tested: of the same operation, with equal attributes and
+ * shapes. */
 static bool asked_already(const eg_tensor *t, eg_tensor *const *asked, int n)
 {
     for (int k = 0; k < n; k++) {

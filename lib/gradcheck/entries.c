@@ -1,5 +1,5 @@
-/* entries.c: tests the entries of one order, column by column. Of a column only its failures and
- * its counts are kept, so that a full Jacobian takes no more memory than its analytic values. */
+/* entries.c: tests the entries of one order, column by column. Only the failures and the counts of
+ * a column are kept, so that a full Jacobian takes no more memory than its analytic values. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ bool eg__entries_add(eg__entries *e, const eg_entry *x)
     e->kept[e->n++] = *x;
     return true;
 }
-/* Keeps the entries with the largest differences among those that pass. */
+/* Keeps x if it is one of the entries with the largest differences among those that pass. */
 static void entries_pass(eg__entries *e, const eg_entry *x)
 {
     if (e->shown == EG_CHECK_SHOWN && worse(x, &e->passing[e->shown - 1]) >= 0) return;
@@ -70,7 +70,7 @@ static void entries_pass(eg__entries *e, const eg_entry *x)
     e->passing[k] = *x;
 }
 
-/* Judges and counts one entry. Returns its EG_COVERED, EG_BOTH_ZERO or EG_HIDDEN; −1 after an
+/* Judges and counts one entry. Returns EG_COVERED, EG_BOTH_ZERO or EG_HIDDEN for it; −1 after an
  * error. */
 static int entry_judge(eg__entries *e, int64_t k, int64_t o, double jitter)
 {
@@ -159,7 +159,8 @@ static bool column(eg__entries *e, int64_t k)
     return true;
 }
 
-/* With .kinks: entries at a kink pass if together they are a subgradient. False after an error. */
+/* If .kinks is set, entries at a kink pass if together they are a subgradient. False after an
+ * error. */
 static bool entries_kinks(eg__entries *e)
 {
     eg__trial *c = e->c;

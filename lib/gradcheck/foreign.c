@@ -1,6 +1,6 @@
 /* foreign.c: the check for a function and a gradient that do not use tensors, such as a kernel in C
- * or Fortran. They become a row of one operand, whose forward function is f and whose rule is vjp,
- * and all tests of rows are made. */
+ * or Fortran. They become an operation of one operand, whose forward function is f and whose rule
+ * is vjp, and all tests of operations are applied. */
 #include "gradcheck/gradcheck.h"
 #include <string.h>
 
@@ -10,14 +10,14 @@ typedef struct foreign {
     void *user;
     int64_t n, m;
 } foreign;
-#define GUARD 8.25e102 /* numbers on both sides of the arrays that the caller's functions fill */
+#define GUARD 8.25e102 /* written before and after the arrays that the caller's functions fill */
 
 static bool foreign_shape(eg_tensor *y)
 {
     const foreign *k = eg_attr(y);
     return eg_result(y, EG_F64, 1, &k->m);
 }
-/* Room for n numbers and a guard on both sides; NULL after an error. */
+/* Returns an array of n elements with a guard on both sides; NULL after an error. */
 static double *guarded(eg_ctx *cx, int64_t n)
 {
     double *room = eg__alloc(cx, (size_t)(n + 2) * sizeof *room);
@@ -26,13 +26,13 @@ static double *guarded(eg_ctx *cx, int64_t n)
     for (int64_t k = 1; k <= n; k++) room[k] = 0;
     return room + 1;
 }
-/* False after an error: the function returned one, or wrote beside the n numbers. */
+/* False after an error: the function returned an error, or wrote outside of the n elements. */
 static bool foreign_done(eg_ctx *cx, const char *who, int returned, const double *room, int64_t n)
 {
     if (returned)
         eg_fail_as(cx, EG_ERROR_USER, "gradcheck: %s returned %d", who, returned);
     else if (room[-1] != GUARD || room[n] != GUARD)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: %s writes beside its %lld numbers", who,
+        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: %s writes outside of its %lld elements", who,
                    (long long)n);
     return !cx->failed;
 }

@@ -11,7 +11,7 @@
 enum { ORDERS = 8 };
 
 /* -- one order -------------------------------------------------------------------------------- */
-/* Returns the verdict on an input of which no entry is covered at the point. */
+/* Returns the verdict on an input of which no entry is covered at the point, and adds notes. */
 static eg_verdict uncovered(eg__trial *c, eg_report *r, int k, const eg__path *p,
                             const eg__elsewhere *f)
 {
@@ -89,7 +89,7 @@ static void add_notes(eg__trial *c, eg_report *r, const eg__path *path)
                         c->unsupported);
 }
 
-/* Changes the oracle to differences, with tolerances to match. */
+/* Sets the oracle to differences, with tolerances to match. */
 static void by_differences(eg__trial *c)
 {
     c->o.oracle = EG_DIFFERENCES;
@@ -97,8 +97,8 @@ static void by_differences(eg__trial *c)
     c->o.atol = fmax(c->o.atol, 1e-15);
 }
 
-/* Computes what follows from the tape: the paths of the inputs, the contracts of rows, the gradient
- * a. False after an error. */
+/* Computes what follows from the tape: the paths of the inputs, the contracts of operations, the
+ * gradient a. False after an error. */
 static bool recorded(eg__trial *c, eg_report *r, eg__path *path, double *a)
 {
     eg_ctx *cx = c->cx;
@@ -118,7 +118,7 @@ static bool recorded(eg__trial *c, eg_report *r, eg__path *path, double *a)
     return eg__gradient_noise(c, a);
 }
 
-/* Tests at other points, and adds their findings about inputs and entries that are not covered at
+/* Tests at other points, and adds the findings about inputs and entries that are not covered at
  * this point. False after an error. */
 static bool other_points(eg__entries *e, const eg__path *path)
 {
@@ -178,9 +178,9 @@ static eg_report *report_new(eg__trial *c, int order, const eg_report *higher)
     return r;
 }
 
-/* Tests that follow the entries: forward mode, values that are not on the tape, state, precision,
- * and blame. False after an error. */
-static bool last_calls(eg__entries *e, const eg__path *path)
+/* Makes the tests that follow the entries: forward mode, values that are not on the tape, state,
+ * precision, and blame. False after an error. */
+static bool final_tests(eg__entries *e, const eg__path *path)
 {
     eg__trial *c = e->c;
     eg_report *r = e->r;
@@ -214,7 +214,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
         if (!eg__entries_open(&e) || !eg__entries_all(&e)) return NULL;
     }
     if (c->size && !other_points(&e, path)) return NULL;
-    if (!last_calls(&e, path)) return NULL;
+    if (!final_tests(&e, path)) return NULL;
     for (int k = 0; k < c->o.count; k++) r->passed &= !eg__fails(r->input[k]);
     for (int k = 0; k < r->notes; k++) r->passed &= !eg__fails(r->note[k].verdict);
     if (r->passed && c->o.mutate && order == 1) {
@@ -241,7 +241,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
 }
 
 /* -- all orders -------------------------------------------------------------------------------- */
-/* The function of the next order: Σ ⟨∂L/∂x, V⟩ of this one. */
+/* The function of the next order: Σ ⟨∂L/∂x, V⟩ of the order below. */
 static eg_tensor *pulled(void *user, eg_tensor *const *xs)
 {
     eg__trial *c = user;
@@ -260,8 +260,8 @@ static eg_tensor *pulled(void *user, eg_tensor *const *xs)
     return sum ? sum : eg__poison(c->cx);
 }
 
-/* Makes the reports of all orders, the highest first, since each report points to that of the order
- * above. NULL after an error. */
+/* Makes the reports of all orders, the highest first, since each report points to that of the next
+ * order. NULL after an error. */
 static eg_report *orders(eg__trial *first)
 {
     eg__trial trial[ORDERS];
@@ -276,7 +276,7 @@ static eg_report *orders(eg__trial *first)
         trial[k].o.user = &trial[k - 1];
         trial[k].o.full = false;
         trial[k].order = k + 1;
-        trial[k].calls = &beside; /* its calls of f are those of the order below */
+        trial[k].calls = &beside; /* its calls of f are counted in the order below */
         if (!eg__trial_measure(&trial[k])) return NULL;
     }
     for (int k = first->o.order; k-- > 0;)
@@ -286,7 +286,8 @@ static eg_report *orders(eg__trial *first)
 
 /* True if a list such as "A, B" or "i j, j k" has more parts than there are inputs; then also
  * records an error. */
-static bool surplus(eg_ctx *cx, const eg_gradcheck_args *o, const char *list, const char *what)
+static bool too_many_parts(eg_ctx *cx, const eg_gradcheck_args *o, const char *list,
+                           const char *what)
 {
     int n, more = o->count;
     while (eg__check_part(list, more, &n), n) more++;
@@ -296,8 +297,8 @@ static bool surplus(eg_ctx *cx, const eg_gradcheck_args *o, const char *list, co
                    more, o->count == 1 ? "is" : "are", o->count, o->count == 1 ? "" : "s", what);
     return more > o->count;
 }
-/* True if .axes has a letter, or a word, for each axis of each input that it says something of;
- * else records an error. */
+/* True if .axes has a letter or a word for each axis of each input that it names; else records an
+ * error. */
 static bool axes_fit(eg_ctx *cx, const eg_gradcheck_args *o)
 {
     for (int k = 0; k < o->count; k++) {
@@ -328,11 +329,11 @@ static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
     else if (!(o->rtol >= 0 || o->rtol == EG_OFF) || !(o->atol >= 0 || o->atol == EG_OFF) ||
              o->directions < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "gradcheck: rtol %g, atol %g or directions %d is negative or no number", o->rtol,
+                   "gradcheck: rtol %g, atol %g or directions %d is negative or NaN", o->rtol,
                    o->atol, o->directions);
     else if (o->oracle != EG_DIFFERENCES && o->oracle != EG_COMPLEX_STEP)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: oracle %d is none", (int)o->oracle);
-    else if (!surplus(cx, o, o->names, "names") && !surplus(cx, o, o->axes, "axes") &&
+        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: oracle %d is unknown", (int)o->oracle);
+    else if (!too_many_parts(cx, o, o->names, "names") && !too_many_parts(cx, o, o->axes, "axes") &&
              eg__check_all(cx, "gradcheck", o->count, o->xs) && axes_fit(cx, o))
         for (int k = 0; k < o->count; k++)
             if (!eg__is_float(o->xs[k]->dtype))
@@ -363,12 +364,12 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     const eg_dtype dtype = cx->dtype;
     const bool recording = eg_nograd(cx, false);
     const eg_hooks before = cx->hooks;
-    /* a difference of two values of f needs all their bits, also those of subnormal numbers */
+    /* a difference of two values of f needs all their bits, including those of subnormal numbers */
     const bool flush = eg_flush(cx, false);
     const uint64_t begun = eg__fpmode_exact();
     cx->probe = c.probe = &probe;
     cx->hooks.operand = eg__probe_operand;
-    if (probe.outer) cx->hooks.result = NULL; /* rounding.c's of the outer check */
+    if (probe.outer) cx->hooks.result = NULL; /* rounding.c's hook of the outer check */
     cx->hooks.cotangent = NULL;
     cx->hooks.recorded = NULL;
     cx->dtype = EG_F64;

@@ -4,10 +4,9 @@
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 
-enum {
-    SURE = 8,
-    CONFIRMED = 16
-}; /* standard deviations; after so many WRONG entries no further ones are confirmed */
+/* SURE: standard deviations. CONFIRMED: after this many WRONG entries no further ones are
+ * confirmed. */
+enum { SURE = 8, CONFIRMED = 16 };
 
 double eg__allowed(const eg__trial *c, const eg__slope *s, double jitter)
 {
@@ -19,9 +18,10 @@ eg_verdict eg__judge(const eg__trial *c, double a, double jitter, const eg__slop
     const double slack = eg__allowed(c, s, jitter), jump = fabs(s->right - s->left);
     const double low = fmin(s->left, s->right), high = fmax(s->left, s->right);
     const double apart = fabs(a - s->n);
-    const double lost = fmax(0, s->all - s->err); /* an element may not have moved by less */
+    const double lost = fmax(0, s->all - s->err); /* an element that seems not to change may have
+                                                   * changed by less than this */
     *covered = fabs(s->n) > slack + lost;
-    if (isinf(jitter)) return EG_NOISE; /* rounding decides whether a is finite */
+    if (isinf(jitter)) return EG_NOISE; /* rounding determines whether a is finite */
     if (isnan(a)) return EG_WRONG;
     if (!isfinite(s->n) || !isfinite(s->err)) return EG_NOISE;
     const bool kink = s->bend > 0.6 && jump > 1e-4 * fmax(fabs(high), fabs(low)) &&
@@ -32,7 +32,7 @@ eg_verdict eg__judge(const eg__trial *c, double a, double jitter, const eg__slop
         return EG_UNTESTED;
     }
     if (apart <= fmax(slack + lost, c->doubt)) return EG_UNTESTED;
-    /* a kink: the slopes on the two sides do not meet as h shrinks, and a lies between them */
+    /* a kink: the slopes on the two sides do not converge as h shrinks, and a is between them */
     const double least = fmin(low, s->n), most = fmax(high, s->n), wide = most - least;
     const bool apart_still = s->bend > 0.35 || s->n < low - 0.5 * wide || s->n > high + 0.5 * wide;
     const bool between = a >= least - 0.02 * wide && a <= most + 0.02 * wide;
@@ -65,15 +65,15 @@ static double judge_step(const eg__trial *c, int64_t cell, int64_t out, double a
     const double share = a != 0 ? f / fabs(a) / x : 0;
     return share < 1e-3 ? share : 0;
 }
-/* Confirms WRONG with other steps, some a little and some much smaller. If one agrees with the
- * analytic value, its result is taken; if one disagrees with the first step, the verdict is
+/* Confirms WRONG with other steps, some a little and some much smaller. If one of them agrees with
+ * the analytic value, its result is used; if one disagrees with the first step, the verdict is
  * NOISE. */
 static eg_verdict judge_confirm(eg__trial *c, int64_t cell, const double *direction, double jitter,
                                 int64_t out, double a, eg__slope *s, eg__slope *other, eg_verdict v,
                                 bool *covered)
 {
-    /* an entry far below 1 may have a scale of its own: then a little smaller, a part of this
-     * scale, the step that a implies, and much smaller */
+    /* an entry far below 1 may have a scale of its own: then its magnitude, a little smaller, a
+     * part of the magnitude, the step that a implies, and a much smaller one */
     const double x = own_scale(c, cell);
     const double part = x < 1e-3 ? x * 0x1p-16 : 0, own = x < 1e-3 ? x : 0;
     const double shrink[] = { own, 0.07, part, judge_step(c, cell, out, a), EG_DEEP };
@@ -93,7 +93,7 @@ static eg_verdict judge_confirm(eg__trial *c, int64_t cell, const double *direct
         }
         /* at this step the rounding of f is as large as a */
         if ((k == 0 || k == 2) && w == EG_UNTESTED) v = EG_NOISE;
-        /* a smaller step agrees with a and not with the first step, and could distinguish the
+        /* a smaller step agrees with a but not with the first step, and could distinguish the
          * two */
         if (fabs(a - o->n) <= slack && between > 2 * (slack + o->all)) v = EG_NOISE;
         if ((k == 1 || k == 4) && !(between <= 3 * (s->all + o->all) + 1e-3 * most)) v = EG_NOISE;
@@ -112,8 +112,8 @@ eg_verdict eg__judge_again(eg__trial *c, int64_t cell, const double *direction, 
     eg__slope *other = eg__alloc(cx, (size_t)(c->outs + 1) * sizeof *other), was = *s;
     if (other && v != EG_UNTESTED && c->o.oracle == EG_DIFFERENCES)
         v = judge_confirm(c, cell, direction, jitter, out, a, s, other, v, covered);
-    /* a part of f is not on the tape, or there is a kink: then the complex step must not overrule a
-     * clear difference */
+    /* if a part of f is not on the tape, or at a kink, the complex step must not overrule a clear
+     * difference */
     if (other && c->o.oracle == EG_DIFFERENCES && v != EG_RIGHT && v != EG_KINK && !cx->failed &&
         (v != EG_WRONG || fabs(a - was.n) < 1e3 * (was.all + SURE * jitter)) &&
         eg__second_opinion(c, cell, direction, other)) {

@@ -1,8 +1,8 @@
-/* kinks.c: where f has a kink, the analytic values of some entries may be any element of the
- * generalised gradient (Clarke 1983): along a direction v, ⟨a, v⟩ lies between the slopes of f at
- * points nearby and on the two sides. Each entry by itself is not enough: where three elements tie
- * for a maximum, 1 for each of them looks right entry by entry, and is not. Asked along the joint
- * direction of all entries, along random ones, and along pairs. */
+/* kinks.c: at a kink of f, the analytic values of some entries may be any element of the
+ * generalised gradient (Clarke 1983): along a direction v, ⟨a, v⟩ is between the slopes of f at
+ * points nearby and on the two sides. Testing entries separately is not enough: if three elements
+ * tie for a maximum, 1 for each of them passes entry by entry, but is not a subgradient. Therefore
+ * the test is along the joint direction of all entries, along random ones, and along pairs. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -17,7 +17,7 @@ typedef struct kinks {
     const int64_t *var;
 } kinks;
 
-/* Computes ⟨f, W⟩ at the present inputs minus that at the point. False after an error. */
+/* Computes ⟨f, W⟩ at the present inputs minus its value at the point. False after an error. */
 static bool kinks_value(kinks *k, double *value)
 {
     eg__trial *c = k->c;
@@ -26,7 +26,7 @@ static bool kinks_value(kinks *k, double *value)
     for (int64_t o = 0; o < c->size; o++) *value += c->weight[o] * (k->y[o] - c->middle[o]);
     return true;
 }
-/* Moves the inputs to a place: the point, or a point nearby, plus t along the direction. */
+/* Moves the inputs to the point (nearby = 0) or to a point nearby, plus t along the direction. */
 static void kinks_go(kinks *k, int nearby, double t)
 {
     eg__trial *c = k->c;
@@ -37,7 +37,7 @@ static void kinks_go(kinks *k, int nearby, double t)
         c->memory[at] += (nearby ? k->unit * u : 0) + t * k->direction[at];
     }
 }
-/* Finds the least and the largest slope along the direction: on both sides of the point, and
+/* Computes the smallest and the largest slope along the direction: on both sides of the point, and
  * around points nearby. False after an error. */
 static bool kinks_interval(kinks *k, double *low, double *high)
 {
@@ -104,7 +104,7 @@ bool eg__subgradient(eg__trial *c, const double *a, int64_t count, const int64_t
         for (int64_t j = 0; j < count; j++) {
             const double u = eg__unit(c->o.seed, (uint64_t)(61 + n), (uint64_t)j);
             const bool pair = j == one || j == (one + 1 + n % (count > 1 ? count - 1 : 1)) % count;
-            /* the first: all at once; then of one sign, then of both */
+            /* the first: all entries equally; then with one sign, then with both */
             const double d = n == 0 ? 1 : n < JOINT / 2 ? 0.5 + u : u < .5 ? -.5 - u : u;
             if (n < JOINT || pair) k.direction[c->var[vars[j]].cell] = n < JOINT || n % 2 ? d : 1;
         }

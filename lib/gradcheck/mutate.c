@@ -1,12 +1,12 @@
 /* mutate.c: tests whether the check would find a wrong gradient. On each edge of the graph the
  * cotangent that a rule returned is changed in four ways, one at a time (a mutant), and the check
- * along a random direction must fail. Only the sweep is repeated; f is called once. DeMillo,
- * Lipton, Sayward 1978. */
+ * along a random direction must fail. Only the backward pass is repeated; f is called once.
+ * DeMillo, Lipton, Sayward 1978. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
 
-enum { TRIES = 3 }; /* directions that are tried before a mutant counts as not found */
+enum { TRIES = 3 }; /* number of directions that are tried before a mutant counts as not found */
 
 static const char *const kind_name[] = {
     [EG_MUTATE_SIGN] = "times -1",
@@ -15,16 +15,16 @@ static const char *const kind_name[] = {
     [EG_MUTATE_SWAP] = "with two axes of equal length exchanged",
 };
 
-/* A random direction, the numeric derivative of ⟨f, W⟩ along it, and by how much an analytic one
- * may differ (slack). known: the other members are set. */
+/* A random direction, the numeric derivative of ⟨f, W⟩ along it, and the difference that is allowed
+ * (slack). known: the other members are set. */
 typedef struct line {
     double *direction, slack;
     eg__slope s;
     bool known;
 } line;
 
-/* Sets l to random direction `number` and the derivative along it, once. `scale` is the largest
- * analytic derivative. False after an error. */
+/* Sets l to random direction `number` and the derivative along it, unless it is known. `scale` is
+ * the largest analytic derivative. False after an error. */
 static bool mutate_prepare(eg__trial *c, line *l, int number, double scale)
 {
     if (l->known) return true;
@@ -36,7 +36,7 @@ static bool mutate_prepare(eg__trial *c, line *l, int number, double scale)
     return l->known = true;
 }
 /* True if the check along l finds the gradient a wrong. */
-static bool noticed(const eg__trial *c, const line *l, const double *a)
+static bool detected(const eg__trial *c, const line *l, const double *a)
 {
     double sum = 0;
     for (int64_t k = 0; k < c->vars; k++) sum += l->direction[c->var[k].cell] * a[k];
@@ -58,7 +58,7 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
     int64_t edges = 1;
     char where[256];
     bool good = y != NULL;
-    for (int64_t e = -1; good && e < edges; e++) /* −1: counts the edges, changes none */
+    for (int64_t e = -1; good && e < edges; e++) /* −1: counts the edges without changing any */
         for (int kind = EG_MUTATE_SIGN; good && kind < (e < 0 ? EG_MUTATE_FACTOR : EG_MUTATIONS);
              kind++) {
             p->mutation = (eg__mutation)kind;
@@ -84,7 +84,7 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
             bool caught = false;
             for (int k = 0; k < TRIES && !caught && (good = mutate_prepare(c, &lines[k], k, scale));
                  k++)
-                caught = noticed(c, &lines[k], a);
+                caught = detected(c, &lines[k], a);
             if (!good) break;
             if (caught) {
                 r->caught++;

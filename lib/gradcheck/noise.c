@@ -1,10 +1,10 @@
 /* noise.c: measures the rounding of f (Hamming 1962; Moré, Wild 2011).
  *
  * f is evaluated at seven points that are so close together that f is a polynomial of low degree
- * there. Its differences of orders 3 to 5 are then rounding alone: if each value has an independent
- * error of standard deviation σ, differences of order k have the variance σ² (2k)!/(k!)². If the
- * values spread too far for that, the points are moved closer together; if values are equal,
- * further apart. */
+ * there. Its differences of orders 3 to 5 are then caused by rounding alone: if each value has an
+ * independent error of standard deviation σ, differences of order k have the variance σ²
+ * (2k)!/(k!)². If the values differ too much for that, the points are moved closer together; if
+ * values are equal, further apart. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -13,15 +13,17 @@ enum { AT = 7, SWEEPS = 5 };
 #define NEAR    0x1p-36 /* distance of two points, relative to each entry */
 #define NEARER  0x1p-46
 #define FARTHER 0x1p-20
-#define ROUNDED 1.2e-16 /* of a single operation that is rounded well, at least */
+#define ROUNDED 1.2e-16 /* standard deviation of a single, well rounded operation, at least */
 
-/* The rounding of values at equally spaced points: sigma, the standard deviation; wide: the values
- * spread over more than a tenth of the largest; flat: at least half of them equal the next one. */
+/* The rounding of values at equally spaced points: sigma, the standard deviation; wide: the range
+ * of the values is more than a tenth of the largest; flat: at least half of them equal the next
+ * one. */
 typedef struct spread {
     double sigma;
     bool wide, flat;
 } spread;
-/* Estimates σ of n values from their differences of orders 3 to 5; see the head of this file. */
+/* Estimates σ of n values from their differences of orders 3 to 5; see the beginning of this
+ * file. */
 static spread noise_of(const double *v, int n)
 {
     static const double gamma[] = { 1, 1. / 2, 1. / 6, 1. / 20, 1. / 70, 1. / 252 };
@@ -174,7 +176,7 @@ bool eg__gradient_noise(eg__trial *c, const double *a)
             const spread s = noise_of(v, SWEEPS);
             if (turn == 0) flats[j] = s.flat && a[j] != 0;
             flat |= flats[j];
-            /* at a kink the values on one side are equal: that is no rounding */
+            /* at a kink the values on one side are equal: this is not rounding */
             const double beside = fmax(fabs(v[1] - v[0]), fabs(v[4] - v[3]));
             if ((beside >= 0.1 * s.sigma || s.sigma <= 1e-3 * fabs(a[j])) &&
                 (turn == 0 || flats[j]))

@@ -1,6 +1,7 @@
-/* op.c: checks a row at its own samples. In a build with --enable-debug, a row that is not the
- * library's is checked when a context first records it: its rule and its jvp must return the shapes
- * of the operands and of the result, and the rule must agree with differences at the samples. */
+/* op.c: checks an operation at its samples. In a build with --enable-debug, an operation that is
+ * not the library's is checked when a context first records it: its rule and its jvp must return
+ * the shapes of the operands and of the result, and the rule must agree with differences at the
+ * samples. */
 #include "gradcheck/gradcheck.h"
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +31,8 @@ typedef struct call {
     int count;
     eg_tensor *x[OPERANDS];
 } call;
-/* Draws the operands that the sample's string describes: floats between its limits, integers
- * below the number behind ':i', truths for ':b'. False after an error. */
+/* Draws the operands that the sample's string describes: floats between its limits, integers below
+ * the number after ':i', bools for ':b'. False after an error. */
 static bool row_draw(eg_ctx *cx, call *c)
 {
     const char *at = c->sample->shapes;
@@ -62,8 +63,8 @@ static eg_tensor *row_sampled(void *user, eg_tensor *const *xs)
         x[i] = eg__is_float(c->x[i]->dtype) ? xs[k++] : c->x[i];
     return c->sample->call(x);
 }
-/* Returns the report of one sample; NULL after an error, or, with *none set, if there is nothing to
- * check. */
+/* Returns the report of one sample; NULL after an error, and, with *none set, if there is nothing
+ * to check. */
 static const eg_report *row_check(eg_ctx *cx, const eg_sample *s, bool *none)
 {
     call c = { .sample = s };
@@ -98,7 +99,7 @@ const eg_report *eg_gradcheck_op(eg_ctx *cx, const eg_op *op)
     const eg_report *r = NULL;
     if (!cx || eg__failed(cx)) return NULL;
     if (!op)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: the row is NULL");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: the operation is NULL");
     else if (!op->samples || !op->samples->call)
         eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: %s has no samples to be checked at", op->name);
     const eg_sample *s = cx->failed ? NULL : op->samples;
@@ -129,7 +130,7 @@ bool eg__first_use(eg_tensor *y)
 }
 
 #if EG_DEBUG_ALLOC
-/* True if op is the library's, or was checked before in this context. */
+/* True if op is the library's, or has been checked in this context. */
 static bool seen_before(eg_ctx *cx, const eg_op *op)
 {
     for (int k = 0; k < cx->rows.n; k++)

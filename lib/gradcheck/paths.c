@@ -1,16 +1,16 @@
-/* paths.c: finds the paths on the tape from each input to f's result, whether a gradient passes
- * along one, and where a path ends. A path ends at an operation whose gradient is zero by
- * definition or not defined: floor, detach, a comparison, a cast to an integer. */
+/* paths.c: finds the paths on the tape from each input to the result of f, whether a path has a
+ * gradient, and where a path ends. A path ends at an operation whose gradient is zero by definition
+ * or not defined: floor, detach, a comparison, a cast to an integer. */
 #include "gradcheck/gradcheck.h"
 #include <string.h>
 
-/* Of a node, bit k for input k: a path leads from the input to the node; a path with a gradient
- * does. */
+/* For a node, bit k for input k: there is a path from the input to the node; there is a path with a
+ * gradient. */
 typedef struct reach {
     uint64_t any, alive;
 } reach;
 
-/* Returns the inputs (bits) that are the tensor t: several if a tensor was given twice. */
+/* Returns the inputs (bits) that are the tensor t; several, if a tensor was given twice. */
 static uint64_t inputs_at(const eg__trial *c, const eg_tensor *t)
 {
     uint64_t is = 0;
@@ -26,8 +26,8 @@ static void paths_add(eg__site *list, int *count, const eg_tensor *t)
     ++*count;
 }
 
-/* Returns which inputs reach node t. Notes in `path` operations at which a path with a gradient
- * ends, and operations that read an input. */
+/* Returns which inputs reach node t. Adds to `path` the operations at which a path with a gradient
+ * ends, and the operations that read an input. */
 static reach paths_at(const eg__trial *c, const eg_walk *w, const reach *done, const eg_tensor *t,
                       eg__path *path)
 {

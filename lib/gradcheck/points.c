@@ -1,8 +1,8 @@
 /* points.c: repeats the check at other points, since a single point may hide a mistake: a factor
  * happens to be 0 or 1, a matrix is symmetric, a softmax is saturated. All inputs are moved
  * together, and the check is made along one random direction of each input. For entries that no
- * point has covered yet, their input is scaled or drawn again. A direction that disagrees is halved
- * until one entry is left. */
+ * point has covered yet, their input is scaled or drawn again. If a direction disagrees, its
+ * variables are halved until one entry is left. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -15,22 +15,23 @@ static const char *const point_name[] = {
     "drawn again from [-1, 1)",
     "with every input scaled by 0.1",
 };
-/* THIRD: for an input that is covered in part. It is near enough to the point for a gradient that
- * is cut off where the input is large. */
+/* THIRD: for an input that is partly covered; near enough to the point for a gradient that is cut
+ * off where the input is large. */
 enum { MOVED, THIRD, TENTH, HUNDREDTH, DRAWN, ALL_TENTH, PLACES, ALONE = THIRD };
-enum { FEW = 64 }; /* groups of so many entries are tested one by one */
+enum { FEW = 64 }; /* groups of at most so many entries are tested one by one */
 
 typedef struct points {
-    eg__trial t; /* ⟨f, W⟩, at another point */
+    eg__trial t; /* ⟨f, W⟩ at another point */
     const double *home;
     double *to, *a, *direction;
-    bool *in; /* the variables of a group */
+    bool *in; /* by variable: it is in the group */
     eg__elsewhere *found;
     uint8_t *open;
 } points;
 
 /* -- moving to a point ------------------------------------------------------------------------- */
-/* Returns the value of variable k at a place. input: the one that is moved; −1: all inputs. */
+/* Returns the value of variable k at a point. turn: how often the point has been tried, with
+ * smaller moves each time. */
 static double entry_there(const eg__trial *c, int place, double x, double most, int64_t k, int turn)
 {
     const double u = 2 * eg__unit(c->o.seed, 7, (uint64_t)k) - 1,
@@ -43,8 +44,8 @@ static double entry_there(const eg__trial *c, int place, double x, double most, 
     default: return x * (place == HUNDREDTH ? 0.01 : place == THIRD ? 0.3 : 0.1);
     }
 }
-/* Moves to a place, and computes f's value there and its gradient. False if f has no value there,
- * and after an error. */
+/* Moves to a point, and computes the value of f and its gradient there. input: the one that is
+ * moved. False if f has no value there, and after an error. */
 static bool points_go(points *p, int place, int input)
 {
     eg__trial *c = &p->t;
@@ -71,15 +72,14 @@ static bool points_go(points *p, int place, int input)
 }
 
 /* -- a group of variables at the present point ------------------------------------------------ */
-/* RIGHT: covered; ZERO: the numeric derivative cannot be distinguished from 0, and the analytic
- * values are 0 up to rounding; UNTESTED: only the former; NOISE; WRONG. Also NOISE after an
- * error. */
+/* RIGHT: covered. ZERO: the numeric derivative cannot be distinguished from 0, and the analytic
+ * values are 0 up to rounding. UNTESTED: only the former. NOISE, also after an error. WRONG. */
 static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
 {
     eg__trial *c = &p->t;
     double a = 0, size = 0;
     bool covered;
-    int64_t cell = -1, n = 0; /* of a group of one variable, whose own scale is tried, too */
+    int64_t cell = -1, n = 0; /* of a group of one variable, whose own scale is tried too */
     for (int64_t k = 0; k < c->cells; k++) p->direction[k] = 0;
     for (int64_t k = 0; k < c->vars; k++) {
         if (!p->in[k]) continue;
@@ -90,7 +90,7 @@ static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
         size += fabs(d * p->a[k]);
     }
     if (cell >= 0) {                    /* along the entry itself */
-        a = a / p->direction[cell] + 0; /* not −0 */
+        a = a / p->direction[cell] + 0; /* + 0, so that it is not −0 */
         size = fabs(a);
         p->direction[cell] = 1;
     }
@@ -116,7 +116,7 @@ static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
     return v == EG_KINK ? EG_NOISE : v;
 }
 
-/* Tests a part of a group that is WRONG: its variables of rank from … to − 1. */
+/* Tests a part of a group that is WRONG: its variables number from … to − 1. */
 static eg_verdict group_part(points *p, const bool *all, int64_t from, int64_t to, eg__slope *s,
                              double *a)
 {
@@ -180,7 +180,8 @@ static bool locate(points *p, eg_entry *e, int input, const char *where, eg__slo
     return true;
 }
 
-/* Makes a group of the variables of an input, or only of those that are open. Returns how many. */
+/* Sets the group to the variables of an input, or only to those that are open. Returns their
+ * number. */
 static int64_t points_group(points *p, int input, bool open)
 {
     int64_t n = 0;
@@ -196,9 +197,9 @@ static bool points_done(const eg__elsewhere *f)
     const double apart = fabs(f->worst.numeric - f->worst.analytic);
     return f->v == EG_WRONG && f->worst.index >= 0 && f->worst.error <= 1e-4 * apart;
 }
-/* Returns the group's verdict at this place, and the entry if it is WRONG; marks variables that are
- * covered. */
-static eg_verdict points_look(points *p, int place, int input, bool open)
+/* Returns the verdict on the group at this point; locates the entry if it is WRONG, and marks
+ * variables that are covered. */
+static eg_verdict points_test(points *p, int place, int input, bool open)
 {
     eg__slope s;
     double a;
@@ -226,8 +227,7 @@ static bool left_open(const points *p, int input)
         if (p->t.var[k].input == input && p->open[k] != EG_COVERED) return true;
     return false;
 }
-/* Tries positions for the entries of one input that no point has covered yet. False after an error.
- */
+/* Tries points for the entries of one input that no point has covered yet. False after an error. */
 static bool points_search(points *p, int input, bool tested)
 {
     eg__elsewhere *f = &p->found[input];
@@ -240,7 +240,7 @@ static bool points_search(points *p, int input, bool tested)
             unclear = true;
             continue;
         }
-        const eg_verdict v = points_look(p, place, input, true);
+        const eg_verdict v = points_test(p, place, input, true);
         unclear |= v == EG_NOISE || v == EG_UNTESTED;
         if (v != EG_RIGHT || f->v == EG_WRONG) continue;
         f->v = place < ALL_TENTH ? EG_UNTESTED : EG_RIGHT;
@@ -276,11 +276,11 @@ bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, const eg_verdic
     if (good && points_go(&p, MOVED, -1))
         for (int k = 0; k < c->o.count; k++) {
             if (input[k] == EG_WRONG) continue;
-            if (points_look(&p, MOVED, k, false) == EG_RIGHT) {
+            if (points_test(&p, MOVED, k, false) == EG_RIGHT) {
                 found[k].v = EG_RIGHT;
                 found[k].where = point_name[MOVED];
             }
-            points_look(&p, MOVED, k, true);
+            points_test(&p, MOVED, k, true);
         }
     good = good && !cx->failed;
     for (int k = 0; k < c->o.count && good; k++)

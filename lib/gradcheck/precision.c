@@ -1,18 +1,18 @@
-/* precision.c: evaluates f in f32, in which it will run. Notes NaNs and infinities that f64 does
- * not have, and digits that f32 loses and f64 does not. The measured noise of f tells how much f64
- * loses by cancellation; f32 may lose as much in proportion. */
+/* precision.c: evaluates f in f32, in which it will be used. Notes NaNs and infinities that f64
+ * does not have, and digits that f32 loses and f64 does not. The measured noise of f shows how much
+ * f64 loses by cancellation; f32 may lose as much in proportion. */
 #include "gradcheck/contracts.h"
 #include <math.h>
 
 #define ROUNDED 6e-8
-#define IN_F32  1e30 /* larger numbers have no room in f32 */
+#define IN_F32  1e30 /* larger values cannot be represented in f32 */
 
 typedef struct precision {
     eg__shadow *s;
     eg_report *r;
-    bool cast;    /* no input is f32, so copies of them are */
+    bool cast;    /* no input is f32, so f32 copies of them are used */
     double *a;    /* the gradient of ⟨f, W⟩ in f64, by variable */
-    eg_tensor *y; /* f's result in f32 */
+    eg_tensor *y; /* the result of f in f32 */
 } precision;
 
 static void precision_nonfinite(precision *p, eg_tensor *in, const char *what, double was)
@@ -28,10 +28,10 @@ static void precision_nonfinite(precision *p, eg_tensor *in, const char *what, d
     p->r->passed = false;
 }
 
-/* Returns x in another type, without history. */
+/* Returns x in another type, not recorded. */
 static eg_tensor *retyped(eg_tensor *x, eg_dtype dtype) { return eg_detach(eg_cast(x, dtype)); }
-/* True if t's rule for operand i gives another cotangent in f32 than in f64, of operands and g that
- * have the same values in both. */
+/* True if the rule of t for operand i gives another cotangent in f32 than in f64, for operands and
+ * g that have the same values in both. */
 static bool rule_differs(eg_tensor *t, int i)
 {
     eg_tensor *x[EG_ASKED_OPERANDS], *d, *e;
@@ -45,8 +45,8 @@ static bool rule_differs(eg_tensor *t, int i)
     d = retyped(d, EG_F64);
     return eg_ok(d) && eg__all_finite(e) && !eg__contract_alike(d, e, 1, 1e-3);
 }
-/* Finds the first of the user's rows whose rule differs, and returns words that name it; "" if
- * there is none. */
+/* Finds the first of the user's operations whose rule differs, and returns words that name it; ""
+ * if there is none. */
 static const char *precision_culprit(precision *p, eg_tensor *y, char *words, size_t room)
 {
     eg_ctx *cx = p->s->c.cx;
@@ -70,7 +70,7 @@ static const char *precision_culprit(precision *p, eg_tensor *y, char *words, si
     return words;
 }
 
-/* Compares numbers of f32 with those of f64; false if a note was added. */
+/* Compares values of f32 with those of f64; false if a note was added. */
 static bool precision_compare(precision *p, eg_tensor *in, const double *now, const double *was,
                               int64_t n, double lossy, const char *what)
 {
@@ -92,7 +92,7 @@ static bool precision_compare(precision *p, eg_tensor *in, const double *now, co
     p->r->passed = false;
     return false;
 }
-/* Returns how many times the rounding of f is as large as that of one operation. */
+/* Returns the rounding of f as a multiple of that of one operation. */
 static double precision_lossy(const eg__trial *c)
 {
     double noise = 0, most = 0, lossy;
@@ -142,7 +142,7 @@ bool eg__precision(eg__shadow *s, eg_report *r)
     eg_ctx *cx = c->cx;
     eg_tensor *x[EG_CHECK_INPUTS];
     precision p = { .s = s, .r = r, .cast = true };
-    /* inside of another check's f everything is f64 */
+    /* inside of f of another check everything is f64 */
     if (!r->passed || !c->size || c->again || c->probe->cast.name || cx->probe) return true;
     for (int k = 0; k < c->o.count; k++) p.cast &= c->o.xs[k]->dtype != EG_F32;
     for (int64_t k = 0; k < c->cells; k++)

@@ -1,10 +1,10 @@
-/* probe.c: makes all tensors that f reads f64 while a check runs, whether f gets them as arguments,
+/* probe.c: while a check runs, all tensors that f reads are f64, whether f gets them as arguments,
  * reads them through `user`, or makes them as constants.
  *
  * A tensor that is older than the check is moved: until the check ends its header points to an f64
- * copy with the same strides, so that every operation, and f itself if it asks for the dtype, finds
- * f64. For that time it has no history, because the operations that made it are outside of f. An
- * f32 tensor that f itself makes becomes f64 for good; it is freed after the call of f. */
+ * copy with the same strides, so that every operation, and f itself if it asks for the dtype, sees
+ * f64. For that time it has no operation, because the operations that computed it are outside of f.
+ * An f32 tensor that f itself makes becomes f64 permanently; it is freed after the call of f. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
@@ -19,8 +19,8 @@ void eg__reach(const eg_tensor *x, int64_t *low, int64_t *high)
         *(x->stride[r] < 0 ? low : high) += x->stride[r] * (x->dim[r] - 1);
 }
 
-/* Returns element 0 of an f64 copy of the elements that x reaches, allocated in `a`; NULL after an
- * error. */
+/* Returns the address of element 0 of an f64 copy of the elements that x reaches, allocated in `a`;
+ * NULL after an error. */
 static char *widened(eg__arena *a, const eg_tensor *x)
 {
     int64_t low = 0, high = -1;
@@ -30,7 +30,7 @@ static char *widened(eg__arena *a, const eg_tensor *x)
     return y ? (char *)(y - low) : NULL;
 }
 
-/* Keeps x's header, which eg__probe_end restores, and makes x a leaf. NULL after an error. */
+/* Saves x's header, which eg__probe_end restores, and makes x a leaf. NULL after an error. */
 static eg__moved *move(eg_ctx *cx, eg_tensor *x)
 {
     eg__moved *m = eg__alloc_in(cx->probe->home, sizeof *m);
@@ -103,9 +103,9 @@ eg__site eg__site_of(const eg_tensor *y)
     return s;
 }
 
-/* A user's row is applied by a constructor of the user's, which calls eg_apply; y->caller is this
- * call. Messages should name the call of the constructor instead: it is in the next frame of the
- * stack, unless that is the library's. Returns true. */
+/* An operation of the user is applied by the user's constructor, which calls eg_apply; y->caller is
+ * this call. Messages should name the call of the constructor instead: it is in the next frame of
+ * the stack, unless that is the library's. False after an error. */
 static bool frame_of(const eg_tensor *y)
 {
 #if __GLIBC__
@@ -138,7 +138,7 @@ eg_tensor *eg__named_call(eg__trial *c)
     return y;
 }
 
-/* -- mutation: a rule's cotangent is made wrong on purpose ------------------------------------ */
+/* -- mutation: the cotangent of a rule is made wrong on purpose ------------------------------- */
 /* Returns max |a − b| of two f64 tensors, or max |a| if b is NULL. */
 static double probe_most(eg_tensor *a, eg_tensor *b)
 {

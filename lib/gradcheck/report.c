@@ -15,12 +15,12 @@ bool eg__fails(eg_verdict v)
     return v == EG_WRONG || v == EG_KINK || v == EG_NOISE || v == EG_UNTESTED || v == EG_PRECISION;
 }
 
-/* The text of a report, s, of EG_CHECK_TEXT bytes, n of which are written. */
+/* The text of a report: s has EG_CHECK_TEXT bytes, of which n are written. */
 typedef struct page {
     char *s;
     size_t n;
 } page;
-/* Appends to the text; what has no room is cut off. */
+/* Appends to the text; what does not fit is cut off. */
 static void report_say(page *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void report_say(page *t, const char *format, ...)
 {
@@ -117,7 +117,7 @@ bool eg__check_words(int rank, const char *axes, int n)
 {
     return rank == 1 || memchr(axes, ' ', (size_t)n);
 }
-/* Writes a row-major index as "[i=1,j=2]", with the n characters at axes as the names of axes. */
+/* Writes a row-major index as "[i=1,j=2]"; the n characters at `axes` are the names of axes. */
 static void say_index(page *t, int rank, const int64_t *dim, int64_t index, const char *axes, int n)
 {
     const bool words = eg__check_words(rank, axes, n);
@@ -155,7 +155,7 @@ static void say_entry(page *t, const eg__trial *c, const eg_entry *e)
         report_say(t, " (one place in memory for %lld entries)", (long long)e->shared);
     if (e->at) report_say(t, ", the input %s", e->at);
 }
-/* Writes the verdict on an entry, its analytic and numeric value, and how far they differ. */
+/* Writes the verdict on an entry, its analytic and numeric value, and their difference. */
 static void say_numbers(page *t, const eg_entry *e)
 {
     const double apart = fabs(e->analytic - e->numeric), of = fabs(e->numeric);
@@ -168,7 +168,7 @@ static void say_numbers(page *t, const eg_entry *e)
 /* Returns the failing entry that the report begins with; NULL if a note explains the failure. */
 static const eg_entry *report_first(const eg__trial *c, const eg_report *r)
 {
-    const bool random = c->again; /* f is random, so that its slopes mean nothing */
+    const bool random = c->again; /* f is random, so its slopes have no meaning */
     for (int k = 0; k < r->shown && !random; k++)
         if (eg__fails(r->entry[k].verdict) &&
             !(r->entry[k].verdict == EG_KINK && r->input[r->entry[k].input] != EG_KINK))
@@ -183,7 +183,7 @@ static void report_entry(page *t, const eg__trial *c, const eg_entry *e, const e
     const eg__path *p = &path[e->input];
     say_entry(t, c, e);
     say_numbers(t, e);
-    /* the first entry of an input also says which operations read it */
+    /* the first entry of an input also names the operations that read it */
     if (p->uses && !named[e->input])
         report_say(t, "; used by %s", eg__sites_text(p->used, p->uses, words, sizeof words));
     named[e->input] = true;

@@ -1,28 +1,29 @@
-/* rounding.c: measures by random rounding how far rounding moves f and its gradient (Vignes 1974;
- * Parker 1997).
+/* rounding.c: measures by random rounding how much rounding changes f and its gradient (Vignes
+ * 1974; Parker 1997).
  *
- * f is evaluated again at the point, and its gradient swept again, while each element that an
- * operation computes is moved by one or two units in the last place, up or down at random. The
+ * f is evaluated again at the point, and its gradient computed again, while each element that an
+ * operation computes is changed by one or two units in the last place, up or down at random. The
  * differences of f and of the gradient show the effect of one rounding in each operation. Points
  * nearby (noise.c) do not show it if an operation rounds all of them in the same way: cos x is 1
- * for every x below 1e-8, and (1 − cos x)/x² has no right digit there, though it does not vary. */
+ * for every x below 1e-8, and (1 − cos x)/x² has no correct digit there, although it does not
+ * vary. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
 
 enum { SAMPLES = 6 };
-#define SHARE 0.4 /* a rounding as a share of the random moves, which are larger */
+#define SHARE 0.4 /* a rounding as a share of the random changes, which are larger */
 
-/* A number that no two elements of a sample share. */
+/* Returns a number that differs for any two elements of a sample (a bijective mix of z). */
 static uint64_t scrambled(uint64_t z)
 {
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
 }
-/* The magnitudes that were read: a table of 16 bits for each element, with a bit for each
- * magnitude. Two elements may share a bit; which ones do so depends on salt, which differs from
- * sample to sample. */
+/* The magnitudes of the operands: a table with 16 bits per element, in which each magnitude sets a
+ * bit. Two elements may share a bit; which ones do depends on salt, which differs from sample to
+ * sample. */
 typedef struct seen {
     uint64_t mask, salt;
     uint8_t *bit;
@@ -34,7 +35,7 @@ static uint64_t seen_at(const seen *s, double x)
     memcpy(&z, &x, sizeof z);
     return scrambled(z ^ s->salt) & s->mask;
 }
-/* Sets the bits of x's elements. */
+/* Sets the bits of the elements of x. */
 static void seen_add(seen *s, const eg_tensor *x)
 {
     int64_t index[EG_RANK_MAX] = { 0 }, at = 0;
@@ -49,7 +50,7 @@ static void seen_add(seen *s, const eg_tensor *x)
         }
     }
 }
-/* Lists the magnitudes of all elements of y's operands. False without memory. */
+/* Sets the bits of all elements of y's operands. False if memory runs out. */
 static bool seen_of(const eg_tensor *y, seen *s)
 {
     int64_t n = 0;
@@ -61,9 +62,9 @@ static bool seen_of(const eg_tensor *y, seen *s)
         if (y->in[i]->dtype == EG_F64) seen_add(s, y->in[i]);
     return true;
 }
-/* The hook on each result: moves its elements by one or two units in the last place. Elements that
- * an operand has, too, are not moved: a maximum, a copy and a sum with 0 do not round, and rules
- * compare their results with operands. False after an error. */
+/* The hook on each result: changes its elements by one or two units in the last place. Elements
+ * that an operand has too are not changed: a maximum, a copy and a sum with 0 do not round, and
+ * rules compare their results with operands. False after an error. */
 static bool rounded_at_random(const eg_tensor *y)
 {
     eg__probe *p = y->cx->probe;
@@ -82,7 +83,7 @@ static bool rounded_at_random(const eg_tensor *y)
     return good;
 }
 
-/* Evaluates f with random rounding; sets *y to its result. False after an error. */
+/* Evaluates f with random rounding, and sets *y to its result. False after an error. */
 static bool rounding_call(eg__trial *c, int sample, eg_tensor **y)
 {
     c->probe->rounding = scrambled(c->o.seed + (uint64_t)sample + 1);
@@ -90,15 +91,15 @@ static bool rounding_call(eg__trial *c, int sample, eg_tensor **y)
     return (*y = eg__trial_call(c)) != NULL;
 }
 
-/* Returns the square of a number's change: infinite if only one of the two values is finite, 0 if
- * neither is. */
+/* Returns the square of the change of a value: infinite if only one of the two values is finite, 0
+ * if neither is. */
 static double rounding_square(double now, double was)
 {
     if (isfinite(now) && isfinite(was)) return (now - was) * (now - was);
     return isfinite(now) == isfinite(was) ? 0 : INFINITY;
 }
 
-/* Adds to `of` the squares of the changes of f's elements and (last) of ⟨f, W⟩. False after an
+/* Adds the squares of the changes of f's elements and (last) of ⟨f, W⟩ to `of`. False after an
  * error. */
 static bool rounding_of_values(eg__trial *c, double *of)
 {
@@ -117,7 +118,7 @@ static bool rounding_of_values(eg__trial *c, double *of)
     }
     return true;
 }
-/* Adds to `of` the squares of the changes of the gradient `a` of output `out` (−1: of ⟨f, W⟩).
+/* Adds the squares of the changes of the gradient `a` of output `out` (−1: of ⟨f, W⟩) to `of`.
  * False after an error. */
 static bool rounding_of_gradient(eg__trial *c, int64_t out, const double *a, double *b, double *of)
 {

@@ -1,14 +1,14 @@
-/* slope.c: derivatives along a direction: by central differences, by the complex step, by
+/* slope.c: derivatives along a direction: by central differences, by the complex step, and by
  * forward mode.
  *
  * D(h) = (L(x+h) − L(x−h))/2h = L' + a h² + b h⁴ + …. First, two calls of f give D at a small step.
  * If it agrees with the analytic value as closely as rounding allows, that is enough. Otherwise D
  * is computed at h, h/2 and h/4, and Richardson's extrapolation gives R(h) = (4 D(h/2) − D(h))/3
  * and n = (16 R(h/2) − R(h))/15, whose error is estimated by |n − R(h/2)| plus rounding / h. If the
- * differences between D(h), D(h/2) and D(h/4) do not shrink as h² does (there is a kink or a pole
- * within h), nothing is extrapolated and these differences are the error. As long as truncation
- * exceeds rounding, h is divided by 16 and tried again; the result with the least error is kept.
- * Richardson 1911; Ridders 1982.
+ * differences between D(h), D(h/2) and D(h/4) do not decrease like h² (there is a kink or a pole
+ * within h), nothing is extrapolated, and these differences are the error. As long as truncation
+ * exceeds rounding, h is divided by 16 and the computation repeated; the result with the smallest
+ * error is kept. Richardson 1911; Ridders 1982.
  *
  * L' = Σ W_o (f_o(x+h) − f_o(x−h))/2h is summed from the differences of elements, so that elements
  * that do not change add no rounding, however large they are. */
@@ -16,8 +16,8 @@
 #include <math.h>
 #include <string.h>
 
-/* The number of step sizes: LEVELS; DEEPER if no step gave a finite value so far, as for a
- * logarithm near 0. */
+/* The number of step sizes: LEVELS; DEEPER if no step has given a finite value, as for a logarithm
+ * near 0. */
 enum { LEVELS = 6, DEEPER = 8 };
 #define QUICK 0x1p-16 /* the step of the first two calls, relative to the inputs */
 
@@ -30,8 +30,8 @@ static void set_inputs(eg__trial *c, int64_t cell, const double *direction, doub
     }
     for (int64_t j = 0; j < c->cells; j++) c->memory[j] = c->point[j] + t * direction[j];
 }
-/* Returns the step: share times the largest |x| that moves, or times 1 if all are smaller. Along a
- * single cell it is rounded such that x + step is exact. */
+/* Returns the step: `share` times the largest |x| that is moved, or `share` if all are below 1.
+ * Along a single cell it is rounded such that x + step is exact. */
 static double slope_step(const eg__trial *c, int64_t cell, const double *direction, double share)
 {
     double most = 1;
@@ -46,11 +46,11 @@ static double slope_step(const eg__trial *c, int64_t cell, const double *directi
 }
 
 /* The result of one step t for an output: D(t), the slopes on the two sides, and the standard error
- * of D by rounding: noise counts the elements that changed, all every element. */
+ * of D by rounding: `noise` counts the elements that changed, `all` every element. */
 typedef struct step {
     double d, left, right, noise, all;
 } step;
-/* Adds element k of f's result to *p, with weight w; it is `up` at +t and `down` at −t. */
+/* Adds element k of f's result to *p, with weight w; the element is `up` at +t and `down` at −t. */
 static inline void slope_add(const eg__trial *c, int64_t k, double up, double down, double w,
                              step *p)
 {
@@ -92,8 +92,8 @@ static bool slope_at(eg__trial *c, int64_t cell, const double *direction, double
     return good;
 }
 
-/* Calls f twice at a small step. True if D agrees with the analytic value a of every output and its
- * rounding is so small that a wrong value would have been seen; s is the result then. */
+/* Calls f twice at a small step. True if D agrees with the analytic value a of every output, and
+ * its rounding is so small that a wrong value would have been detected; s is then the result. */
 static bool slope_quick(eg__trial *c, int64_t cell, const double *direction, const double *a,
                         double *y, step *p, eg__slope *s)
 {
@@ -135,7 +135,7 @@ static eg__slope slope_fit(const step *p)
     if (isnan(f.err)) f.err = f.all = INFINITY;
     return f;
 }
-/* True if the slopes on the two sides differ as they do at a kink. */
+/* True if the slopes on the two sides differ as at a kink. */
 static bool slope_bent(const eg__slope *s)
 {
     return s->bend > 0.6 &&
@@ -175,7 +175,7 @@ bool eg__differences(eg__trial *c, int64_t cell, const double *direction, const 
             const bool kink = slope_bent(&f);
             if (level == 0 || f.err < s[o].err)
                 s[o] = f;
-            else if (slope_bent(&s[o])) { /* a kink must be one at this smaller step, too */
+            else if (slope_bent(&s[o])) { /* a kink must be one at this smaller step too */
                 s[o].left = f.left;
                 s[o].right = f.right;
                 s[o].bend = f.bend;
@@ -199,7 +199,7 @@ void eg__direction(const eg__trial *c, int number, int input, double *direction)
         }
 }
 
-/* Makes a tangent v[k] of each input x[k] from a direction over cells or, if cell ≥ 0, of that cell
+/* Sets v[k] to a tangent of each input x[k]: a direction over cells or, if cell ≥ 0, that cell
  * alone. A tensor that was given twice is listed once. Returns how many; −1 after an error. */
 static int slope_tangents(const eg__trial *c, int64_t cell, const double *direction, eg_tensor **x,
                           eg_tensor **v)
@@ -221,10 +221,10 @@ static int slope_tangents(const eg__trial *c, int64_t cell, const double *direct
     return count;
 }
 
-/* Evaluates the recorded graph of y again with an imaginary step, which gives the derivatives
- * exactly up to rounding, but does not see what f computes outside of the tape (eg__off_tape). The
- * graph is evaluated at the present values of the inputs. False if a row has no complex form, or
- * after an error. */
+/* Evaluates the recorded graph of y again with an imaginary step. This gives the derivatives
+ * exactly up to rounding, but does not include what f computes outside of the tape (eg__off_tape).
+ * The graph is evaluated at the present values of the inputs. False if an operation has no complex
+ * form, and after an error. */
 static bool complex_step_on(eg__trial *c, eg_tensor *y, int64_t cell, const double *direction,
                             eg__slope *s)
 {
@@ -248,7 +248,7 @@ static bool complex_step_on(eg__trial *c, eg_tensor *y, int64_t cell, const doub
     if (unsupported) c->unsupported = unsupported->name;
     return d != NULL && !c->cx->failed;
 }
-/* Calls f at the point and takes the complex step there. */
+/* Calls f at the point and computes the complex step there. */
 static bool complex_step(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
 {
     eg_mark m = eg_push(c->cx);
@@ -263,7 +263,7 @@ bool eg__slopes(eg__trial *c, int64_t cell, const double *direction, const doubl
     return eg__differences(c, cell, direction, a, 1, s);
 }
 
-/* Makes *c the trial of ⟨f, W⟩ alone, whatever the outputs of `given`, and sets *s to the complex
+/* Sets *c to the trial of ⟨f, W⟩ alone, whatever the outputs of `given` are, and *s to the complex
  * step along a random direction. Returns the direction; NULL if there is no complex step. */
 static double *step_along(const eg__trial *given, eg__trial *c, eg__slope *s)
 {
@@ -307,7 +307,7 @@ bool eg__second_opinion(eg__trial *c, int64_t cell, const double *direction, eg_
         for (int64_t j = 0; j < c->vars; j++) {
             const int64_t at = c->var[j].cell;
             const double u = k * 0x1p-20 * (0.5 + eg__unit(c->o.seed, 12, (uint64_t)j));
-            /* an entry of 0 may tie with another 0, so it stays */
+            /* an entry of 0 may tie with another 0, so signs alternate */
             if (c->memory[at] != 0)
                 c->memory[at] *= 1 + u;
             else

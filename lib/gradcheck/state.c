@@ -1,11 +1,11 @@
-/* state.c: tests for state that a call or sweep leaves behind for the next. The tape of one call is
- * swept twice, and again after f was called elsewhere; the seed is changed; f is called while the
- * context does not record, and once more at the end. */
+/* state.c: tests for state that a call or a backward pass leaves behind for the next. The tape of
+ * one call is traversed backward twice, and again after f was called elsewhere; the seed is
+ * changed; f is called while the context does not record, and once more at the end. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
 
-/* True if a equals factor · b up to rounding. jitter: the rounding of each number, or NULL. */
+/* True if a equals factor · b up to rounding. jitter: the rounding of each element, or NULL. */
 static bool state_alike(const double *a, const double *b, double factor, int64_t n,
                         const double *jitter)
 {
@@ -33,7 +33,7 @@ static void state_back(eg__trial *c)
 {
     if (c->cells) memcpy(c->memory, c->point, (size_t)c->cells * sizeof *c->point);
 }
-/* Calls f at another point, so that state which it leaves behind shows. */
+/* Calls f at another point, so that state which it leaves behind has an effect. */
 static void call_elsewhere(eg__trial *c)
 {
     const eg_mark m = eg_push(c->cx);
@@ -49,8 +49,8 @@ typedef struct state {
     eg_tensor *seed;
 } state;
 
-/* Tests that the sweep is linear in the seed: with −W, tiny and huge W, and W in two parts of mixed
- * signs. Returns words for what is broken; NULL if nothing is. */
+/* Tests that the gradient is linear in the seed: with −W, tiny and huge W, and W in two parts of
+ * mixed signs. Returns words for what is broken; NULL if nothing is. */
 static const char *seeds_break(eg__trial *c, eg_tensor *y, const state *s)
 {
     static const double factor[] = { -1, 0x1p-60, 0x1p60 };
@@ -61,10 +61,10 @@ static const char *seeds_break(eg__trial *c, eg_tensor *y, const state *s)
     double most = 0;
     for (int64_t k = 0; k < c->vars; k++) most = fmax(most, fabs(s->a[k]));
     for (int f = 0; f < 3; f++) {
-        /* products on the way could overflow */
+        /* intermediate products could overflow */
         if (most > 1e100 || (most < 1e-100 && most > 0)) continue;
         for (int64_t k = 0; k < c->size; k++) v[k] = factor[f] * c->weight[k];
-        s->seed->st->version++; /* what rules remember of it is of other values */
+        s->seed->st->version++; /* memos of rules for the former values become invalid */
         if (!eg__trial_sweep(c, y, s->seed, s->b)) return NULL;
         if (!state_alike(s->a, s->b, factor[f], c->vars, c->jitter)) return words[f];
     }
@@ -82,7 +82,7 @@ static const char *seeds_break(eg__trial *c, eg_tensor *y, const state *s)
     return state_alike(s->a, sum, 1, c->vars, c->jitter) ? NULL : "of two seeds it is not the sum";
 }
 
-/* Sweeps one tape several times and compares. False after an error. */
+/* Computes several gradients from one tape and compares them. False after an error. */
 static bool sweeps(eg__trial *c, eg_report *r, const double *a, const state *s)
 {
     const char *broken;
@@ -106,7 +106,7 @@ static bool sweeps(eg__trial *c, eg_report *r, const double *a, const state *s)
         eg__report_note(c, r, EG_WRONG, -1, "the gradient is not linear in its seed: %s", broken);
     return !c->cx->failed;
 }
-/* Sweeps a tape after another call of f, and compares. False after an error. */
+/* Computes the gradient from a tape after another call of f, and compares. False after an error. */
 static bool after_another_call(eg__trial *c, eg_report *r, const state *s)
 {
     eg_tensor *y = eg__trial_call(c);
@@ -139,8 +139,8 @@ static bool state_values(eg__trial *c, eg_report *r, double *y)
     return true;
 }
 
-/* Makes *c, whose outputs have the gradients a, the trial of ⟨f, W⟩. Returns the gradient of that;
- * NULL after an error. */
+/* Sets *c, whose outputs have the gradients a, to the trial of ⟨f, W⟩. Returns its gradient; NULL
+ * after an error. */
 static const double *of_the_sum(eg__trial *c, const double *a)
 {
     double *sum = eg__alloc(c->cx, (size_t)(c->vars + 1) * sizeof *sum);
@@ -155,7 +155,7 @@ static const double *of_the_sum(eg__trial *c, const double *a)
 }
 bool eg__state(eg__trial *given, eg_report *r, const double *a)
 {
-    eg__trial t = *given, *c = &t; /* ⟨f, W⟩ */
+    eg__trial t = *given, *c = &t; /* the trial of ⟨f, W⟩ */
     eg_ctx *cx = c->cx;
     const int64_t most = c->size > c->vars ? c->size : c->vars;
     const eg_mark m = eg_push(cx);

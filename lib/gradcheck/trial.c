@@ -1,15 +1,15 @@
 /* trial.c: the point of a check, and f at this point.
  *
- * The inputs themselves are moved into one block of f64 (probe.c), each with its own strides;
- * inputs that share memory still share it. So f may read them as arguments or through `user`, and a
- * place that several entries share is one variable. The number of random draws and the state of
- * training are reset before each call. f is always recorded, since it may take gradients itself. */
+ * The inputs themselves are moved into one block of f64 (probe.c), each with its strides; inputs
+ * that share memory still share it. So f may read them as arguments or through `user`, and an
+ * address that several entries share is one variable. The number of random draws and the training
+ * mode are reset before each call. f is always recorded, since it may compute gradients itself. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>
 
 /* -- inputs ----------------------------------------------------------------------------------- */
-/* Returns the offset of an element, in elements from element 0, by its row-major index. */
+/* Returns the offset of an element from element 0, by its row-major index. */
 static int64_t stored_at(const eg_tensor *x, int64_t index)
 {
     int64_t at = 0;
@@ -45,9 +45,9 @@ static void stretches(const eg__trial *c, int *group, char **low, char **high)
     }
 }
 
-/* Copies all inputs to one f64 array, in which inputs that share memory still share it; numbers
- * the positions that some entry reaches as variables; and points the inputs at the array until the
- * check ends. False after an error, such as an input that is not finite. */
+/* Copies all inputs to one f64 array, in which inputs that share memory still share it; numbers the
+ * addresses that an entry reaches as variables; and points the inputs to the array until the check
+ * ends. False after an error, such as an input that is not finite. */
 static bool place_inputs(eg__trial *c)
 {
     eg_ctx *cx = c->cx;
@@ -239,7 +239,7 @@ bool eg__trial_measure(eg__trial *c)
     for (int64_t k = 0; k < c->size; k++) {
         if (isfinite(c->middle[k])) continue;
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "gradcheck: %s has infinite or missing values at this point, and no slope there",
+                   "gradcheck: %s is infinite or NaN at this point, and has no derivative there",
                    c->order > 1 ? "the gradient of f" : "f's result");
         return false;
     }

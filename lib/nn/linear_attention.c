@@ -402,7 +402,7 @@ static bool where_masks(const eg_linear_attention_args *o, const terms *t, masks
     for (int k = 0; k < 8 && o->with[k].name; k++)
         if (!eg_formula_reads(f, o->with[k].name))
             return eg_fail_as(cx, EG_ERROR_NOTATION,
-                              "linear_attention: '%.40s' of .with does not stand in .where",
+                              "linear_attention: '%.40s' of .with is not used in .where",
                               o->with[k].name),
                    false;
     if (!f) return true;

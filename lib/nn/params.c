@@ -437,9 +437,10 @@ bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted)
 bool eg__nn_before(eg_ctx *cx, const char *who, int64_t offset)
 {
     return offset >= 0 ||
-           (eg_fail_as(cx, EG_ERROR_MISUSE,
-                       "%s.offset is %lld, but it counts the positions before the first query", who,
-                       (long long)offset),
+           (eg_fail_as(
+                cx, EG_ERROR_MISUSE,
+                "%s.offset is %lld, but it is the number of positions before the first query", who,
+                (long long)offset),
             false);
 }
 
@@ -449,7 +450,7 @@ bool eg__nn_once(const eg_spec *s, int term)
     for (int k = 0; k < t->items; k++) {
         const int index = t->item[k].index;
         if (index < 0 || eg_spec_find_item(s, term, s->index[index].name) == k) continue;
-        eg_spec_fail(s, EG_ERROR_NOTATION, term, k, "index '%s' stands twice",
+        eg_spec_fail(s, EG_ERROR_NOTATION, term, k, "index '%s' occurs twice",
                      s->index[index].name);
         return false;
     }

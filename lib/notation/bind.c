@@ -1,14 +1,14 @@
-/* bind.c: binds a string: from its terms and the operands to the size of every axis and every
- * operand as a view with one axis per item; or an error with carets.
+/* bind.c: binds a string: from its terms and the operands to the size of every axis, and to a view
+ * of every operand with one axis per item; or to an error with carets.
  *
- * Sizes come from the string (h=8), from options (.h = 8), and from operands: first from axes that
- * stand alone, then from groups, where (a b c) = n with one unknown a gives a = n / (b c), until
- * nothing changes. */
+ * Sizes are given by the string (h=8), by options (.h = 8), and by operands: first by axes that are
+ * not in groups, then by groups: (a b c) = n with one unknown size a gives a = n / (b c). The
+ * latter is repeated until nothing changes. */
 #include "notation/bind.h"
 #include <string.h>
 
-/* Sets the items of a term, with its ellipsis expanded to `dots` axes, and the range of items that
- * makes each axis of the operand. */
+/* Sets the items of a term, with its ellipsis expanded to `dots` axes, and the range of items of
+ * each axis of the operand. */
 static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots)
 {
     const eg_term_item *item = B->p->item + pt->begin, *end = B->p->item + pt->end;
@@ -37,8 +37,8 @@ static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots)
     t->items = m, t->rank = r;
 }
 
-/* Gives axis a the size that item i of operand k has. False after an error: it has another size
- * already, and neither of the two is a 1 that may stretch. */
+/* Sets the size of axis a to that of item i of operand k. False after an error: the axis already
+ * has another size, and neither of the two is a 1 that is broadcast. */
 static bool unify_size(bind *B, int a, int64_t size, int k, int i)
 {
     eg_axis_name *axis = &B->b->axis[a];
@@ -49,7 +49,7 @@ static bool unify_size(bind *B, int a, int64_t size, int k, int i)
     }
     if (a >= B->p->axes || B->flags & EG_NOTATION_ONES) {
         const eg_bound_term *t = &B->b->term[k];
-        for (int r = 0; r < t->rank; r++) { /* a diagonal does not stretch: ii of (1, 5) */
+        for (int r = 0; r < t->rank; r++) { /* a diagonal is not broadcast: ii of (1, 5) */
             if (t->first[r] >= i) break;
             if (t->item[t->first[r]].axis == a && t->dim[r] != size) {
                 axis->size = t->dim[r], axis->from = k;
@@ -65,9 +65,9 @@ static bool unify_size(bind *B, int a, int64_t size, int k, int i)
     return eg__bad_size(B, a, size, k, i), false;
 }
 
-/* Finds sizes from groups: (a b c) = n with one unknown a gives a = n / (b c). Repeats until
- * nothing changes; the last pass refuses sizes that are still unknown or do not fit. False after an
- * error. */
+/* Determines sizes from groups: (a b c) = n with one unknown size a gives a = n / (b c). Repeats
+ * until nothing changes; the last pass refuses sizes that are still unknown or do not fit. False
+ * after an error. */
 static bool solve_groups(bind *B)
 {
     eg_bound *b = B->b;
@@ -113,8 +113,8 @@ static bool solve_groups(bind *B)
     }
 }
 
-/* Removes the items of an axis of size 1 if the letter's size is greater: to the caller the operand
- * lacks the letter, and a missing letter broadcasts. */
+/* Removes the items of an axis of size 1 whose letter has a greater size: the operand then does not
+ * have the letter, and is broadcast along it. */
 static void drop_ones(eg_bound_term *t, const eg_axis_name *axis)
 {
     int m = 0;
@@ -130,8 +130,8 @@ static void drop_ones(eg_bound_term *t, const eg_axis_name *axis)
     t->items = m;
 }
 
-/* True if the product of the sizes other than 0 does not overflow 64 bits in bytes, even if a 0
- * makes the tensor empty: strides are such products. */
+/* True if the product of the sizes other than 0 fits in 64 bits, in bytes; else records an error.
+ * Sizes of 0 do not help, since strides are such products. */
 static bool countable(const bind *B, const eg_bound_term *t)
 {
     int64_t all = 1;
@@ -145,7 +145,8 @@ static bool countable(const bind *B, const eg_bound_term *t)
                    "the sizes multiply to more than 64 bits can count");
     return fit;
 }
-/* Sets the sizes of a term without a tensor: products over its groups. False after an error. */
+/* Sets the sizes of the axes of a term without a tensor: products over groups. False after an
+ * error. */
 static bool sizes_of(const bind *B, eg_bound_term *t)
 {
     if (!countable(B, t)) return false;
@@ -157,7 +158,7 @@ static bool sizes_of(const bind *B, eg_bound_term *t)
     return true;
 }
 
-/* Records an error: the option .a = size is negative, or the string gives a another size. Returns
+/* Records an error: the option .a = size is negative, or the string gives a different size. Returns
  * NULL. */
 static const eg_bound *bad_given(const bind *B, int a, int64_t size)
 {
@@ -173,9 +174,9 @@ static const eg_bound *bad_given(const bind *B, int a, int64_t size)
            NULL;
 }
 
-/* -- the steps of a binding, each false after an error ---------------------------------------- */
+/* -- the steps of binding: each returns false after an error ---------------------------------- */
 /* Checks that the string has a term of the right rank for each operand. Sets B->dots to the number
- * of axes that an ellipsis stands for, the most of all operands. */
+ * of axes of the ellipsis, the most of all operands. */
 static bool match_ranks(bind *B)
 {
     const eg_parsed *p = B->p;
@@ -192,7 +193,7 @@ static bool match_ranks(bind *B)
         const int rank = x ? x->rank : t->slots;
         if (t->dots == 2) {
             eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL,
-                      "an ellipsis stands in a group of %s, so its axes cannot be told apart",
+                      "an ellipsis is inside of a group of %s, so its axes cannot be determined",
                       eg__operand_name(B->called, k, &name));
             return false;
         }
@@ -206,14 +207,15 @@ static bool match_ranks(bind *B)
     return false;
 }
 
-/* Returns how many axes the ellipsis of term k stands for; k = n: the output. */
+/* Returns the number of axes of the ellipsis of term k; k = n is the output. */
 static int dots_of(const bind *B, int k)
 {
     const eg_parsed_term *t = &B->p->term[k];
     return !t->dots ? 0 : k < B->n && B->xs[k] ? B->xs[k]->rank - t->slots + 1 : B->dots;
 }
 
-/* Allocates the result in one block: head, axes, terms, sizes, positions, items, the string. */
+/* Allocates the result in one block: head, axes, terms, sizes, ranges of items, items, the
+ * string. */
 static bool lay_out(bind *B)
 {
     const eg_parsed *p = B->p;
@@ -224,7 +226,7 @@ static bool lay_out(bind *B)
         const int e = dots_of(B, k);
         if (t->names + e > EG_RANK_MAX) {
             eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ t->at, t->stop - t->at }, NULL, NULL,
-                      "a term has %d axes, %d is the most", t->names + e, EG_RANK_MAX);
+                      "a term has %d axes; at most %d", t->names + e, EG_RANK_MAX);
             return false;
         }
         items += t->end - t->begin + e;
@@ -260,7 +262,7 @@ static bool lay_out(bind *B)
     return true;
 }
 
-/* Fills the table of axes, with the sizes that the string and the options give. */
+/* Fills the table of axes, with the sizes given by the string and by options. */
 static bool name_axes(bind *B, int sizes, const eg_sized *size)
 {
     const eg_parsed *p = B->p;
@@ -290,7 +292,7 @@ static bool name_axes(bind *B, int sizes, const eg_sized *size)
     return true;
 }
 
-/* Records an error: axis r of operand k is not of size 1, but the string has a 1 there. */
+/* Records an error: the string has a 1 for axis r of operand k, whose size is not 1. */
 static void bad_one(const bind *B, int k, int r)
 {
     const eg_bound_term *t = &B->b->term[k];
@@ -312,7 +314,7 @@ static void bad_one(const bind *B, int k, int r)
                  eg__operand_name(B->called, k, &name), (long long)t->dim[r]);
 }
 
-/* Sets the items of operand k, and the sizes of those that stand alone. */
+/* Sets the items of operand k, and the sizes of those that are not in groups. */
 static bool bind_operand(bind *B, int k)
 {
     eg_bound_term *t = &B->b->term[k];
@@ -343,7 +345,7 @@ static bool bind_operand(bind *B, int k)
     return true;
 }
 
-/* Binds the term after the arrow. */
+/* Binds the term after the arrow. False after an error. */
 static bool written_output(bind *B)
 {
     const eg_parsed *p = B->p;
@@ -369,8 +371,8 @@ static bool written_output(bind *B)
     fill(B, &b->out, pt, B->dots);
     return true;
 }
-/* Lists all axes in the order of their first appearance, those of the ellipsis where it first
- * stands. Returns their number. */
+/* Lists all axes in the order of first appearance, the axes of the ellipsis where it first occurs.
+ * Returns their number. */
 static int union_output(const bind *B, eg_term_item *out)
 {
     const eg_bound *b = B->b;
@@ -425,8 +427,8 @@ static bool bind_output(bind *B)
     if (B->p->arrow) return written_output(B);
     const int m = B->flags & EG_NOTATION_UNION ? union_output(B, o->item) : once_output(B, o->item);
     if (m > EG_RANK_MAX)
-        return eg_fail_as(B->cx, EG_ERROR_SHAPE, "%s: the output has %d axes, %d is the most",
-                          B->who, m, EG_RANK_MAX),
+        return eg_fail_as(B->cx, EG_ERROR_SHAPE, "%s: the output has %d axes; at most %d", B->who,
+                          m, EG_RANK_MAX),
                false;
     o->items = o->rank = m;
     o->last = o->first + m;
@@ -434,7 +436,8 @@ static bool bind_output(bind *B)
     return true;
 }
 
-/* Checks that every index has a size; an ellipsis axis that no operand has gets size 1. */
+/* True if every index has a size; else records an error. An axis of an ellipsis that no operand has
+ * gets size 1. */
 static bool all_sized(const bind *B)
 {
     eg_bound *b = B->b;
@@ -451,7 +454,7 @@ static bool all_sized(const bind *B)
     return true;
 }
 
-/* Makes operand k a view with one axis for each item. */
+/* Replaces operand k by a view with one axis for each item. False after an error. */
 static bool split_operand(const bind *B, int k)
 {
     eg_bound_term *t = &B->b->term[k];
@@ -468,8 +471,8 @@ static bool split_operand(const bind *B, int k)
     return eg_ok(t->x);
 }
 
-/* True if the string has only one plausible reading: no name looks like a mistyped other one, and
- * letters could not be names as well. */
+/* True if the string has only one plausible reading; else records an error: a name seems to be
+ * mistyped, or the letters could be names too. */
 static bool certain(const bind *B, int sizes, const eg_sized *size)
 {
     const eg_parsed *p = B->p;
@@ -534,7 +537,7 @@ eg_tensor *eg__refuse(const eg_bound *b, int term, int item, const char *format,
     if (item >= 0 && item < t->items) {
         const eg_axis_name *axis = &b->axis[t->item[item].axis];
         c = (eg_caret){ t->item[item].at, axis->length };
-    } else { /* the whole term: between commas and arrow */
+    } else { /* the whole term, between commas and arrow */
         int at = b->begin, k = 0;
         const char *s = b->spec;
         for (; s[at] && k < term; at++) {
@@ -563,7 +566,7 @@ bool eg_axes_with(const eg_axes_args *o)
     memcpy(out, (const char *)o + at, bytes - bytes % sizeof *out);
     int given = EG_RANK_MAX;
     while (given > 0 && !out[given - 1]) given--;
-    /* after an error the sizes are 0 and not undefined */
+    /* after an error the sizes are 0 instead of undefined */
     for (int k = 0; k < given; k++)
         if (out[k]) *out[k] = 0;
     if (!o->x || !eg__check_held("axes", o->x)) return false;
@@ -572,7 +575,8 @@ bool eg_axes_with(const eg_axes_args *o)
         eg__bind("axes", o->spec, EG_NOTATION_BRACKETS, 1, (eg_tensor *[]){ o->x }, 0, NULL);
     if (!b) return false;
     if (b->arrow)
-        return eg__refuse(b, b->terms, -1, "the string has an arrow, but one shape is asked for"),
+        return eg__refuse(b, b->terms, -1,
+                          "the string has an output, but axes reads one shape only"),
                false;
     const int axes = b->axes - b->dots;
     if (given > axes)

@@ -11,8 +11,8 @@
  *   operand    = number | letter | "|" letter "|" | "(" choice ")" | "score" | tensor
  *              | tensor "[" choice { "," choice } "]" | function "(" choice { "," choice } ")"
  *
- * Whole numbers have x / y = ⌊x / y⌋ and x % y = x − |y| ⌊x / |y|⌋ ≥ 0; both are 0 if y is 0. They
- * saturate at ±(2^63 − 1). If one operand is a float, the other is converted to float. */
+ * For integers x / y = ⌊x / y⌋ and x % y = x − |y| ⌊x / |y|⌋ ≥ 0; both are 0 if y is 0. Integers
+ * saturate at ±(2^63 − 1). If one operand is a float, the other one is converted to float. */
 #include "notation/expression_parser.h"
 #include <string.h>
 
@@ -28,7 +28,7 @@ int eg__expression_refuse(eg_parser *p, int at, int length, const char *hint, co
     return -1;
 }
 
-/* True if the names of .with are names and stand for nothing else; else records an error. */
+/* True if the names of .with are valid names without another meaning; else records an error. */
 static bool names_clear(eg_parser *p)
 {
     const eg_expression_source *s = p->s;
@@ -40,11 +40,13 @@ static bool names_clear(eg_parser *p)
         for (int j = 0; j < k; j++) twice |= !strcmp(name, s->readable[j].name);
         if (!n || name[n])
             return eg_fail_as(p->cx, EG_ERROR_NOTATION,
-                              "%s: \"%.40s\" in .with is no name: letters, digits and _ make one",
+                              "%s: \"%.40s\" in .with is not a name: it has other characters than "
+                              "letters, "
+                              "digits and _",
                               s->who, name),
                    false;
         if (twice)
-            as = "stands in .with twice";
+            as = "occurs twice in .with";
         else if (eg__letter_called(p, name, n) >= 0)
             as = "is a letter and cannot be a tensor's name too";
         else if (eg__function_called(name, n))
@@ -55,8 +57,8 @@ static bool names_clear(eg_parser *p)
     }
     return true;
 }
-/* Parses the whole text and returns its root, of the kind that the source asks for; −1 after an
- * error. */
+/* Parses the whole text and returns its root, a condition or a number as the source requires; −1
+ * after an error. */
 static int whole_text(eg_parser *p)
 {
     const eg_expression_source *s = p->s;
@@ -67,7 +69,7 @@ static int whole_text(eg_parser *p)
     if (c == ')' || c == ']')
         return eg__expression_refuse(p, p->at, 1, NULL, "'%c' closes nothing", c);
     if (c && (eg__name_starts(c) || eg__digit(c)))
-        return eg__expression_refuse(p, p->at, 1, NULL, "a %s stands where an operator is expected",
+        return eg__expression_refuse(p, p->at, 1, NULL, "a %s where an operator is expected",
                                      eg__digit(c) ? "number" : "name");
     if (c) {
         char where[40];
@@ -84,7 +86,7 @@ static int whole_text(eg_parser *p)
     return eg__node_float(p, 0, k);
 }
 
-/* The nodes are made on the stack and copied to the open scope at the end. */
+/* The nodes are on the stack, and are copied to the open scope at the end. */
 eg_expression *eg__expression_parse(eg_ctx *cx, const eg_expression_source *s)
 {
     if (eg__failed(cx)) return NULL;
@@ -102,7 +104,7 @@ eg_expression *eg__expression_parse(eg_ctx *cx, const eg_expression_source *s)
     *e = (eg_expression){ .nodes = p.nodes, .root = root, .strict = strict, .letters = s->letters };
     bool used[EG_NODES_MAX] = { [0] = false };
     used[strict] = true;
-    for (int k = p.nodes; k-- > 0;) { /* nodes that folding left unused do not count */
+    for (int k = p.nodes; k-- > 0;) { /* nodes that constant folding left unused do not count */
         const eg_node *n = &p.node[k];
         if (!used[k]) continue;
         for (int j = 0; j < n->count; j++) used[n->in[j]] = true;

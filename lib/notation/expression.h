@@ -1,24 +1,29 @@
 /* expression.h: formulas of index notation, such as
- * "30 * tanh((score + r[h, clip(i - j, 0, 127)]) / 30)". A formula is parsed once to a list of
- * typed nodes, which is then evaluated and differentiated in blocks.
+ *
+ *   30 * tanh((score + r[h, clip(i - j, 0, 127)]) / 30)
+ *
+ * A formula is parsed once to a list of typed nodes, which is then evaluated and differentiated in
+ * blocks.
  *
  *   expression.c        parses the text, with expression_operators.c, _operands.c and _names.c
- *   expression_nodes.c  makes the nodes for it: equal ones are shared, constants are folded;
- *                       expression_parser.h is between the two
+ *   expression_nodes.c  makes the nodes for the parser: equal nodes are shared, constants are
+ *                       folded; expression_parser.h is their common header
  *   expression_sizes.c  sizes of letters, from the tensors that they index
- *   expression_range.c  bounds of integers and truth values while the indices go over a box
- *   expression_bounds.c bounds of the integers and truths in blocks of a tensor, for such boxes
- *   expression_plan.c   where values and cotangents of a block of rows × lanes lie
+ *   expression_range.c  bounds of integers and bools for a box of positions
+ *   expression_bounds.c bounds of the elements of integer and bool tensors in blocks, for such
+ *                       boxes
+ *   expression_plan.c   where values and cotangents of a block of rows × lanes are stored
  *   expression_values.c, expression_slopes.c
- *                       values of a block, and its cotangents; expression_block.h is between them
+ *                       the values of a block, and its cotangents; expression_block.h is their
+ *                       common header
  *   expression_read.c   the elements of tensors that a block reads; expression_gather.c copies them
- *   expression_loops.c  the inner loops of both, made from expression_rows.h
- *   expression_result.c the loop over a result, cut into such blocks
+ *   expression_loops.c  the inner loops of both, generated from expression_rows.h
+ *   expression_result.c the loop over a result, divided into such blocks
  *   given.c             the tensors of .with
  *
- * In these files a letter is an index of the formula, also one with a longer name; a whole number
- * is an integer of 64 bits that saturates; a truth is a boolean value. docs/expressions.md
- * describes the language. Other folders include this header through notation.h. */
+ * In these files a letter is an index of the formula, even if it has a longer name; integers have
+ * 64 bits and saturate. docs/expressions.md describes the language. Other folders include this
+ * header through notation.h. */
 #ifndef EG_EXPRESSION_H
 #define EG_EXPRESSION_H
 #include "notation/notation.h"
@@ -26,20 +31,20 @@
 
 enum {
     EG_GIVEN_MAX = 8,    /* tensors of .with */
-    EG_TENSORS_MAX = 16, /* tensors of an expression: also those that options add */
+    EG_TENSORS_MAX = 16, /* tensors of an expression, including those of options */
     EG_NODES_MAX = 256,  /* nodes of an expression */
     EG_EXPRESSION_LETTERS = 32,
     EG_OCCURRENCES_MAX = 256 /* occurrences of names in a text (eg_name_occurrence) */
 };
 
-/* What a node computes. The functions of floats are the rows of expression_rows.h. */
+/* What a node computes. The functions of floats are defined in expression_rows.h. */
 typedef enum eg_node_code {
-    EG_X_INTEGER, /* a constant, .integer */
-    EG_X_FLOAT,   /* a constant, .real */
-    EG_X_LETTER,  /* the position along letter in[0] */
-    EG_X_SIZE,    /* the size of letter in[0], .integer once the sizes are known */
-    EG_X_SCORE,   /* a number that the caller gives for each element */
-    EG_X_READ,    /* an element of tensor .tensor at the whole numbers in[0] … in[count − 1] */
+    EG_X_INTEGER,  /* an integer constant, .whole */
+    EG_X_FLOAT,  /* a float constant, .real */
+    EG_X_LETTER, /* the position along letter in[0] */
+    EG_X_SIZE,   /* the size of letter in[0], .integer once the sizes are known */
+    EG_X_SCORE,  /* the value that the caller gives for each element */
+    EG_X_READ,   /* the element of tensor .tensor at the integers in[0] … in[count − 1] */
     EG_X_NEG,
     EG_X_ABS,
     EG_X_EXP,
@@ -52,12 +57,12 @@ typedef enum eg_node_code {
     EG_X_SIN,
     EG_X_COS,
     EG_X_FLOOR,
-    EG_X_TO_FLOAT, /* a whole number as a float */
+    EG_X_TO_FLOAT, /* an integer converted to float */
     EG_X_ADD,
     EG_X_SUB,
     EG_X_MUL,
     EG_X_DIV,
-    EG_X_MOD, /* of whole numbers only; the parser composes it for floats */
+    EG_X_MOD, /* of integers only; for floats the parser composes it */
     EG_X_MIN,
     EG_X_MAX,
     EG_X_POW,
@@ -81,32 +86,32 @@ typedef enum eg_value_kind {
     EG_IS_CONDITION
 } eg_value_kind;
 
-/* One value of a formula. The operands of a node stand before it in the list. */
+/* One value of a formula. The operands of a node precede it in the list. */
 typedef struct eg_node {
     uint8_t code, kind; /* eg_node_code, eg_value_kind */
-    uint8_t count;      /* of operands */
-    uint8_t tensor;     /* of a read: the number of the tensor */
-    bool guard;         /* of a read: an index may leave its axis in elements that do not use the
-                         * value, and must be clamped */
+    uint8_t count;      /* number of operands */
+    uint8_t tensor;     /* of a read: number of the tensor */
+    bool guard;         /* of a read: where the value is not used, an index may be outside of its
+                         * axis, and must be clamped */
     bool plain;         /* of a read: it is written without brackets */
-    uint8_t in[EG_RANK_MAX]; /* the operands' numbers; a letter for EG_X_LETTER and EG_X_SIZE */
+    uint8_t in[EG_RANK_MAX]; /* the operands' nodes; for EG_X_LETTER and EG_X_SIZE the letter */
     uint32_t letters;        /* bit k: the value depends on the position along letter k */
-    uint16_t at, length;     /* the bytes of the text that it was parsed from */
+    uint16_t at, length;     /* the bytes of the text from which it was parsed */
     union {
         int64_t integer;
         double real;
     };
 } eg_node;
 
-/* A parsed formula. It contains no pointers, so that its bytes can be copied. */
+/* A parsed formula. It contains no pointers, so it can be copied by memcpy. */
 typedef struct eg_expression {
     int nodes, root; /* the number of nodes; the node of the result, −1 if there is none */
-    int strict;      /* the result with EG_ADD_NO_INFINITY, too; else the root */
+    int strict;      /* the node of the result that includes EG_ADD_NO_INFINITY; else the root */
     int letters;
-    uint32_t positions, sizes; /* bits: letters that are read as i, as |i| */
+    uint32_t positions, sizes; /* bits: letters that occur as i; letters that occur as |i| */
     uint32_t reads;            /* bits: tensors that are read */
     bool score;                /* the score is read */
-    bool narrow;               /* every whole number fits in 32 bits; set by eg__expression_fits */
+    bool narrow;               /* every integer fits in 32 bits; set by eg__expression_fits */
     eg_node node[];
 } eg_expression;
 
@@ -116,66 +121,70 @@ typedef struct eg_readable {
     eg_dtype dtype;
     int rank;
     const int64_t *dim;
-    int64_t least, most; /* of integers: the least and the largest value */
+    int64_t least, most; /* of integers: the smallest and the largest element */
 } eg_readable;
 
 /* A term that an option adds to the value of a text, in the order of the list. x[…] is the tensor
- * at letters, whose positions begin at 0 whatever the offset is. */
+ * at letters, whose positions are those without the offset. */
 typedef enum eg_addition_kind {
-    EG_ADD_BIAS,     /* e + x[…] */
-    EG_ADD_DISTANCE, /* e − x[…] |i − j| of letters i and j */
-    EG_ADD_KEEP,     /* e & x[…] of truths, or e & x[…] != 0 of whole numbers */
-    EG_ADD_LENGTH,   /* e & j < x[…] */
-    EG_ADD_NO_INFINITY /* e & x[…] != −inf; these stand last, and count in the strict root alone */
+    EG_ADD_BIAS,       /* e + x[…] */
+    EG_ADD_DISTANCE,   /* e − x[…] |i − j| */
+    EG_ADD_KEEP,       /* e & x[…] of bools, or e & x[…] != 0 of integers */
+    EG_ADD_LENGTH,     /* e & j < x[…] */
+    EG_ADD_NO_INFINITY /* e & x[…] != −inf; these are last in the list, and only the strict root
+                        * includes them */
 } eg_addition_kind;
 typedef struct eg_addition {
     uint8_t kind, tensor, count, letter[EG_RANK_MAX];
     uint8_t i, j;
 } eg_addition;
 
-/* One occurrence of a name in a text: the name is the bytes [name, name + length); [from, to) are
- * the bytes to replace, which include the bars of a size |i|. */
+/* One occurrence of a name in a text: the bytes [name, name + length) are the name, and [from, to)
+ * are replaced by an edit; they include the bars of a size |i|. */
 typedef struct eg_name_occurrence {
     int name, length, from, to;
     bool size;
-    bool tensor; /* brackets follow, as in doc[b,i] */
+    bool tensor; /* brackets follow the name, as in doc[b,i] */
 } eg_name_occurrence;
-/* A text and the names that it may use. */
+/* A text, and the names that it may use. */
 typedef struct eg_expression_source {
     const char *who, *text;
     const char *noun; /* what messages call the text: "predicate", "score", "expression" */
     int letters;
     const eg_axis_name *const *letter;
     int given;
-    const eg_readable *readable; /* `given` that the text names, then those of the additions */
+    const eg_readable *readable; /* the `given` tensors that the text may name, then those of the
+                                  * additions */
     int additions;
-    const eg_addition *addition; /* with some, text may be NULL: a predicate is true, else score */
-    int64_t offset;              /* is added to the position and the size of letter `moved` */
+    const eg_addition *addition; /* if there are any, text may be NULL: the value is then true for a
+                                  * predicate, else the score */
+    int64_t offset;              /* added to the position and to the size of letter `moved` */
     int moved;
-    bool score;       /* the word score is allowed: EG_X_SCORE */
-    bool all_letters; /* a tensor without brackets is read at all letters in order */
-    bool predicate;   /* all values are whole numbers and truths, and the result is a truth */
-    bool number;      /* the result is a number, which is converted to float */
-    /* If not NULL, the occurrences of names are written here in the order of the text, *occurrences
-     * of them. The result is then a text that was read, and no formula to compute. */
+    bool score;     /* the word score (EG_X_SCORE) is allowed */
+    bool all_letters;     /* a tensor without brackets is read at all letters in order */
+    bool predicate; /* all values are integers and bools, and the result is a bool */
+    bool number;    /* the result is a number, which is converted to float */
+    /* If not NULL, the occurrences of names are written here in the order of the text, and their
+     * number to *occurrences. The result then describes the text and cannot be evaluated. */
     eg_name_occurrence *place; /* EG_OCCURRENCES_MAX of them */
     int *occurrences;
-    /* With occurrences: other names are accepted, too: before brackets as a tensor of whole numbers
-     * or truths; elsewhere as an index (they become letter 0, and there are no letters); a
-     * predicate may result in a number */
+    /* Only with `positions`: other names are accepted too: any_tensor, before brackets, as a tensor of
+     * integers or bools; any_letter, elsewhere, as an index (if there are no letters; it becomes
+     * letter 0); any_kind: a predicate may result in a number. */
     bool any_tensor, any_letter, any_kind;
 } eg_expression_source;
 
-/* Returns the parsed formula, in the open scope; NULL after an error, which is recorded with a
- * caret under the text. Does not read the sizes of the letters. */
+/* Returns the parsed formula in the memory of the open scope; NULL after an error, which is
+ * recorded with a caret under the text. Does not use the sizes of the letters. */
 eg_expression *eg__expression_parse(eg_ctx *, const eg_expression_source *);
-/* True if node k is a truth, or made of elements of tensors of which only the names are known. */
+/* True if node k is a bool, or may be one since it consists of elements of tensors of which only
+ * the names are known. */
 bool eg__may_be_condition(const eg_node *, int k);
 size_t eg__expression_bytes(const eg_expression *);
 /* -- sizes ------------------------------------------------------------------------------------ */
-/* Sets size[k], if it is −1, to the size of an axis that letter k alone indexes: first of tensors
- * that are read without brackets, then of others. False after an error: sizes that disagree, a
- * letter for which there is none. */
+/* Sets each size[k] that is −1 to the size of an axis that letter k alone indexes: first of tensors
+ * that are read without brackets, then of others. False after an error: two sizes differ, or a
+ * letter has none. */
 bool eg__expression_sizes(eg_ctx *, const eg_expression_source *, const eg_expression *,
                           int64_t *size);
 
@@ -183,38 +192,39 @@ bool eg__expression_sizes(eg_ctx *, const eg_expression_source *, const eg_expre
 /* A box of positions: letter k, of size size[k], goes over low[k] ≤ i < high[k]. */
 typedef struct eg_box {
     const int64_t *low, *high, *size;
-    int64_t least[EG_TENSORS_MAX], most[EG_TENSORS_MAX]; /* bounds of each tensor of integers */
-    const struct eg_bounds *bounds; /* bounds of integers and truths by blocks; NULL: none */
+    int64_t least[EG_TENSORS_MAX], most[EG_TENSORS_MAX]; /* bounds of the elements of each tensor of
+                                                          * integers */
+    const struct eg_bounds *bounds; /* bounds by blocks of positions; NULL if there are none */
 } eg_box;
-/* Bounds of a value: a whole number lies in [low, high]; a truth is [0, 0] if it never holds, [1,
- * 1] if it always holds, else [0, 1]. */
+/* Bounds of a value: an integer is in [low, high]; a bool has [0, 0] if it is always false, [1, 1]
+ * if it is always true, else [0, 1]. */
 typedef struct eg_interval {
     int64_t low, high;
 } eg_interval;
 /* Writes the bounds of all nodes to range[0 … nodes). */
 void eg__expression_ranges(const eg_expression *, const eg_box *, eg_interval *range);
-/* Sets the nodes of sizes |i|, the guards of reads, and whether 32 bits suffice (narrow). False
- * after an error: an index can leave its axis in an element that uses the value. */
+/* Sets the values of sizes |i|, the guards of reads, and `narrow`. False after an error: an index
+ * can be outside of its axis in an element that uses the value. */
 bool eg__expression_fits(eg_ctx *, const eg_expression_source *, eg_expression *, const eg_box *);
-/* eg__expression_fits in two steps. First: true if no index can leave its axis in an element that
- * uses the value; an error is recorded only without memory. */
+/* The first step of eg__expression_fits: true if no index can be outside of its axis in an element
+ * that uses the value. An error is recorded only if memory runs out. */
 bool eg__expression_inside(eg_ctx *, const eg_expression_source *, const eg_expression *,
                            const eg_box *);
-/* Then: sets what eg__expression_fits sets in the nodes and narrow. */
+/* The second step: sets what eg__expression_fits sets. */
 void eg__expression_settle(const eg_expression_source *, eg_expression *, const eg_box *);
-/* Returns whether a predicate holds in all of a box, in some of it, or in none. SOME also if the
- * bounds leave it open. */
+/* Returns whether a predicate is true in all of a box, in some of it, or in none. SOME also if the
+ * bounds do not decide. */
 eg_cover eg__expression_cover(const eg_expression *, const eg_box *);
 
 /* -- blocks ----------------------------------------------------------------------------------- */
-/* The positions of a letter along the rows or lanes of a block: first, first + 1, … or, if value is
- * not NULL, value[0], value[1], … */
+/* The positions of a letter along the rows or lanes of a block: first, first + 1, …; or, if value
+ * is not NULL, value[0], value[1], … */
 typedef struct eg_place {
     int64_t first;
     const int64_t *value;
 } eg_place;
-/* What a value varies with in a block: nothing, rows, lanes, both, or lane − row alone, as values
- * made of i − j do. */
+/* What a value varies with in a block: nothing, rows, lanes, both, or only lane − row, as functions
+ * of i − j do. */
 typedef enum eg_extent {
     EG_EXTENT_ONE,
     EG_EXTENT_ROWS,
@@ -227,25 +237,26 @@ typedef struct eg_block_plan {
     const eg_expression *e;
     int root;
     int rows, lanes;
-    bool f64;                 /* floats are doubles */
-    bool narrow;              /* whole numbers have 32 bits */
-    bool slopes;              /* all values are kept, for eg__block_slopes */
+    bool f64;                 /* floats have 64 bits, else 32 */
+    bool narrow;              /* integers have 32 bits, else 64 */
+    bool slopes;              /* all values are kept for eg__block_slopes */
     uint32_t by_row, by_lane; /* letters that vary along rows, along lanes */
-    uint32_t wanted;          /* tensors whose cotangents are wanted; bit 31: the score's */
-    size_t bytes;             /* of the workspace, which is 64-byte aligned */
-    /* where its parts begin, in bytes; diagonals: 0 if no value varies with lane − row alone */
+    uint32_t wanted;          /* bits: tensors whose cotangents are wanted; bit 31 for the score */
+    size_t bytes;             /* size of the workspace, which must be aligned to 64 bytes */
+    /* offsets of its parts in bytes; diagonals is 0 if no value varies only with lane − row */
     int64_t values, scratch, offsets, sums, spare, diagonals;
     uint8_t extent[EG_NODES_MAX];
-    /* of each node: the root depends on it; its cotangent is needed; its cotangent is that of the
-     * node that reads it, as that of a is in a + b, and is not copied */
+    /* by node: the root depends on it; its cotangent is needed; its cotangent is that of the node
+     * that reads it, as that of a in a + b, and is not copied */
     bool used[EG_NODES_MAX], moved[EG_NODES_MAX], passed[EG_NODES_MAX];
-    /* of each node: the sum that has it as a summand and computes it on the way, in one loop; −1:
-     * it is computed by itself */
+    /* by node: the sum that has it as a summand and computes it in the same loop; −1 if it is
+     * computed separately */
     int16_t within[EG_NODES_MAX];
-    /* of each node: where its value and its cotangent lie, in bytes; −1: nowhere */
+    /* by node: offset of its value and of its cotangent in bytes; −1 if it has none */
     int64_t at[EG_NODES_MAX], slope[EG_NODES_MAX];
-    bool overwrites; /* the cotangent of the result can become the score's, in place */
-    bool keeps;      /* cotangents depend on the score: it must stay as it is until they are made */
+    bool overwrites; /* the cotangent of the result can be overwritten by that of the score */
+    bool keeps;      /* cotangents depend on the score, which must not be overwritten before they
+                      * are computed */
 } eg_block_plan;
 /* A tensor that a block reads; strides in elements. */
 typedef struct eg_source {
@@ -254,87 +265,89 @@ typedef struct eg_source {
     eg_dtype dtype;
     const int64_t *dim;
 } eg_source;
-/* Where the cotangent of a tensor goes. If direct, each element is written once, as a float; this
- * needs a tensor that one node alone reads, with every letter of the loop as the index of an axis.
- * Otherwise cotangents are added to doubles, row by row. */
+/* Where the cotangent of a tensor is written. If `direct`, each element is written once, as a float
+ * of the block's type; this requires that a single node reads the tensor, with every letter of the
+ * loop as the index of an axis. Otherwise cotangents are added to elements of f64, row by row. */
 typedef struct eg_sink {
-    void *data;            /* NULL: the cotangent is not wanted */
+    void *data;            /* NULL if the cotangent is not wanted */
     const int64_t *stride; /* in elements */
     bool direct;
 } eg_sink;
 /* The operands and results of a block. */
 typedef struct eg_block_data {
     int rows, lanes;         /* at most those of the plan */
-    const eg_place *place;   /* of each letter */
-    const eg_source *source; /* of each tensor */
+    const eg_place *place;   /* by letter */
+    const eg_source *source; /* by tensor */
     const void *score;
-    /* the result: floats, i64, or truths in bytes; may be score unless the plan keeps that */
+    /* the result: floats, i64, or bools in bytes; may be the memory of score, unless the plan keeps
+     * that */
     void *out;
-    double factor;                /* of the result, if that is a float; 0: 1 */
-    int64_t score_step, out_step; /* elements from row to row */
-    /* for eg__block_slopes alone */
+    double factor;                /* multiplies the result, if that is a float; 0 means 1 */
+    int64_t score_step, out_step; /* distance of rows in elements */
+    /* only for eg__block_slopes */
     const void *g; /* the cotangent of out */
-    void *dscore;  /* receives the score's cotangent; may be g */
+    void *dscore;  /* where the cotangent of the score is written; may be g */
     int64_t g_step, dscore_step;
     const eg_sink *sink;
-    /* the elements that count, from row to row allow_step bytes apart, of allow_rows rows from row
-     * allow_from on; the cotangents of others are 0, also where a derivative is not finite. All
-     * elements of other rows count. */
+    /* A bool per element, in allow_rows rows from row allow_from on, allow_step bytes apart: the
+     * element counts. The cotangents of other elements are 0, even where a derivative is not
+     * finite. All elements of other rows count. */
     const uint8_t *allow;
     int64_t allow_step;
     int allow_from, allow_rows;
 } eg_block_data;
 
 /* Plans blocks of at most rows × lanes of node `root`. by_row, by_lane: the letters that vary along
- * rows, along lanes, and the place of a letter that alone does so has no `value`; wanted: as in the
- * plan, 0 if no cotangents are wanted. */
+ * rows, along lanes; if it is a single letter, its eg_place has no `value`. wanted: as in the plan,
+ * 0 if no cotangents are wanted. */
 void eg__block_plan(eg_block_plan *, const eg_expression *, int root, bool f64, int rows, int lanes,
                     uint32_t by_row, uint32_t by_lane, uint32_t wanted);
-/* Computes the values of a block and writes the result to out, if that is not NULL. */
+/* Computes the values of a block, and writes the result to out if that is not NULL. */
 void eg__block_values(const eg_block_plan *, const eg_block_data *, void *workspace);
-/* Computes the cotangents of a block. eg__block_values of the same block must have been called
- * before with the same workspace. */
+/* Computes the cotangents of a block. Must follow eg__block_values of the same block with the same
+ * workspace. */
 void eg__block_slopes(const eg_block_plan *, const eg_block_data *, void *workspace);
 
 /* -- bounds by blocks ------------------------------------------------------------------------- */
-/* A tensor that is cut into blocks along its axes; its part of the table begins at entry `at`. */
+/* A tensor that is divided into blocks along its axes; its part of the table begins at entry
+ * `at`. */
 typedef struct eg_bounded {
     int rank;
     int64_t at, dim[EG_RANK_MAX], block[EG_RANK_MAX], blocks[EG_RANK_MAX];
 } eg_bounded;
-/* The least and the largest value in each block of the integer and bool tensors that an expression
- * reads. */
+/* The smallest and the largest element in each block of the integer and bool tensors that an
+ * expression reads. */
 typedef struct eg_bounds {
-    uint32_t tensors; /* bits: those that are in the table */
-    int64_t entries;  /* of the table */
+    uint32_t tensors; /* bits: tensors that are in the table */
+    int64_t entries;  /* number of entries of the table */
     const eg_interval *table;
     eg_bounded of[EG_TENSORS_MAX];
 } eg_bounds;
-/* Cuts the tensors: an axis that letter k alone indexes into blocks of block[k] > 0 positions; with
- * several such letters the smallest block counts, and without one the axis is not cut. Reads
- * source[…].dim only. */
+/* Divides the tensors into blocks: an axis that letter k alone indexes, into blocks of block[k] > 0
+ * positions. If several letters index it, the smallest block is used; if none does, the axis is one
+ * block. Only source[…].dim is used. */
 void eg__bounds_plan(eg_bounds *, const eg_expression *, const eg_source *source,
                      const int64_t *block);
-/* Fills the table, b->entries of it, which belongs to the caller and must live as long as the
- * bounds are used. The bounds then serve eg_box.bounds. Strides may be any. */
+/* Fills the table of b->entries entries. It belongs to the caller and must exist as long as the
+ * bounds are used, as eg_box.bounds. The strides may be arbitrary. */
 void eg__bounds_fill(eg_bounds *b, const eg_source *source, eg_interval *table);
-/* Returns bounds of the elements of a tensor whose indices lie in index[0], index[1], …; `whole`,
- * the bounds of all elements, if the table does not tell. */
+/* Returns bounds of the elements of a tensor whose indices are in index[0], index[1], …; if the
+ * table has no better ones, returns `whole`, the bounds of all elements. */
 eg_interval eg__bounds_over(const eg_bounds *, int tensor, const eg_interval *index,
                             eg_interval all);
 
 /* -- results ---------------------------------------------------------------------------------- */
-/* A loop over the elements of a result. Its axes are groups of letters that are joined; it is cut
- * into blocks. */
+/* A loop over the elements of a result. Its axes are groups of joined letters; it is divided into
+ * blocks. */
 typedef struct eg_block_loop {
     eg_ctx *cx;
     const eg_expression *e;
     int root, letters, groups;
     int64_t first[EG_EXPRESSION_LETTERS]; /* the position of each letter where the loop begins */
-    /* of each group its first letter and its last, which stands for all of it */
+    /* the first and the last letter of each group; the last one has the position of the group */
     int begin[EG_EXPRESSION_LETTERS], last[EG_EXPRESSION_LETTERS];
     int64_t count[EG_EXPRESSION_LETTERS],
-        step[EG_EXPRESSION_LETTERS]; /* of each group: positions, and the stride in the result */
+        step[EG_EXPRESSION_LETTERS]; /* by group: number of positions, and stride in the result */
     int64_t row_blocks, lane_blocks, blocks, elements;
     eg_block_plan plan;
     eg_source source[EG_TENSORS_MAX];
@@ -342,27 +355,27 @@ typedef struct eg_block_loop {
     eg_sink sink[EG_TENSORS_MAX];
     void *out;
     const void *g;
-    const uint8_t *allow; /* over the result: eg_block_data.allow; NULL: all count */
+    const uint8_t *allow; /* by element of the result: eg_block_data.allow; NULL if all count */
     char *workspace;      /* plan.bytes for each thread */
-    double *sums;         /* of cotangents that are added: a set for each piece */
-    int64_t summed;       /* doubles in a set */
+    double *sums;         /* sums of cotangents, a set for each piece */
+    int64_t summed;       /* elements of a set */
     int64_t pieces;
 } eg_block_loop;
 /* Prepares the loop for the value of node `root` over letters of these sizes, letter k from
- * position first[k] on (NULL: 0); wanted: bits of the tensors whose cotangents are wanted. False
- * after an error. */
+ * position first[k] on (from 0 if first is NULL). wanted: bits of the tensors whose cotangents are
+ * wanted. False after an error. */
 bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int root, int letters,
                     const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
                     bool f64, uint32_t wanted);
-/* Runs the loop: computes values to o->out if that is set, and cotangents to o->sink if o->g is,
- * which the caller sets after eg__block_loop. o->pieces: into how many pieces the blocks are
- * divided; 0: as many as suit the threads. False after an error. */
+/* Runs the loop: computes values to o->out if that is set, and cotangents to o->sink if o->g is
+ * set; the caller sets these after eg__block_loop. o->pieces is the number of pieces that the
+ * blocks are divided into; 0 for a number that suits the threads. False after an error. */
 bool eg__block_loop_run(eg_block_loop *o);
-/* True if each element of the cotangent of tensor t, of sizes dim, is written once, without a sum:
- * one node alone reads t, and every letter of a size other than 1 is the index of an axis. */
+/* True if each element of the cotangent of tensor t, which has sizes dim, is written once, without
+ * a sum: a single node reads t, and every letter of a size other than 1 is the index of an axis. */
 bool eg__written_once(const eg_expression *, int letters, const int64_t *size, int t,
                       const int64_t *dim);
-/* Writes n sums to `to`: of each, what `sets` sets of doubles, `apart` from each other, have. */
+/* Writes n sums to `to`: element k is Σ_p sum[p · apart + k] over the `sets` sets. */
 void eg__sums_add(bool f64, void *to, int64_t n, int64_t sets, int64_t apart, const double *sum);
 
 /* -- the tensors of .with --------------------------------------------------------------------- */
@@ -370,50 +383,51 @@ typedef struct eg_given_tensors {
     int count;
     eg_tensor *x[EG_GIVEN_MAX];
     eg_readable readable[EG_GIVEN_MAX];
-    eg_dtype floats; /* of those that are floats; EG_DEFAULT: there are none */
+    eg_dtype floats; /* dtype of the tensors of floats; EG_DEFAULT if there are none */
 } eg_given_tensors;
-/* Reads the tensors of .with, up to the first name that is NULL, with the bounds of the integers
- * among them. False after an error: a tensor that cannot be used, floats of different dtypes. */
+/* Reads the tensors of .with, up to the first whose name is NULL, with the bounds of tensors of
+ * integers. False after an error: a tensor cannot be used, or tensors of floats have different
+ * dtypes. */
 bool eg__given_read(eg_ctx *, const char *who, const struct eg_given *with, eg_given_tensors *);
-/* eg__expression_parse of a source that reads these tensors; a text that the context remembers is
- * copied instead. NULL after an error. */
+/* eg__expression_parse of a source that reads these tensors, with a cache of parsed texts. NULL
+ * after an error. */
 eg_expression *eg__expression_read(eg_ctx *, const eg_expression_source *,
                                    const eg_given_tensors *);
 /* Returns the box low … high of letters of these sizes, with the bounds of the tensors. */
 eg_box eg__given_box(const eg_given_tensors *, const int64_t *low, const int64_t *high,
                      const int64_t *size);
-/* True if one of the expressions reads each of the tensors; else records an error. what: the texts,
- * as '"j <= i"' or ".where and .score". An expression may be NULL. */
+/* True if each of the tensors is read by one of the expressions, which may be NULL; else records an
+ * error. what: the name of the texts in the message, such as ".where or .score". */
 bool eg__given_used(eg_ctx *, const char *who, const eg_given_tensors *, const eg_expression *a,
                     const eg_expression *b, const char *what);
 /* Returns the letters that are positions in an expression: `known`, those that it computes with or
- * compares, and those at an axis that one of these, or anything else, indexes elsewhere. Others are
- * batches: they alone index their axes, wherever they stand. */
+ * compares, and those that index an axis which is elsewhere indexed by one of these or by anything
+ * else. The other letters are batches: each alone indexes its axes, wherever it occurs. */
 uint32_t eg__expression_positions(const eg_expression *, uint32_t known);
 /* True if no tensor of .with is longer than a letter that alone indexes an axis of it and is not
- * among `positions`: tables of positions may be longer than a call, but a batch or a head that is
- * never read is a mistake. Else records it. An expression may be NULL. */
+ * among `positions`; else records an error. A table of positions may be longer than the sequence,
+ * but a part of a batch or a head that is never read is a mistake. The expression may be NULL. */
 bool eg__given_lengths(eg_ctx *, const eg_expression_source *, const eg_expression *,
                        uint32_t positions, const int64_t *size);
-/* Finds the least and the largest element of a tensor of integers or bools; 0 and 0 if it is
+/* Sets the smallest and the largest element of a tensor of integers or bools; 0 and 0 if it is
  * empty. */
 void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most);
-/* In a captured step, as an act: each run refuses numbers of x outside of these bounds, for which
- * the step was planned. False after an error. */
+/* In a captured step, appends an act: each run refuses elements of x outside of these bounds, for
+ * which the step was planned. False after an error. */
 bool eg__extremes_act(const char *who, eg_tensor *x, int64_t least, int64_t most);
-/* Values of an expression over tensors. */
+/* The values of an expression over tensors. */
 typedef struct eg_expression_values {
     const char *who;
     const eg_expression *e;
     int root, letters;    /* node `root` is computed for all positions of the letters, … */
     const int64_t *size;  /* … of these sizes, … */
-    const int64_t *first; /* … from these positions on; NULL: 0 */
+    const int64_t *first; /* … from these positions on; NULL: from 0 */
     eg_tensor *const *x;  /* the tensors that it reads */
     int count;
     bool f64;
 } eg_expression_values;
-/* Returns a tensor of them, without history; each copy is computed of that copy's numbers. In a
- * captured step this is an act. NULL after an error. */
+/* Returns a tensor of the values, which is not recorded; for copies it is computed from each copy's
+ * elements. In a captured step this is an act. NULL after an error. */
 eg_tensor *eg__expression_values(eg_ctx *, const eg_expression_values *, eg_dtype, int rank,
                                  const int64_t *dims);
 #endif

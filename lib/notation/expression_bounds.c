@@ -1,11 +1,11 @@
-/* expression_bounds.c: the least and the largest values of integer and bool tensors in blocks of
- * positions. They are found once for a call, so that the bounds of a predicate over a box of
- * positions (expression_range.c) follow the values that the box reads. */
+/* expression_bounds.c: the smallest and the largest element of integer and bool tensors in blocks
+ * of positions. They are computed once in a call, so that the bounds of a predicate over a box of
+ * positions (expression_range.c) depend on the elements that the box reads. */
 #include "notation/integer.h"
 
 /* -- the plan --------------------------------------------------------------------------------- */
-/* The block of axis r of a tensor: the smallest of the letters that index it alone; the whole axis
- * if there is none. */
+/* Returns the size of the blocks along axis r of a tensor: the smallest of the letters that index
+ * it alone; the whole axis if there are none. */
 static int64_t block_along(const eg_expression *e, int tensor, int r, const int64_t *block,
                            int64_t dim)
 {
@@ -41,7 +41,7 @@ void eg__bounds_plan(eg_bounds *b, const eg_expression *e, const eg_source *sour
     }
 }
 
-/* -- the values ------------------------------------------------------------------------------- */
+/* -- filling the table ------------------------------------------------------------------------ */
 #define T    uint8_t
 #define NAME extend_by_bytes
 #include "notation/expression_bounds_of.h"
@@ -52,7 +52,7 @@ void eg__bounds_plan(eg_bounds *b, const eg_expression *e, const eg_source *sour
 #define NAME extend_by_wide
 #include "notation/expression_bounds_of.h"
 
-/* Extends the bounds of the blocks along the last axis by one row of a tensor. */
+/* Extends the bounds v of the blocks along the last axis by one row of a tensor. */
 static void row_bounds(const eg_bounded *t, const eg_source *s, int64_t offset, eg_interval *v)
 {
     const int last = t->rank - 1;
@@ -114,7 +114,7 @@ void eg__extremes(const eg_tensor *x, int64_t *least, int64_t *most)
 }
 
 /* -- a box of indices ------------------------------------------------------------------------- */
-enum { LOOKED_AT = 64 }; /* the most blocks that one look-up reads */
+enum { LOOKED_AT = 64 }; /* largest number of blocks that are combined */
 eg_interval eg__bounds_over(const eg_bounds *b, int tensor, const eg_interval *index,
                             eg_interval whole)
 {
@@ -124,7 +124,7 @@ eg_interval eg__bounds_over(const eg_bounds *b, int tensor, const eg_interval *i
     for (int r = 0; r < t->rank; r++) {
         const int64_t end = t->dim[r] - 1, low = index[r].low, high = index[r].high;
         if (end < 0) return whole;
-        /* an index that leaves its axis reads the last element on that side (eg_node.guard) */
+        /* an index outside of its axis reads the last element on that side (eg_node.guard) */
         from[r] = (low < 0 ? 0 : low > end ? end : low) / t->block[r];
         to[r] = (high < 0 ? 0 : high > end ? end : high) / t->block[r];
         at[r] = from[r];
@@ -144,7 +144,7 @@ eg_interval eg__bounds_over(const eg_bounds *b, int tensor, const eg_interval *i
 }
 
 typedef struct extremes_act {
-    const char *who; /* static */
+    const char *who; /* a string that is never freed */
     int64_t least, most;
 } extremes_act;
 static bool act_extremes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
@@ -155,9 +155,9 @@ static bool act_extremes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const 
     eg__extremes(x[0], &least, &most);
     if (least >= a->least && most <= a->most) return true;
     eg_fail_as(cx, EG_ERROR_INDEX,
-               "%s: in a captured step integers are now %lld to %lld, and it was planned for %lld "
+               "%s: the step was captured with integers from %lld to %lld, which are now from %lld "
                "to %lld; capture it again",
-               a->who, (long long)least, (long long)most, (long long)a->least, (long long)a->most);
+               a->who, (long long)a->least, (long long)a->most, (long long)least, (long long)most);
     return false;
 }
 bool eg__extremes_act(const char *who, eg_tensor *x, int64_t least, int64_t most)

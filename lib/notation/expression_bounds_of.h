@@ -1,4 +1,4 @@
-/* expression_bounds_of.h: NAME extends *v by n elements of one type T with a stride. */
+/* expression_bounds_of.h: NAME extends the interval *v by n elements of type T with a stride. */
 EG_CLONES static void NAME(int64_t n, const T *x, int64_t stride, eg_interval *v)
 {
     T low = x[0], high = x[0];

@@ -1,6 +1,7 @@
-/* expression_gather.c: reads and sums at the indices of a block. Indices are processed in groups of
- * EG_LANES: if they rise or fall by one, as those of r[i - j] do, the group is one run of memory;
- * if they are all the same, as beyond the limits of clip(…), it is one element. */
+/* expression_gather.c: reading, and adding, at the indices of a block. Indices are processed in
+ * groups of EG_LANES: if they increase or decrease by one, as those of r[i - j] do, the group is
+ * consecutive memory; if they are equal, as outside of the limits of clip(…), it is a single
+ * element. */
 #include "notation/expression_gather.h"
 
 enum { NO_RUN = 2 };
@@ -12,8 +13,8 @@ enum { NO_RUN = 2 };
 #define BITS  uint64_t
 #define NAME  run_wide
 #include "notation/expression_run_of.h"
-/* The place of index v, clamped. */
-static inline int64_t gather_place(const eg_gather *g, int64_t v)
+/* Returns the offset of index v, clamped. */
+static inline int64_t gather_offset(const eg_gather *g, int64_t v)
 {
     return g->stride * (g->limit < 0 ? v : v < 0 ? 0 : v > g->limit ? g->limit : v);
 }
@@ -77,7 +78,7 @@ void eg__gather_rows(const eg_gather *g, eg_dtype dtype, const void *from, int w
         (g->narrow ? gather_fours_narrow : gather_fours_wide)(g, from, out, out_step);
     else if (size == 8 && width == 8)
         (g->narrow ? gather_eights_narrow : gather_eights_wide)(g, from, out, out_step);
-    else /* whole numbers, which are as wide as the index */
+    else /* integers, which have the width of the index */
         (g->narrow ? gather_shortened : gather_widened)(g, from, out, out_step);
 }
 

@@ -1,6 +1,6 @@
-/* expression_gather_of.h: rows of reads for one set of types: expression_gather.c includes it after
- * it has defined NAME, INDEX with its RUN_OF, and TO and FROM, the types of the result and of the
- * tensor. */
+/* expression_gather_of.h: reads rows, for one set of types. expression_gather.c includes it
+ * after defining NAME, INDEX with its RUN_OF, and TO and FROM, the types of the result and of
+ * the tensor. */
 EG_CLONES static void NAME(const eg_gather *g, const void *from, void *out, int64_t out_step)
 {
     const int64_t stride = g->stride;
@@ -11,7 +11,7 @@ EG_CLONES static void NAME(const eg_gather *g, const void *from, void *out, int6
         for (int64_t k = 0; k < g->lanes; k += EG_LANES, index += EG_LANES, y += EG_LANES) {
             const int d = RUN_OF(index, g->limit);
             if (d == 0) {
-                const TO one = (TO)x[gather_place(g, index[0])];
+                const TO one = (TO)x[gather_offset(g, index[0])];
                 EG_EVERY_LANE
                 for (int l = 0; l < EG_LANES; l++) y[l] = one;
             } else if (d != NO_RUN && d * stride == 1) {
@@ -23,7 +23,7 @@ EG_CLONES static void NAME(const eg_gather *g, const void *from, void *out, int6
                 EG_EVERY_LANE
                 for (int l = 0; l < EG_LANES; l++) y[l] = (TO)at[EG_LANES - 1 - l];
             } else
-                for (int l = 0; l < EG_LANES; l++) y[l] = (TO)x[gather_place(g, index[l])];
+                for (int l = 0; l < EG_LANES; l++) y[l] = (TO)x[gather_offset(g, index[l])];
         }
     }
 }

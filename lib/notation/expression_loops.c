@@ -1,12 +1,13 @@
-/* expression_loops.c: the inner loops of expressions: macros that make a loop of a formula for one
- * element, the tables of loops for both widths, and the loops over indices. */
+/* expression_loops.c: the inner loops of expressions: macros that generate a loop from a formula
+ * for one element, the tables of loops for both widths, and the loops over indices. */
 #include "notation/expression_loops.h"
 #include <math.h>
 #include <string.h>
 
 /* clang-format off */
 #define EACH(...) EG_EVERY_LANE for (int64_t k = 0; k < n; k++) { __VA_ARGS__; }
-/* fused, as epow has to be (tensor/epow.h); no other formula adds to a product */
+/* products and sums are fused, as epow requires (tensor/epow.h); no other formula has a sum of a
+ * product */
 #define LOOP(NAME) EG_CLONES EG_FUSING static void NAME(const eg_strip *s)
 #define ROWS       for (int64_t r = 0, n = s->n & -EG_LANES; r < s->rows; r++)
 #define OUT(T, p)  T *p = (T *)(void *)((char *)s->out + r * s->out_step)
@@ -17,7 +18,7 @@
         ROWS { OUT(TO, o); IN(FROM, p, s->in[0], s->step[0]);                               \
             EACH(const FROM x = p[k]; o[k] = (TO)(VALUE)) }                                 \
     }
-/* runs a loop of two operands; if `single`, the second is the number Q, and `inverse` is 1 / Q */
+/* a loop with two operands; if SINGLE, the second is the scalar Q, and `inverse` is 1 / Q */
 #define BY(SINGLE, Q, ...) {                                                                \
         const bool single = SINGLE;                                                         \
         const double inverse = single ? 1 / (double)(Q) : 0;                                \
@@ -62,7 +63,7 @@
     BINARY(NAME(OF##_eq), uint8_t, FROM, a == b) BINARY(NAME(OF##_ne), uint8_t, FROM, a != b) \
     BINARY(NAME(OF##_lt), uint8_t, FROM, a < b)  BINARY(NAME(OF##_le), uint8_t, FROM, a <= b) \
     BINARY(NAME(OF##_gt), uint8_t, FROM, a > b)  BINARY(NAME(OF##_ge), uint8_t, FROM, a >= b)
-/* the lines of the tables of loops */
+/* the entries of the tables of loops */
 #define OF_1(CODE, ...) [EG_X_##CODE] = NAME(CODE),
 #define TO_1(CODE, ...) [EG_X_##CODE] = { NAME(CODE##_slope) },
 #define TO_2(CODE, ...) [EG_X_##CODE] = { NAME(CODE##_slope_a), NAME(CODE##_slope_b) },
@@ -72,7 +73,7 @@
 /* clang-format on */
 
 typedef double eight_doubles __attribute__((vector_size(64), aligned(8), may_alias));
-/* the elements A … H of (a, b), and those `by` positions behind them, added */
+/* elements A … H of (a, b), added to those at distance BY */
 #define HALVES(a, b, A, B, C, D, E, F, G, H, BY)                                               \
     (__builtin_shufflevector(a, b, A, B, C, D, E, F, G, H) +                                   \
      __builtin_shufflevector(a, b, A + (BY), B + (BY), C + (BY), D + (BY), E + (BY), F + (BY), \

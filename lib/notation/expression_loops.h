@@ -1,22 +1,22 @@
-/* expression_loops.h: the inner loops of expressions over contiguous numbers, which
- * expression_loops.c defines and expression_values.c and expression_slopes.c call. */
+/* expression_loops.h: the inner loops of expressions over contiguous elements. expression_loops.c
+ * defines them; expression_values.c and expression_slopes.c call them. */
 #ifndef EG_EXPRESSION_LOOPS_H
 #define EG_EXPRESSION_LOOPS_H
 #include "notation/integer.h"
 
-/* Rows of n numbers that a loop reads and writes; n is a multiple of EG_LANES, and a step is the
- * bytes from row to row. */
+/* Rows of n elements that a loop reads and writes; n is a multiple of EG_LANES. A step is the
+ * distance of rows in bytes. */
 typedef struct eg_strip {
     int64_t rows, n;
     void *out;
     int64_t out_step;
     const void *in[3];
     int64_t step[3];
-    unsigned still; /* bit j: in[j] has one number for each row; of three operands the last two */
-    /* for slopes: the cotangent and the value of the function */
+    unsigned still; /* bit j: in[j] has one element per row; of three, only the last two may */
+    /* for cotangents: the cotangent and the value of the function */
     const void *g, *y;
     int64_t g_step, y_step;
-    double sign[3], factor; /* for the loop `sum` alone */
+    double sign[3], factor; /* only for the loop `sum` */
 } eg_strip;
 /* Computes out[k] = f(in[0][k], …), or the cotangents out[k] of one operand of f; out may be an
  * operand. */
@@ -27,12 +27,13 @@ typedef void eg_strip_loop(const eg_strip *);
 typedef struct eg_loops {
     eg_strip_loop *of_float[EG_X_CODES], *of_integer[EG_X_CODES], *of_condition[EG_X_CODES];
     eg_strip_loop *slope[EG_X_CODES][3];
-    eg_strip_loop *float_of[2]; /* convert whole numbers, narrow or wide, to float */
-    /* ((sign[0] in[0] + sign[1] in[1]) + sign[2] in[2]) factor, for signs 1 and −1; in[1] and in[2]
-     * may be still */
+    eg_strip_loop *float_of[2]; /* conversion of integers, narrow or wide, to float */
+    /* ((sign[0] in[0] + sign[1] in[1]) + sign[2] in[2]) factor, where signs are 1 or −1; in[1] and
+     * in[2] may have one element per row */
     eg_strip_loop *sum;
-    /* sum[k] += x[k]; over rows r of x, which lie `step` bytes apart: sum[k] += Σ_r x[r][k],
-     * sum[rows − 1 − r + k] += x[r][k] and sum[r] = Σ_k x[r][k]; x[k] = sum[k] */
+    /* add: sum[k] += x[k]. For rows r of x, `step` bytes apart: add_rows: sum[k] += Σ_r x[r][k];
+     * add_diagonals: sum[rows − 1 − r + k] += x[r][k]; totals: sum[r] = Σ_k x[r][k]. from_wide:
+     * x[k] = sum[k] */
     void (*add)(int64_t n, void *sum, const void *x);
     void (*add_rows)(int64_t rows, int64_t n, double *sum, const void *x, int64_t step);
     void (*add_diagonals)(int64_t rows, int64_t n, double *sum, const void *x, int64_t step);
@@ -44,22 +45,22 @@ typedef struct eg_loops {
     void (*scatter)(int64_t n, double *to, const int64_t *offset, int64_t step, const void *x);
 } eg_loops;
 extern const eg_loops *const eg__loops[2];
-/* Returns 1 or −1 if the cotangent of operand i of a function of floats is that of its value, or
- * minus that; else 0. */
+/* Returns 1 if the cotangent of operand i of a function of floats is that of its value, −1 if it is
+ * minus that, else 0. */
 static inline int eg__slope_sign(int code, int i)
 {
     return code == EG_X_ADD ? 1 : code == EG_X_SUB ? 1 - 2 * i : code == EG_X_NEG ? -1 : 0;
 }
 
-/* Sets n numbers, whole groups of EG_LANES, to first, first + step, … without overflow. */
+/* Sets n elements, whole groups of EG_LANES, to first, first + step, …, modulo 2^32. */
 void eg__count_from(int64_t n, int32_t *to, int32_t first, int32_t step);
 /* offset[k] += step · index[k], where the index, int32_t (narrow) or int64_t, is clamped to 0 …
- * limit unless limit is −1. */
+ * limit, unless limit is negative. */
 void eg__offsets_add(int64_t n, int64_t *offset, bool narrow, const void *index, int64_t step,
                      int64_t limit);
 /* out[k] = from[offset[k]], elements of 1, 4 or 8 bytes; eg__gather_steps: from[k · step]. */
 void eg__gather(int64_t n, int width, void *out, const void *from, const int64_t *offset);
 void eg__gather_steps(int64_t n, int width, void *out, const void *from, int64_t step);
-/* Copies whole numbers from int32_t or int64_t (wide) to int32_t or int64_t (to_wide). */
+/* Copies integers from int32_t or int64_t (wide) to int32_t or int64_t (to_wide). */
 void eg__integers_copy(int64_t n, bool to_wide, void *out, bool wide, const void *from);
 #endif

@@ -1,6 +1,6 @@
-/* expression_loops_of.h: the inner loops of expressions for floats of type T and whole numbers of
- * type W. expression_loops.c includes it once for each width, after it has defined T, W, F(name),
- * NAME(name) and WIDE (0 or 1). */
+/* expression_loops_of.h: the inner loops of expressions for floats of type T and integers of type
+ * W. expression_loops.c includes it once for each width, after defining T, W, F(name), NAME(name)
+ * and WIDE (0 or 1). */
 
 /* -- functions that libm lacks ---------------------------------------------------------------- */
 static inline T F(sigmoid)(T x)
@@ -8,8 +8,7 @@ static inline T F(sigmoid)(T x)
     const T e = F(epow)(-F(fabs)(x));
     return (x < 0 ? e : 1) / (1 + e);
 }
-/* g (1 − tanh² x) and g σ(x) σ(−x), written without the cancellation of 1 − y², as in
- * lib/ops/binary.c */
+/* g (1 − tanh² x) and g σ(x) σ(−x) without the cancellation of 1 − y², as in lib/ops/binary.c */
 static inline T F(slope_of_tanh)(T g, T x)
 {
     const T e = F(epow)(-2 * F(fabs)(x));
@@ -20,15 +19,15 @@ static inline T F(slope_of_sigmoid)(T g, T x)
     const T e = F(epow)(-F(fabs)(x));
     return g * (e / ((1 + e) * (1 + e)));
 }
-/* Arithmetic saturates in 64 bits. 32 bits are used only if no value can leave them
+/* Arithmetic saturates in 64 bits. 32 bits are used only if no value exceeds them
  * (eg__expression_fits). */
 static inline W NAME(plus)(W a, W b) { return WIDE ? (W)eg__sum(a, b) : (W)(a + b); }
 static inline W NAME(minus)(W a, W b) { return WIDE ? (W)eg__difference(a, b) : (W)(a - b); }
 static inline W NAME(times)(W a, W b) { return WIDE ? (W)eg__product(a, b) : (W)(a * b); }
 
-/* a / b, where b is a single number of a row: for floats a · (1 / b) in doubles. That is a / b to
- * the last bit: no quotient of two floats is so near to the middle of two neighbours, unless it is
- * subnormal. */
+/* a / b where b is one element for the row: for f32, a · (1 / b) in f64. It is equal to a / b to
+ * the last bit, since no quotient of two floats is that close to the middle of two neighbouring
+ * floats, unless it is subnormal. */
 #define RATIO(a, b) (single && !WIDE ? (T)((double)(a)*inverse) : (a) / (b))
 
 /* -- loops of the rows ------------------------------------------------------------------------ */
@@ -73,9 +72,9 @@ BINARY(NAME(integer_divide), W, W, eg__quotient(a, b))
 BINARY(NAME(integer_rest), W, W, eg__modulus(a, b))
 /* clang-format on */
 
-/* x / m, or x % m (rest), for a single m: a shift or a mask if m is a power of two; otherwise, in
- * 32 bits, x times the double nearest to 1 / m, which is truncated to a quotient that is right or
- * one off, as the rest then tells. */
+/* x / m, or x % m (rest), for one m per row: a shift or a mask if m is a power of two; else, in 32
+ * bits, x times the double nearest to 1 / m, truncated. This quotient is right or one too large or
+ * too small, which its remainder shows. */
 EG_CLONES static void NAME(integer_by)(int64_t n, W *out, const W *x, W m, bool rest)
 {
     const W by = m < 0 ? NAME(minus)(0, m) : m, turn = rest || m > 0 ? 1 : -1;
@@ -105,7 +104,7 @@ EG_CLONES static void NAME(integer_by)(int64_t n, W *out, const W *x, W m, bool 
              const W r = (W)((uint32_t)v - (uint32_t)q * (uint32_t)by);
              out[k] = q - (W)(r < 0) + (W)(r >= by))
 }
-/* x / m or x % m, row by row. */
+/* x / m or x % m, row by row; by the loop `plain` if m is 0 or not the same in a whole row */
 static void NAME(integer_ratio)(const eg_strip *s, bool rest, eg_strip_loop *plain)
 {
     bool one = s->still == 2;
@@ -129,8 +128,8 @@ static void NAME(integer_mod)(const eg_strip *s)
     NAME(integer_ratio)(s, true, NAME(integer_rest));
 }
 
-/* Products with a sign are exact, so these are two additions, each rounded, also where a product is
- * fused with one. */
+/* Products with a sign are exact, so this is two additions, each rounded once, even where a product
+ * is fused with an addition. */
 LOOP(NAME(sum))
 {
     const T u = (T)s->sign[0], v = (T)s->sign[1], w = (T)s->sign[2], f = (T)s->factor;
@@ -160,7 +159,7 @@ EG_CLONES static void NAME(add)(int64_t n, void *sum, const void *x)
 }
 typedef T NAME(eight) __attribute__((vector_size(8 * sizeof(T)), aligned(sizeof(T)), may_alias));
 #define EIGHT(p) __builtin_convertvector(*(const NAME(eight) *)(const void *)(p), eight_doubles)
-/* The sums of 32 lanes stay in registers while they walk down the rows. */
+/* The sums of 32 lanes are kept in registers while the rows are traversed. */
 EG_CLONES static void NAME(add_rows)(int64_t rows, int64_t n, double *sum, const void *x,
                                      int64_t step)
 {
@@ -182,8 +181,8 @@ EG_CLONES static void NAME(add_rows)(int64_t rows, int64_t n, double *sum, const
         for (int64_t k = first; k < n; k++) sum[k] += (double)v[k];
     }
 }
-/* Slabs of EG_LANES rows and at most 4 EG_LANES lanes are copied between zeros, so that the sums of
- * EG_LANES neighbouring diagonals stay in registers while they walk down the rows. */
+/* Blocks of EG_LANES rows and at most 4 EG_LANES lanes are copied between zeros, so that the sums
+ * of EG_LANES neighbouring diagonals are kept in registers while the rows are traversed. */
 EG_CLONES static void NAME(add_diagonals)(int64_t rows, int64_t n, double *sum, const void *x,
                                           int64_t step)
 {
@@ -197,8 +196,9 @@ EG_CLONES static void NAME(add_diagonals)(int64_t rows, int64_t n, double *sum, 
             for (int64_t i = 0; i < tall; i++)
                 memcpy(slab[i] + SIDE, (const char *)x + (r + i) * step + c * (int64_t)sizeof(T),
                        (size_t)wide * sizeof(T));
-            /* element (i, k) of the slab is on its diagonal SIDE − 1 − i + k, and `first` is that
-             * of its last row; rows that the slab lacks have none */
+            /* element (i, k) of the slab is on its diagonal SIDE − 1 − i + k, and `first` is the
+             * number of its diagonal 0 in sum[]; if the slab has fewer rows, its first diagonals
+             * have no elements */
             const int64_t first = rows - r - SIDE + c, end = SIDE - 1 + wide;
             for (int64_t d = 0; d < end; d += SIDE) {
                 _Alignas(64) double part[SIDE] = { 0 };
@@ -217,8 +217,8 @@ EG_CLONES static void NAME(add_diagonals)(int64_t rows, int64_t n, double *sum, 
         }
     }
 }
-/* Element k of a row goes to partial sum k mod 16; those are added in halves of 8, 4, 2 and 1.
- * Eight rows are reduced at once. */
+/* Element k of a row is added to partial sum k mod 16; the partial sums are added in halves of 8,
+ * 4, 2 and 1. Eight rows are reduced at once. */
 EG_CLONES static void NAME(totals)(int64_t rows, int64_t n, double *sum, const void *x,
                                    int64_t step)
 {

@@ -1,5 +1,5 @@
 /* expression_names.c: finds the names of an expression: functions, letters and tensors of .with.
- * The error for a name that is not known proposes the most similar one. */
+ * The message for an unknown name suggests the most similar one. */
 #include "notation/expression_parser.h"
 #include <string.h>
 
@@ -43,8 +43,8 @@ static int edits(const char *a, int n, const char *b)
     }
     return row[m];
 }
-/* Writes "is 'tanh' meant?" with the known name that is nearest to the word to hint; "" if none is
- * near. A word of two letters is near too many names, unless brackets follow (read), which only
+/* Writes "is 'tanh' meant?" to hint, with the known name that is nearest to the word; "" if none is
+ * near. A word of two letters is near to too many names, unless brackets follow (read), which only
  * tensors have. Returns hint. */
 static const char *nearest(const eg_parser *p, const char *word, int length, bool read, char *hint,
                            size_t room)
@@ -64,7 +64,7 @@ static const char *nearest(const eg_parser *p, const char *word, int length, boo
     if (found) snprintf(hint, room, "is '%s' meant?", found);
     return hint;
 }
-/* Records that a name is not known, with the names that are, and returns −1. */
+/* Records that a name is unknown, with the names that are known. Returns −1. */
 int eg__name_unknown(eg_parser *p, int at, int length)
 {
     char known[200] = "", hint[64];

@@ -1,6 +1,6 @@
-/* expression_nodes.c: makes the nodes of an expression for the parser: their kinds, one node for
- * those that are equal, a constant for an operation of constants. x % y of floats, c ? a : b of
- * truths and small powers are composed of several nodes. */
+/* expression_nodes.c: makes the nodes of an expression for the parser: determines their kinds,
+ * shares equal nodes, and folds constants. x % y of floats, c ? a : b of bools and small powers are
+ * composed of several nodes. */
 #include "notation/expression_parser.h"
 #include "notation/integer.h"
 #include <math.h>
@@ -17,7 +17,7 @@ int eg__node_add(eg_parser *p, eg_node n)
             !memcmp(m->in, n.in, sizeof n.in))
             return k;
     }
-    /* the composed form reads the score as a tensor at all letters, which are nodes of their own */
+    /* the composed form reads the score as a tensor at all letters, which needs further nodes */
     if (p->nodes == EG_NODES_MAX - (p->s->score ? p->s->letters + 1 : 0))
         return eg__expression_refuse(p, p->at, 1, NULL, "the %s is too long", p->s->noun);
     p->node[p->nodes] = n;
@@ -87,8 +87,8 @@ int eg__node_float(eg_parser *p, int at, int k)
                                       .at = p->node[k].at,
                                       .length = p->node[k].length });
 }
-/* Adds operation `code` of nodes of one kind; if all are constants, whole numbers, and floats where
- * + − * / are asked for, give a constant. */
+/* Adds operation `code` of nodes of one kind. If all operands are constants, the result is a
+ * constant: for integers always, for floats if the operation is − + * or /. */
 static int node_operation(eg_parser *p, int code, int kind, int at, int count, const int *in)
 {
     eg_node n = { .code = (uint8_t)code,
@@ -126,7 +126,7 @@ int eg__node_2(eg_parser *p, int code, int kind, int at, int a, int b)
 {
     return node_operation(p, code, kind, at, 2, (const int[]){ a, b });
 }
-/* Of truths, c ? a : b is (c & a) | (!c & b). */
+/* For bools, c ? a : b is (c & a) | (!c & b). */
 int eg__node_select(eg_parser *p, int at, int c, int a, int b)
 {
     if (eg__node_kind(p, a) != EG_IS_CONDITION && eg__node_kind(p, b) != EG_IS_CONDITION) {
@@ -154,7 +154,7 @@ static int node_modulus(eg_parser *p, int at, int x, int y)
     const int up = low < 0 ? -1 : eg__node_2(p, EG_X_ADD, EG_IS_FLOAT, at, r, m);
     return up < 0 ? -1 : eg__node_select(p, at, low, up, r);
 }
-/* Adds a^b; for b = −1, 1, 2 and 3 without a call of pow. */
+/* Adds a^b; without a call of pow if b is −1, 1, 2 or 3. */
 static int node_power(eg_parser *p, int at, int a, int b)
 {
     const double c = eg__node_is_constant(p, b) ? eg__node_constant(p, b) : NAN;
@@ -179,13 +179,13 @@ int eg__node_numbers(eg_parser *p, int code, bool integer, int at, int count, in
 }
 
 /* -- additions -------------------------------------------------------------------------------- */
-/* Returns the position along letter k, which no offset moves. */
+/* Returns the position along letter k without the offset. */
 static int unmoved_letter(eg_parser *p, int k)
 {
     return eg__node_add(
         p, (eg_node){ .code = EG_X_LETTER, .kind = EG_IS_INTEGER, .in = { (uint8_t)k } });
 }
-/* Returns the element of an addition's tensor. */
+/* Returns the element that an addition reads from its tensor. */
 static int added_read(eg_parser *p, const eg_addition *a)
 {
     const eg_dtype t = p->s->readable[a->tensor].dtype;
@@ -202,7 +202,7 @@ static int added_read(eg_parser *p, const eg_addition *a)
     }
     return eg__node_add(p, n);
 }
-/* Returns the truth or the number that an addition adds to the value of the text. */
+/* Returns the bool or the number that an addition adds to the value of the text. */
 static int added_value(eg_parser *p, const eg_addition *a)
 {
     const int x = added_read(p, a), at = p->at;

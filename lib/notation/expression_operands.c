@@ -6,8 +6,8 @@
 
 enum { NESTING = 64 };
 
-/* Notes the place of a name, for a source that asks for occurrences. `from` is the first byte to
- * replace: that of the name, or its bar. False after an error. */
+/* Appends an occurrence of a name, for a source that has a list of them. `from` is the first byte
+ * that an edit replaces: that of the name, or its bar. False after an error. */
 static bool note_place(eg_parser *p, int from, int at, int length, bool size, bool tensor)
 {
     int *n = p->s->occurrences;
@@ -18,20 +18,20 @@ static bool note_place(eg_parser *p, int from, int at, int length, bool size, bo
     eg__expression_refuse(p, at, length, NULL, "the %s is too long", p->s->noun);
     return false;
 }
-/* Notes the place of a name, if occurrences are asked for, and adds letter k for it. */
+/* Appends the occurrence of a name, if the source has a list, and adds letter k for it. */
 static int name_placed(eg_parser *p, int code, int k, int from, int at, int length)
 {
     if (p->s->place && !note_place(p, from, at, length, code == EG_X_SIZE, false)) return -1;
     return eg__node_letter(p, code, k, from);
 }
-/* Counts one level of nesting; false after an error: there are more than NESTING. */
+/* Counts one level of nesting. False after an error: there are more than NESTING. */
 bool eg__expression_enter(eg_parser *p, int at)
 {
     if (++p->nesting <= NESTING) return true;
     eg__expression_refuse(p, at, 1, NULL, "the %s is nested too deeply", p->s->noun);
     return false;
 }
-/* Parses values that commas separate, from the opening bracket to `close`. Returns how many; −1
+/* Parses values separated by commas, from the opening bracket to `close`. Returns how many; −1
  * after an error. */
 static int value_list(eg_parser *p, char close, int most, int *in)
 {
@@ -44,7 +44,7 @@ static int value_list(eg_parser *p, char close, int most, int *in)
         const int at = p->at, k = eg__parse_choice(p);
         if (k < 0) return -1;
         if (n == most)
-            return eg__expression_refuse(p, at, 1, NULL, "more than %d values stand in one bracket",
+            return eg__expression_refuse(p, at, 1, NULL, "one bracket has more than %d values",
                                          most);
         in[n++] = k;
         eg__expression_blanks(p);
@@ -55,7 +55,7 @@ static int value_list(eg_parser *p, char close, int most, int *in)
         p->at++;
     }
 }
-/* Parses and checks the arguments of function f, whose name stands at `at`, and adds the call. */
+/* Parses and checks the arguments of function f, whose name is at byte `at`, and adds the call. */
 static int call_function(eg_parser *p, const eg_function_entry *f, int at, int length)
 {
     int in[EG_RANK_MAX];
@@ -63,8 +63,8 @@ static int call_function(eg_parser *p, const eg_function_entry *f, int at, int l
     if (n < 0) return -1;
     if (n != f->arity)
         return eg__expression_refuse(p, at, p->at - at, NULL,
-                                     "%s takes %d number%s, and here are %d", f->name, f->arity,
-                                     f->arity == 1 ? "" : "s", n);
+                                     "%s takes %d number%s, but %d %s given", f->name, f->arity,
+                                     f->arity == 1 ? "" : "s", n, n == 1 ? "was" : "were");
     for (int k = 0; k < n; k++)
         if (eg__node_kind(p, in[k]) == EG_IS_CONDITION)
             return eg__expression_refuse(p, p->node[in[k]].at, p->node[in[k]].length, NULL,
@@ -81,8 +81,8 @@ static int call_function(eg_parser *p, const eg_function_entry *f, int at, int l
                                      eg__node_constant(p, in[1]), eg__node_constant(p, in[2]));
     return eg__node_numbers(p, f->code, f->integer, at, n, in);
 }
-/* Parses what follows the name of a tensor of .with, its indices, and adds the read. Without
- * brackets the indices are all letters in order. */
+/* Parses the indices after the name of a tensor of .with, and adds the read. Without brackets the
+ * indices are all letters in order. */
 static int read_tensor(eg_parser *p, int tensor, int at)
 {
     const eg_readable *x = &p->s->readable[tensor];
@@ -96,9 +96,9 @@ static int read_tensor(eg_parser *p, int tensor, int at)
                                          "'%s' is a tensor, and its indices are missing", x->name);
         if (x->rank != p->s->letters)
             return eg__expression_refuse(
-                p, at, length, "name those that it has in brackets",
-                "'%s' has %d ax%s, but without brackets it has all %d letter%s", x->name, x->rank,
-                x->rank == 1 ? "is" : "es", p->s->letters, p->s->letters == 1 ? "" : "s");
+                p, at, length, "write its indices in brackets",
+                "'%s' has %d ax%s, but without brackets it is read at all %d letter%s", x->name,
+                x->rank, x->rank == 1 ? "is" : "es", p->s->letters, p->s->letters == 1 ? "" : "s");
         for (; n < x->rank; n++)
             if ((in[n] = eg__node_letter(p, EG_X_LETTER, n, at)) < 0) return -1;
         return eg__node_read(p, tensor, at, n, in, true);
@@ -106,12 +106,12 @@ static int read_tensor(eg_parser *p, int tensor, int at)
     if ((n = value_list(p, ']', EG_RANK_MAX, in)) < 0) return -1;
     if (n != x->rank)
         return eg__expression_refuse(
-            p, at, p->at - at, NULL, "'%s' has %d ax%s, but %d %s in its brackets", x->name,
-            x->rank, x->rank == 1 ? "is" : "es", n, n == 1 ? "index stands" : "indices stand");
+            p, at, p->at - at, NULL, "'%s' has %d ax%s, but its brackets have %d %s", x->name,
+            x->rank, x->rank == 1 ? "is" : "es", n, n == 1 ? "index" : "indices");
     for (int k = 0; k < n; k++)
         if (eg__node_kind(p, in[k]) != EG_IS_INTEGER)
             return eg__expression_refuse(p, p->node[in[k]].at, p->node[in[k]].length, NULL,
-                                         "an index is a whole number, and this is a %s",
+                                         "an index is an integer, but this is a %s",
                                          eg__node_kind(p, in[k]) == EG_IS_FLOAT ? "float"
                                                                                 : "condition");
     return eg__node_read(p, tensor, at, n, in, false);
@@ -119,7 +119,7 @@ static int read_tensor(eg_parser *p, int tensor, int at)
 /* Parses the indices in brackets of a tensor of which only the name is known. */
 static int tensor_placed(eg_parser *p, int at, int length)
 {
-    /* beyond those that are known; tells most tensors apart */
+    /* a number that no known tensor has, to distinguish most tensors */
     const int number = EG_TENSORS_MAX + *p->s->occurrences % EG_TENSORS_MAX;
     int in[EG_RANK_MAX];
     if (!note_place(p, at, at, length, false, true)) return -1;
@@ -168,8 +168,8 @@ static int name_read(eg_parser *p)
                                      "%s is a function: its numbers follow in ( )", f->name);
     return call_function(p, f, at, length);
 }
-/* Returns the value of a decimal number, independently of the locale. The arithmetic is in long
- * double, so that rounding in the digits and the power of ten does not reach the result. */
+/* Returns the value of a decimal number, whatever the locale is. It is computed in long double, so
+ * that rounding of digits and of the power of ten does not affect the result. */
 static double decimal(const char *s, int length)
 {
     long double value = 0, power = 1;
@@ -194,7 +194,7 @@ static double decimal(const char *s, int length)
         power *= 10;
     return (double)(exponent < 0 ? value / power : value * power);
 }
-/* Parses a number: a float if it has a point or an exponent, else a whole number. */
+/* Parses a number: a float if it has a point or an exponent, else an integer. */
 static int number_read(eg_parser *p)
 {
     const int at = p->at;
@@ -222,7 +222,8 @@ static int number_read(eg_parser *p)
                                          "a predicate consists of integers and booleans, not of "
                                          "floats");
         if (!isfinite(value))
-            return eg__expression_refuse(p, at, to - at, NULL, "the number is no finite float");
+            return eg__expression_refuse(p, at, to - at, NULL,
+                                         "the number is too large for a float");
         return eg__node_real(p, at, value);
     }
     int64_t v = 0;
@@ -233,7 +234,8 @@ static int number_read(eg_parser *p)
                                          "the number does not fit in 64 bits");
     return eg__node_integer(p, at, v);
 }
-/* Parses |i|, the size of an index. For anything else between bars the error proposes abs(…). */
+/* Parses |i|, the size of an index. If there is anything else between the bars, the message
+ * suggests abs(…). */
 static int size_read(eg_parser *p)
 {
     const int at = p->at++;
@@ -250,7 +252,7 @@ static int size_read(eg_parser *p)
                  eg__limited((int)(close - (p->text + at + 1))), p->text + at + 1);
     if (!length || hint[0])
         return eg__expression_refuse(p, length ? p->at : from, 1, hint[0] ? hint : NULL,
-                                     "between the bars of a size stands one index, as in |i|");
+                                     "a size has exactly one index between its bars, as in |i|");
     const int letter = eg__letter_called(p, p->text + from, length);
     if (letter < 0 && !p->s->any_letter) return eg__name_unknown(p, from, length);
     if (p->text[p->at] != '|')
@@ -260,7 +262,7 @@ static int size_read(eg_parser *p)
     p->at++;
     return name_placed(p, EG_X_SIZE, letter < 0 ? 0 : letter, at, from, length);
 }
-/* Parses a number, a name, a size, or a choice in parentheses. */
+/* Parses a number, a name, a size, or an expression in parentheses. */
 int eg__parse_operand(eg_parser *p)
 {
     eg__expression_blanks(p);

@@ -8,7 +8,7 @@ bool eg__may_be_condition(const eg_node *node, int k)
            (n->code == EG_X_SELECT && eg__may_be_condition(node, n->in[1]) &&
             eg__may_be_condition(node, n->in[2]));
 }
-/* Parses an operand with any number of signs in front. */
+/* Parses an operand with any number of signs before it. */
 static int signs(eg_parser *p)
 {
     eg__expression_blanks(p);
@@ -19,7 +19,7 @@ static int signs(eg_parser *p)
     const int k = eg__parse_operand(p);
     if (k < 0 || !any) return k;
     if (eg__node_kind(p, k) == EG_IS_CONDITION)
-        return eg__expression_refuse(p, at, 1, NULL, "a sign before a condition");
+        return eg__expression_refuse(p, at, 1, NULL, "a condition cannot have a sign");
     return minus ? eg__node_1(p, EG_X_NEG, at, k) : k;
 }
 static int code_of(bool high, char c)
@@ -61,7 +61,7 @@ static int arithmetic(eg_parser *p, bool high)
         k = eg__node_numbers(p, code, true, from, 2, in);
     }
 }
-/* Returns the code of the comparison that stands here, with its length; −1 if there is none. */
+/* Returns the code of the comparison at the current byte, and its length; −1 if there is none. */
 static int comparison_at(const eg_parser *p, int *length)
 {
     const char *s = p->text + p->at;
@@ -107,8 +107,8 @@ static int comparison(eg_parser *p)
         left = right;
     }
 }
-/* Parses a comparison with any number of '!' in front. */
-static int denied(eg_parser *p)
+/* Parses a comparison with any number of '!' before it. */
+static int negation(eg_parser *p)
 {
     eg__expression_blanks(p);
     const int at = p->at;
@@ -117,15 +117,15 @@ static int denied(eg_parser *p)
         p->at++, deny = !deny, any = true;
     const int k = comparison(p);
     if (k >= 0 && any && !eg__may_be_condition(p->node, k))
-        return eg__expression_refuse(p, at, 1, NULL, "'!' stands before a number");
+        return eg__expression_refuse(p, at, 1, NULL, "'!' needs a condition, but a number follows");
     return k >= 0 && deny ? eg__node_1(p, EG_X_NOT, at, k) : k;
 }
-/* Parses truths joined by `sign`; '|' binds less tightly than '&'. */
+/* Parses conditions joined by `sign`; '|' binds less tightly than '&'. */
 static int logic(eg_parser *p, char sign)
 {
     eg__expression_blanks(p);
     const int from = p->at;
-    int k = sign == '|' ? logic(p, '&') : denied(p);
+    int k = sign == '|' ? logic(p, '&') : negation(p);
     for (;;) {
         if (k < 0) return k;
         eg__expression_blanks(p);
@@ -134,17 +134,18 @@ static int logic(eg_parser *p, char sign)
         p->at += p->text[at + 1] == sign ? 2 : 1;
         const int length = p->at - at;
         if (!eg__may_be_condition(p->node, k))
-            return eg__expression_refuse(
-                p, at, length, NULL, "'%c' joins conditions, but a number stands before it", sign);
-        const int other = sign == '|' ? logic(p, '&') : denied(p);
+            return eg__expression_refuse(p, at, length, NULL,
+                                         "'%c' joins conditions, but there is a number before it",
+                                         sign);
+        const int other = sign == '|' ? logic(p, '&') : negation(p);
         if (other < 0) return other;
         if (!eg__may_be_condition(p->node, other))
             return eg__expression_refuse(
-                p, at, length, NULL, "'%c' joins conditions, but a number stands after it", sign);
+                p, at, length, NULL, "'%c' joins conditions, but there is a number after it", sign);
         k = eg__node_2(p, sign == '|' ? EG_X_OR : EG_X_AND, EG_IS_CONDITION, from, k, other);
     }
 }
-/* Parses a truth or c ? a : b, where b may be a choice again. */
+/* Parses a condition or number, or c ? a : b, where a and b may be choices too. */
 int eg__parse_choice(eg_parser *p)
 {
     eg__expression_blanks(p);

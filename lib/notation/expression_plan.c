@@ -1,7 +1,8 @@
-/* expression_plan.c: where the values and cotangents of an expression lie in the workspace. */
+/* expression_plan.c: where the values and cotangents of an expression are stored in the
+ * workspace. */
 #include "notation/expression_block.h"
 
-/* Returns the bytes of the workspace that node k takes with elements of `width` bytes. */
+/* Returns the bytes of the workspace that node k needs for elements of `width` bytes. */
 static int64_t room_of(const eg_block_plan *p, int k, int width)
 {
     const int extent = p->extent[k];
@@ -12,7 +13,7 @@ static int64_t room_of(const eg_block_plan *p, int k, int width)
                                                      : p->rows * eg__block_padded(p->lanes);
     return eg__round_up(n * width, EG_ALIGN);
 }
-/* The parts of the workspace that are free to be used again, and the end of what is in use. */
+/* The parts of the workspace that can be used again, and the end of what has been used. */
 typedef struct rooms {
     int count;
     int64_t end, at[EG_NODES_MAX], bytes[EG_NODES_MAX];
@@ -35,7 +36,7 @@ static void give(rooms *r, int64_t at, int64_t bytes)
     r->bytes[r->count++] = bytes;
 }
 
-/* Returns how many operands of nodes that are used are node j. */
+/* Returns how often node j is an operand of nodes that are used. */
 static int times_read(const eg_block_plan *p, int j)
 {
     int reads = 0;
@@ -51,7 +52,7 @@ static bool is_sum(const eg_block_plan *p, int k)
     return p->used[k] && n->kind == EG_IS_FLOAT && p->extent[k] == EG_EXTENT_BLOCK &&
            (n->code == EG_X_ADD || n->code == EG_X_SUB);
 }
-/* Finds the sums that are a summand of one other sum, as s + a is in s + a − b. */
+/* Finds the sums that are a summand of a single other sum, as s + a is in s + a − b. */
 static void find_sums(eg_block_plan *p)
 {
     for (int k = 0; k <= p->root; k++) p->within[k] = -1;
@@ -64,8 +65,8 @@ static void find_sums(eg_block_plan *p)
         }
     }
 }
-/* Assigns a part of the workspace to the value of each node. Once a value has been read for the
- * last time, its part is used for a later node, unless cotangents are wanted, which need all
+/* Assigns a part of the workspace to the value of each node. After the last node that reads a
+ * value, its part is used for another node; but not if cotangents are wanted, which need all
  * values. */
 static void place_values(eg_block_plan *p, rooms *r)
 {
@@ -99,8 +100,8 @@ static void place_values(eg_block_plan *p, rooms *r)
         }
     }
 }
-/* Returns the operand of node k whose cotangent is that of k, and needs no memory of its own: it
- * has the same extent, and k alone reads it, once. Of two, the score; −1 if there is none. */
+/* Returns the operand of node k that has the same cotangent as k and needs no memory for it: it has
+ * the same extent, and only k reads it, once. If there are two, the score; −1 if there is none. */
 static int passes_to(const eg_block_plan *p, int k)
 {
     const eg_node *n = &p->e->node[k];
@@ -113,8 +114,8 @@ static int passes_to(const eg_block_plan *p, int k)
     }
     return found;
 }
-/* True if no node needs the cotangent of the root any more when the score's is written: it has gone
- * by then from the root, through passed nodes, to a node that comes after the score. */
+/* True if no node needs the cotangent of the root any more when that of the score is written: by
+ * then it has been passed from the root, through passed nodes, to a node after the score. */
 static bool overwrites(const eg_block_plan *p)
 {
     int last = p->root, score = p->root + 1;
@@ -126,8 +127,8 @@ static bool overwrites(const eg_block_plan *p)
     }
     return score <= last;
 }
-/* Finds the nodes whose cotangent is needed, and assigns a part of the workspace to it, from the
- * last node that reads the value back to the node itself. */
+/* Determines the nodes whose cotangent is needed, and assigns a part of the workspace to it, from
+ * the last node that reads the value back to the node itself. */
 static void place_slopes(eg_block_plan *p, rooms *r)
 {
     const eg_expression *e = p->e;
@@ -148,7 +149,7 @@ static void place_slopes(eg_block_plan *p, rooms *r)
     for (int k = p->root; k >= 0 && p->slopes; k--) {
         const eg_node *n = &e->node[k];
         if (!p->moved[k] || p->slope[k] < 0)
-            continue; /* −1: no derivative leads here, as under ⌊x⌋ */
+            continue; /* −1: no derivative leads here, as below ⌊x⌋ */
         const int same = passes_to(p, k);
         if (same >= 0) p->passed[same] = true, p->slope[same] = p->slope[k];
         for (int i = 0; n->code > EG_X_READ && i < n->count; i++)
@@ -159,19 +160,19 @@ static void place_slopes(eg_block_plan *p, rooms *r)
     p->overwrites = overwrites(p);
 }
 
-/* True if the letters of a block along rows or lanes are a single one, node k is it or it plus or
- * minus a number, and arithmetic does not saturate: the value rises by 1 from element to element.
- */
-static bool rises(const eg_block_plan *p, int k, uint32_t letter)
+/* True if the value increases by 1 from element to element: only one letter varies along the rows
+ * or lanes of a block, node k is this letter plus or minus a constant, and arithmetic does not
+ * saturate. */
+static bool increments(const eg_block_plan *p, int k, uint32_t letter)
 {
     const eg_node *n = &p->e->node[k];
     if (n->code == EG_X_LETTER) return p->narrow && n->letters == letter;
     if (n->kind != EG_IS_INTEGER || (n->code != EG_X_ADD && n->code != EG_X_SUB)) return false;
-    if (p->extent[n->in[1]] == EG_EXTENT_ONE) return rises(p, n->in[0], letter);
+    if (p->extent[n->in[1]] == EG_EXTENT_ONE) return increments(p, n->in[0], letter);
     return n->code == EG_X_ADD && p->extent[n->in[0]] == EG_EXTENT_ONE &&
-           rises(p, n->in[1], letter);
+           increments(p, n->in[1], letter);
 }
-/* Returns what node k, whose operands are known, varies with. */
+/* Returns what node k varies with; its operands have been determined. */
 static uint8_t extent_of(const eg_block_plan *p, int k)
 {
     const eg_node *n = &p->e->node[k];
@@ -181,7 +182,8 @@ static uint8_t extent_of(const eg_block_plan *p, int k)
     if (extent != EG_EXTENT_BLOCK || all || !n->count) return (uint8_t)extent;
     if (n->code == EG_X_SUB && n->kind == EG_IS_INTEGER)
         for (int turned = 0; turned < 2; turned++)
-            if (rises(p, n->in[turned], p->by_lane) && rises(p, n->in[!turned], p->by_row))
+            if (increments(p, n->in[turned], p->by_lane) &&
+                increments(p, n->in[!turned], p->by_row))
                 return EG_EXTENT_DIAGONAL;
     for (int i = 0; i < n->count; i++)
         if (p->extent[n->in[i]] != EG_EXTENT_ONE && p->extent[n->in[i]] != EG_EXTENT_DIAGONAL)

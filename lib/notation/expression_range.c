@@ -1,11 +1,11 @@
-/* expression_range.c: arithmetic of whole numbers, and interval arithmetic: bounds of whole numbers
- * and truths while the letters go over a box. They tell which tiles a predicate forbids, which
- * indices can leave their axis, and whether 32 bits suffice. Saturation is monotone, so that bounds
- * of saturated numbers are bounds, too. */
+/* expression_range.c: integer arithmetic, and interval arithmetic: bounds of integers and bools for
+ * a box of positions. The bounds determine which tiles a predicate forbids, which indices can be
+ * outside of their axis, and whether 32 bits suffice. Saturation is monotone, so bounds of
+ * saturated integers are bounds too. */
 #include "notation/integer.h"
 #include <string.h>
 
-/* -- numbers ---------------------------------------------------------------------------------- */
+/* -- integers --------------------------------------------------------------------------------- */
 int64_t eg__integer(int code, int64_t a, int64_t b, int64_t c)
 {
     switch (code) {
@@ -64,7 +64,7 @@ static eg_interval interval_quotient(eg_interval x, eg_interval y)
                        eg__quotient(x.high, y.low), eg__quotient(x.high, y.high));
     return (eg_interval){ -eg__larger(x), eg__larger(x) };
 }
-/* True if x and y are certainly equal: both are the same single number. */
+/* True if x and y are certainly equal: both are the same single value. */
 static bool range_certain(eg_interval x, eg_interval y)
 {
     return x.low == x.high && y.low == y.high && x.low == y.low;
@@ -103,14 +103,16 @@ eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z)
     case EG_X_SELECT: return x.low ? y : x.high ? span(y, z) : z;
     case EG_X_CLIP: {
         const eg_interval v = least_of(most_of(x, y), z);
-        return y.high > z.low ? span(v, y) : v; /* a low limit above the high one wins */
+        return y.high > z.low ? span(v, y) : v; /* if the low limit is above the high one, the
+                                                 * result is the low limit */
     }
     default: return (eg_interval){ x.low | y.low, x.high | y.high };
     }
 }
 
 /* -- nodes ------------------------------------------------------------------------------------ */
-/* Returns the bounds of a read of integers or truths in a box, where v has those of its indices. */
+/* Returns the bounds of a read of integers or bools in a box, where v has the bounds of its
+ * indices. */
 static eg_interval of_read(const eg_node *n, const eg_box *box, const eg_interval *v)
 {
     eg_interval whole = { 0, 1 }, index[EG_RANK_MAX];
@@ -121,7 +123,7 @@ static eg_interval of_read(const eg_node *n, const eg_box *box, const eg_interva
     for (int r = 0; r < n->count; r++) index[r] = v[n->in[r]];
     return eg__bounds_over(box->bounds, n->tensor, index, whole);
 }
-/* Returns the bounds of node k in a box, where v has those of its operands. */
+/* Returns the bounds of node k in a box, where v has the bounds of its operands. */
 static eg_interval of_node(const eg_expression *e, int k, const eg_box *box, const eg_interval *v)
 {
     const eg_node *n = &e->node[k];
@@ -154,26 +156,32 @@ eg_cover eg__expression_cover(const eg_expression *e, const eg_box *box)
     return v[e->root].low ? EG_COVER_ALL : v[e->root].high ? EG_COVER_SOME : EG_COVER_NONE;
 }
 
-/* -- indices: the condition of c ? a : b, c & a, c | a narrows the bounds in its branches ------ */
-/* The bounds of nodes within a branch. */
+/* -- indices: the condition of c ? a : b, c & a, c | a limits the bounds in its branches ------ */
+/* The bounds of the nodes in a branch. */
 typedef struct frame {
-    bool known[EG_NODES_MAX]; /* range[k] is set, and the indices below node k are checked */
-    bool held[EG_NODES_MAX];  /* limit[k] is set: the conditions imply that node k lies there */
+    bool known[EG_NODES_MAX]; /* range[k] is set, and the indices below node k have been checked */
+    bool held[EG_NODES_MAX];  /* limit[k] is set: the conditions imply that node k is in it */
     eg_interval range[EG_NODES_MAX], limit[EG_NODES_MAX];
 } frame;
-/* A check that no index leaves its axis. */
+/* A check that no index is outside of its axis. */
 typedef struct check {
     eg_ctx *cx;
     const eg_expression_source *s;
     const eg_expression *e;
     const eg_box *box;
-    const eg_interval *plain; /* of each node: its bounds whatever the conditions are */
-    bool quiet;               /* nothing is recorded but a lack of memory */
-    int frames;               /* that were made so far, at most FRAMES */
+    const eg_interval *plain; /* by node: its bounds without conditions */
+    bool quiet;               /* only a lack of memory is recorded as an error */
+    int frames;               /* number of frames so far, at most FRAMES */
 } check;
 enum { FRAMES = 4096 };
 
-/* Notes in f that node k lies in `to`, and what follows for x if k is |x|, −x or x ± a constant. */
+/* Returns v with `by` added; infinite bounds remain infinite. */
+static eg_interval moved_by(eg_interval v, int64_t by)
+{
+    return (eg_interval){ v.low == -INT64_MAX ? v.low : eg__sum(v.low, by),
+                          v.high == INT64_MAX ? v.high : eg__sum(v.high, by) };
+}
+/* Notes in f that node k is in `to`, and what follows for x if k is |x|, −x or x ± a constant. */
 static void limit_node(const check *c, frame *f, int k, eg_interval to)
 {
     const eg_node *n = &c->e->node[k];
@@ -185,18 +193,9 @@ static void limit_node(const check *c, frame *f, int k, eg_interval to)
     if (n->code != EG_X_ADD && n->code != EG_X_SUB) return;
     const eg_node *b = &c->e->node[n->in[1]];
     if (b->code != EG_X_INTEGER) return;
-    const int64_t back = n->code == EG_X_ADD ? -b->integer : b->integer;
-    limit_node(c, f, n->in[0],
-               (eg_interval){ to.low == -INT64_MAX ? to.low : eg__sum(to.low, back),
-                              to.high == INT64_MAX ? to.high : eg__sum(to.high, back) });
+    limit_node(c, f, n->in[0], moved_by(to, n->code == EG_X_ADD ? -b->integer : b->integer));
 }
-/* Returns v with `by` added; infinite bounds stay infinite. */
-static eg_interval moved_by(eg_interval v, int64_t by)
-{
-    return (eg_interval){ v.low == -INT64_MAX ? v.low : eg__sum(v.low, by),
-                          v.high == INT64_MAX ? v.high : eg__sum(v.high, by) };
-}
-/* Returns node x if k is x plus or minus constants, and adds these to *by. */
+/* Returns x if node k is x plus or minus constants, and adds these constants to *by. */
 static int without_constants(const eg_expression *e, int k, int64_t *by)
 {
     for (;;) {
@@ -208,13 +207,13 @@ static int without_constants(const eg_expression *e, int k, int64_t *by)
         k = n->in[0];
     }
 }
-/* Returns the bounds of node k in f; if f has none, those without conditions. An operand behind &
- * or | is checked in a branch of its own, so f may have no bounds of it. */
+/* Returns the bounds of node k in f; if f has none, those without conditions. An operand after & or
+ * | is checked in a separate branch, so f may have no bounds of it. */
 static eg_interval bounds_in(const check *c, const frame *f, int k)
 {
     return f->known[k] ? f->range[k] : c->plain[k];
 }
-/* Notes in f what follows if condition k has the truth value `is`; `from` has the bounds of its
+/* Notes in f what follows if condition k has the value `is`; `from` has the bounds of its
  * operands. */
 static void assume(const check *c, frame *f, const frame *from, int k, bool is)
 {
@@ -238,7 +237,7 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
     if (code == EG_X_GE) left.low = y.low, right.high = x.high;
     limit_node(c, f, a, left);
     limit_node(c, f, b, right);
-    /* i >= j + 2 limits i − j and j − i, too: the relation is one of A − B and the constant `by` */
+    /* i >= j + 2 limits i − j and j − i too: it relates A − B to the constant `by` */
     int64_t by = 0, of_b = 0;
     const int left_base = without_constants(c->e, a, &by), base = without_constants(c->e, b, &of_b);
     by = eg__sum(of_b, -by);
@@ -259,8 +258,8 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
             limit_node(c, f, m, moved_by((eg_interval){ -to.high, -to.low }, more));
     }
 }
-/* True if index r of a read, which lies in v, stays within its axis; else records an error that
- * names the sizes of the letters that the index depends on. */
+/* True if index r of a read, which is in v, is inside of its axis; else records an error with the
+ * sizes of the letters that the index depends on. */
 static bool stays_inside(const check *c, int read, int r, eg_interval v)
 {
     const eg_readable *x = &c->s->readable[c->e->node[read].tensor];
@@ -276,7 +275,7 @@ static bool stays_inside(const check *c, int read, int r, eg_interval v)
                               (long long)c->box->size[__builtin_ctz(u)]);
     }
     const bool clipped = i->code == EG_X_CLIP || i->code == EG_X_MIN || i->code == EG_X_MAX;
-    /* equal nodes are one: the index may have been found first elsewhere in the text */
+    /* equal nodes are shared: the index may have been parsed elsewhere in the text first */
     const bool here = i->at >= n->at && i->at < n->at + n->length;
     const eg_node *shown = here ? i : n;
     eg__caret(c->cx, c->s->who, c->s->text, 1, &(eg_caret){ shown->at, shown->length }, NULL,
@@ -285,10 +284,10 @@ static bool stays_inside(const check *c, int read, int r, eg_interval v)
               x->name, (long long)v.low, (long long)v.high, (long long)x->dim[r], letters);
     return false;
 }
-static bool look_at(check *c, frame *f, int k);
-/* Checks operand i of node k under the assumption that operand 0 is `is`, and writes its bounds to
- * *v. False after an error. */
-static bool look_where(check *c, frame *f, int k, int i, bool is, eg_interval *v)
+static bool check_node(check *c, frame *f, int k);
+/* Checks operand i of node k under the assumption that operand 0 has the value `is`, and sets *v to
+ * its bounds. False after an error. */
+static bool check_branch(check *c, frame *f, int k, int i, bool is, eg_interval *v)
 {
     const eg_node *n = &c->e->node[k];
     if (++c->frames > FRAMES && c->quiet) return false;
@@ -302,13 +301,13 @@ static bool look_where(check *c, frame *f, int k, int i, bool is, eg_interval *v
     memcpy(inner->limit, f->limit, sizeof f->limit);
     memset(inner->known, 0, sizeof inner->known);
     assume(c, inner, f, n->in[0], is);
-    if (!look_at(c, inner, n->in[i])) return false;
+    if (!check_node(c, inner, n->in[i])) return false;
     *v = inner->range[n->in[i]];
     return true;
 }
-/* Checks the indices in node k and its operands under the limits in f, and sets f->range[k]. In
- * c & x, x counts only if c holds, in c | x only if it does not. False after an error. */
-static bool look_at(check *c, frame *f, int k)
+/* Checks the indices in node k and its operands under the limits in f, and sets f->range[k]. In c &
+ * x, x counts only if c is true; in c | x only if c is false. False after an error. */
+static bool check_node(check *c, frame *f, int k)
 {
     const eg_node *n = &c->e->node[k];
     const bool chooses = n->code == EG_X_SELECT || n->code == EG_X_AND || n->code == EG_X_OR;
@@ -316,12 +315,12 @@ static bool look_at(check *c, frame *f, int k)
     if (f->known[k]) return true;
     for (int i = 0; i < n->count; i++) {
         const bool is = n->code == EG_X_SELECT ? i == 1 : n->code == EG_X_AND;
-        if (chooses && i && (is ? !v[0].high : v[0].low)) continue; /* this branch is never taken */
+        if (chooses && i && (is ? !v[0].high : v[0].low)) continue; /* this branch is never used */
         if (chooses && i && !v[0].low && v[0].high) {
-            if (!look_where(c, f, k, i, is, &v[i])) return false;
+            if (!check_branch(c, f, k, i, is, &v[i])) return false;
             continue;
         }
-        if (!look_at(c, f, n->in[i])) return false;
+        if (!check_node(c, f, n->in[i])) return false;
         if (i < 3) v[i] = f->range[n->in[i]];
     }
     f->range[k] = chooses && n->kind != EG_IS_FLOAT ? eg__interval(n->code, v[0], v[1], v[2])
@@ -333,14 +332,14 @@ static bool look_at(check *c, frame *f, int k)
     return true;
 }
 
-/* True if there is no element, so that nothing is read. */
+/* True if there is no element, so nothing is read. */
 static bool box_is_empty(const eg_expression *e, const eg_box *box)
 {
     for (int l = 0; l < e->letters; l++)
         if (box->low[l] >= box->high[l]) return true;
     return false;
 }
-/* True if no index can leave its axis; else an error is recorded, unless it is to be quiet. */
+/* True if no index can be outside of its axis; else records an error, unless c->quiet. */
 static bool indices_inside(check *c)
 {
     frame *outer = eg__alloc(c->cx, sizeof *outer);
@@ -350,7 +349,7 @@ static bool indices_inside(check *c)
     c->plain = plain;
     memset(outer->known, 0, sizeof outer->known);
     memset(outer->held, 0, sizeof outer->held);
-    return look_at(c, outer, c->e->strict);
+    return check_node(c, outer, c->e->strict);
 }
 bool eg__expression_inside(eg_ctx *cx, const eg_expression_source *s, const eg_expression *e,
                            const eg_box *box)

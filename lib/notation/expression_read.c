@@ -1,16 +1,17 @@
 /* expression_read.c: the elements of a tensor that a block of rows × lanes reads. */
 #include "notation/expression_block.h"
 
-enum { ALONG_LANES = EG_EXTENT_LANES | EG_EXTENT_DIAGONAL }; /* bits of extents that do */
+/* the extents that vary along lanes */
+enum { ALONG_LANES = EG_EXTENT_LANES | EG_EXTENT_DIAGONAL };
 
-/* Returns element i of the whole number j. */
+/* Returns element i of node j, which is an integer. */
 static int64_t whole_at(const eg_evaluation *x, int j, int64_t i)
 {
     return x->p->narrow ? ((const int32_t *)(const void *)x->v[j].p)[i]
                         : ((const int64_t *)(const void *)x->v[j].p)[i];
 }
 /* Clamps i to 0 … limit, unless limit is negative. */
-static int64_t kept(int64_t i, int64_t limit)
+static int64_t clamped(int64_t i, int64_t limit)
 {
     return limit < 0 ? i : i < 0 ? 0 : i > limit ? limit : i;
 }
@@ -20,7 +21,7 @@ static bool counts_along(const eg_evaluation *x, int j)
     const eg_node *n = &x->p->e->node[j];
     return n->code == EG_X_LETTER && !x->b->place[n->in[0]].value;
 }
-/* Indices that are letters with consecutive positions contribute to the step; if another index
+/* Indices that are letters with consecutive positions contribute to the step. If any other index
  * varies along the row, offsets are needed. */
 eg_reach eg__reach_of(const eg_evaluation *x, int k, int64_t r, const int64_t *stride)
 {
@@ -36,22 +37,21 @@ eg_reach eg__reach_of(const eg_evaluation *x, int k, int64_t r, const int64_t *s
         const int64_t limit = n->guard ? dim[i] - 1 : -1;
         if (!(extent & along)) {
             const int64_t at = whole_at(x, j, extent == EG_EXTENT_ROWS ? r : 0);
-            y.base += kept(at, limit) * stride[i];
+            y.base += clamped(at, limit) * stride[i];
         } else if (counts_along(x, j) && !n->guard && !begun) {
             y.base += whole_at(x, j, 0) * stride[i];
             y.step += stride[i];
         } else {
-            if (!begun) /* the step so far becomes offsets */
+            if (!begun) /* the step so far is converted to offsets */
                 for (int64_t l = 0; l < all; l++) y.offset[l] = l * y.step;
             begun = true;
             int64_t step;
             const char *at = x->v[j].p;
             if (x->p->extent[k] == EG_EXTENT_BLOCK) at = eg__node_row(x, j, r, &step);
             eg__offsets_add(all, y.offset, x->p->narrow, at, stride[i], limit);
-            if (counts_along(x, j)) continue;
         }
     }
-    if (begun) { /* the padding repeats the last place */
+    if (begun) { /* the padding repeats the last element */
         for (int64_t l = eg__node_count(x, k); l < all; l++) y.offset[l] = y.offset[l - 1];
         y.step = INT64_MIN;
     }
@@ -63,7 +63,7 @@ bool eg__reads_empty(const eg_evaluation *x, const eg_node *n)
         if (x->b->source[n->tensor].dim[i] == 0) return true;
     return false;
 }
-/* Writes row r of read k to `to`, converted to the width of whole numbers in this plan. */
+/* Writes row r of read k to `to`, with integers converted to the width of the plan. */
 static void read_row(const eg_evaluation *x, int k, int64_t r, char *to)
 {
     const eg_node *n = &x->p->e->node[k];
@@ -97,13 +97,13 @@ bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, i
         if (extent & ALONG_LANES) along = i;
         if (extent == EG_EXTENT_ROWS) rows = true;
         if (extent == EG_EXTENT_ONE)
-            start += kept(whole_at(x, n->in[i], 0), n->guard ? dim[i] - 1 : -1) * stride[i];
+            start += clamped(whole_at(x, n->in[i], 0), n->guard ? dim[i] - 1 : -1) * stride[i];
     }
     if (along < 0) return false;
     for (int64_t r = 0; r < (rows || start ? x->b->rows : 0); r++) base[r] = start;
     for (int i = 0; i < n->count && rows; i++)
         for (int64_t r = 0; r < x->b->rows && x->p->extent[n->in[i]] == EG_EXTENT_ROWS; r++)
-            base[r] += kept(whole_at(x, n->in[i], r), n->guard ? dim[i] - 1 : -1) * stride[i];
+            base[r] += clamped(whole_at(x, n->in[i], r), n->guard ? dim[i] - 1 : -1) * stride[i];
     int64_t step;
     const char *index = eg__node_row(x, n->in[along], 0, &step);
     if (diagonal) index = x->v[n->in[along]].p;
@@ -129,7 +129,7 @@ void eg__read_values(const eg_evaluation *x, int k)
         return;
     }
     bool steady = x->p->extent[k] & EG_EXTENT_LANES && !n->guard && eg__width[s->dtype] == width;
-    int64_t step = 0, row_step = 0; /* steady: from lane to lane, from row to row */
+    int64_t step = 0, row_step = 0; /* steady: distances of lanes and of rows */
     for (int i = 0; i < n->count; i++) {
         const int j = n->in[i], extent = x->p->extent[j];
         if (extent != EG_EXTENT_ONE) steady &= extent != EG_EXTENT_BLOCK && counts_along(x, j);

@@ -2,19 +2,19 @@
  * threads that run it.
  *
  * Neighbouring letters that occur only as indices of neighbouring axes are joined to one axis of
- * the loop, so that a formula without brackets runs along a single axis. The last axis of the loop
- * is cut into lanes, the one before into rows (notation/expression.h). How sums are cut depends on
- * sizes alone. */
+ * the loop, so that a formula without brackets is computed along a single axis. The last axis of
+ * the loop is divided into lanes, the one before it into rows (notation/expression.h). Where sums
+ * are divided depends on sizes only. */
 #include "notation/expression.h"
 #include <string.h>
 
-/* The most elements of a block, lanes of a block with several rows, lanes of one with a single row;
- * the work for which another thread is worth its while. */
+/* The largest number of elements of a block, of lanes of a block with several rows, and of lanes of
+ * a block with a single row; the work for which another thread is worthwhile. */
 enum { ELEMENTS = 4096, LANES = 512, RUN = 2048, GRAIN = 1 << 18 };
 
-/* Sets joined[l] if letters l and l + 1 can be one axis of the loop: both begin at position 0, each
- * read has both, at axes r and r + 1 of the letters' sizes, or neither, and nothing else depends on
- * them. */
+/* Sets joined[l] to whether letters l and l + 1 can be one axis of the loop: both begin at position
+ * 0, each read has either both, at axes r and r + 1 of the letters' sizes, or neither, and nothing
+ * else depends on them. */
 static void find_joined(const eg_block_loop *o, const int64_t *size, eg_tensor *const *x,
                         bool *joined)
 {
@@ -42,7 +42,7 @@ static void find_joined(const eg_block_loop *o, const int64_t *size, eg_tensor *
         }
     }
 }
-/* Sets the axes of the loop: runs of letters that are joined, with the position in the run as the
+/* Sets the axes of the loop: groups of joined letters. The position in a group is stored as the
  * position of its last letter. A letter of size 1 that is not joined needs no axis. */
 static void form_groups(eg_block_loop *o, const int64_t *size, eg_tensor *const *x)
 {
@@ -68,9 +68,9 @@ static void form_groups(eg_block_loop *o, const int64_t *size, eg_tensor *const 
         o->elements *= o->count[k];
     }
 }
-/* True if read n of t walks each run of joined letters with one stride, that of the run's last
- * letter; bit l of `inside`: letter l is joined with the next one. The strides of axes of size 1
- * say nothing. */
+/* True if read n of t traverses each group of joined letters with one stride, that of the group's
+ * last letter. Bit l of `inside`: letter l is joined with the next one. The strides of axes of size
+ * 1 do not matter. */
 static bool walks_in_runs(const eg_block_loop *o, const eg_node *n, const eg_tensor *t,
                           const int64_t *size, uint32_t inside)
 {
@@ -78,14 +78,14 @@ static bool walks_in_runs(const eg_block_loop *o, const eg_node *n, const eg_ten
         const eg_node *i = &o->e->node[n->in[r]];
         if (i->code != EG_X_LETTER || !(inside >> i->in[0] & 1) || t->dim[r] == 1) continue;
         int last = r, letter = i->in[0];
-        int64_t below = 1; /* elements of the run for each step along letter i */
+        int64_t below = 1; /* elements of the group for each step along letter i */
         for (; inside >> letter & 1; letter++, last++) below *= size[letter + 1];
         if (t->stride[r] != t->stride[last] * below) return false;
     }
     return true;
 }
-/* Sets the sources of the loop: the tensors, or row-major copies of those in which the axes of
- * joined letters cannot be walked with one stride. False after an error. */
+/* Sets the sources of the loop: the tensors, or row-major copies of those in which a group of
+ * joined letters does not have a single stride. False after an error. */
 static bool give_sources(eg_block_loop *o, const int64_t *size, eg_tensor *const *x, int count)
 {
     bool whole[EG_TENSORS_MAX];
@@ -234,7 +234,7 @@ static bool act_values(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *x,
 {
     const values_act *a = arg;
     eg_block_loop o;
-    const eg_mark m = eg_push(cx); /* a captured step runs this in whatever scope is open */
+    const eg_mark m = eg_push(cx); /* a run of a captured step may have any scope open */
     bool good = eg__block_loop(&o, cx, (const eg_expression *)(const void *)(a + 1), a->root,
                                a->letters, a->size, a->first, x, count, a->f64, 0);
     o.out = y->data;
@@ -242,7 +242,7 @@ static bool act_values(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *x,
     eg_pop(cx, m);
     return good;
 }
-/* Computes the values into y from the numbers of x. False after an error. */
+/* Computes the values into y from the elements of x. False after an error. */
 static bool values_into(eg_tensor *y, const eg_expression_values *v, eg_tensor *const *x)
 {
     const size_t bytes = eg__expression_bytes(v->e);
@@ -252,7 +252,8 @@ static bool values_into(eg_tensor *y, const eg_expression_values *v, eg_tensor *
     if (v->letters) memcpy(a->size, v->size, (size_t)v->letters * sizeof *v->size);
     if (v->letters && v->first) memcpy(a->first, v->first, (size_t)v->letters * sizeof *v->first);
     memcpy(a + 1, v->e, bytes);
-    if (!v->count && eg__capturing(y->cx)) { /* positions alone: the same in each run */
+    if (!v->count && eg__capturing(y->cx)) { /* positions only: the values are the same in each
+                                              * run */
         eg__made_once(y);
         return act_values(y->cx, y, 0, x, a);
     }

@@ -6,9 +6,9 @@
  *                         the same three as operations of tensors)
  *
  * expression_names.c uses the names, expression_loops.c the formulas for elements, and
- * lib/expression/expr.c those for tensors. F(log) is log or logf, F(epow)(x) e^x (tensor/epow.h), T
- * the type, and RATIO(a, b) a / b. Derivatives at kinks and of ties are those of the operations in
- * lib/ops. */
+ * lib/expression/expr.c those for tensors. F(log) is log or logf, F(epow)(x) is e^x
+ * (tensor/epow.h), T is the type, and RATIO(a, b) is a / b. Derivatives at kinks and of ties are
+ * those of the operations in lib/ops. */
 #ifndef EG_EXPRESSION_ROWS_H
 #define EG_EXPRESSION_ROWS_H
 

@@ -1,6 +1,6 @@
-/* expression_run_of.h: for indices of type INDEX, BITS its unsigned type: NAME returns the
- * difference of neighbours in a group of indices, 0, 1 or −1, if it is the same for all and no
- * index must be clamped; else NO_RUN. */
+/* expression_run_of.h: for indices of type INDEX, whose unsigned type is BITS: NAME returns the
+ * difference of neighbours in a group of indices, 0, 1 or −1, if it is the same in the whole group
+ * and no index must be clamped; else NO_RUN. */
 EG_INLINE int NAME(const INDEX *i, int64_t limit)
 {
     const BITS first = (BITS)i[0], d = (BITS)i[1] - first;

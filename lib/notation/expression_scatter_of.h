@@ -1,5 +1,5 @@
-/* expression_scatter_of.h: rows of sums for one set of types: expression_gather.c includes it after
- * it has defined NAME, INDEX with its RUN_OF, and FROM, the type of the summands. */
+/* expression_scatter_of.h: adds rows, for one set of types. expression_gather.c includes it after
+ * defining NAME, INDEX with its RUN_OF, and FROM, the type of the summands. */
 EG_CLONES static void NAME(const eg_gather *g, const void *from, int64_t from_step, double *sums)
 {
     const int64_t stride = g->stride;
@@ -16,7 +16,7 @@ EG_CLONES static void NAME(const eg_gather *g, const void *from, int64_t from_st
                 for (int l = 0; l < EG_LANES; l++) s[l] = (double)x[l];
                 for (int half = EG_LANES / 2; half; half /= 2)
                     for (int l = 0; l < half; l++) s[l] += s[l + half];
-                y[gather_place(g, index[0])] += s[0];
+                y[gather_offset(g, index[0])] += s[0];
             } else if (d != NO_RUN && d * stride == 1) {
                 double *to = y + stride * index[0];
                 EG_EVERY_LANE
@@ -26,9 +26,9 @@ EG_CLONES static void NAME(const eg_gather *g, const void *from, int64_t from_st
                 EG_EVERY_LANE
                 for (int l = 0; l < EG_LANES; l++) to[l] += (double)x[EG_LANES - 1 - l];
             } else
-                for (int l = 0; l < EG_LANES; l++) y[gather_place(g, index[l])] += (double)x[l];
+                for (int l = 0; l < EG_LANES; l++) y[gather_offset(g, index[l])] += (double)x[l];
         }
-        for (int64_t l = 0; l < left; l++) y[gather_place(g, index[l])] += (double)x[l];
+        for (int64_t l = 0; l < left; l++) y[gather_offset(g, index[l])] += (double)x[l];
     }
 }
 #undef FROM

@@ -8,7 +8,7 @@ bool eg__expression_sizes(eg_ctx *cx, const eg_expression_source *s, const eg_ex
     const char *from[EG_EXPRESSION_LETTERS] = { NULL };
     bool fixed[EG_EXPRESSION_LETTERS] = {
         false
-    }; /* by the caller, or by a read without brackets */
+    }; /* given by the caller, or by a read without brackets */
     for (int l = 0; l < s->letters && l < EG_EXPRESSION_LETTERS; l++) fixed[l] = size[l] >= 0;
     for (int brackets = 0; brackets < 2; brackets++) {
         for (int k = 0; k < e->nodes; k++) {

@@ -12,7 +12,7 @@ static double float_at(const eg_evaluation *x, const void *p, int64_t k)
 {
     return x->p->f64 ? ((const double *)p)[k] : (double)((const float *)p)[k];
 }
-/* Adds value to element k of p; writes it if fresh. */
+/* Adds value to element k of p; sets the element if `fresh`. */
 static void put_float(const eg_evaluation *x, void *p, int64_t k, double value, bool fresh)
 {
     if (x->p->f64)
@@ -49,7 +49,7 @@ static void fold(eg_evaluation *x, int j, int sign, int64_t rows, int64_t n, con
     x->fresh[j] = false;
 }
 /* Sets the cotangent of the root from that of the caller. */
-static void take_in(eg_evaluation *x)
+static void set_root_cotangent(eg_evaluation *x)
 {
     const int k = x->p->root, width = x->p->f64 ? 8 : 4;
     const int64_t lanes = x->b->lanes, step = x->b->g_step * width;
@@ -72,7 +72,7 @@ static void take_in(eg_evaluation *x)
         memset(to + lanes * width, 0, (size_t)((x->wide - lanes) * width));
     }
 }
-/* Sets to 0, in the rows of a cotangent, `step` bytes apart, the elements that do not count: a
+/* Sets the elements that do not count to 0 in the rows of a cotangent, `step` bytes apart: a
  * cotangent of 0 times an infinite derivative is NaN. */
 static void clear_rows(const eg_evaluation *x, char *row, int64_t step)
 {
@@ -81,7 +81,8 @@ static void clear_rows(const eg_evaluation *x, char *row, int64_t step)
     for (int r = 0; r < x->b->allow_rows; r++, row += step, allow += x->b->allow_step)
         x->floats->clear(x->b->lanes, row, allow);
 }
-/* True if an element counts: of row i, of lane i, or of the block, whatever the extent is. */
+/* True if an element counts: of row i or of lane i, by the extent; for other extents, of the
+ * block. */
 static bool any_counts(const eg_evaluation *x, int extent, int64_t i)
 {
     const eg_block_data *b = x->b;
@@ -94,8 +95,8 @@ static bool any_counts(const eg_evaluation *x, int extent, int64_t i)
     }
     return false;
 }
-/* The same for a cotangent of node k whose rows lie `step` bytes apart. Where it is a sum over rows
- * or lanes, a number that is not finite is set to 0 if none of the elements counts. */
+/* clear_rows for a cotangent of node k, whatever its extent. If it is a sum over rows or lanes, an
+ * element that is not finite is set to 0 if none of its summands counts. */
 static void clear_node(const eg_evaluation *x, int k, char *p, int64_t step)
 {
     const int extent = x->p->extent[k];
@@ -108,7 +109,7 @@ static void clear_node(const eg_evaluation *x, int k, char *p, int64_t step)
             if (!isfinite(float_at(x, p, i)) && !any_counts(x, extent, i))
                 put_float(x, p, i, 0, true);
 }
-/* Finds the diagonals with an element that counts, if not all elements of the block do. */
+/* Determines the diagonals with an element that counts, if not all elements of the block do. */
 static void find_diagonals(eg_evaluation *x)
 {
     const eg_block_data *b = x->b;
@@ -117,7 +118,7 @@ static void find_diagonals(eg_evaluation *x)
     if (!x->p->diagonals || !b->allow_rows) return;
     memset(any, 0, (size_t)count);
     if (to <= last) memset(any, 1, (size_t)(last - to + b->lanes)); /* rows from `to` on */
-    if (b->allow_from) /* rows before: diagonals from last − allow_from + 1 on */
+    if (b->allow_from) /* rows before allow_from: diagonals from last − allow_from + 1 on */
         memset(any + last - b->allow_from + 1, 1, (size_t)(count - last + b->allow_from - 1));
     for (int64_t r = 0; r < b->allow_rows; r++) {
         const uint8_t *allow = b->allow + r * b->allow_step;
@@ -132,7 +133,7 @@ static void find_diagonals(eg_evaluation *x)
     }
     x->diagonals = any;
 }
-/* Adds the part of operand i of node k to the operand's cotangent. */
+/* Adds the part of operand i of node k to the cotangent of the operand. */
 static void to_operand(eg_evaluation *x, int k, int i)
 {
     const eg_block_plan *p = x->p;
@@ -165,7 +166,7 @@ static void to_operand(eg_evaluation *x, int k, int i)
         x->floats->add(rows * length, cotangent_at(x, j, 0), to);
     x->fresh[j] = false;
 }
-/* Adds the cotangent of read k to that of its tensor, or writes it if the sink is direct. */
+/* Adds the cotangent of read k to that of its tensor; writes it if the sink is direct. */
 static void to_tensor(const eg_evaluation *x, int k)
 {
     const eg_node *n = &x->p->e->node[k];
@@ -215,7 +216,7 @@ void eg__block_slopes(const eg_block_plan *p, const eg_block_data *b, void *work
     for (int k = 0; k <= p->root; k++)
         if (p->slope[k] >= 0) x.slope[k] = x.work + p->slope[k];
     find_diagonals(&x);
-    take_in(&x);
+    set_root_cotangent(&x);
     for (int k = p->root; k >= 0; k--) {
         const eg_node *n = &p->e->node[k];
         if (!p->moved[k] || x.fresh[k]) continue;

@@ -18,8 +18,8 @@ void eg__pad_row(int width, int64_t n, int64_t to, char *p)
     if (n > 0 && n < to) eg__copies(width, to - n, p + n * width, p + (n - 1) * width);
 }
 
-/* Returns the numbers of node j that row r of node k reads; sets *step to the bytes from row to
- * row. *still: it is one number for all elements of the row. */
+/* Returns the elements of node j that row r of node k reads. Sets *step to the bytes between rows,
+ * and *still to whether it is one element for the whole row. */
 static const char *seen_by(const eg_evaluation *x, int k, int j, int64_t r, int64_t *step,
                            bool *still)
 {
@@ -78,15 +78,15 @@ static void score_values(const eg_evaluation *x, int k)
         eg__pad_row(width, x->b->lanes, x->wide, to);
     }
 }
-/* True if node k is i − j itself, not computed from it: one operand varies with rows, the other
- * with lanes. */
+/* True if node k is i − j itself, and not a function of it: one operand varies with rows, the other
+ * one with lanes. */
 static bool is_difference(const eg_block_plan *p, int k)
 {
     const int first = p->extent[p->e->node[k].in[0]];
     return p->extent[k] == EG_EXTENT_DIAGONAL &&
            (first == EG_EXTENT_ROWS || first == EG_EXTENT_LANES);
 }
-/* Sets the value of i − j, which steps by one from diagonal to diagonal. */
+/* Sets the value of i − j, which changes by one from diagonal to diagonal. */
 static void difference_values(const eg_evaluation *x, int k)
 {
     const eg_node *n = &x->p->e->node[k];
@@ -101,8 +101,8 @@ static void difference_values(const eg_evaluation *x, int k)
 }
 
 /* -- operations -------------------------------------------------------------------------------- */
-/* Sets the operands of node k, from row r on. False if no loop handles their form. A loop handles
- * single numbers only as the last two of three operands together, and only for values. */
+/* Sets the operands of node k from row r on. False if no loop supports their form: single elements
+ * are supported for the last two of three operands together, and for values only. */
 static bool strip_operands(const eg_evaluation *x, int k, int64_t r, bool values, eg_strip *s)
 {
     const eg_node *n = &x->p->e->node[k];
@@ -175,7 +175,8 @@ static void operation_values(const eg_evaluation *x, int k)
     eg__strip_run(x, k, true, loop_of(x, &x->p->e->node[k]), &s);
 }
 
-/* Computes node k, a sum, times a factor, and on the way the summand that is a sum within it. */
+/* Computes node k, a sum, times a factor, and in the same loop its summand that is a sum within
+ * it. */
 static void sum_values(const eg_evaluation *x, int k, double factor)
 {
     static const double zero;
@@ -207,7 +208,7 @@ static void sum_values(const eg_evaluation *x, int k, double factor)
 }
 
 /* Copies the value of the root, rows × lanes without padding, to the caller's result. */
-static void hand_out(const eg_evaluation *x)
+static void copy_result(const eg_evaluation *x)
 {
     const int k = x->p->root, extent = x->p->extent[k], width = eg__node_width(x->p, k);
     const bool integer = x->p->e->node[k].kind == EG_IS_INTEGER;
@@ -226,14 +227,14 @@ static void hand_out(const eg_evaluation *x)
             memcpy(to, from, (size_t)(x->b->lanes * width));
     }
 }
-/* True if the slopes of this code read the operands alone. */
+/* True if the cotangents of operands of this code depend on the operands only, not on the value. */
 static bool value_unread(int code)
 {
     return code == EG_X_ADD || code == EG_X_SUB || code == EG_X_MUL || code == EG_X_NEG ||
            code == EG_X_TANH;
 }
-/* True if the root's value can be computed directly in the caller's result. */
-static bool made_there(const eg_evaluation *x)
+/* True if the value of the root can be computed directly in the caller's result. */
+static bool in_place(const eg_evaluation *x)
 {
     const int k = x->p->root;
     const eg_node *n = &x->p->e->node[k];
@@ -241,16 +242,16 @@ static bool made_there(const eg_evaluation *x)
            n->kind != EG_IS_INTEGER && n->code > EG_X_READ && x->b->out &&
            (!x->p->slopes || value_unread(n->code));
 }
-/* True if node k is computed by the loop of sums: if it has a sum within it, or is the result, made
- * in its place, and times a factor. */
+/* True if node k is computed by the loop of sums: it has a sum within it, or it is the result, in
+ * its place, with a factor. */
 static bool by_sum(const eg_evaluation *x, int k, double factor)
 {
     const eg_node *n = &x->p->e->node[k];
     const bool sum = n->kind == EG_IS_FLOAT && (n->code == EG_X_ADD || n->code == EG_X_SUB);
     return sum && (x->p->within[n->in[0]] == k || x->p->within[n->in[1]] == k || factor != 1);
 }
-/* Computes node k. Only a node that is made in its place in the result has a factor; false if it is
- * still to be multiplied by it. */
+/* Computes node k. Only a node that is computed in place in the result has a factor. False if its
+ * value must still be multiplied by it. */
 static bool node_values(const eg_evaluation *x, int k, double factor)
 {
     const eg_node *n = &x->p->e->node[k];
@@ -277,7 +278,7 @@ void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *work
 {
     const eg_evaluation x = eg__evaluation(p, b, workspace);
     const double factor = b->factor != 0 ? b->factor : 1;
-    const bool there = made_there(&x);
+    const bool there = in_place(&x);
     bool done = factor == 1;
     for (int k = 0; k <= p->root; k++) {
         if (!p->used[k]) continue;
@@ -288,7 +289,7 @@ void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *work
         const bool multiplied = node_values(&x, k, last ? factor : 1);
         if (last) done = multiplied;
     }
-    if (!there && b->out) hand_out(&x);
+    if (!there && b->out) copy_result(&x);
     const bool whole_rows = b->out_step == b->lanes;
     for (int r = 0; !done && r < (whole_rows ? 1 : b->rows); r++)
         x.floats->scale(whole_rows ? (int64_t)b->rows * b->lanes : b->lanes,

@@ -1,5 +1,6 @@
-/* focus.c: views of an operand for operations on bracketed axes: the bracketed axes last, or in
- * place with one of them named; and results back in the order of the string. */
+/* focus.c: views of an operand for operations on bracketed axes: with the bracketed axes last, or
+ * in the order of the string with one axis described; and results with the axes in the order of the
+ * string. */
 #include "notation/notation.h"
 #include <string.h>
 
@@ -17,7 +18,7 @@ bool eg__no_repeats(const eg_bound *b, int term)
         if (eg__item_of(t, t->item[k].axis) < k) {
             const eg_axis_name *a = &b->axis[t->item[k].axis];
             eg__refuse(b, term, k,
-                       "index '%.*s' stands twice in one term; take the diagonal first with "
+                       "index '%.*s' occurs twice in one term; take the diagonal first with "
                        "eg_einsum or eg_diagonal",
                        a->length, a->text);
             return false;
@@ -25,7 +26,6 @@ bool eg__no_repeats(const eg_bound *b, int term)
     return true;
 }
 
-/* Returns the axes of x in another order; x itself if the order is the same. */
 eg_tensor *eg__reordered(eg_tensor *x, int rank, const int *order)
 {
     bool same = true;
@@ -33,7 +33,7 @@ eg_tensor *eg__reordered(eg_tensor *x, int rank, const int *order)
     return same ? x : eg_permute_n(x, rank, order);
 }
 
-/* The outer axes come first, in their order, then the bracketed ones in theirs. */
+/* The outer axes are first, in their order, then the bracketed ones in theirs. */
 bool eg__focus_items(eg_focus *f, const eg_bound *b, eg_tensor *given)
 {
     const eg_bound_term *t = &b->term[0];
@@ -55,7 +55,7 @@ bool eg__focus_items(eg_focus *f, const eg_bound *b, eg_tensor *given)
     if (!f->inner) {
         eg__refuse(
             b, 0, -1,
-            "no index stands in brackets; [ ] say over which axes it works, as in \"b h i [j]\"");
+            "no index is in brackets; the axes to work along are in [ ], as in \"b h i [j]\"");
         return false;
     }
     f->x = t->x;
@@ -158,13 +158,13 @@ bool eg__focus_no_output(const eg_focus *f)
 {
     const eg_bound *b = f->bound;
     if (!b || !b->arrow) return true;
-    eg__refuse(b, b->terms, -1, "the result has the operand's axes; there is no output to name");
+    eg__refuse(b, b->terms, -1, "the result has the operand's axes; it takes no output");
     return false;
 }
 bool eg__focus_one(const eg_focus *f) { return eg__focus_axis(f) && eg__focus_no_output(f); }
 
-/* A group with brackets inside counts both as bracketed and as outer, each with its part of the
- * size. */
+/* A group with some items in brackets counts both as bracketed and as outer, each time with that
+ * part of the size. */
 int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
 {
     const eg_bound *b = f->bound;
@@ -187,8 +187,8 @@ int eg__focus_dims(const eg_focus *f, bool bracketed, int64_t *dim)
     return rank;
 }
 
-/* With an arrow, the order is that of the output; else that of the operand without the bracketed
- * axes, with groups merged and 1s kept. */
+/* If there is an arrow, the order is that of the output; else that of the operand without the
+ * bracketed axes, with groups merged and 1s kept. */
 eg_tensor *eg__focus_outer(const eg_focus *f, eg_tensor *y)
 {
     const eg_bound *b = f->bound;
@@ -202,7 +202,7 @@ eg_tensor *eg__focus_outer(const eg_focus *f, eg_tensor *y)
             if (at == f->outer)
                 return eg__refuse(
                     b, b->terms, k,
-                    "a bracketed index is no axis of the result and cannot stand in the output");
+                    "a bracketed index is no axis of the result and cannot be in the output");
             order[k] = at;
         }
         if (!eg__no_repeats(b, b->terms)) return eg__poison(y->cx);

@@ -1,21 +1,21 @@
-/* formula.c: eingrad/notation.h: a predicate or a number over indices as data: which indices it has
- * and where they stand. The parser of expressions finds these positions; an edit replaces the text
- * at some of them and parses the result. */
+/* formula.c: implements eingrad/notation.h for formulas: a predicate or a number over indices as
+ * data: which indices it has, and where they occur. The parser of expressions finds these
+ * occurrences; an edit replaces the text at some of them and parses the result. */
 #include "notation/notation.h"
 #include <eingrad/notation.h>
 #include <string.h>
 
 static const char formula_blanks[] = " \t\n\v\f\r";
 
-/* A place of a name in an eg_formula; index: the number of the name. */
+/* One occurrence of a name in an eg_formula; index: the number of the name. */
 typedef struct eg__formula_occurrence {
     int from, to, index;
     bool size;
 } eg__formula_occurrence;
-/* Returns a formula of that text with its positions, in the order of the text; NULL after an error.
- */
-static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool condition,
-                              int occurrences, const eg_name_occurrence *at)
+/* Returns a formula of that text with its occurrences of names, in the order of the text; NULL
+ * after an error. */
+static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool condition, int occurrences,
+                              const eg_name_occurrence *at)
 {
     const size_t n = (size_t)occurrences, length = strlen(text) + 1, whose = strlen(who) + 1;
     size_t names = 0;
@@ -52,7 +52,8 @@ static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, boo
     return f;
 }
 
-/* Sets the names of the indices, blanks between them. False after an error: too many. */
+/* Reads the names of the indices, which are separated by blanks. False after an error: there are
+ * too many. */
 static bool formula_indices(eg_ctx *cx, const eg_formula_args *o, eg_axis_name *name,
                             const eg_axis_name **letter, int *letters)
 {
@@ -70,7 +71,7 @@ static bool formula_indices(eg_ctx *cx, const eg_formula_args *o, eg_axis_name *
     }
     return true;
 }
-/* The positions take some kilobytes of stack, which this function returns before further calls are
+/* The occurrences take some kilobytes of stack, which are released before further calls are
  * made. */
 static __attribute__((noinline)) eg_formula *formula_parsed(eg_ctx *cx, const eg_formula_args *o)
 {
@@ -117,7 +118,8 @@ static size_t formula_bytes_of(const eg_formula *f)
 {
     return (size_t)(f->who + strlen(f->who) + 1 - (const char *)f);
 }
-/* Writes a copy of a formula, with all that it points to, into room of as many bytes. */
+/* Writes a copy of a formula, with everything that it points to, into `room`, which has
+ * formula_bytes_of(from) bytes. */
 static eg_formula *formula_into(void *room, eg_ctx *cx, const eg_formula *from)
 {
     const char *const old = (const char *)from;
@@ -140,9 +142,9 @@ static void formula_key(eg_key_text *t, const char *text)
     eg__key_put(t, 1, text ? "+" : "-");
     if (text) eg__key_put(t, strlen(text) + 1, text);
 }
-/* Returns a copy of the formula that the context remembers for this text, else parses it. It is
- * remembered together with the names that it may use and the shapes and dtypes of their tensors, on
- * which its meaning depends. */
+/* Returns a copy of the formula from the cache, or parses it and adds it to the cache. The key
+ * includes the names that it may use and the shapes and dtypes of their tensors, on which its
+ * meaning depends. */
 static const eg_formula *formula_read(eg_ctx *cx, const eg_formula_args *o)
 {
     eg_tensor *x[EG_GIVEN_MAX];
@@ -170,7 +172,7 @@ static const eg_formula *formula_read(eg_ctx *cx, const eg_formula_args *o)
     if (room) formula_into(room, cx, f);
     return f;
 }
-/* Parses a text that an edit of f made. */
+/* Parses a text that is the result of an edit of f. */
 static const eg_formula *formula_again(const eg_formula *f, const char *text, bool score)
 {
     return formula_read(f->cx, &(eg_formula_args){ .who = f->who, .text = text, .score = score });
@@ -209,7 +211,8 @@ bool eg_formula_reads(const eg_formula *f, const char *name)
 
 bool eg_formula_equals(const eg_formula *f, const eg_formula *g)
 {
-    const char *const blank = formula_blanks; /* two words never stand apart by blanks alone */
+    const char *const blank = formula_blanks; /* in a formula, two words are never separated by
+                                               * blanks only */
     if (!f || !g) return false;
     const char *a = f->text, *b = g->text;
     for (;; a++, b++) {
@@ -219,7 +222,7 @@ bool eg_formula_equals(const eg_formula *f, const eg_formula *g)
     }
 }
 
-/* Returns the text as an operand: as it is if it is one word, else in parentheses. NULL after an
+/* Returns the text as an operand: unchanged if it is one word, else in parentheses. NULL after an
  * error: it is not a number. */
 static const char *formula_operand(const eg_formula *f, const char *text)
 {
@@ -227,7 +230,7 @@ static const char *formula_operand(const eg_formula *f, const char *text)
     if (!number) return NULL;
     if (number->condition)
         return eg__caret(f->cx, f->who, text, 0, NULL, NULL, NULL,
-                         "a number is asked for, and this is true or false"),
+                         "a number is needed, but this is a condition"),
                NULL;
     if (number->occurrences == 1 && !number->place[0].from && !text[number->place[0].to])
         return text;
@@ -272,8 +275,8 @@ const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g)
 }
 
 /* -- the conditions that & joins --------------------------------------------------------------- */
-/* True if node k joins two conditions by an & in the text. a < b < c is an & of two comparisons as
- * well, but there is no text for the second alone. */
+/* True if node k is an & of two conditions in the text. a < b < c is an & of two comparisons too,
+ * but the second of them has no text. */
 static bool joins(const eg_expression *e, int k)
 {
     const eg_node *n = &e->node[k], *a = &e->node[n->in[0]], *b = &e->node[n->in[1]];

@@ -75,14 +75,14 @@ bool eg__given_used(eg_ctx *cx, const char *who, const eg_given_tensors *g, cons
     const uint32_t reads = (a ? a->reads : 0) | (b ? b->reads : 0);
     for (int k = 0; k < g->count; k++)
         if (!(reads >> k & 1))
-            return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: '%s' of .with does not stand in %s", who,
+            return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: '%s' of .with is not used in %s", who,
                               g->readable[k].name, what),
                    false;
     return true;
 }
 
-/* Returns the letters (bits) that alone index axis r of tensor t; sets *other if some read has
- * anything else as that index. */
+/* Returns the letters (bits) that are by themselves the index of axis r of tensor t. Sets *other to
+ * whether a read has any other index there. */
 static uint32_t letters_of_axis(const eg_expression *e, int t, int r, bool *other)
 {
     uint32_t letters = 0;

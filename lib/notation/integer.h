@@ -1,6 +1,6 @@
-/* integer.h: arithmetic of whole numbers in predicates and expressions: 64 bits that saturate at
- * ±(2^63 − 1), so that order is kept; and of intervals of them. An element of a tensor may be
- * −2^63: it counts as −(2^63 − 1). */
+/* integer.h: arithmetic of integers in predicates and expressions. They have 64 bits and saturate at
+ * ±(2^63 − 1), so that order is preserved. An element of a tensor may be −2^63: it counts as −(2^63
+ * − 1). Also intervals of such integers. */
 #ifndef EG_INTEGER_H
 #define EG_INTEGER_H
 #include "notation/expression.h"
@@ -25,7 +25,7 @@ static inline int64_t eg__product(int64_t a, int64_t b)
 /* ⌊a / b⌋, 0 where b is 0 */
 static inline int64_t eg__quotient(int64_t a, int64_t b)
 {
-    a = eg__clamped(a); /* −2^63 / −1 is no number of 64 bits */
+    a = eg__clamped(a); /* −2^63 / −1 does not fit in 64 bits */
     return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 /* a − |b| ⌊a / |b|⌋, 0 where b is 0 */
@@ -35,11 +35,11 @@ static inline int64_t eg__modulus(int64_t a, int64_t b)
     const int64_t m = b < 0 ? eg__difference(0, b) : b, r = eg__clamped(a) % m;
     return r < 0 ? r + m : r;
 }
-/* Operation `code` of at most three operands, numbers or truths. */
+/* Returns the result of operation `code` on at most three operands, integers or bools. */
 int64_t eg__integer(int code, int64_t a, int64_t b, int64_t c);
-/* Where its result lies, from where the operands lie. */
+/* Returns bounds of that result from bounds of the operands. */
 eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z);
-/* The largest magnitude in x. */
+/* Returns the largest magnitude in x. */
 static inline int64_t eg__larger(eg_interval x)
 {
     const int64_t below = eg__difference(0, x.low); /* −2^63 has no magnitude of 64 bits */

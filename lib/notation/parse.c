@@ -3,9 +3,9 @@
  *   string = [ ( "names" | "letters" ) ":" ] term { "," term } [ "->" term ]
  *   term   = { name [ "=" number ] | "1" | "..." | "(" term ")" | "[" term "]" }
  *
- * Groups do not nest, and neither do brackets. A name is one letter, or a word. It is a word if the
- * string begins with "names:", or if the string has no such beginning, two names are separated by
- * blanks alone, and one of them has two characters or more. */
+ * Groups are not nested, and neither are brackets. A name is one letter or a word. It is a word if
+ * the string begins with "names:"; or if the string begins with neither "names:" nor "letters:",
+ * two names are separated by blanks only, and one of them has two characters or more. */
 #include "notation/notation.h"
 #include <string.h>
 
@@ -39,10 +39,10 @@ int eg__utf8_bytes(const char *s)
         if ((s[k] & 0xc0) != 0x80) return 1;
     return n;
 }
-/* True for a byte of a UTF-8 character that is not its first. */
+/* True for a byte of a UTF-8 character that is not its first byte. */
 static bool inside(char c) { return (c & 0xc0) == 0x80; }
-/* Control characters, bytes that begin no character, and marks that change the direction of writing
- * are shown as '?'. */
+/* Appends the character of n bytes at s. Control characters, bytes that begin no character, and
+ * marks that change the direction of writing are shown as '?'. */
 static void put_character(text *t, const char *s, int n)
 {
     const unsigned last = (unsigned char)s[n - 1];
@@ -57,7 +57,7 @@ static void put_character(text *t, const char *s, int n)
         for (int k = 0; k < n; k++) put(t, s[k]);
 }
 
-/* Of a long string WINDOW bytes are shown, with all marks if they fit, else with the last one. */
+/* Of a long string WINDOW bytes are shown, with all carets if they fit, else with the last one. */
 eg_tensor *eg__caret_as(eg_ctx *cx, eg_code code, const char *who, const char *spec, int marks,
                         const eg_caret *mark, const char *tail, const char *hint,
                         const char *format, ...)
@@ -86,7 +86,7 @@ eg_tensor *eg__caret_as(eg_ctx *cx, eg_code code, const char *who, const char *s
         if (from > length - WINDOW) from = length - WINDOW;
         if (from < 0) from = 0;
         to = from + WINDOW;
-        /* whole characters */
+        /* whole characters only */
         for (int k = 0; k < 3 && from > 0 && inside(spec[from]); k++) from++;
         for (int k = 0; k < 3 && to < length && inside(spec[to]); k++) to--;
     }
@@ -155,7 +155,7 @@ void eg__caret_stray(eg_ctx *cx, const char *who, const char *spec, int where, c
 }
 
 /* -- letters or names ------------------------------------------------------------------------- */
-/* Returns the offset after "names:" or "letters:" and sets *names; 0 if the string begins with
+/* Returns the byte after "names:" or "letters:" and sets *names; 0 if the string begins with
  * neither. */
 static int reading_said(const char *s, bool *names)
 {
@@ -171,11 +171,11 @@ static int reading_said(const char *s, bool *names)
     }
     return 0;
 }
-/* True if the string's blanks make it one of names: two names are separated by blanks alone, and
- * one of them has two characters or more. */
+/* True if the blanks of the string show that it consists of names: two names are separated by
+ * blanks only, and one of them has two characters or more. */
 static bool in_names(const char *s)
 {
-    /* the length of the name before, if only blanks (or its "=8") follow it; else 0 */
+    /* the length of the previous name, if only blanks (or its "=8") follow it; else 0 */
     int before = 0;
     bool blank = false;
     while (*s) {
@@ -202,7 +202,7 @@ static bool in_names(const char *s)
     return false;
 }
 
-/* Reads the number at *i and moves *i past it; false if it overflows 64 bits. */
+/* Reads the number at *i and advances *i. False if it does not fit in 64 bits. */
 static bool number(const char *s, int *i, int64_t *value)
 {
     int64_t v = 0;
@@ -222,13 +222,13 @@ static const char *size_hint(const char *spec, int where, bool letters)
     while (k > 0 && is_blank(spec[k - 1])) k--;
     if (spec[where + 1] == '>') return "the arrow is '->'";
     if (k > 0 && (spec[k - 1] == ')' || spec[k - 1] == ']'))
-        return "a size belongs to one name: it stands inside, as in '(h=8 d)'";
+        return "a size belongs to one name, as in '(h=8 d)'";
     if (k > 0 && is_digit(spec[k - 1]) && letters) return EG_LETTERS_HINT;
-    return "a size stands behind its name, as in 'h=8'";
+    return "a size follows its name, as in 'h=8'";
 }
 
 /* -- the parser ------------------------------------------------------------------------------- */
-/* A parser: the string is read up to byte i, into term t. */
+/* The state of the parser. */
 typedef struct reader {
     eg_ctx *cx;
     const char *who, *spec;
@@ -236,15 +236,16 @@ typedef struct reader {
     eg_parsed *p;
     eg_parsed_term *t;
     int i, terms, items;
-    int groups; /* opened in this term                                     */
-    int group;  /* the open one's number, 0: none; its '(' is at group_at  */
+    int groups; /* number of groups in this term so far */
+    int group;  /* number of the open group, 0 if none is open; the byte of its '(' */
     int group_at, group_names;
-    int bracket_at; /* of the open '[', −1: none; the items and group before it */
+    int bracket_at; /* byte of the open '[', −1 if none is open; number of items and group before
+                     * it */
     int bracket_items, bracket_group;
-    uint16_t seen[64]; /* letter & 63 → its axis + 1; 0: not yet */
+    uint16_t seen[64]; /* by letter & 63: its axis + 1; 0 if it has not occurred */
 } reader;
 
-/* Records an error with a caret under `length` bytes from `where` on; returns false. */
+/* Records an error with carets under `length` bytes from `where` on. Returns false. */
 static bool bad(const reader *r, int where, int length, const char *hint, const char *sentence)
 {
     eg__caret(r->cx, r->who, r->spec, 1, &(eg_caret){ where, length }, NULL, hint, "%s", sentence);
@@ -257,7 +258,7 @@ static bool too_many_axes(const reader *r, int where)
     return false;
 }
 
-/* Appends an item that begins at byte `start` to the term; outside of groups it is an axis. */
+/* Appends an item that begins at byte `start` to the term. Outside of groups it is an axis. */
 static inline bool put_item(reader *r, uint16_t axis, int start)
 {
     if (!r->group && ++r->t->slots > EG_RANK_MAX) return too_many_axes(r, start);
@@ -341,8 +342,8 @@ static inline bool read_index(reader *r)
     return read_size(r, &p->axis[a], start, n) && put_item(r, (uint16_t)a, start);
 }
 
-/* Reads a number without a name: 1 is an axis of size 1, or nothing inside a group; other numbers
- * are refused. */
+/* Reads a number without a name: 1 is an axis of size 1, or nothing inside of a group; other
+ * numbers are refused. */
 static bool read_unit(reader *r)
 {
     const char *spec = r->spec;
@@ -357,7 +358,7 @@ static bool read_unit(reader *r)
     const bool touches = !r->p->said && start > 0 && is_letter(spec[start - 1]);
     eg__caret(r->cx, r->who, spec, 1, &(eg_caret){ start, e - start }, NULL,
               touches ? EG_LETTERS_HINT : NULL,
-              "a number stands for an axis only as 1: give the axis a name, as in 'r=%.*s'",
+              "the only number that is an axis is 1: give the axis a name, as in 'r=%.*s'",
               e - start < 20 ? e - start : 20, spec + start);
     return false;
 }
@@ -367,7 +368,7 @@ static bool read_dots(reader *r)
     const int start = r->i;
     const size_t n = strspn(r->spec + start, ".");
     if (n != 3) return bad(r, start, (int)n, NULL, "an ellipsis is three dots");
-    if (r->t->dots) return bad(r, start, 3, NULL, "a term has two ellipses, one is the most");
+    if (r->t->dots) return bad(r, start, 3, NULL, "a term has two ellipses; at most one");
     r->t->dots = r->group ? 2 : 1;
     r->t->plain = false;
     if (r->group) r->group_names++;
@@ -379,7 +380,7 @@ static bool open_group(reader *r)
 {
     if (r->group) {
         eg__caret(r->cx, r->who, r->spec, 2, (eg_caret[]){ { r->group_at, 1 }, { r->i, 1 } }, NULL,
-                  NULL, "a group stands inside a group");
+                  NULL, "groups cannot be nested");
         return false;
     }
     if (++r->groups > EG_RANK_MAX || ++r->t->slots > EG_RANK_MAX) return too_many_axes(r, r->i);
@@ -406,7 +407,7 @@ static bool open_bracket(reader *r)
 {
     if (r->bracket_at >= 0) {
         eg__caret(r->cx, r->who, r->spec, 2, (eg_caret[]){ { r->bracket_at, 1 }, { r->i, 1 } },
-                  NULL, NULL, "brackets stand inside brackets");
+                  NULL, NULL, "brackets cannot be nested");
         return false;
     }
     if (r->p->bracket < 0) r->p->bracket = r->i;
@@ -448,7 +449,7 @@ static bool end_term(reader *r)
     r->t->stop = (uint16_t)r->i;
     if (!c) return true;
     if (c == ',' && r->p->arrow)
-        return bad(r, r->i, 1, NULL, "a comma stands after '->': there is one output");
+        return bad(r, r->i, 1, NULL, "a comma follows '->', but there is only one output");
     if (c == '-') r->p->arrow = true;
     r->i += c == '-' ? 2 : 1;
     if (c == ',' && r->terms + 1 == EG_OPERANDS_MAX) {
@@ -462,7 +463,7 @@ static bool end_term(reader *r)
     return true;
 }
 
-/* Refuses a character that can begin nothing; returns false. */
+/* Records an error for a character that begins no item. Returns false. */
 static bool read_stray(const reader *r)
 {
     const int i = r->i;
@@ -501,8 +502,8 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_rea
     eg_parsed *p = &room->head;
     const size_t length = strlen(spec);
     if (length > 60000)
-        return eg_fail_as(cx, EG_ERROR_NOTATION,
-                          "%s: the string has %zu characters, 60000 is the most", who, length),
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the string has %zu characters; at most 60000",
+                          who, length),
                NULL;
     bool names = as == EG_READ_AS_NAMES;
     const int begin = reading_said(spec, &names);

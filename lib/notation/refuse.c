@@ -1,5 +1,5 @@
-/* refuse.c: the errors of bind.c: a sentence with carets, operands and sizes, and a guess of what
- * was meant. */
+/* refuse.c: the messages of bind.c: a sentence with carets, operands and sizes, and a suggestion of
+ * what may have been meant. */
 #include "notation/bind.h"
 #include <string.h>
 
@@ -47,20 +47,20 @@ static eg_caret term_caret(const bind *B, int k)
 }
 static int item_length(const bind *B, const eg_term_item *l)
 {
-    /* ellipsis axes come after the others */
+    /* the axes of an ellipsis come after the others */
     return l->axis == EG_ITEM_ONE ? 1 : l->axis >= B->p->axes ? 3 : B->p->axis[l->axis].length;
 }
 
-/* -- guesses: a rearrangement of letters, or an exchange of operands, that would fit ----------- */
-/* True if all terms consist of letters or names alone, and there is an operand for each. */
+/* -- suggestions: other orders of letters, or exchanged operands, that would fit -------------- */
+/* True if all terms consist of letters or names only, and there is an operand for each. */
 static bool plain(const bind *B)
 {
     for (int k = 0; k < B->p->terms; k++)
         if (!B->p->term[k].plain || !B->xs[k]) return false;
     return true;
 }
-/* True if all terms fit after operands x and y are exchanged and term `without` is left out; sets
- * size[] to the sizes of the axes, −1 where unknown. */
+/* True if all terms except term `without` fit after operands x and y are exchanged. Sets size[] to
+ * the sizes of the axes, −1 for unknown ones. */
 static bool fits(const bind *B, int x, int y, int without, int64_t *size)
 {
     for (int a = 0; a < B->p->axes; a++) size[a] = B->p->axis[a].size;
@@ -80,7 +80,8 @@ static bool fits(const bind *B, int x, int y, int without, int64_t *size)
     return true;
 }
 /* A search for the order of a term's letters that fits its operand and is nearest to the given
- * order. moved: pairs of letters that are exchanged; ties: other orders that are as near. */
+ * order. moved: the number of pairs of letters in inverse order; ties: other orders with the same
+ * number. */
 typedef struct search {
     const eg_term_item *item;
     const int64_t *dim;
@@ -88,7 +89,7 @@ typedef struct search {
     uint8_t order[8], best[8];
     int64_t *size;
 } search;
-/* Tries all letters that are not in `used` at axis r and the axes after it. */
+/* Tries all letters that are not in `used` for axis r, and for the axes after it. */
 static void permute(search *s, int r, unsigned used)
 {
     if (s->steps++ > 20000) {
@@ -116,9 +117,9 @@ static void permute(search *s, int r, unsigned used)
         *size = old;
     }
 }
-/* Writes a guess into w: the rearrangement of the letters of operand `second` or `first` that is
- * nearest to the given order, if one is nearest; else the exchange of two operands, if there is
- * only one that fits. NULL: no guess. */
+/* Writes a suggestion into w and returns it; NULL if there is none. It is the nearest order of the
+ * letters of operand `second` or `first` that fits, if exactly one is nearest; else the exchange of
+ * two operands, if exactly one exchange fits. */
 static const char *guess(const bind *B, words *w, int first, int second)
 {
     int64_t size[EG_AXES_MAX];
@@ -153,15 +154,16 @@ static const char *guess(const bind *B, words *w, int first, int second)
 }
 
 /* -- errors ------------------------------------------------------------------------------------ */
-/* Returns the string with commas inserted, if it has as many names separated by blanks alone as
- * there are operands, as in "ij jk->ik". NULL if missing commas are not the reason. */
+/* Returns a hint to separate operands by commas, with the corrected string if it has as many names
+ * as there are operands, separated by blanks only, as in "ij jk->ik". NULL if missing commas are
+ * not the reason. */
 static const char *missing_comma(const bind *B, int n, words *w)
 {
     const eg_parsed_term *t = B->p->term;
     if (n <= B->p->terms) return NULL;
     if (B->p->terms != 1 || t->end - t->begin != n || !strchr(B->spec, ' '))
-        return "operands stand apart by commas";
-    say(w, "operands stand apart by commas: '%.*s%s", clip(B->p->begin), B->spec,
+        return "operands are separated by commas";
+    say(w, "operands are separated by commas: '%.*s%s", clip(B->p->begin), B->spec,
         B->p->said ? " " : "");
     for (int i = t->begin; i < t->end; i++) {
         const eg_term_item *l = &B->p->item[i];
@@ -189,7 +191,7 @@ const eg_bound *eg__bad_count(const bind *B, int n)
            NULL;
 }
 
-/* The hint says how the string may have been meant. */
+/* The hint suggests how the string may have been meant. */
 const eg_bound *eg__bad_rank(const bind *B, int k)
 {
     const eg_parsed_term *t = &B->p->term[k];
@@ -197,14 +199,14 @@ const eg_bound *eg__bad_rank(const bind *B, int k)
     const eg_caret c = term_caret(B, k);
     words dims = { .n = 0 }, w = { .n = 0 };
     const char *hint = guess(B, &w, -1, -1);
-    bool words_apart = false; /* a word of two letters or more */
+    bool words_apart = false; /* it has a word of two letters or more */
     int letters = 0;
     for (int i = t->at; i + 1 < t->stop; i++)
         words_apart |= (unsigned)((B->spec[i] | 32) - 'a') < 26 &&
                        (unsigned)((B->spec[i + 1] | 32) - 'a') < 26;
     for (int i = t->at; i < t->stop; i++) letters += (unsigned)((B->spec[i] | 32) - 'a') < 26;
     if (!hint && B->p->names && !B->p->said && letters == x->rank && words_apart)
-        hint = "these are names, because blanks stand between them: letters are written 'i j k' or "
+        hint = "blanks separate these, so they are read as names: letters are written 'i j k' or "
                "'ijk'";
     if (!hint && !B->p->names && !B->p->said && t->slots > x->rank && words_apart && t->slots > 3)
         hint = EG_LETTERS_HINT;
@@ -222,7 +224,7 @@ const eg_bound *eg__bad_rank(const bind *B, int k)
            NULL;
 }
 
-/* Returns the item of axis a after `skip` others of the same axis; −1: there is none. */
+/* Returns the item of axis a after `skip` others of the same axis; −1 if there is none. */
 static int find(const eg_bound_term *t, int a, int skip)
 {
     for (int i = 0; i < t->items; i++)
@@ -230,14 +232,14 @@ static int find(const eg_bound_term *t, int a, int skip)
     return -1;
 }
 
-/* Returns the axis of the operand that item i makes, alone or in a group. */
+/* Returns the axis of the operand that item i is, alone or in a group. */
 static int axis_of(const eg_bound_term *t, int i)
 {
     int r = 0;
     while (r + 1 < t->rank && t->last[r] <= i) r++;
     return r;
 }
-/* The size of axis a is that of an operand, of the string or of an option. */
+/* The earlier size of axis a was given by an operand, the string or an option. */
 const eg_bound *eg__bad_size(const bind *B, int a, int64_t size, int k, int i)
 {
     const eg_bound *b = B->b;
@@ -297,7 +299,7 @@ static const char *group_text(const bind *B, const eg_bound_term *t, int r, word
     *c = (eg_caret){ from, to + 1 - from };
     return say(w, "%.*s", to + 1 - from < 80 ? to + 1 - from : 80, B->spec + from);
 }
-/* True if two letters follow each other without a blank, as in "(head=8 d)", which was read as
+/* True if a letter follows another one without a blank, as in "(head=8 d)", which was read as
  * letters. */
 static bool run_together(const char *s)
 {
@@ -346,7 +348,7 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
         }
         if (known == 0 && n == 0)
             return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, NULL,
-                                "%s is 0 in %s, and with %s any '%.*s' would do: give its size",
+                                "%s is 0 in %s, and with %s, '%.*s' can have any size: give it",
                                 text, it, what, a_length(B, a), a_name(B, a)),
                    NULL;
         return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, NULL,
@@ -375,9 +377,9 @@ const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int un
            NULL;
 }
 
-/* True if two names differ by one typing error: a letter left out, inserted, exchanged with its
- * neighbour, or (inside the word) replaced. Names such as d_k and d_v, xpos and ypos, axis1 and
- * axis2 are meant to differ. */
+/* True if two names differ by one typing error: a letter omitted, inserted, exchanged with its
+ * neighbour, or (inside of the word) replaced. Names such as d_k and d_v, xpos and ypos, axis1 and
+ * axis2 are assumed to differ on purpose. */
 static bool one_typo(const char *a, int n, const char *b, int m)
 {
     if (n > m) return one_typo(b, m, a, n);
@@ -392,7 +394,7 @@ static bool one_typo(const char *a, int n, const char *b, int m)
                !((unsigned)(a[i] - '0') < 10 && (unsigned)(b[i] - '0') < 10);
     return i + j == n - 2 && a[i] == b[i + 1] && a[i + 1] == b[i];
 }
-/* The hint proposes the index that may be meant. */
+/* The hint suggests the index that may have been meant. */
 const eg_bound *eg__bad_out(const bind *B, int a, int at)
 {
     const eg_parsed *p = B->p;
@@ -416,9 +418,9 @@ const eg_bound *eg__bad_out(const bind *B, int a, int at)
            NULL;
 }
 
-/* Refuses a name that occurs once and differs by one typing error from a name of the same size that
- * never occurs in the same term: summing or broadcasting over it would give a wrong result without
- * an error. */
+/* Refuses a name that occurs once and differs by one typing error from a name of the same size
+ * that is in no term with it: a sum or a broadcast over it would give a wrong result without an
+ * error. */
 const eg_bound *eg__bad_name(const bind *B, bool *found)
 {
     const eg_parsed *p = B->p;
@@ -449,8 +451,8 @@ const eg_bound *eg__bad_name(const bind *B, bool *found)
 }
 
 /* With an ellipsis both readings of "...k ij" can fit: as names (2 axes and the rest) and, as in
- * NumPy, as letters (3 and the rest). If ranks and sizes allow the letters, the string is refused:
- * neither reading is certain. */
+ * NumPy, as letters (3 and the rest). True if ranks and sizes also allow letters; the string is
+ * then refused. */
 bool eg__also_letters(const bind *B)
 {
     int64_t size[64];
@@ -482,15 +484,14 @@ bool eg__also_letters(const bind *B)
 
 static bool is_space(char c) { return c && strchr(" \t\r\n", c); }
 static bool letter_at(const char *s, int i) { return (unsigned)((s[i] | 32) - 'a') < 26; }
-/* True if a name could continue from byte i to i + 1: two letters follow each other, or a letter
- * and a 1. */
+/* True if bytes i and i + 1 could belong to one name: two letters, or a letter and a 1. */
 static bool touch(const char *s, int i)
 {
     return letter_at(s, i) && (letter_at(s, i + 1) || s[i + 1] == '1');
 }
 
-/* einops' rule: an ellipsis has a blank, a bracket, a comma, the arrow or an end of the string on
- * both sides. */
+/* True if every ellipsis has a blank, a bracket, a comma, the arrow or an end of the string on both
+ * sides, as einops requires. */
 static bool dots_apart(const bind *B)
 {
     const char *s = B->spec;
@@ -500,9 +501,9 @@ static bool dots_apart(const bind *B)
     return true;
 }
 
-/* True if the string fits as names: every term of p has as many axes as its operand, an ellipsis
- * taking the rest; every axis of the output is in an operand, or is new and has a size, where that
- * is allowed; and every option names an axis. */
+/* True if the string can be bound as names: every term of p has as many axes as its operand, where
+ * an ellipsis takes the rest; every axis of the output is in an operand, or is new and has a size,
+ * where that is allowed; and every option names an axis. */
 static bool names_fit(const bind *B, const eg_parsed *p, int sizes, const eg_sized *size)
 {
     for (int k = 0; k < p->terms; k++) {
@@ -524,12 +525,12 @@ static bool names_fit(const bind *B, const eg_parsed *p, int sizes, const eg_siz
     return true;
 }
 
-/* True if both readings give the same result: names of two characters or more occur in groups only,
- * where their letters make one axis of the tensor as the name does, and share no letter with
+/* True if both readings give the same result: names of two characters or more occur only in groups,
+ * where their letters are one axis of the tensor as the name is, and they share no letter with
  * another name. */
 static bool names_same(const bind *B, const eg_parsed *p)
 {
-    bool used[64] = { false }; /* indexed by letter & 63 */
+    bool used[64] = { false }; /* by letter & 63 */
     if (!p->arrow && B->flags & (EG_NOTATION_IMPLICIT | EG_NOTATION_UNION)) return false;
     for (int i = 0; i < p->items; i++) {
         const eg_term_item *l = &p->item[i];
@@ -545,14 +546,16 @@ static bool names_same(const bind *B, const eg_parsed *p)
     return true;
 }
 
-/* Appends a hint, "write 'h e a d ...'": the string with a blank between any two letters. */
+/* Appends the string with a blank between any two letters, for a hint such as "write 'h e a d
+ * ...'". */
 static void say_letters(words *w, const char *s)
 {
     for (int i = 0; s[i]; i++) say(w, touch(s, i) ? "%c " : "%c", is_space(s[i]) ? ' ' : s[i]);
 }
 
-/* Called only if some letters follow each other without a blank. It parses again, and keeps this
- * off the caller's stack frame. */
+/* True if the string can be read as names with another result. The string is parsed again, for
+ * which noinline keeps the large buffer off the stack of the caller; so this is called only if some
+ * letters follow each other without a blank. */
 static __attribute__((noinline)) bool also_names(const bind *B, int sizes, const eg_sized *size)
 {
     eg_parse_room room;
@@ -561,7 +564,7 @@ static __attribute__((noinline)) bool also_names(const bind *B, int sizes, const
 }
 bool eg__certain_letters(const bind *B, int sizes, const eg_sized *size)
 {
-    enum { SHOWN = 48 }; /* characters of a string that is repeated in the hint */
+    enum { SHOWN = 48 }; /* largest number of characters of a string that is repeated in the hint */
     const char *s = B->spec;
     int at = 0, n = 1;
     while (s[at] && !touch(s, at)) at++;

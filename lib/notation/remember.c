@@ -1,18 +1,18 @@
-/* remember.c: binds a string only once in a context for operands of the same dtypes, sizes and
- * strides. The plan memory keeps a copy of the block of the bound string. A later call copies it
- * into the open scope and sets its operands; no check is repeated, since operands of this kind
- * passed all of them. */
+/* remember.c: caches bound strings, so that a context binds a string only once to operands of the
+ * same dtypes, sizes and strides. The cache of plans stores a copy of the block of the bound
+ * string. A later call copies it into the open scope and sets its operands. No check is repeated,
+ * since operands with the same properties passed all of them. */
 #include "notation/notation.h"
 #include <string.h>
 
 _Static_assert(EG_OPERANDS_MAX <= 64, "one bit for each operand");
 typedef struct remembered {
-    const char *from; /* the original block, to which pointers in the copy still refer */
+    const char *from; /* address of the original block, to which the copy's pointers refer */
     uint64_t viewed;  /* bit k: operand k is a view with one axis for each item */
     eg_bound bound;   /* the block */
 } remembered;
 
-/* Returns the address in the copy b of what p pointed to in the block at `from`. */
+/* Returns the address in the copy b of what p points to in the block at `from`. */
 static void *relocated(eg_bound *b, const char *from, const void *p)
 {
     return (char *)b + ((const char *)p - from);
@@ -23,7 +23,7 @@ static void move_term(eg_bound *b, const char *from, eg_bound_term *t)
     t->first = relocated(b, from, t->first);
     t->last = relocated(b, from, t->last);
 }
-/* Returns the remembered string bound to xs; NULL without memory. */
+/* Returns the cached string bound to xs; NULL after an error. */
 static const eg_bound *bound_again(eg_ctx *cx, const remembered *m, const char *who,
                                    eg_tensor *const *xs, const char *const *called)
 {
@@ -79,7 +79,7 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
     }
     eg_plan_key key = { EG_KEY_BOUND + flags, n, strlen(spec), spec, xs };
     eg_key_text text;
-    if (sizes) { /* the key: the string with its zero byte, then each name and size */
+    if (sizes) { /* the key is the string with its zero byte, then each name and size */
         text.length = 0;
         text.fits = true;
         eg__key_put(&text, key.length + 1, spec);

@@ -1,5 +1,6 @@
-/* spec.c: eingrad/notation.h: a parsed string as a struct, and its edits. An edit prints the terms
- * with one change and parses the result, so that every edited string is valid. */
+/* spec.c: implements eingrad/notation.h for strings: a parsed string as a struct, and its edits. An
+ * edit prints the terms with one change and parses the result, so that every edited string is
+ * valid. */
 #include "notation/notation.h"
 #include <eingrad/notation.h>
 #include <string.h>
@@ -23,7 +24,7 @@ static int spec_items(const eg_parsed *p, const eg_parsed_term *t, eg_spec_item 
     return n;
 }
 
-/* Returns the spec with all that it points to, in one block of the open scope; NULL after an
+/* Returns the spec and everything that it points to in one block of the open scope; NULL after an
  * error. */
 static const eg_spec *spec_of(eg_ctx *cx, const char *who, const char *text, const eg_parsed *p)
 {
@@ -62,7 +63,7 @@ static const eg_spec *spec_of(eg_ctx *cx, const char *who, const char *text, con
     return s;
 }
 
-/* A function of its own, since the parser's room is large. */
+/* A separate function, since the parser's buffer is large. */
 static __attribute__((noinline)) const eg_spec *spec_read(eg_ctx *cx, const char *who,
                                                           const char *text, eg_reading as)
 {
@@ -148,18 +149,18 @@ eg_tensor *eg_spec_fail(const eg_spec *s, eg_code code, int term, int item, cons
 }
 
 /* -- printing, with one change ----------------------------------------------------------------- */
-/* The change of an edit. Numbers of −1: no such change. */
+/* The change of an edit. A number of −1 means that there is no such change. */
 typedef struct edit {
-    int term;   /* the term it is about; −1: every term                        */
-    int index;  /* … written as `text`                                         */
-    int before; /* the item before which `text` stands; items: behind the last */
+    int term;   /* the term that is changed; −1 for every term */
+    int index;  /* the index that is replaced by `text` */
+    int before; /* the item before which `text` is inserted; `items` for the end */
     const char *text;
-    int inside; /* how many names stand in brackets, and no others             */
+    int inside; /* how many names are in brackets; no others are */
     const char *const *name;
 } edit;
 static const edit NO_EDIT = { .term = -1, .index = -1, .before = -1, .inside = -1 };
 
-/* True if an item stands in brackets after the edit. */
+/* True if an item is in brackets after the edit. */
 static bool item_bracketed(const eg_spec *s, const eg_spec_item *l, const edit *e, bool mine)
 {
     if (!mine || e->inside < 0) return l->bracket;
@@ -168,19 +169,19 @@ static bool item_bracketed(const eg_spec *s, const eg_spec_item *l, const edit *
     return false;
 }
 
-/* Text that grows. With s NULL its length is only counted. */
-typedef struct ink {
+/* Text that is appended to. If s is NULL, only its length is counted. */
+typedef struct text_buffer {
     char *s;
     size_t n;
-} ink;
-static void ink_put(ink *t, const char *s)
+} text_buffer;
+static void ink_put(text_buffer *t, const char *s)
 {
     const size_t n = strlen(s);
     if (t->s) memcpy(t->s + t->n, s, n + 1);
     t->n += n;
 }
 
-/* True if all terms consist of letters alone: they are then printed without blanks. */
+/* True if all terms consist of letters only; they are then printed without blanks. */
 static bool spec_is_plain(const eg_spec *s)
 {
     for (int k = 0; k < s->terms + s->arrow; k++)
@@ -195,9 +196,10 @@ static bool items_are_plain(const char *items)
     return !items || !items[strspn(items, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")];
 }
 
-/* Prints one term: ( ) and [ ] as the items' flags say, brackets always inside of a group. A size
- * in the string is printed at the index's first place in the term. */
-static void print_term(ink *out, const eg_spec *s, int term, const edit *e, const char *blank)
+/* Prints one term: ( ) and [ ] by the flags of the items, brackets always inside of a group. A size
+ * in the string is printed at the first occurrence of its index in the term. */
+static void print_term(text_buffer *out, const eg_spec *s, int term, const edit *e,
+                       const char *blank)
 {
     const eg_spec_term *t = &s->term[term];
     const bool mine = e->term < 0 || e->term == term;
@@ -233,16 +235,15 @@ static void print_term(ink *out, const eg_spec *s, int term, const edit *e, cons
     }
 }
 
-/* A string that is being printed: terms of several specs and an output, with the edit e in all of
- * them. */
+/* A string to print: terms of several specs and an output, with the edit e in all of them. */
 typedef struct printed {
     int terms;
     const eg_spec *const *from;
-    const int *term; /* of from[k]; NULL: its first */
+    const int *term; /* number of the term in from[k]; NULL for the first term of each */
     bool arrow;      /* the last of them is the output */
     const edit *e;
 } printed;
-static void print_all(ink *out, const printed *p, bool names, const char *blank)
+static void print_all(text_buffer *out, const printed *p, bool names, const char *blank)
 {
     if (names) ink_put(out, "names: ");
     for (int k = 0; k < p->terms; k++) {
@@ -262,7 +263,7 @@ static const eg_spec *spec_printed(const printed *p)
         names |= p->from[k]->names;
         plain = plain && spec_is_plain(p->from[k]);
     }
-    ink out = { .n = 0 };
+    text_buffer out = { .n = 0 };
     print_all(&out, p, names, plain ? "" : " ");
     if (!(out.s = eg__alloc(s->cx, out.n + 1))) return NULL;
     out.n = 0;
@@ -281,8 +282,8 @@ static const eg_spec *spec_edited(const eg_spec *s, const edit *e)
 }
 
 /* -- edits ------------------------------------------------------------------------------------ */
-/* Parses `items` in the reading (letters or names) of s. NULL after an error: they cannot stand
- * inside one term. */
+/* Parses `items` as letters or names, as s is. NULL after an error: they are not items of one
+ * term. */
 static const eg_spec *items_read(const eg_spec *s, const char *items)
 {
     if (!s || eg__failed(s->cx)) return NULL;
@@ -290,7 +291,8 @@ static const eg_spec *items_read(const eg_spec *s, const char *items)
     const eg_spec *part =
         spec_read(s->cx, s->who, items, s->names ? EG_READ_AS_NAMES : EG_READ_AS_LETTERS);
     if (!part || (part->terms == 1 && !part->arrow)) return part;
-    return eg_spec_fail(part, EG_ERROR_NOTATION, 0, -1, "items of one term are asked for"), NULL;
+    return eg_spec_fail(part, EG_ERROR_NOTATION, 0, -1, "items of exactly one term are needed"),
+           NULL;
 }
 static const eg_spec *spec_no_term(const eg_spec *s, int term)
 {
@@ -315,7 +317,7 @@ const char *eg_spec_items(const eg_spec *s, int term)
     if (!s || eg__failed(s->cx)) return NULL;
     if (!spec_term(s, term)) return spec_no_term(s, term), NULL;
     const char *blank = spec_is_plain(s) ? "" : " ";
-    ink out = { .n = 0 };
+    text_buffer out = { .n = 0 };
     print_term(&out, s, term, &NO_EDIT, blank);
     if (!(out.s = eg__alloc(s->cx, out.n + 1))) return NULL;
     out.n = 0;
@@ -332,7 +334,7 @@ const eg_spec *eg_spec_join(int count, const eg_spec *const *terms, const eg_spe
         if (!terms[k] || eg__failed(terms[k]->cx)) return NULL;
     if (count < 1) return NULL;
     if (count > EG_OPERANDS_MAX)
-        return eg_fail_as(terms[0]->cx, EG_ERROR_NOTATION, "%s: %d terms, %d are the most",
+        return eg_fail_as(terms[0]->cx, EG_ERROR_NOTATION, "%s: %d terms; at most %d",
                           terms[0]->who, count, EG_OPERANDS_MAX),
                NULL;
     memcpy(from, terms, (size_t)count * sizeof *from);
@@ -356,7 +358,7 @@ const eg_spec *eg_spec_rename(const eg_spec *s, const char *from, const char *to
     const eg_spec *part = items_read(s, to);
     if (!part) return NULL;
     if (part->term[0].items != 1 || part->indices != 1)
-        return eg_spec_fail(part, EG_ERROR_NOTATION, 0, -1, "one %s is asked for",
+        return eg_spec_fail(part, EG_ERROR_NOTATION, 0, -1, "exactly one %s is needed",
                             s->names ? "name" : "letter"),
                NULL;
     const int old = spec_find(s, from), taken = spec_find(s, part->index[0].name);
@@ -414,6 +416,6 @@ const char *eg_spec_unused(const eg_spec *s, const char *wish)
         if (spec_find(s, out) < 0) return out;
     }
     return eg__caret(s->cx, s->who, s->text, 0, NULL, NULL, NULL,
-                     "the string leaves no letter that is free"),
+                     "the string already uses every letter"),
            NULL;
 }

@@ -1,16 +1,16 @@
 /* accumulate.c: y = Σ_k L_kᵀ g_k, where L_k reads a tensor of y's shape through a chain of views,
  * the last of which may be eg_at.
  *
- * The adjoint of a view adds to the positions that the view reads. A chain of views therefore needs
- * no intermediate tensors: the views are applied to y itself, and g_k is added to what they select.
- * A loop over the slices of x thus needs one buffer for the cotangent of x instead of one for each
+ * The adjoint of a view adds to the elements that the view reads. A chain of views therefore needs
+ * no intermediate tensors: the views are applied to y itself, and g_k is added to the elements that
+ * they select. If a loop slices x, the cotangent of x thus needs one buffer instead of one per
  * slice. The operation is linear; its gradient dg_k = L_k dy applies the same views to the
  * cotangent. */
 #include "ops/ops.h"
 
 /* An addend: it has the shape of t, and is added through the `depth` views that lead to t. If the
- * last of these is eg_at, its index is operand number `index` of the node, else −1. t is part of
- * the tape that led to the sum and lives at least as long. */
+ * last of these is eg_at, its index is operand number `index` of the node; else `index` is −1. t
+ * was recorded before the sum, and exists at least as long. */
 typedef struct piece {
     eg_tensor *t;
     int depth, index;
@@ -18,8 +18,8 @@ typedef struct piece {
 
 static const eg_op accumulate_op;
 
-/* A tensor seen through a chain of views, with two sets of sizes and strides that are used in
- * turns. */
+/* A tensor read through a chain of views, with two sets of sizes and strides that are used
+ * alternately. */
 typedef struct seen {
     eg_tensor x;
     int64_t dim[2][EG_RANK_MAX], stride[2][EG_RANK_MAX];
@@ -31,9 +31,10 @@ static const eg_tensor *base_of(const eg_tensor *t, int depth)
     while (depth-- > 0) t = t->in[0];
     return t;
 }
-/* Applies to s->x, which has the shape of base_of(t, depth), the views from there up to t, except t
- * itself if eg_at made it. False if one of them is not a view, or if the chain is too long. */
-static bool accumulate_look(seen *s, const eg_tensor *t, int depth)
+/* Applies the views from base_of(t, depth) to t to s->x, which has the shape of base_of(t,
+ * depth); except t itself if it is eg_at. False if one of them is not a view, or if the chain is
+ * too long. */
+static bool apply_chain(seen *s, const eg_tensor *t, int depth)
 {
     const eg_tensor *chain[EG_ADDEND_DEPTH] = { NULL };
     if (depth > EG_ADDEND_DEPTH) return false;
@@ -52,15 +53,15 @@ bool eg__addend_fits(const eg_tensor *t, int depth)
     seen s = { .x = *base };
     s.x.stride = stride;
     eg__row_major(base->rank, base->dim, stride);
-    if (!accumulate_look(&s, t, depth)) return false;
-    /* if several elements are one place, as after expand, a sum is needed: the rule of expand makes
-     * it */
+    if (!apply_chain(&s, t, depth)) return false;
+    /* if several elements have one address, as after expand, a sum is needed, which the rule of
+     * expand computes */
     for (int r = 0; r < s.x.rank; r++)
         if (s.x.dim[r] > 1 && s.x.stride[r] == 0) return false;
     return true;
 }
 
-/* -- the row ---------------------------------------------------------------------------------- */
+/* -- the operation ---------------------------------------------------------------------------- */
 static int pieces(const eg_tensor *y) { return (int)(y->attr_size / sizeof(piece)); }
 static bool accumulate_shape(eg_tensor *y)
 {
@@ -81,7 +82,7 @@ static bool accumulate_forward(eg_tensor *y)
     for (int k = whole, n = pieces(y); k < n; k++) {
         seen s;
         s.x = *y;
-        if (!accumulate_look(&s, p[k].t, p[k].depth)) {
+        if (!apply_chain(&s, p[k].t, p[k].depth)) {
             eg_fail_as(y->cx, EG_ERROR_MISUSE,
                        "accumulate: operand %d cannot be added through its views", k + 1);
             return false;
@@ -109,7 +110,7 @@ eg_tensor *eg__accumulate(eg_ctx *cx, int count, const eg__addend *first)
 {
     int indices = 0;
     for (const eg__addend *p = first; p; p = p->next) indices += p->depth && eg__at_made(p->t);
-    /* scratch memory suffices: eg_apply copies both arrays */
+    /* scratch memory suffices, since eg_apply copies both arrays */
     piece *each = eg__scratch(cx, EG_SCRATCH_PIECES, (size_t)count * sizeof *each);
     eg_tensor **in = eg__scratch(cx, EG_SCRATCH_OPERANDS, (size_t)(count + indices) * sizeof *in);
     if (!each || !in) return eg__poison(cx);
@@ -123,8 +124,8 @@ eg_tensor *eg__accumulate(eg_ctx *cx, int count, const eg__addend *first)
     return eg_apply(&accumulate_op, each, (size_t)count * sizeof *each, index, in);
 }
 
-/* The sampled call adds to a whole matrix, to rows that overlap, to its diagonal, to a column, and
- * to rows that are given by indices. */
+/* The sample adds to a whole matrix, to overlapping rows, to its diagonal, to a column, and to rows
+ * that are given by indices. */
 static eg_tensor *accumulate_call(eg_tensor *const *x)
 {
     eg_ctx *cx = x[0]->cx;

@@ -1,15 +1,15 @@
 /* affine.c: y = f(einsum(x, W) + b) + r in one node. A linear layer is such a node, with or without
- * an activation f and a residual r, and so is a projection onto heads. */
+ * an activation f and a residual r; so is a projection onto heads. */
 #include "ops/ops.h"
 #include <string.h>
 
 /* -- affine: z = einsum(x, W) + b, y = f(z) + r; dz = g f'(z), dx = einsum(dz, W), dW = einsum(dz,
- * x), db = dz summed over the letters that b lacks, dr = g */
-/* The letters of x, then of W, then of y. b has y's last letters, r all of them. */
+ * x), db = dz summed over the letters that b does not have, dr = g */
+/* The attribute: the letters of x, then of W, then of y. b has the last letters of y, r has all. */
 typedef struct affine {
     int rank;
     bool bias, add;
-    const eg_lanes_op *f; /* NULL: f(z) = z */
+    const eg_lanes_op *f; /* NULL if f(z) = z */
     uint16_t label[];
 } affine;
 static int affine_operands(const affine *a) { return 2 + a->bias + a->add; }
@@ -62,9 +62,9 @@ static const eg_op affine_op, affine_activation_op;
 /* -- the value -------------------------------------------------------------------------------- */
 /* What a node with an activation saves. */
 typedef struct affine_kept {
-    const eg_call *call; /* NULL: see eg__call_saved */
-    eg_tensor *z;        /* einsum(x, W) + b; NULL: f's gradient needs only y, which is f(z) */
-    eg_memo slope;       /* d[0]: dz */
+    const eg_call *call; /* NULL; see eg__call_saved */
+    eg_tensor *z;        /* einsum(x, W) + b; NULL if the gradient of f needs only y = f(z) */
+    eg_memo slope;       /* d[0] is dz */
 } affine_kept;
 static bool affine_needs_z(const affine *a) { return a->f->op.uses != EG_USES_RESULT || a->add; }
 /* Allocates z if the context records and it is needed. False after an error. */
@@ -83,14 +83,14 @@ static eg_tensor *affine_z(const eg_tensor *y)
     const affine_kept *k = ((const affine *)y->attr)->f ? y->saved : NULL;
     return k && !k->call ? k->z : NULL;
 }
-/* y = f(x) by the kernel of the row. */
+/* Computes y = f(x) by the kernel of f. */
 static bool affine_apply(const eg_lanes_op *f, eg_tensor *y, const eg_tensor *x)
 {
     eg_tensor of = *y, from = *x, *in = &from;
     of.op = &f->op, of.in = &in, of.count = 1, of.attr = NULL;
     return eg__lanes_run(&of, f->of[y->dtype], f->exact);
 }
-/* Returns b as a view with y's sizes. */
+/* Returns b as a view with the sizes of y. */
 static eg_tensor affine_spread(const eg_tensor *y, const eg_tensor *b, int64_t *step)
 {
     eg_tensor all = *b;
@@ -99,8 +99,8 @@ static eg_tensor affine_spread(const eg_tensor *y, const eg_tensor *b, int64_t *
     all.rank = y->rank, all.dim = y->dim, all.stride = step;
     return all;
 }
-/* Computes what follows the product in y, one operation after the other, for any type and layout.
- * False after an error. */
+/* Computes what follows the product in y by separate steps, for any type and layout. False after an
+ * error. */
 static bool affine_rest(eg_tensor *y, eg_tensor *z)
 {
     const affine *a = y->attr;
@@ -114,7 +114,7 @@ static bool affine_rest(eg_tensor *y, eg_tensor *z)
     if (a->add) eg__add_to(y, affine_add(y));
     return true;
 }
-/* True if y, b and r have the layout that eg_affine_finish needs. */
+/* True if y, b and r have the layout that eg_affine_finish requires. */
 static bool affine_regular(const eg_tensor *y)
 {
     const eg_tensor *b = affine_bias(y), *r = affine_add(y);
@@ -131,8 +131,8 @@ static void *affine_snapshot(eg_tensor *y)
 {
     return eg__call_snapshot(y, eg__call_saved(y) ? NULL : affine_program(y));
 }
-/* Computes all copies of y at once, if what follows the product can be done in its tiles; else
- * returns false. */
+/* Computes all copies of y at once, if what follows the product can be done in its tiles. False
+ * otherwise. */
 static bool affine_copies(const eg_tensor *y, const eg_program *p, eg_affine_finish *f)
 {
     const eg_tensor *b = affine_bias(y), *r = affine_add(y), *z = affine_z(y);
@@ -146,8 +146,8 @@ static bool affine_copies(const eg_tensor *y, const eg_program *p, eg_affine_fin
     return eg__program_run_copies(y->cx, p, &(eg_copy_steps){ y->copies->count, step, y->each },
                                   data, y->data, 1, &f->finish);
 }
-/* Computes the product and what follows it: in its tiles, in one pass after it, or step by step.
- * False after an error. */
+/* Computes the product and what follows it: in its tiles, in one pass after it, or in separate
+ * steps. False after an error. */
 static bool affine_forward(eg_tensor *y)
 {
     const affine *a = y->attr;
@@ -173,7 +173,7 @@ static bool affine_forward(eg_tensor *y)
     eg__affine_finish(&f, y->dtype);
     const bool inside = eg__program_finishes(p);
     eg_tensor *all = inside && y->each ? eg__copies_all(y) : NULL;
-    if (all) all->saved = y->saved; /* z, which affine_keep has made */
+    if (all) all->saved = y->saved; /* z, which affine_keep allocated */
     if (all) return affine_copies(all, p, &f);
     if (!eg__program_run(y->cx, p, data, y->data, 1, false, inside ? &f.finish : NULL, NULL))
         return false;
@@ -182,8 +182,8 @@ static bool affine_forward(eg_tensor *y)
 }
 
 /* -- gradients -------------------------------------------------------------------------------- */
-/* Returns h = f(z) as a node of the row f. If the context does not record, h is a header of numbers
- * that exist already; else h is computed again, with its history. NULL after an error. */
+/* Returns h = f(z) as a node of the operation f. If the context does not record, h is a header for
+ * existing elements; else h is computed again, and recorded. NULL after an error. */
 static eg_tensor *affine_activated(const eg_tensor *y)
 {
     const affine *a = y->attr;
@@ -205,7 +205,7 @@ static eg_tensor *affine_activated(const eg_tensor *y)
     z = eg_apply(&affine_op, plain, y->attr_size, affine_operands(plain), y->in);
     return eg_apply(&a->f->op, NULL, 0, 1, &z);
 }
-/* Returns dz = g f'(z), computed once for all operands. */
+/* Returns dz = g f'(z), which is computed once for all operands. */
 static eg_tensor *affine_slope(eg_tensor *y, eg_tensor *g)
 {
     affine_kept *k = y->saved;
@@ -220,8 +220,8 @@ static eg_tensor *affine_slope(eg_tensor *y, eg_tensor *g)
     }
     return dz;
 }
-/* The cotangents of x and W are those of the einsum, and are found under the same keys in the plan
- * memory. */
+/* The cotangents of x and W are those of the einsum, and have the same keys in the cache of
+ * plans. */
 static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const affine *a = y->attr;
@@ -245,7 +245,7 @@ bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add)
     const uint16_t *mine;
     if ((a->add && i == y->count - 1) || !eg__is_float(to->dtype)) return false;
     mine = affine_letters(y, i);
-    for (int k = 0; k < to->rank; k++) /* the product would clear what lies beside a diagonal */
+    for (int k = 0; k < to->rank; k++) /* the product would write outside of a diagonal */
         if (eg__label_at(mine, k, mine[k]) >= 0) return false;
     if (a->f) g = affine_slope(y, g);
     eg_tensor *const in[] = { g, y->in[i ? 0 : 1] };
@@ -272,7 +272,7 @@ static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
                          *part = eg__einsum(2, in, label, y->rank, out_of(y));
         sum = sum ? eg__add(sum, part) : part;
     }
-    if (a->f && sum) { /* f's Jacobian is its own transpose */
+    if (a->f && sum) { /* the Jacobian of f is symmetric */
         eg_tensor *h = affine_activated(y);
         sum = eg_ok(h) ? a->f->op.rule(h, sum, 0) : eg__poison(y->cx);
     }
@@ -285,7 +285,7 @@ static void affine_cost(const eg_tensor *y, eg_op_cost *cost)
     if (affine_z(y)) cost->bytes += (double)eg_size(y) * eg__width[y->dtype];
 }
 
-/* -- the rows --------------------------------------------------------------------------------- */
+/* -- the two operations ----------------------------------------------------------------------- */
 static eg_tensor *affine_sampled(const char *spec, const char *f, eg_tensor *const *x, bool bias,
                                  bool add)
 {
@@ -317,7 +317,7 @@ static eg_tensor *affine_silu_residual(eg_tensor *const *x)
 {
     return affine_sampled("ibm,mhd->bihd", "silu", x, true, true);
 }
-static eg_tensor *affine_exp(eg_tensor *const *x) /* f's gradient reads its result */
+static eg_tensor *affine_exp(eg_tensor *const *x) /* the gradient of f reads its result */
 {
     return affine_sampled("bi,io->bo", "exp", x, false, false);
 }
@@ -371,8 +371,8 @@ static const eg_op affine_activation_op = {
 const eg_op *const eg__affine_ops[] = { &affine_op, &affine_activation_op, NULL };
 
 /* -- the call --------------------------------------------------------------------------------- */
-/* True if the row can compute this call: floats, no groups, no letter that only one operand has,
- * and none that the output repeats. */
+/* True if the operation can compute this call: floats, no groups, no letter that only one operand
+ * has, and none that the output repeats. */
 static bool affine_plain(const eg_spec_labels *r, eg_dtype dtype)
 {
     const eg_term_labels *const part[] = { &r->operand[0], &r->operand[1], &r->out };
@@ -388,7 +388,8 @@ static bool affine_plain(const eg_spec_labels *r, eg_dtype dtype)
         for (int i = 0; i < part[k]->items; i++) plain &= in[part[k]->letter[i]] != 1 << k;
     return plain;
 }
-/* Applies the row by a planned call. Afterwards y->saved is what the row saves, not the call. */
+/* Applies the operation by a planned call. Afterwards y->saved is what the operation saves, not the
+ * call. */
 static eg_tensor *affine_made(eg_ctx *cx, const eg_call *c, int count, eg_tensor *const *x)
 {
     if (!c) return eg__poison(cx);
@@ -397,7 +398,8 @@ static eg_tensor *affine_made(eg_ctx *cx, const eg_call *c, int count, eg_tensor
     if (y->saved == &c) y->saved = NULL; /* the cache may evict the call */
     return y;
 }
-/* Plans the call. Planning may evict r from the plan memory, so its letters are copied first. */
+/* Plans the call. Planning may evict the entry that r points to, so its letters are copied
+ * first. */
 static eg_tensor *affine_planned(eg_ctx *cx, const eg_affine_call *o, const eg_plan_key *what,
                                  const eg_spec_labels *r, eg_tensor *const *x)
 {
@@ -418,14 +420,14 @@ static eg_tensor *affine_planned(eg_ctx *cx, const eg_affine_call *o, const eg_p
     const int count = affine_operands(&u.a);
     const bool countable = eg__einsum_layout(2, x, label, u.a.rank, label[2], dim, stride);
     if (!eg__affine_fits(cx, o->b, o->add, u.a.rank, dim)) return eg__poison(cx);
-    if (!countable) /* records the error */
+    if (!countable) /* eg__apply records the error */
         return eg__apply(cx, &affine_op, &u.a, size, NULL, count, x);
     const eg_labelled to = { u.a.rank, dim, stride, label[2] };
     return affine_made(cx, eg__call_plan(cx, what, &u.a, size, 2, x, label, &to, &eg__any_order),
                        count, x);
 }
-/* Computes the same by separate operations, for calls that the row cannot compute, such as those on
- * integers, which are summed in i64. */
+/* Computes the same by separate operations, for calls that this operation cannot compute, such as
+ * those on integers, which are summed in i64. */
 static eg_tensor *affine_composed(const eg_affine_call *o)
 {
     eg_tensor *y = eg_einsum(o->spec, o->x, o->W), *b = o->b, *add = o->add;
@@ -438,7 +440,7 @@ static eg_tensor *affine_composed(const eg_affine_call *o)
     return add ? eg__add(y, add) : y;
 }
 /* True if all tensors of the call have the dtype that the product reads; f16 and bf16 of x and W
- * are read as it. Else records an error with the names they are called by. */
+ * are converted to it. Else records an error with the names that the caller uses. */
 static bool affine_dtypes(eg_ctx *cx, eg_dtype dtype, int count, eg_tensor *const *x,
                           const char *const *called)
 {
@@ -453,8 +455,8 @@ static bool affine_dtypes(eg_ctx *cx, eg_dtype dtype, int count, eg_tensor *cons
     }
     return true;
 }
-/* With neither b nor r nor f the node is an einsum, remembered under its own key; it is read here
- * first, so that its errors are affine's. */
+/* Without b, r and f the node is an einsum, cached under its own key. The spec is bound here first,
+ * so that its errors name affine. */
 static eg_tensor *affine_einsum(eg_ctx *cx, eg_dtype dtype, const char *spec, eg_tensor *const *x,
                                 const char *const *called)
 {
@@ -466,7 +468,7 @@ static eg_tensor *affine_einsum(eg_ctx *cx, eg_dtype dtype, const char *spec, eg
         return eg__poison(cx);
     return eg_einsum(spec, x[0], x[1]);
 }
-/* Looks up the call, or else reads the spec and plans it. */
+/* Finds the call in the cache, or binds the spec and plans it. */
 eg_tensor *eg__affine(const eg_affine_call *o)
 {
     eg_tensor *given[4] = { o->x, o->W }, *in[4];
@@ -477,7 +479,7 @@ eg_tensor *eg__affine(const eg_affine_call *o)
     if (o->add) called[count] = name[3], given[count++] = o->add;
     eg_ctx *cx = eg__context_of("affine", count, given);
     if (!cx || !eg__check_taken(cx, "affine", EG_TAKES_HALVES, count, given)) return eg__poison(cx);
-    const eg_dtype dtype = eg__einsum_reads(2, given); /* f16 and bf16 are read as it */
+    const eg_dtype dtype = eg__einsum_reads(2, given); /* f16 and bf16 are converted to it */
     if (o->b && eg__is_half(o->b->dtype) && eg__is_float(dtype)) {
         eg_affine_call wide = *o;
         wide.b = eg_cast(o->b, dtype);
@@ -491,7 +493,7 @@ eg_tensor *eg__affine(const eg_affine_call *o)
     const bool usual = o->b && !o->add && !o->f;
     if (!usual) {
         eg__key_put(&more, strlen(o->spec), o->spec);
-        eg__key_put(&more, 2, o->b ? "\nb" : "\n-"); /* no spec has these */
+        eg__key_put(&more, 2, o->b ? "\nb" : "\n-"); /* no spec contains these */
         if (o->f) eg__key_put(&more, strlen(o->name), o->name);
     }
     const eg_plan_key what = { EG_KEY_AFFINE, count, usual ? strlen(o->spec) : more.length,

@@ -1,12 +1,12 @@
 /* affine_finish.c: computes y = f(c + b) + r for a tile of sums c of an affine map while the tile
- * is in the first-level cache (eg_finish of contraction.h). So product, bias, activation, the
- * values that its gradient needs, and residual take one pass over memory. The bits are those of the
- * separate operations: activations are called for whole groups of lanes. */
+ * is in the first-level cache (eg_finish of contraction.h). Product, bias, activation, the values
+ * that its gradient needs, and residual thus take one pass over memory. The bits are those of the
+ * separate operations, since activations are called for whole groups of lanes. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* Returns the finish of the copy to which the numbers at `at` belong: the given one, or *its, which
- * is set to that copy. */
+/* Returns the finish of the copy to which the elements at `at` belong: the given one, or *its,
+ * which is set to that of the copy. */
 static const eg_affine_finish *affine_finish_at(const eg_finish *finish, const void *at,
                                                 eg_affine_finish *its)
 {
@@ -34,7 +34,7 @@ void eg__affine_finish(eg_affine_finish *f, eg_dtype dtype)
     f->finish.run = dtype == EG_F64 ? affine_tile_f64 : affine_tile_f32;
 }
 
-enum { PIECE = 1 << 13 }; /* numbers */
+enum { PIECE = 1 << 13 }; /* elements */
 typedef struct affine_all {
     const eg_affine_finish *f;
     int64_t n;

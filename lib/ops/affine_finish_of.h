@@ -1,7 +1,7 @@
 /* affine_finish_of.h: the loops of affine_finish.c, for one type T. */
 
-/* z = c + b for n adjacent numbers of a row. Number j of b is added to the first; after its last
- * number b starts again. z may be c. */
+/* z = c + b for n adjacent elements of a row. Element j of b is added to the first of them; b
+ * repeats after its last element. z may be c. */
 EG_INLINE void NAME(affine_biased)(const eg_affine_finish *f, int64_t n, const T *c, int64_t j,
                                    T *z)
 {
@@ -11,14 +11,14 @@ EG_INLINE void NAME(affine_biased)(const eg_affine_finish *f, int64_t n, const T
         EG_EVERY_LANE for (int64_t k = 0; k < m; k++) z[k] = c[k] + bias[j + k];
     }
 }
-/* Copies a few numbers inline, in whole cache lines. */
+/* Copies a few elements inline, in whole cache lines. */
 EG_INLINE void NAME(affine_move)(int64_t n, T *to, const T *from)
 {
     enum { LINE = 64 / sizeof(T) };
     for (; n >= LINE; n -= LINE, to += LINE, from += LINE) memcpy(to, from, 64);
     for (int64_t k = 0; k < n; k++) to[k] = from[k];
 }
-/* y = c + b + r in place, for no activation. */
+/* y = c + b + r in place, without an activation. */
 EG_INLINE void NAME(affine_sum)(const eg_affine_finish *f, int64_t n, int64_t rows, int64_t step,
                                 int64_t first, int64_t j, bool same)
 {
@@ -30,7 +30,7 @@ EG_INLINE void NAME(affine_sum)(const eg_affine_finish *f, int64_t n, int64_t ro
         EG_EVERY_LANE for (int64_t k = 0; k < n; k++) y[k] = y[k] + r[k];
     }
 }
-/* y = f(c + b) + r, in groups of whole rows that fill a vector's lanes. */
+/* y = f(c + b) + r, in groups of whole rows that fill the lanes of a vector. */
 EG_CLONES static void NAME(affine_tile)(const eg_finish *finish, void *at, int64_t n, int64_t rows,
                                         int64_t step)
 {
@@ -41,7 +41,7 @@ EG_CLONES static void NAME(affine_tile)(const eg_finish *finish, void *at, int64
     _Alignas(64) T before[ROOM], after[ROOM];
     T *const y = (T *)(void *)f->y, *const z = (T *)(void *)f->z;
     const int64_t first = (T *)at - y;
-    const bool same = step % f->features == 0; /* every row begins with the same number of b */
+    const bool same = step % f->features == 0; /* every row begins at the same element of b */
     if (!f->function) {
         NAME(affine_sum)(f, n, rows, step, first, first % f->features, same);
         return;

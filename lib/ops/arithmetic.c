@@ -1,4 +1,4 @@
-/* arithmetic.c: the loops of the operations on rows, for both floats. */
+/* arithmetic.c: the loops of the operations on rows, for f32 and f64. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -7,11 +7,11 @@ typedef int32_t bits_f32 __attribute__((vector_size(EG_LANES * sizeof(int32_t)))
 typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t))));
 typedef float wide_f32 __attribute__((vector_size(EG_LANES * sizeof(float))));
 typedef double wide_f64 __attribute__((vector_size(EG_LANES * sizeof(double))));
-/* Rows that are summed at once: at most, and of those longer than SHORT_SUMS, whose own additions
- * keep the processor busy. */
+/* Number of rows that are summed at once: at most ABREAST; PAIR for rows longer than SHORT_SUMS,
+ * whose own additions keep the processor busy. */
 enum { ABREAST = 4, PAIR = 2, SHORT_SUMS = 256 };
-/* Exponentials of rows of at most SHORT_ROW elements are computed by columns, if there are FEW_ROWS
- * of them. */
+/* Exponentials of rows of at most SHORT_ROW elements are computed by columns, if there are at least
+ * FEW_ROWS of them. */
 enum { SHORT_ROW = 112, FEW_ROWS = 6 };
 static bool by_columns(int64_t rows, int64_t n) { return n <= SHORT_ROW && rows >= FEW_ROWS; }
 #if defined(__clang__)
@@ -23,7 +23,7 @@ static bool by_columns(int64_t rows, int64_t n) { return n <= SHORT_ROW && rows 
     {                                                                  \
         -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1 \
     }
-/* The lanes of v, `by` positions further on. */
+/* The lanes of v, rotated by `by` positions. */
 #if defined(__clang__) || __GNUC__ >= 12
 #define TURN(v, by)                                                                           \
     __builtin_shufflevector(v, v, by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, \
@@ -34,7 +34,7 @@ static bool by_columns(int64_t rows, int64_t n) { return n <= SHORT_ROW && rows 
                       (BITS){ by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, by + 8, \
                               by + 9, by + 10, by + 11, by + 12, by + 13, by + 14, by + 15 })
 #endif
-/* v where it is larger, else so_far: where v is NaN so_far stays */
+/* v where it is larger, else so_far; so_far also where v is NaN */
 #define LARGER(v, so_far) \
     ((WIDE)(((BITS)(v) & ((v) > (so_far))) | ((BITS)(so_far) & ~((v) > (so_far)))))
 
@@ -43,7 +43,7 @@ EG_CLONES static void group_logs(double *v)
     EG_EVERY_LANE
     for (int l = 0; l < EG_LANES; l++) v[l] = log(v[l]);
 }
-/* v = ln v, by the vector function */
+/* v = ln v by the vector function */
 static void logs(int64_t n, double *v)
 {
     double lane[EG_LANES];
@@ -58,7 +58,7 @@ static void logs(int64_t n, double *v)
 #define NAME(x)   x##_f32
 #define BITS      bits_f32
 #define WIDE      wide_f32
-#define EXP       epowf_normal /* of numbers from LEAST to 0 */
+#define EXP       epowf_normal /* for arguments from LEAST to 0 */
 #define POW       powf
 #define LEAST     -87
 #define TINY      1.66e-38f

@@ -1,18 +1,20 @@
-/* arithmetic_of.h: arithmetic.c for one type T, with EXP and POW its functions.
- * Sums and maxima run in EG_LANES lanes that are folded in one order, so that they are vectors and
- * yet depend on the row alone. Below LEAST, just above the logarithm of the smallest normal
- * number, e^x counts as 0: beside the 1 of the maximum it is nothing, and the vector functions
- * leave their fast path there, which every masked row would pay for. TINY is just above e^LEAST. */
+/* arithmetic_of.h: the functions of arithmetic.c for one type T, whose functions are EXP and POW.
+ *
+ * Sums and maxima are computed in EG_LANES lanes, which are combined in a fixed order, so that they
+ * use vectors and yet depend on the row only. Below LEAST, which is just above the logarithm of the
+ * smallest normal number, e^x is taken as 0: it is negligible next to the 1 of the maximum, and the
+ * vector functions are slow there, which every masked row would pay for. TINY is just above
+ * e^LEAST. */
 
 /* Sets the lanes from `first` on to all bits and those before it to 0, read from a table: gcc 12
- * takes two comparisons of lanes that are combined apart into single numbers. */
+ * splits two combined comparisons of lanes into scalar ones. */
 EG_INLINE void NAME(from_lane)(int first, BITS *lanes)
 {
     static const BITS table[2] = { { 0 }, ALL_BITS };
     memcpy(lanes, (const char *)table + (size_t)(EG_LANES - first) * sizeof(T), sizeof *lanes);
 }
-/* The sum of all lanes, halves added to halves. A pointer, since vectors of 64 bytes as arguments
- * depend on the instruction set of the caller. */
+/* Returns the sum of all lanes, halves added to halves. The argument is a pointer, since passing a
+ * vector of 64 bytes depends on the instruction set of the caller. */
 EG_INLINE T NAME(lanes_summed)(const WIDE *lanes)
 {
     WIDE v = *lanes;
@@ -21,7 +23,7 @@ EG_INLINE T NAME(lanes_summed)(const WIDE *lanes)
     v += TURN(v, 2);
     return v[0] + v[1];
 }
-/* Folds a row to one number: applies `pick` to term(x[k], p), beginning with `start`. once: no
+/* Reduces a row to one value: applies `pick` to term(x[k], p), beginning with `start`. once: no
  * element may be used twice. */
 EG_INLINE T NAME(fold)(int64_t n, const T *x, T p, T start, bool once, T (*term)(T x, T p),
                        T (*pick)(T v, T so_far))
@@ -48,8 +50,8 @@ EG_INLINE T NAME(plus)(T v, T so_far) { return so_far + v; }
 EG_INLINE T NAME(itself)(T x, T p) { return (void)p, x; }
 EG_INLINE T NAME(absolute)(T x, T p) { return (void)p, x < 0 ? -x : x; }
 EG_INLINE T NAME(power)(T x, T p) { return POW(x < 0 ? -x : x, p); }
-/* Returns the largest element that is not NaN; −inf if there is none. Each step waits for the one
- * before it, so four maxima grow side by side. */
+/* Returns the largest element that is not NaN; −inf if there is none. Each step depends on the
+ * previous one, so four maxima are computed in parallel. */
 EG_INLINE T NAME(top_of)(int64_t n, const T *x)
 {
     enum { CHAINS = 4 };
@@ -77,7 +79,7 @@ EG_INLINE T NAME(top_of)(int64_t n, const T *x)
     top = LARGER(TURN(top, 8), top);
     top = LARGER(TURN(top, 4), top);
     top = LARGER(TURN(top, 2), top);
-    top = LARGER(TURN(top, 1), top); /* a choice of two numbers would become a jump */
+    top = LARGER(TURN(top, 1), top); /* a scalar choice would become a branch */
     return top[0];
 }
 EG_INLINE T NAME(tallest_of)(int64_t n, const T *x)
@@ -105,7 +107,7 @@ EG_INLINE T NAME(powers_of)(int64_t n, const T *x, T p)
 #define WIDE_TERM (WIDE)((BITS)v & (u != -(T)INFINITY))
 #define TERM      (u == -(T)INFINITY ? 0 : v)
 #include "ops/arithmetic_sum_of.h"
-/* the same for one row */
+/* these for one row */
 EG_INLINE T NAME(sum_of)(int64_t n, const T *x)
 {
     T sum;
@@ -135,7 +137,7 @@ EG_INLINE void NAME(select_of)(int64_t n, const T *x, const uint8_t *keep, T *y)
 {
     int64_t k = 0;
     for (; k + EG_LANES <= n; k += EG_LANES) {
-        BITS v; /* one store, so that the next load need not wait */
+        BITS v; /* a single store, so that the next load does not have to wait */
         bytes b;
         memcpy(&v, x + k, sizeof v);
         memcpy(&b, keep + k, sizeof b);
@@ -189,7 +191,7 @@ EG_CLONES static void NAME(affine)(int64_t n, const void *x, double s, double c,
 {
     NAME(affine_of)(n, x, (T)s, (T)c, y);
 }
-/* y = y gain + bias; NULL: without */
+/* y = y gain + bias; each may be NULL */
 EG_INLINE void NAME(gained)(int64_t n, T *y, const T *gain, const T *bias)
 {
     if (gain && bias) {
@@ -209,7 +211,7 @@ static double NAME(at)(const void *x, int64_t k) { return (double)((const T *)x)
 #include "ops/arithmetic_softmax_of.h"
 
 /* -- norms of several rows, contiguous, of any length ------------------------------------------ */
-/* The mean and r of `rows` rows, a constant, that lie `xs` elements apart. */
+/* Sets the mean and r of `rows` rows, which is a constant; they are xs elements apart. */
 EG_INLINE void NAME(moments)(const eg_row_facts *b, int rows, const T *x, int64_t xs, double *mean,
                              double *r)
 {
@@ -230,7 +232,8 @@ EG_INLINE void NAME(moments)(const eg_row_facts *b, int rows, const T *x, int64_
     }
     for (int q = 0; q < rows; q++) {
         const double spread = squares[q] / (double)b->n + b->c;
-        r[q] = spread == 0 ? 0 : 1 / sqrt(spread); /* all equal: x̂ and its gradient are 0 */
+        r[q] =
+            spread == 0 ? 0 : 1 / sqrt(spread); /* elements are equal: x̂ and its gradient are 0 */
     }
 }
 /* r; p: r, x */
@@ -243,7 +246,7 @@ EG_CLONES static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *st
         *EG_ROW(T, 0, row) = (T)r;
     }
 }
-/* y = (x − mean) r gain + bias for `rows` rows, a constant; p: y, x */
+/* y = (x − mean) r gain + bias for `rows` rows, which is a constant; p: y, x */
 EG_INLINE void NAME(norm_some)(const eg_row_facts *b, int rows, int64_t row, char *const *p,
                                const int64_t *step)
 {
@@ -264,8 +267,9 @@ EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *st
     for (; row + PAIR <= rows; row += PAIR) NAME(norm_some)(user, PAIR, row, p, step);
     for (; row < rows; row++) NAME(norm_some)(user, 1, row, p, step);
 }
-/* h = g gain for m elements of each row from `from` on, in EG_CHUNK positions a row; without a gain
- * h is g. Returns where they begin, and sets *hs to the elements from row to row. */
+/* Computes h = g gain for m elements of each row from `from` on, with room for EG_CHUNK elements
+ * per row; without a gain h is g. Returns where they begin, and sets *hs to the distance of rows in
+ * elements. */
 EG_INLINE const T *NAME(gained_cotangent)(const T *gain, int rows, int64_t from, int64_t m,
                                           const T *g, int64_t gs, T *h, int64_t *hs)
 {
@@ -278,8 +282,8 @@ EG_INLINE const T *NAME(gained_cotangent)(const T *gain, int rows, int64_t from,
     }
     return h;
 }
-/* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; sums += g
- * x̂ and g, for `rows` rows, a constant; p: dx, x, g */
+/* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; adds g x̂ and g
+ * to sums, for `rows` rows, which is a constant; p: dx, x, g */
 EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, int rows, int64_t row, char *const *p,
                                      const int64_t *step)
 {

@@ -1,8 +1,8 @@
-/* arithmetic_softmax_of.h: softmax, log-softmax, log-sum-exp and their gradients of several rows,
- * for one type; included by arithmetic_of.h, whose macros and loops it uses. Rows of at most
- * SHORT_ROW elements are computed 16 at a time, each in a lane; longer ones one after the other. */
+/* arithmetic_softmax_of.h: softmax, log-softmax, log-sum-exp and their gradients for several rows
+ * and one type; included by arithmetic_of.h, whose macros and loops it uses. Rows of at most
+ * SHORT_ROW elements are computed 16 at a time, one in each lane; longer ones one after another. */
 
-/* y = (x − top) − rest, for n >= EG_LANES in groups of which the last overlaps the one before */
+/* y = (x − top) − rest, for n >= EG_LANES in groups of which the last overlaps the one before it */
 EG_INLINE void NAME(less_both)(int64_t n, const T *x, T top, T rest, T *y)
 {
     WIDE u, last;
@@ -19,8 +19,8 @@ EG_INLINE void NAME(less_both)(int64_t n, const T *x, T top, T rest, T *y)
     last = last - top - rest;
     if (n % EG_LANES) memcpy(y + n - EG_LANES, &last, sizeof last);
 }
-/* e^v, v ≤ 0; least is LEAST. Inlined into functions that are EG_FUSING, because epow needs fused
- * operations. */
+/* e^v for v ≤ 0; least is LEAST. It is inlined into functions that are EG_FUSING, because epow
+ * needs fused operations. */
 EG_INLINE T NAME(exp_of)(T v, T least)
 {
     const T w = EXP(v < least ? least : v);
@@ -35,19 +35,21 @@ EG_INLINE void NAME(exps_of_group)(const T *x, T s, T c, T least, T *e)
 /* y = e^((x − s) c); n is a multiple of EG_LANES */
 EG_CLONES EG_FUSING static void NAME(exps_of)(int64_t n, const T *x, T s, T c, T *y)
 {
-    const volatile T unknown = LEAST; /* volatile: else gcc would move the choice after the call */
+    const volatile T unknown = LEAST; /* volatile, else gcc would move the comparison after the
+                                       * call */
     const T least = unknown;
     for (int64_t k = 0; k < n; k += EG_LANES) NAME(exps_of_group)(x + k, s, c, least, y + k);
 }
 /* to[r] = e^((x[r] − s[r]) c) for rows of n >= EG_LANES elements, and their sums in the order of
- * sum_of; to[r] may be x[r]. The last group of a row overlaps the one before; the elements that
- * both have are not counted again. */
+ * sum_of; to[r] may be x[r]. The last group of a row overlaps the one before it; elements in both
+ * are counted once. */
 EG_CLONES EG_FUSING static void NAME(exps_summed)(int64_t rows, int64_t n, const T *const *x,
                                                   const T *s, T c, T *const *to, double *total)
 {
     const volatile T unknown = LEAST;
     const T least = unknown;
-    const int over = (int)(-n & (EG_LANES - 1)); /* elements that the last groups have in common */
+    const int over = (int)(-n & (EG_LANES - 1)); /* number of elements that the last two groups have
+                                                  * in common */
     BITS ours;
     NAME(from_lane)(over, &ours);
     for (int64_t r = 0; r < rows; r++) {
@@ -92,9 +94,9 @@ EG_INLINE void NAME(exps_of_rows)(int64_t rows, int64_t n, const T *const *x, co
         sum[r] = (double)NAME(sum_of)(n, to[r]);
     }
 }
-/* Returns where the elements are from which s, which it sets, is to be subtracted: x − top of a
- * finite top. If top is infinite, the limit: 0 where x is top, else −inf, in `room`, which may be
- * x. NaN stays NaN. */
+/* Returns the elements from which s, which is set, must be subtracted: for a finite top x with s =
+ * top. If top is infinite, the limit, in `room`, which may be x: 0 where x is top, else −inf; NaN
+ * remains NaN. */
 EG_INLINE const T *NAME(shifted)(int64_t n, const T *x, T top, T *room, T *s)
 {
     *s = top > -(T)INFINITY ? top : 0;
@@ -104,11 +106,11 @@ EG_INLINE const T *NAME(shifted)(int64_t n, const T *x, T top, T *room, T *s)
     return room;
 }
 
-/* -- short rows, EG_LANES of them at once, one in each lane ------------------------------------ */
-/* The column x[k] holds element k of all rows. Maxima and sums of rows are then those of columns,
- * and no lane is idle at the end of a row. The bits are those of a row alone, since sums take the
- * elements in the same order. */
-/* Reads `count` rows, `apart` elements from each other; further lanes are 0. Sets *top to the
+/* -- short rows, EG_LANES of them at once, one in each lane ----------------------------------- */
+/* Column x[k] has element k of all rows. Maxima and sums of rows are then computed for all lanes at
+ * once, and no lane is idle at the end of a row. The bits are those of a row alone, since sums take
+ * the elements in the same order. */
+/* Reads `count` rows, which are `apart` elements apart; further lanes are 0. Sets *top to the
  * largest elements, and x and *s as `shifted` does. */
 EG_INLINE void NAME(columns_of)(int64_t count, int64_t n, const T *rows, int64_t apart, WIDE *x,
                                 WIDE *top, WIDE *s)
@@ -117,7 +119,7 @@ EG_INLINE void NAME(columns_of)(int64_t count, int64_t n, const T *rows, int64_t
     if (count < EG_LANES) memset(x, 0, (size_t)n * sizeof *x);
     eg__transpose(sizeof(T), count, n, rows, apart, x, EG_LANES, false);
     even -= (T)INFINITY, odd = even;
-    for (int64_t k = 0; k < n; k += 2) { /* each step waits for the one before it */
+    for (int64_t k = 0; k < n; k += 2) { /* two maxima: each step depends on the previous one */
         const WIDE *next = x + (k + 1 < n ? k + 1 : k);
         EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) even[l] = NAME(larger)(x[k][l], even[l]);
         EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) odd[l] = NAME(larger)((*next)[l], odd[l]);
@@ -143,7 +145,7 @@ EG_CLONES EG_FUSING static void NAME(exps_of_columns)(int64_t n, const WIDE *x, 
 {
     const volatile T unknown = LEAST;
     const T least = unknown;
-    const int lanes = n < EG_LANES ? 1 : EG_LANES; /* in which a row is summed */
+    const int lanes = n < EG_LANES ? 1 : EG_LANES; /* number of lanes in which a row is summed */
     const int64_t whole = n < EG_LANES ? n : n & -EG_LANES;
     WIDE sum[EG_LANES], v;
     for (int64_t k = 0; k < n; k++) {
@@ -169,8 +171,8 @@ EG_INLINE void NAME(columns_to)(int64_t count, int64_t n, const WIDE *x, T *rows
 }
 
 /* -- rows of any length ------------------------------------------------------------------------ */
-/* Returns m elements of a row from k on, with −inf where a mask is false; if there are masks, in
- * `to`. */
+/* Returns m elements of a row from k on, with −inf where a mask is false; in `to`, if there are
+ * masks. */
 EG_INLINE const T *NAME(allowed)(const eg_row_facts *b, int64_t row, int64_t k, int64_t m,
                                  char *const *p, const int64_t *step, T *to)
 {
@@ -181,8 +183,8 @@ EG_INLINE const T *NAME(allowed)(const eg_row_facts *b, int64_t row, int64_t k, 
     }
     return x;
 }
-/* Sets masked elements to 0, or to −inf of a logarithm: for rows whose sum is NaN, which all of
- * their elements have become. */
+/* Sets masked elements to 0 (of a logarithm: −inf). Only for rows whose sum is NaN, since all their
+ * elements have become NaN. */
 EG_INLINE void NAME(mask_again)(const eg_row_facts *b, int64_t row, int64_t k, int64_t m,
                                 char *const *p, const int64_t *step)
 {
@@ -194,7 +196,7 @@ EG_INLINE void NAME(mask_again)(const eg_row_facts *b, int64_t row, int64_t k, i
     }
 }
 /* Softmax of a row of more than EG_CHUNK elements: one pass for its maximum, one for its
- * exponentials. y is the room for what masks leave of x. */
+ * exponentials. The masked x is written to y. */
 EG_INLINE void NAME(softmax_long)(const eg_row_facts *b, int64_t row, char *const *p,
                                   const int64_t *step)
 {
@@ -227,17 +229,18 @@ EG_INLINE void NAME(softmax_long)(const eg_row_facts *b, int64_t row, char *cons
         if (total != total) NAME(mask_again)(b, row, k, m, p, step);
     }
 }
-/* How many rows of n elements are computed together, so that they stay in the first cache. */
+/* Returns how many rows of n elements are computed together, so that they remain in the first-level
+ * cache. */
 EG_INLINE int64_t NAME(block_of)(int64_t n)
 {
     return n > EG_CHUNK ? 1 : eg__min64(4 * EG_CHUNK / n, EG_CHUNK);
 }
-/* softmax of c x, or its logarithm, of several short rows in lanes */
+/* Computes softmax of c x, or its logarithm, for several short rows in lanes. */
 EG_INLINE void NAME(softmax_columns)(const eg_row_facts *b, int64_t first, int64_t count,
                                      char *const *p, const int64_t *step)
 {
     const int64_t n = b->n;
-    const int from = b->masks ? 0 : 1; /* what masks leave of x is written to y */
+    const int from = b->masks ? 0 : 1; /* the masked x is written to y */
     const int64_t apart = step[from] / (int64_t)sizeof(T);
     WIDE x[SHORT_ROW], e[SHORT_ROW], top, s, rest;
     double last[EG_LANES];
@@ -259,7 +262,7 @@ EG_INLINE void NAME(softmax_columns)(const eg_row_facts *b, int64_t first, int64
     for (int64_t r = 0; b->masks && r < count; r++)
         if (last[r] != last[r]) NAME(mask_again)(b, first + r, 0, n, p, step);
 }
-/* The same for longer rows, or few. What masks leave of x is written to y, and so are the
+/* softmax_columns for longer rows, or few. The masked x is written to y, and so are the
  * exponentials, unless they are only summed for a logarithm. The logarithms of several rows' sums
  * are computed in one call. */
 EG_INLINE void NAME(softmax_block)(const eg_row_facts *b, int64_t first, int64_t count,
@@ -278,7 +281,7 @@ EG_INLINE void NAME(softmax_block)(const eg_row_facts *b, int64_t first, int64_t
     }
     NAME(exps_of_rows)(count, n, x, s, (T)b->c, to, last);
     for (int64_t r = 0; b->log && r < count; r++)
-        if (last[r] == 0) last[r] = 1; /* all elements are forbidden: −inf stays */
+        if (last[r] == 0) last[r] = 1; /* all elements are forbidden: −inf remains */
     if (b->log) logs(count, last);
     for (int64_t r = 0; r < count; r++) {
         T *y = EG_ROW(T, 0, first + r);
@@ -307,9 +310,9 @@ EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t 
             NAME(softmax_long)(b, first, p, step);
     }
 }
-/* Sets top[r], and to[r] and sum[r] as exps_of_rows does for c = 1, of `count` rows from `first`
- * on. A row of more than EG_CHUNK elements comes alone, and to[0] has room for EG_CHUNK; only top
- * and the sum are for the caller then. */
+/* Sets top[r], and to[r] and sum[r] as exps_of_rows does for c = 1, for `count` rows from `first`
+ * on. If a row has more than EG_CHUNK elements, count is 1, to[0] has room for EG_CHUNK elements,
+ * and only top and the sum are results. */
 EG_INLINE void NAME(exps_of_block)(int64_t first, int64_t count, int64_t n, char *const *p,
                                    const int64_t *step, T *top, T *const *to, double *sum)
 {
@@ -333,7 +336,7 @@ EG_INLINE void NAME(exps_of_block)(int64_t first, int64_t count, int64_t n, char
         *sum += part;
     }
 }
-/* The same for short rows in lanes; the exponentials are in x. */
+/* exps_of_block for short rows in lanes; the exponentials are in x. */
 EG_INLINE void NAME(columns_exps)(int64_t first, int64_t count, int64_t n, char *const *p,
                                   const int64_t *step, WIDE *x, WIDE *top, double *sum)
 {
@@ -341,7 +344,7 @@ EG_INLINE void NAME(columns_exps)(int64_t first, int64_t count, int64_t n, char 
     NAME(columns_of)(count, n, EG_ROW(T, 1, first), step[1] / (int64_t)sizeof(T), x, top, &s);
     NAME(exps_of_columns)(n, x, &s, 1, x, sum);
 }
-/* top = max x and rest = ln Σ e^(x − top), as doubles; p: a pair of them, x */
+/* top = max x and rest = ln Σ e^(x − top), in f64; p: the pair, x */
 EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *step,
                                    const void *user)
 {
@@ -405,7 +408,7 @@ EG_CLONES static void NAME(log_softmax_slope)(int64_t rows, char *const *p, cons
                                               const void *user)
 {
     const int64_t n = ((const eg_row_facts *)user)->n;
-    /* rows without gaps: the exponentials of several at once */
+    /* rows without gaps: the exponentials of several rows at once */
     const bool blocks = n <= EG_CHUNK && step[1] == n * (int64_t)sizeof(T);
     const int64_t most = blocks ? EG_CHUNK / n : 1;
     _Alignas(64) T e[EG_CHUNK], s[EG_CHUNK];
@@ -442,7 +445,7 @@ EG_INLINE void NAME(less_columns)(const eg_row_facts *b, int64_t first, int64_t 
     for (int64_t k = 0; k < b->n; k++) x[k] = (x[k] - less) * factor;
     NAME(columns_to)(count, b->n, x, EG_ROW(T, 0, first), step[0] / (int64_t)sizeof(T));
 }
-/* dx = g (softmax(x) − c), g one number for a row; p: dx, x, g */
+/* dx = g (softmax(x) − c), where g has one element per row; p: dx, x, g */
 EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int64_t *step,
                                          const void *user)
 {

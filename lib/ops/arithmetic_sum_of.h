@@ -1,9 +1,9 @@
-/* arithmetic_sum_of.h: one sum of arithmetic_of.h, in one vector that never leaves its register:
- * SUM, a function's name, adds up TERM of two numbers u and v, elements of a and b, and of a number
- * s for each row. It takes several rows at once (a constant, at most ABREAST), because the
- * additions of one row wait for each other; a row's sum does not depend on the others. Steps from
- * row to row are in elements. WIDE_TERM is the same of 16 numbers, where it is written otherwise.
- * The last, incomplete group is read together with elements before it, which count as 0. */
+/* arithmetic_sum_of.h: one sum of arithmetic_of.h, in a vector that remains in its register: SUM,
+ * the name of a function, sums TERM of u and v, elements of a and b, and of s, one value per row.
+ * It takes several rows at once (a constant, at most ABREAST), because the additions of one row
+ * depend on each other; the sum of a row does not depend on the other rows. Distances of rows are
+ * in elements. WIDE_TERM is TERM for 16 lanes, if it is written differently. The last, incomplete
+ * group is read together with elements before it, which count as 0. */
 #ifndef WIDE_TERM
 #define WIDE_TERM TERM
 #endif

@@ -1,6 +1,6 @@
-/* axis.c: views along an axis that stands in the brackets of a string: eg_select("b [l] d", x, k).
- * Each applies the row of the same operation by number (tensor/view.c) to the operand with its
- * groups split, so that a group may have brackets inside: "b ([h=8] d)". */
+/* axis.c: views along an axis that is in the brackets of a string: eg_select("b [l] d", x, k). Each
+ * applies the operation of the same name by number (tensor/view.c) to the operand with its groups
+ * split, so that a group may contain brackets: "b ([h=8] d)". */
 #include "ops/ops.h"
 
 bool eg__axis_lettered(eg_named_axis *a, eg_focus *f, const char *who, const char *spec,
@@ -62,9 +62,9 @@ int eg_unbind(const char *spec, eg_tensor *x, int count, eg_tensor **parts)
     return eg__failed(x->cx) ? -1 : 0;
 }
 
-/* -- unfold: the place in the window is a new axis, where the output has it ------------------- */
-/* Returns y, whose axes are the operand's and then the place in the window, with its axes in the
- * order of the output. Poison after an error: the output does not have all of them. */
+/* -- unfold: the position in the window is a new axis, where the output has it ---------------- */
+/* Returns y, whose axes are those of the operand and then the position in the window, with its axes
+ * in the order of the output. Poison after an error: the output does not have all of them. */
 static eg_tensor *window_placed(const eg_focus *f, eg_tensor *y)
 {
     const eg_bound *b = f->bound;
@@ -77,7 +77,7 @@ static eg_tensor *window_placed(const eg_focus *f, eg_tensor *y)
                               b->axis[t->item[k].axis].length, b->axis[t->item[k].axis].text);
     if (b->out.items != t->items + 1)
         return eg__refuse(b, b->terms, -1,
-                          "the output lacks an index of its own for the place in the window");
+                          "the output has no new index for the position in the window");
     for (int k = 0; k < b->out.items; k++) {
         const int item = eg__item_of(t, b->out.item[k].axis);
         order[k] = item < 0 ? t->items : item;
@@ -93,9 +93,10 @@ eg_tensor *eg_unfold(const char *spec, eg_tensor *x, int64_t size, int64_t step)
                                  1, &(eg_sized){ .name = NULL, .size = size > 0 ? size : 1 });
     if (!b || !eg__focus_items(&f, b, x) || !eg__focus_axis(&f)) return eg__poison_of(x);
     if (!b->arrow)
-        return eg__refuse(b, 0, -1,
-                          "the output is missing: its new index is the place in the window, as in "
-                          "\"b [l] -> b l w\"");
+        return eg__refuse(
+            b, 0, -1,
+            "the output is missing: its new index is the position in the window, as in "
+            "\"b [l] -> b l w\"");
     const eg_named_axis a = eg__focus_named(&f, 0);
     eg_tensor *y = eg__unfold(&a, size, step);
     return eg_ok(y) ? window_placed(&f, y) : y;

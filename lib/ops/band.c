@@ -11,12 +11,12 @@ static bool band_shape(eg_tensor *y)
     return false;
 }
 
-/* Writes zeros to row i of each matrix from column `from` up to but not including `to`. Multiplying
- * by 0 would keep a NaN outside of the triangle. */
+/* Sets row i of each matrix to 0 from column `from` to column to − 1. Multiplying by 0 would keep a
+ * NaN outside of the triangle. */
 static void clear(eg_tensor *y, int64_t i, int64_t from, int64_t to)
 {
     int64_t dim[EG_RANK_MAX];
-    int r = y->rank - 2; /* the axis of rows is left out, and the last takes its place */
+    int r = y->rank - 2; /* the axis of rows is omitted, and the last axis replaces it */
     int64_t stride[EG_RANK_MAX];
     eg_tensor t = *y;
     from = from < 0 ? 0 : from;
@@ -34,7 +34,7 @@ static void clear(eg_tensor *y, int64_t i, int64_t from, int64_t to)
     t.data += (i * y->stride[r] + from * y->stride[r + 1]) * eg__width[y->dtype];
     eg__fill(&t, 0);
 }
-/* Returns i + k, or a column outside of the matrix where that could overflow. */
+/* Returns i + k; a column outside of the matrix if that could overflow. */
 static int64_t last_column(const eg_tensor *y, int64_t i)
 {
     int64_t k = *(const int64_t *)y->attr, n = y->dim[y->rank - 1], m = y->dim[y->rank - 2];

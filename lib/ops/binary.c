@@ -1,11 +1,11 @@
-/* binary.c: operations y = f(a, b), element by element, and where. Shapes broadcast by NumPy's
- * rule: axes that are missing on the left and axes of size 1 are expanded. The expansion is a view
- * of its own on the tape (eg_expand_n), which has its own gradient, a sum; the rows here see
- * operands of equal shapes. */
+/* binary.c: elementwise operations y = f(a, b), and where. Shapes are broadcast by NumPy's rule:
+ * axes that are missing on the left and axes of size 1 are expanded. The expansion is a separate
+ * recorded view (eg_expand_n), whose gradient is a sum; the operations here get operands of equal
+ * shapes. */
 #include "ops/gauss.h"
 
-/* Records that the operands do not broadcast, with the first two that disagree on the axis that
- * is number `axis` from the right. Returns poison. */
+/* Records that the operands do not broadcast, with the first two operands that differ on axis
+ * number `axis` from the right. Returns poison. */
 static eg_tensor *misfit(const eg_op *op, int count, eg_tensor *const *x, int axis)
 {
     char text[512];
@@ -16,7 +16,7 @@ static eg_tensor *misfit(const eg_op *op, int count, eg_tensor *const *x, int ax
                               eg__dims_text(x[k], dims, sizeof dims));
     }
     int first = 0, second = 0;
-    for (int k = 0; k < count; k++) { /* the first two that disagree */
+    for (int k = 0; k < count; k++) { /* find the first two that differ */
         int64_t size = axis <= x[k]->rank ? x[k]->dim[x[k]->rank - axis] : 1;
         if (size == 1) continue;
         if (!first)
@@ -93,7 +93,7 @@ static eg_tensor *binary_share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_
 #include "tensor/each_type_of.h"
 
 /* -- second derivatives times a cotangent c. 1 − 2σ(v) is computed as −tanh(v/2), which does not
- * cancel near 0. x is limited to ±1000, beyond which all of them are 0. */
+ * cancel near 0. x is limited to ±1000, beyond which they are all 0. */
 static eg_tensor *bounded(eg_tensor *x) { return eg_clip(x, -1000, 1000); }
 static eg_tensor *silu_curve(eg_tensor *c, eg_tensor *x) /* σ′ (2 − x tanh(x/2)) */
 {
@@ -116,8 +116,8 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *c, eg_tensor *x)
                   eg_sub(eg_add(eg_scale(dv, 2), eg_scale(q, 6 * EG_GELU_3)), bend));
 }
 
-/* -- what each row becomes: rule, samples (of equal shapes, and of shapes in which either operand
- * is expanded), eg_lanes_op, function */
+/* -- code generated for each operation: rule, samples (of equal shapes, and of shapes in which
+ * either operand is expanded), eg_lanes_op, function */
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
 /* clang-format off */

@@ -1,6 +1,6 @@
 /* binary_of.h: the kernels of binary_rows.h for one type T. NAME(x) is a name for this type, F(log)
- * its logarithm, U the unsigned type of an integer and else T; INTEGERS leaves out the
- * rows of floats. */
+ * its logarithm, U the unsigned type of an integer, else T; INTEGERS omits the operations on
+ * floats. */
 /* clang-format off */
 #define EXACT(CALL, OP, VALUE, ...)                                                                \
     EG_INLINE T NAME(OP##_value)(T a, T b) { return (T)(VALUE); }                                  \

@@ -1,11 +1,10 @@
-/* binary_rows.h: the rows of binary.c. The file is included once for each type, with macros that
- * make kernels (binary_of.h), and twice for what a row needs besides.
+/* binary_rows.h: the operations of binary.c. The file is included once for each type, with macros
+ * that generate kernels (binary_of.h), and twice for the other parts of an operation.
  *
- * EXACT(function, name, value, da, db, what these read, dtypes, equation, gradient)
+ *   EXACT(function, name, value, da, db, what these read, dtypes, equation, gradient)
  *
- * The value is an expression of a and b in IEEE arithmetic alone. The maximum and the minimum are
- * NaN if an operand is. U is the unsigned type of an integer, which wraps, and T itself
- * otherwise. */
+ * The value is an expression of a and b in IEEE arithmetic only. The maximum and the minimum are
+ * NaN if an operand is. U is the unsigned type of an integer, which wraps, else T. */
 /* clang-format off */
 EXACT(eg_sub, sub,
     (U)a - (U)b,
@@ -30,8 +29,9 @@ EXACT(eg_div, div,
     "y = a / b", "da = g / b, db = −g y / b")
 
 /* Functions, whose kernels compute whole groups of EG_LANES elements. `value` sets y from a and b,
- * all of type T; F(log) is log, logf or clog, F(epow) e^x, R(…) the real part:
- * FUNCTION(function, name, value, da, db, what these read, dtypes, equation, gradient) */
+ * all of type T; F(log) is log, logf or clog, F(epow)(x) is e^x, R(…) the real part:
+ *
+ *   FUNCTION(function, name, value, da, db, what these read, dtypes, equation, gradient) */
 FUNCTION(eg_atan2, atan2,
     y = F(atan2)(a, b),
     eg_div(eg_mul(g, b), eg_add(eg_square(a), eg_square(b))), eg_neg(eg_div(eg_mul(g, a),
@@ -46,10 +46,10 @@ FUNCTION(eg_logaddexp, logaddexp,
     eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS,
     "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
 
-/* y = a f′(b) in one pass: the gradients of the functions f in pointwise.c, with the cotangent a.
- * They are computed from the operand b of f and not from its result, because 1 − f(b) cancels where
- * tanh or σ is close to 1; σ′ = σ(b) σ(−b) is a product and does not. Where an infinite b would be
- * multiplied by a factor that vanishes, the product is 0. */
+/* y = a f′(b) in one pass: the gradients of the functions f of pointwise.c, with the cotangent a.
+ * They are computed from the operand b of f instead of its result, because 1 − f(b) cancels where
+ * tanh or σ is close to 1; σ′ = σ(b) σ(−b) is a product and does not cancel. Where an infinite b
+ * would be multiplied by a factor that tends to 0, the product is 0. */
 FUNCTION(eg__tanh_slope, tanh_slope,
     const T e = F(epow)(-2 * F(fabs)(b)); y = a * (4 * e / ((1 + e) * (1 + e))),
     eg__tanh_slope(g, b), eg_scale(eg_mul(eg_mul(g, y), eg_tanh(b)), -2), ALL, FLOATS,

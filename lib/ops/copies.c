@@ -1,18 +1,16 @@
 /* copies.c: two views, each the adjoint of the other: copies_unstack makes an axis of a tensor its
  * copies (tensor/copies.c), copies_stack makes the copies an axis. Also the functions by which a
- * sweep spreads and sums tensors between operands with copies and operands without. */
+ * backward or forward pass spreads and sums tensors between operands with and without copies. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* -- copies_unstack: y_k = x[k, …], dx = g_k at k; copies_stack: its adjoint. Both are views.
- * ----------
- */
+/* -- copies_unstack: y_k = x[k, …], dx[k] = g_k; copies_stack is its adjoint; both are views --------- */
 static const eg_op copies_unstack_op;
 static const eg_copies *copies_named(const eg_tensor *y)
 {
     return *(const eg_copies *const *)y->attr;
 }
-/* Makes a view without x's first axis, along which the copies lie. */
+/* Makes a view without the first axis of x, which becomes the copies. False after an error. */
 static bool copies_in_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
@@ -33,7 +31,7 @@ static bool copies_in_shape(eg_tensor *y)
     y->each = x->stride[0] * eg__width[x->dtype];
     return true;
 }
-/* Makes a view with the copies as one more axis. */
+/* Makes a view with the copies as an additional axis. False after an error. */
 static bool copies_out_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];

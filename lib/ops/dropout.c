@@ -1,11 +1,11 @@
 /* dropout.c: y = x m/(1 − p), where m is 0 with probability p, else 1.
  *
  * The mask m is a function of the context's seed, the number of the draw and the logical index of
- * an element (Philox), so that it does not depend on threads, layout or recomputation. The node's
- * attribute keeps seed and draw; the gradient applies the same dropout to g. */
+ * an element (Philox), so it does not depend on threads, layout or recomputation. The attribute of
+ * the node has seed and draw; the gradient applies the same dropout to g. */
 #include "ops/ops.h"
 
-/* A dropout as drop_row applies it to each row of y and x. */
+/* The arguments of drop_row, which applies a dropout to each row of y and x. */
 typedef struct drop_job {
     eg_drop d;
     eg_strip y, x;
@@ -13,7 +13,7 @@ typedef struct drop_job {
 
 void eg__drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
 {
-    for (int64_t k = 0, take; k < n; k += take) { /* one call makes four draws */
+    for (int64_t k = 0, take; k < n; k += take) { /* one call of Philox gives four draws */
         const int skip = (int)((first + (uint64_t)k) % 4);
         uint32_t bits[4];
         eg__philox(d->seed, d->draw, (first + (uint64_t)k) / 4, bits);
@@ -68,7 +68,7 @@ static eg_tensor *drop_rule(eg_tensor *y, eg_tensor *g, int i)
     (void)i;
     return eg__drop(y->attr, g);
 }
-/* The sampled call, with a draw that is the same each time. */
+/* The sampled call, with a fixed draw. */
 static eg_tensor *drop_fixed(eg_tensor *const *x)
 {
     return eg__drop(&(eg_drop){ .seed = 7, .draw = 1, .below = 1u << 30, .factor = 4 / 3. }, x[0]);

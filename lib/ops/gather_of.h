@@ -1,4 +1,4 @@
-/* gather_of.h: the loop of `at` for elements of one width: T is a type of that width, NAME(x) a
+/* gather_of.h: the loop of `at` for elements of one width. T is a type of that width, NAME(x) a
  * name for it; wide: the index is i64. */
 EG_INLINE void NAME(gather)(bool wide, int64_t n, char *const *p, const int64_t *step,
                             const pick *v)

@@ -1,11 +1,12 @@
 /* gauss.h: the normal distribution, for GELU: F(gelu)(x) = x Φ(x), Φ(x) = (1 + erf(x/√2))/2, and
  * its derivative F(gelu_slope)(x) = Φ(x) + x φ(x).
  *
- * f32 in a few operations on lanes, where a call of erff and one of expf cost four times as much:
- * Φ(−a) = e w(a), e = e^(−a²/2), w Mills' ratio /√2π, here p/q of degree 4 in a with a relative
- * error below 1.3e-8 (1 + 2a²) on [0, 13.3] (tests/reference/gauss.py): as a grows, the rounding of
- * a² takes more than that, e^(−a²/2) 2^−24 a². Since nothing cancels, gelu is right relatively in
- * its lower tail too; from −13.2 on its values are subnormal, and 0 here. */
+ * f32 takes a few operations on lanes; calls of erff and expf would take four times as long.
+ * Φ(−a) = e w(a), where e = e^(−a²/2) and w is Mills' ratio /√2π, here p/q of degree 4 in a with
+ * a relative error below 1.3e-8 (1 + 2a²) on [0, 13.3] (tests/reference/gauss.py). For large a
+ * the rounding of a² contributes a larger error, e^(−a²/2) 2^−24 a². Nothing cancels, so gelu
+ * has a small relative error in its lower tail too. Below −13.2 its values are subnormal, and
+ * are 0 here. */
 #ifndef EG_GAUSS_H
 #define EG_GAUSS_H
 #include "ops/ops.h"
@@ -16,8 +17,8 @@
     (M_2_SQRTPI * M_SQRT2) /* the tanh form: x σ(v), v = 2 √(2/π)(x + 0.044715 x³)   */
 #define EG_GELU_3    (.044715 * EG_GELU_1)
 
-#define EG_GAUSS_END 13.2f /* a little farther, e^(−a²/2) is no normal number */
-/* Returns Φ(−a) for 0 ≤ a < EG_GAUSS_END, and sets e to e^(−a²/2). */
+#define EG_GAUSS_END 13.2f /* slightly further, e^(−a²/2) is not a normal number */
+/* Returns Φ(−a) for 0 ≤ a < EG_GAUSS_END, and sets *e to e^(−a²/2). */
 EG_INLINE float gauss_tailf(float a, float *e)
 {
     const float p =
@@ -46,7 +47,7 @@ EG_INLINE float geluf(float x)
     const float far = fabsf(x), a = far >= EG_GAUSS_END ? 0 : far;
     return (x > 0 ? x : 0) - a * gauss_tailf(a, &e);
 }
-/* Φ(−a) − a φ(a) where x < 0, else 1 less this */
+/* Φ(−a) − a φ(a) where x < 0, else 1 minus this */
 EG_INLINE float gelu_slopef(float x)
 {
     float e;

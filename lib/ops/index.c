@@ -1,21 +1,21 @@
-/* index.c: eg_at (gather, embedding), eg_scatter_add and eg_one_hot, which read or add at positions
+/* index.c: eg_at (gather, embedding), eg_scatter_add and eg_one_hot, which read or add at indices
  * that a tensor of integers gives.
  *
- * at and scatter_add are each other's adjoint. Both run over the axes of the gathered values u, and
- * x without its indexed axis v, the index and u are all viewed with these axes; an axis that x or
- * the index does not have gets stride 0. */
+ * at and scatter_add are each other's adjoint. Both loop over the axes of the gathered values u. x
+ * without its indexed axis v, the index and u are viewed with these axes; an axis that x or the
+ * index does not have gets stride 0. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* How the axes of x, index and u belong together: the attribute of at and scatter_add. */
+/* The attribute of at and scatter_add: the correspondence of the axes of x, index and u. */
 typedef struct positions {
-    int n, v; /* the number of u's axes; the indexed axis of x */
-    /* for each axis of u, that of x and that of the index which it is; −1: there is none */
+    int n, v; /* the number of axes of u; the indexed axis of x */
+    /* by axis of u: the corresponding axis of x, and of the index; −1 if there is none */
     signed char x[EG_RANK_MAX], index[EG_RANK_MAX];
     char name[32]; /* the letter of v, for messages */
 } positions;
 
-/* Returns t viewed with the axes of u, whose sizes are dim; `stride` receives the strides. */
+/* Returns t viewed with the axes of u, whose sizes are dim. `stride` is set to the strides. */
 static eg_tensor over(const positions *p, const signed char *axis, const eg_tensor *t, int64_t *dim,
                       int64_t *stride)
 {
@@ -34,12 +34,12 @@ static void index_sizes(const positions *p, const eg_tensor *x, const eg_tensor 
         dim[k] = p->x[k] >= 0 ? x->dim[p->x[k]] : index->dim[p->index[k]];
 }
 
-/* -- a check that each index lies in 0 … size − 1 --------------------------------------------- */
+/* -- a check that each index is in 0 … size − 1 ----------------------------------------------- */
 typedef struct range {
     int64_t size;
     bool *outside;
 } range;
-/* The index at p, an i64 if wide and else an i32. */
+/* Returns the index at p, an i64 if `wide`, else an i32. */
 EG_INLINE int64_t index_at(bool wide, const char *p)
 {
     return wide ? *(const int64_t *)(const void *)p : *(const int32_t *)(const void *)p;
@@ -67,8 +67,8 @@ static bool index_integer(const char *who, const eg_tensor *index, int operand)
                operand, eg_type_name(index->dtype));
     return false;
 }
-/* True if each index lies in 0 … size − 1; else records an error that names the first one that does
- * not. axis: the name of the axis of that size; NULL: the size is a depth. */
+/* True if each index is in 0 … size − 1; else records an error with the first one that is not.
+ * axis: the name of the axis of that size; NULL if the size is a depth. */
 static bool index_in_range(const char *who, const eg_tensor *index, int64_t size, const char *axis)
 {
     bool out = false;
@@ -108,8 +108,8 @@ static bool place_ok(const eg_tensor *y, const eg_tensor *x, const eg_tensor *in
 }
 
 /* -- at: u[…] = x[…, index[…], …],  dx = 0; dx[…, index[…], …] += g --------------------------- */
-/* The indexed axis, for the loops over u: `step` bytes from one element to the next; a scatter adds
- * only where low ≤ index < high. */
+/* The indexed axis, for the loops over u: its elements are `step` bytes apart; a scatter adds only
+ * if low ≤ index < high. */
 typedef struct pick {
     int64_t step, low, high;
 } pick;
@@ -178,7 +178,7 @@ static const eg_op at_op = { "at",
                              .takes = EG_TAKES_ALL };
 
 /* Sets *p from the bound spec; letter[0 … n) are the axes of u, as numbers of b's axes. False after
- * an error: other than one bracket in x, brackets in the index, letters that repeat. */
+ * an error: x has not exactly one bracketed axis, the index has brackets, or a letter repeats. */
 static bool index_placed(positions *p, const eg_bound *b, int n, const uint16_t *letter)
 {
     const eg_bound_term *x = &b->term[0], *index = &b->term[1];
@@ -223,7 +223,7 @@ static bool complete(const positions *p, const eg_bound *b, int t)
     const eg_bound_term *u = t == b->terms ? &b->out : &b->term[t];
     int v = b->term[0].item[p->v].axis, at = eg__item_of(u, v);
     if (at >= 0) {
-        eg__refuse(b, t, at, "'%s' is the indexed axis: it is gone where values stand at the index",
+        eg__refuse(b, t, at, "'%s' is the indexed axis, which the values at the index do not have",
                    p->name);
         return false;
     }
@@ -245,9 +245,9 @@ static bool complete(const positions *p, const eg_bound *b, int t)
     return eg__no_repeats(b, t);
 }
 
-/* Sets the axes of u for a spec without an output: those of x, with the axes that only the index
- * has in place of v. dim[0 … rank) are the result's sizes, with groups as in the operands. False
- * after an error. */
+/* Sets the axes of u for a spec without an output: those of x, with v replaced by the axes that
+ * only the index has. dim[0 … rank) are the sizes of the result, with groups as in the operands.
+ * False after an error. */
 static bool index_in_place(const eg_bound *b, uint16_t *letter, int *n, int64_t *dim, int *rank)
 {
     const eg_bound_term *x = &b->term[0], *index = &b->term[1];
@@ -256,8 +256,9 @@ static bool index_in_place(const eg_bound *b, uint16_t *letter, int *n, int64_t 
         bool here = false;
         for (int k = x->first[r]; k < x->last[r]; k++) here |= x->item[k].bracket;
         if (here && x->last[r] - x->first[r] > 1) {
-            eg__refuse(b, 0, x->first[r],
-                       "an axis inside a group is indexed: say after '->' what the output is");
+            eg__refuse(
+                b, 0, x->first[r],
+                "an axis inside of a group is indexed, so the output must be given after '->'");
             return false;
         }
         const eg_bound_term *t = here ? index : x;
@@ -323,8 +324,9 @@ eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index)
 }
 
 /* -- scatter_add: y = x; y[…, index[…], …] += u[…],  dx = g, du = at(g, index)
- * Values for the same place are added in the row-major order of u. Each thread goes over all of u
- * and adds where v lies in its own range: the sums do not depend on the number of threads. */
+ *
+ * Values with the same index are added in the row-major order of u. Each thread traverses all of u,
+ * and adds only for indices in its own range: the sums do not depend on the number of threads. */
 #define T       float
 #define NAME(x) x##_f32
 #include "ops/scatter_of.h"
@@ -334,7 +336,7 @@ eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index)
 #define T       double complex
 #define NAME(x) x##_c128
 #include "ops/scatter_of.h"
-#define T       uint32_t /* integers, as unsigned so that overflow wraps */
+#define T       uint32_t /* integers, as unsigned, so that overflow wraps */
 #define NAME(x) x##_u32
 #include "ops/scatter_of.h"
 #define T       uint64_t
@@ -357,12 +359,13 @@ static bool scatter_shape(eg_tensor *y)
         eg_fail_as(y->cx, EG_ERROR_DTYPE, "scatter_add: operand 3 is %s, operand 1 is %s",
                    eg_type_name(u->dtype), eg_type_name(x->dtype));
     else if (x->dtype == EG_BOOL)
-        eg_fail_as(y->cx, EG_ERROR_DTYPE, "scatter_add: bool does not add up");
+        eg_fail_as(y->cx, EG_ERROR_DTYPE,
+                   "scatter_add: operand 1 is bool; cast it to a type that can be added first");
     else
         return eg__shape_like(y, x->dtype, x);
     return false;
 }
-/* A scatter over tensors x, whose indexed axis has `size` elements, cut into `parts` ranges. */
+/* A scatter over tensors x, whose indexed axis has `size` elements, divided into `parts` ranges. */
 typedef struct scattering {
     eg_ctx *cx;
     const eg_tensor *const *x;
@@ -377,7 +380,7 @@ static void scatter_part(void *user, int64_t part, int thread)
     pick v = { s->step, s->size * part / s->parts, s->size * (part + 1) / s->parts };
     eg__loop_work(s->cx, 3, s->x, s->inner, &v, 0);
 }
-/* sum[…, index[…], …] += u[…], where the caller has checked the indices. False after an error. */
+/* sum[…, index[…], …] += u[…]; the caller has checked the indices. False after an error. */
 static bool scatter_into(const positions *p, eg_tensor *sum, const eg_tensor *index, eg_tensor *u)
 {
     int64_t ys[EG_RANK_MAX], is[EG_RANK_MAX];
@@ -453,7 +456,7 @@ eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_t
     if (!b) return eg__poison(cx);
     if (b->arrow)
         return eg__refuse(b, b->terms, -1,
-                          "the result has the axes of operand 1; there is no output to name");
+                          "the result has the axes of operand 1; it takes no output");
     for (int k = 0; k < b->term[2].items; k++) {
         letter[k] = b->term[2].item[k].axis;
         if (b->term[2].item[k].bracket)
@@ -468,7 +471,7 @@ eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_t
 
 /* -- one_hot: y[…, k] = [index[…] = k] -------------------------------------------------------- */
 typedef struct hotness {
-    bool f64, wide; /* the result; the index is i64 */
+    bool f64, wide; /* dtype of the result; the index is i64 */
 } hotness;
 static void hot(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
@@ -483,8 +486,8 @@ static void hot(int64_t n, char *const *p, const int64_t *step, const void *user
     }
 }
 
-/* Sets the shape of one_hot: that of the index with an axis of `depth` behind it. False after an
- * error. */
+/* Sets the shape of one_hot: that of the index with an axis of size `depth` appended. False after
+ * an error. */
 static bool hot_shape(eg_tensor *y)
 {
     const eg_tensor *index = y->in[0];
@@ -508,7 +511,7 @@ static bool hot_forward(eg_tensor *y)
     const eg_tensor *index = y->in[0];
     if (!index_in_range("one_hot", index, *(const int64_t *)y->attr, NULL)) return false;
     eg__fill(y, 0);
-    eg_tensor first = *y; /* k = 0 */
+    eg_tensor first = *y; /* the elements k = 0 */
     first.rank--;
     eg__loop(y->cx, 2, (const eg_tensor *[]){ &first, index }, hot,
              &(hotness){ y->dtype == EG_F64, index->dtype == EG_I64 });

@@ -1,9 +1,9 @@
-/* join.c: tensors joined along an axis, by letter or number, and margins. */
+/* join.c: tensors joined along an axis, by letter or number; and padding. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* The part of y from `start` on, `size` long, along one axis, not recorded. dim: room for its
- * sizes. */
+/* Returns the part of y from `start` on, of size `size`, along an axis; not recorded. dim has room
+ * for its sizes. */
 static eg_tensor join_part(const eg_tensor *y, int axis, int64_t start, int64_t size, int64_t *dim)
 {
     eg_tensor t = *y;
@@ -14,14 +14,14 @@ static eg_tensor join_part(const eg_tensor *y, int axis, int64_t start, int64_t 
     return t;
 }
 
-/* -- concat: y = x_1, x_2 … one after the other along an axis,  dx_i = its slice of g --------- */
+/* -- concat: y = x_1, x_2 … one after another along an axis,  dx_i = its slice of g ----------- */
 static int concat_along(const eg_tensor *y)
 {
     const int axis = *(const int *)y->attr;
     return axis < 0 ? axis + y->in[0]->rank : axis;
 }
-/* Sets the shape of a concatenation: the first operand's, with the sizes along the axis added.
- * False after an error: dtypes, ranks or other sizes that differ. */
+/* Sets the shape of a concatenation: that of the first operand, with the sizes along the axis
+ * added. False after an error: dtypes, ranks or other sizes differ. */
 static bool concat_shape(eg_tensor *y)
 {
     const eg_tensor *first = y->in[0];
@@ -92,7 +92,7 @@ eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x)
     return eg_apply(&concat_op, &axis, sizeof axis, count, x);
 }
 
-/* True if the axes of f outside of the brackets are those of the first tensor; else records an
+/* True if the axes of f outside of the brackets have the sizes of the first tensor; else records an
  * error. */
 static bool joined_alike(const eg_focus *first, const eg_focus *f, int k, const char *called)
 {
@@ -114,8 +114,9 @@ static bool joined_alike(const eg_focus *first, const eg_focus *f, int k, const 
     return true;
 }
 
-/* Returns the tensors joined along the brackets; poison after an error. Each is bound to the one
- * term of the string by itself. Messages call them "operand 2" followed by the text `with`. */
+/* Returns the tensors joined along the brackets; poison after an error. Each tensor is bound
+ * separately to the single term of the string. Messages call them "operand 2" followed by the text
+ * `with`. */
 static eg_tensor *joined(const char *who, const char *with, const char *spec, int count,
                          eg_tensor *const *x)
 {
@@ -140,7 +141,7 @@ eg_tensor *eg_concat_n(const char *spec, int count, eg_tensor *const *x)
     return joined("concat", "", spec, count, x);
 }
 
-/* -- stack: the same along a new axis --------------------------------------------------------- */
+/* -- stack: concat along a new axis ----------------------------------------------------------- */
 eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
 {
     char a[256], b[256];
@@ -166,9 +167,9 @@ eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
     return eg_concat_axis_n(axis, count, each);
 }
 
-/* Finds the place of the bracketed index, which is the new axis, among the axes of the result; it
- * is counted from the end, and so negative, if an ellipsis stands before it. False after an error:
- * the string has no such index, or tensors have different ranks. */
+/* Sets *place to the position of the bracketed index, which is the new axis, among the axes of the
+ * result; if an ellipsis is before it, it is counted from the end and negative. False after an
+ * error: the string has no such index, or tensors have different ranks. */
 static bool stack_place(eg_ctx *cx, const char *spec, int count, eg_tensor *const *x, int *place)
 {
     eg_parse_room room;
@@ -200,7 +201,7 @@ static bool stack_place(eg_ctx *cx, const char *spec, int count, eg_tensor *cons
         if (t->dots ? x[k]->rank >= rank : x[k]->rank == rank) continue;
         return eg__caret_as(
                    cx, EG_ERROR_SHAPE, "stack", spec, 1, &mark, NULL, NULL,
-                   "operand %d has rank %d: %s, the string names %s%d ax%s beside the new one",
+                   "operand %d has rank %d: %s, but the string names %s%d ax%s besides the new one",
                    k + 1, x[k]->rank, eg__dims_text(x[k], dims, sizeof dims),
                    t->dots ? "at least " : "", rank, rank == 1 ? "is" : "es"),
                false;
@@ -227,7 +228,7 @@ eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x)
     return each ? joined("stack", " with its new axis", spec, count, each) : eg__poison(cx);
 }
 
-/* -- pad: y = value; y[…, before + i, …] = x[…, i, …],  dx = g without the margins ------------ */
+/* -- pad: y = value; y[…, before + i, …] = x[…, i, …],  dx = g without the padding ------------ */
 typedef struct pad {
     int axis;
     int64_t before, after;

@@ -1,5 +1,5 @@
-/* loss.c: cross entropy and divergence over the bracketed axes, binary cross entropy with logits,
- * mean squared error, Huber's. */
+/* loss.c: cross entropy and KL divergence over the bracketed axes, binary cross entropy with
+ * logits, mean squared error, Huber loss. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
@@ -26,10 +26,10 @@ static void loss_put(char *p, int width, double v)
     else
         *(float *)(void *)p = (float)v;
 }
-/* Returns v − top, where top is the largest of the row; if top is infinite the limit, as in
- * log-softmax. */
+/* Returns v − top, where top is the largest element of the row; the limit, as in log-softmax, if
+ * top is infinite. */
 static double xent_below(double v, double top) { return v == top ? 0 : v - top; }
-/* Returns the mean of x minus its maximum. */
+/* Returns the mean of x minus its maximum `top`. */
 static double xent_mean_below(const xent_job *j, const char *x, double top)
 {
     double sum = 0;
@@ -57,7 +57,7 @@ static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const v
             double loss = 0;
             if (counts(&j->a, target)) {
                 const double hit = j->m->at(x, target);
-                /* with an element of −inf the mean is −inf as well */
+                /* with an element of −inf the mean is −inf too */
                 const bool never = hit == -INFINITY && !isnan(rest);
                 loss = never ? INFINITY : (1 - smoothing) * (rest - xent_below(hit, top));
                 if (smoothing > 0 && !never)
@@ -67,8 +67,8 @@ static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const v
         }
     }
 }
-/* The complex form of the cross-entropy, with max Re x subtracted from the logits:
- * y = (1 − s)(ln Σ e^x − x_target) + s (ln Σ e^x − mean x). */
+/* The complex form of cross entropy, with max Re x subtracted from the logits: y = (1 − s)(ln Σ e^x
+ * − x_target) + s (ln Σ e^x − mean x). */
 static void xent_rows_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const xent_job *j = user;
@@ -115,7 +115,7 @@ static bool xent_forward(eg_tensor *y)
     return true;
 }
 
-/* Writes for each target its distribution, or (to a bool tensor) whether it is counted. */
+/* Writes the distribution of each target; if `to` is a bool tensor, whether the target counts. */
 static bool act_targets(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
 {
     (void)cx, (void)count;
@@ -138,7 +138,7 @@ static bool act_targets(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
     }
     return true;
 }
-/* Runs an act that reads x and writes to `to`; for tensors with copies once for each copy. */
+/* Runs an act that reads x and writes to `to`; if there are copies, once for each copy. */
 typedef struct loss_copies {
     eg_act *act;
     _Alignas(16) char arg[64];
@@ -163,8 +163,8 @@ static bool loss_act(eg_act *act, eg_tensor *to, eg_tensor *x, const void *arg, 
     return to->copies ? eg__act(to->cx, act_copies, to, 1, &x, &of, sizeof of, 0)
                       : eg__act(to->cx, act, to, 1, &x, of.arg, bytes, 0);
 }
-/* Returns the distributions that the targets stand for, (1 − ε) one-hot + ε/n, as constants, and
- * sets *keep to which targets are counted. NULL after an error. */
+/* Returns the distributions of the targets, (1 − ε) one-hot + ε/n, as constants, and sets *keep to
+ * which targets count (NULL if all do). NULL after an error. */
 static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
 {
     xent a = *(const xent *)y->attr;
@@ -186,8 +186,8 @@ static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
     return t;
 }
 
-/* -- its gradient, in one pass: d = g (p − t), p = softmax(x), 0 where the target does not count;
- * dx = p (g u − Σ g u p), dg = Σ u (p − t) */
+/* -- its gradient, in one pass: d = g (p − t), p = softmax(x), 0 if the target does not count; dx =
+ * p (g u − Σ g u p), dg = Σ u (p − t) */
 /* p: d, x, g, target */
 static void slope_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
@@ -248,7 +248,7 @@ static eg_tensor *slope_of(const xent *a, eg_tensor *x, eg_tensor *target, eg_te
 {
     return eg_apply(&slope_op, a, sizeof *a, 3, (eg_tensor *[]){ x, target, g });
 }
-/* needs targets below 4; eg_cross_entropy checks this for other callers */
+/* The sample needs targets below 4, which eg_cross_entropy checks for other callers. */
 static eg_tensor *slope_call(eg_tensor *const *x)
 {
     if (eg_dim(x[0], 1) != 4)
@@ -298,7 +298,7 @@ static const eg_op xent_op = {
 };
 const eg_op *const eg__loss_ops[] = { &xent_op, &slope_op, NULL };
 
-/* Returns the targets as contiguous i64. NULL after an error. */
+/* Returns the targets as contiguous i64; NULL after an error. */
 static eg_tensor *checked(const eg_focus *f, eg_tensor *target)
 {
     eg_ctx *cx = eg__here(f->x->cx);
@@ -327,7 +327,7 @@ typedef struct classes_act {
 } classes_act;
 _Static_assert(sizeof(classes_act) <= sizeof((loss_copies *)0)->arg, "loss_act has room for it");
 /* Checks that targets are classes, and sets `to` to 1 / the number of targets that are not ignored;
- * to 0 if all are ignored. */
+ * to 0 if all are ignored. False after an error. */
 static bool act_classes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
 {
     (void)count;
@@ -353,7 +353,7 @@ static bool act_classes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
     return true;
 }
 
-/* Returns (ln Σ e^x)² where the target is counted, else 0. */
+/* Returns (ln Σ e^x)² where the target counts, else 0. */
 static eg_tensor *log_square(const eg_focus *f, const xent *a, eg_tensor *target)
 {
     eg_tensor *z = eg__logsumexp_last(f->x, f->inner);
@@ -377,8 +377,9 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
     if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "cross_entropy: the spec is NULL");
     if (!eg__focus(&f, "cross_entropy", o.spec, o.logits)) return eg__poison(cx);
     if (f.bound->arrow)
-        return eg__refuse(f.bound, f.bound->terms, -1,
-                          "the loss has no axes to name; .each gives one loss per target");
+        return eg__refuse(
+            f.bound, f.bound->terms, -1,
+            "the loss is a scalar and takes no output; .each gives one loss per target");
     if (!(o.smoothing >= 0 && o.smoothing <= 1))
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "cross_entropy: the smoothing is %g; it must lie in [0, 1]", o.smoothing);
@@ -397,7 +398,7 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
     return o.each ? eg__focus_outer(&f, each) : eg_mul(eg_sum(NULL, each), share);
 }
 
-/* -- binary cross entropy: mean of t ln(1 + e^−x) + (1 − t) ln(1 + e^x), two positive terms:
+/* -- binary cross entropy: mean of t ln(1 + e^−x) + (1 − t) ln(1 + e^x), two positive terms, so
  * nothing cancels */
 static bool alike(const char *who, eg_tensor *a, eg_tensor *b)
 {
@@ -446,7 +447,7 @@ eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
     return eg_mean(NULL, eg_mul(q, eg_sub(d, eg_scale(q, .5))));
 }
 
-/* -- kl_div: Σ p (ln p − ln q); where p is 0 it counts as 0, whatever q is -------------------- */
+/* -- kl_div: Σ p (ln p − ln q); where p is 0 the term is 0, whatever q is --------------------- */
 eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q)
 {
     if (!alike("kl_div", p, log_q))

@@ -1,5 +1,5 @@
-/* masks.c: turns masks in the conventions of other libraries (true = ignore, or 0 and −inf to be
- * added) into masks of this one (true = may be attended to); and the slopes of ALiBi. */
+/* masks.c: converts masks in the conventions of other libraries (true = ignore, or 0 and −inf to be
+ * added) to masks of this one (true = attend); and the slopes of ALiBi. */
 #include "ops/ops.h"
 #include <eingrad/attention.h>
 #include <math.h>
@@ -11,8 +11,8 @@ eg_tensor *eg_mask_ignore(eg_tensor *x)
     if (eg_type(x) != EG_BOOL && !eg__is_int(x->dtype))
         return eg_fail_as(
             x->cx, EG_ERROR_DTYPE,
-            "%s: the mask is %s; true = ignore is said in bool or integers, and a float "
-            "is added to the scores (a .bias)",
+            "%s: the mask is %s, but true = ignore is a mask of bools or integers; a float "
+            "mask is added to the scores (.bias)",
             who, eg_type_name(eg_type(x)));
     return eg_not(eg_cast(x, EG_BOOL));
 }
@@ -23,15 +23,15 @@ eg_tensor *eg_mask_additive(eg_tensor *x)
     if (!eg__check(who, x)) return eg__poison_of(x);
     if (!eg__is_float(x->dtype))
         return eg_fail_as(x->cx, EG_ERROR_DTYPE,
-                          "%s: the mask is %s; what is added to scores is a float", who,
-                          eg_type_name(eg_type(x)));
+                          "%s: the mask is %s, but a mask that is added to scores is f32 or f64",
+                          who, eg_type_name(eg_type(x)));
     eg_tensor *keep = eg_eq(x, eg__zero_like(x));
     eg_tensor *none = eg_eq(x, eg_full_n(x->cx, eg_type(x), -INFINITY, 0, NULL));
     const double known = eg_item(eg_sum(NULL, eg_or(keep, none)));
     if (!eg_ok(keep) || known == (double)eg_size(x)) return keep;
     const int64_t other = eg_size(x) - (int64_t)known;
     return eg_fail_as(x->cx, EG_ERROR_MISUSE,
-                      "%s: %lld of %lld number%s %s neither 0 nor -inf; give the mask as .bias",
+                      "%s: %lld of %lld element%s %s neither 0 nor -inf; give the mask as .bias",
                       who, (long long)other, (long long)eg_size(x), eg_size(x) == 1 ? "" : "s",
                       other == 1 ? "is" : "are");
 }

@@ -1,5 +1,5 @@
-/* move.c: rearrange, and operands aligned by letters. Both are made of recorded views (permute,
- * expand, reshape), so that they need no row of their own. */
+/* move.c: rearrange, and operands aligned by letters. Both consist of recorded views (permute,
+ * expand, reshape), so they need no operation of their own. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -42,7 +42,8 @@ eg_tensor *eg_rearrange_with(const eg_rearrange_args *given)
 }
 
 /* -- operands aligned by letters -------------------------------------------------------------- */
-/* Views of xs that all have the axes of the output, one axis per item. NULL after an error. */
+/* Sets out[] to views of xs that all have the axes of the output, one axis per item. NULL after an
+ * error. */
 static const eg_bound *aligned(const char *who, const char *spec, int count, eg_tensor *const *xs,
                                eg_tensor **out)
 {
@@ -74,13 +75,13 @@ static const eg_bound *aligned(const char *who, const char *spec, int count, eg_
 int eg_align_n(const char *spec, int count, eg_tensor *const *xs, eg_tensor **out)
 {
     eg_ctx *cx = eg__context_of("align", count, xs);
-    if (!out) return eg_fail_as(cx, EG_ERROR_MISUSE, "align: there is no room: out is NULL"), -1;
+    if (!out) return eg_fail_as(cx, EG_ERROR_MISUSE, "align: out is NULL"), -1;
     const eg_bound *b = cx ? aligned("align", spec, count, xs, out) : NULL;
     for (int k = 0; k < count; k++) out[k] = b ? eg__merge(&b->out, out[k]) : eg__poison(cx);
     return b && !eg__failed(cx) ? 0 : -1;
 }
 
-/* -- on: f of two operands that were aligned by letters --------------------------------------- */
+/* -- on: f of two operands that are aligned by letters ---------------------------------------- */
 eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *a,
                  eg_tensor *b)
 {

@@ -1,18 +1,19 @@
-/* norm.c: layer norm and RMS norm over the bracketed axes, gain and bias included, and their
+/* norm.c: layer norm and RMS norm over the bracketed axes, including gain and bias, and their
  * gradient, each in one pass.
  *
- * x̂ = (x − mean) r with r = 1/√(var + eps). The rule of x̂ is its slope, the rule of
- * the slope needs r, and the rule of r needs x̂: all three are rows, and each derivative is again
- * made of them; dx, dgain and dbias together are a fourth. RMS norm is the same without the
+ * x̂ = (x − mean) r with r = 1/√(var + eps). The rule of x̂ is its slope, the rule of the slope
+ * needs r, and the rule of r needs x̂: all three are operations, and every derivative consists
+ * of them; dx, dgain and dbias together are a fourth operation. RMS norm is the same without the
  * mean. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
 
-/* The attribute of all four rows. Operands: x (then g), then gain and bias where there are. */
+/* The attribute of all four operations. Operands: x (then g), then gain and bias if there are
+ * any. */
 typedef struct norm {
     int inner;       /* how many of the last axes are normalised together */
-    bool center;     /* the mean is subtracted: layer norm */
+    bool center;     /* the mean is subtracted (layer norm) */
     bool gain, bias; /* there is such an operand */
     double eps;      /* added to the variance */
 } norm;
@@ -41,7 +42,8 @@ static double complex moments_c128(const eg_row_facts *b, const double complex *
     const double complex variance = squares / (double)b->n + b->c;
     return variance == 0 ? 0 : 1 / csqrt(variance);
 }
-/* Rows of several copies: gain and bias are operands too, at these positions; 0: there is none. */
+/* Rows of several copies: gain and bias are operands too, with these numbers; 0 if there is
+ * none. */
 typedef struct norm_copies {
     eg_inner *run;
     eg_row_facts b;
@@ -62,8 +64,8 @@ static void norm_copies_rows(int64_t rows, char *const *p, const int64_t *step, 
         c->run(m, q, step, &b);
     }
 }
-/* Makes w, the gain or the bias of each copy, an operand with the rows of y: every row of a copy is
- * the same one. */
+/* Returns w, the gain or the bias of each copy, as an operand with the rows of y: all rows of a
+ * copy are the same. */
 static eg_tensor norm_spread(const eg_tensor *y, const eg_tensor *w, int outer, int64_t *dim)
 {
     eg_tensor all = *w;
@@ -76,8 +78,8 @@ static eg_tensor norm_spread(const eg_tensor *y, const eg_tensor *w, int outer, 
     }
     return all;
 }
-/* Calls `run` for every row of y, x and, of three operands, g; rows without elements give 0. gain,
- * bias: which operand of y it is; 0: there is none. */
+/* Calls `run` for every row of y, x and, if there are three operands, g; rows without elements give
+ * 0. gain, bias: number of that operand of y; 0 if there is none. */
 static bool each_row(eg_tensor *y, int operands, int gain, int bias, eg_inner *run,
                      eg_inner *run_c128)
 {
@@ -151,9 +153,8 @@ static eg_tensor *deviation(const norm *a, eg_tensor *x)
     return eg_apply(&rstd_op, a, sizeof *a, 1, &x);
 }
 
-/* -- its slope: d = r (h − mean h − x̂ mean(h x̂)), h = g gain: symmetric in h;  dx =
- * −(r/n)(x̂ Σ u d
- * + d Σ u x̂ + slope(u) Σ h x̂) */
+/* -- the slope: d = r (h − mean h − x̂ mean(h x̂)), h = g gain: symmetric in h;  dx = −(r/n)(x̂ Σ u
+ * d + d Σ u x̂ + slope(u) Σ h x̂) */
 static void slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const eg_row_facts *b = user;
@@ -219,9 +220,9 @@ static eg_tensor *norm_slope(const norm *a, eg_tensor *x, eg_tensor *g, eg_tenso
                     (eg_tensor *[]){ x, g, gain ? eg__contiguous_rows(gain, a->inner) : NULL });
 }
 
-/* -- dx, dgain and dbias in one pass: the rows of slope(g), then Σ g x̂ where there is a gain and Σ
- * g where there is a bias. Sums are of blocks of rows, and of those in pairs, so that the number of
- * threads changes no bit. ------------------------------------------------- */
+/* -- dx, dgain and dbias in one pass: the rows of slope(g), then Σ g x̂ if there is a gain and Σ g
+ * if there is a bias. Each block of rows is summed separately, and the blocks are added in pairs,
+ * so the number of threads changes no bit. */
 enum { BLOCK = 64, GRAIN = 1 << 18 };
 typedef struct gradient_job {
     eg_inner *run;
@@ -252,8 +253,8 @@ static bool norm_gradient_shape(eg_tensor *d)
                   outer = eg__count(d->in[0]->rank - a->inner, d->in[0]->dim);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 2, (int64_t[]){ outer + a->gain + a->bias, n });
 }
-/* Writes dx, and behind its rows those of d gain and d bias. Each block of rows sums the latter
- * for itself; the sums are then added as a tree, whose form depends on the sizes alone. */
+/* Writes dx and, after its rows, dgain and dbias. Each block of rows sums the latter separately;
+ * these sums are added along a tree, whose form depends on sizes only. */
 static bool norm_gradient_forward(eg_tensor *d)
 {
     const norm *a = d->attr;
@@ -283,8 +284,8 @@ static bool norm_gradient_forward(eg_tensor *d)
     if (a->bias) memcpy(d->data + (rows + a->gain) * bytes, j.sums + bytes, (size_t)bytes);
     return true;
 }
-/* The complex form of norm_gradient_forward: d gain = Σ g (x − mean) r, d bias = Σ g, where r is
- * the reciprocal of the root of the row's variance + eps. */
+/* The complex form of norm_gradient_forward: dgain = Σ g (x − mean) r, dbias = Σ g, where r =
+ * 1/√(variance of the row + eps). */
 static bool norm_gradient_c128(eg_tensor *d)
 {
     const norm *a = d->attr;
@@ -307,8 +308,8 @@ static bool norm_gradient_c128(eg_tensor *d)
     }
     return true;
 }
-/* Returns x's part of a tensor with the shape of d, the gain's (1), or the bias's (2); NULL if
- * there is no such part. */
+/* Returns part 0 (x), 1 (gain) or 2 (bias) of a tensor with the shape of d; NULL if there is no
+ * such part. */
 static eg_tensor *norm_part_of(const eg_tensor *d, eg_tensor *x, int part)
 {
     const norm *a = d->attr;
@@ -320,7 +321,7 @@ static eg_tensor *norm_part_of(const eg_tensor *d, eg_tensor *x, int part)
     return eg_reshape_n(eg_slice_axis(x, 0, from, part ? from + 1 : rows, 1),
                         d->in[0]->rank - outer, d->in[0]->dim + outer);
 }
-/* The derivative of slope(g) and of Σ g x̂: by x, slope(g u); by g, x̂ u. */
+/* Computes the derivative of slope(g) and of Σ g x̂: by x, slope(g u); by g, x̂ u. */
 static eg_tensor *norm_gradient_rule(eg_tensor *d, eg_tensor *u, int i)
 {
     const norm *a = d->attr;
@@ -390,7 +391,8 @@ static bool normalise_forward(eg_tensor *y)
     return each_row(y, 2, a->gain, a->bias ? 1 + a->gain : 0, eg__arithmetic(y->dtype)->norm,
                     normalise_c128);
 }
-/* A sweep asks for dx first. dgain and dbias are computed in the same pass and kept in a memo. */
+/* A backward pass asks for dx first. dgain and dbias are computed in the same pass and kept in a
+ * memo. */
 static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const norm *a = y->attr;
@@ -469,7 +471,7 @@ static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_te
 const eg_op *const eg__norm_ops[] = { &rstd_op, &slope_op, &gradient_op, &normalise_op, NULL };
 
 /* -- layer norm: y = x̂ gain + bias; RMS norm: y = x̂ gain ------------------------------------ */
-/* Returns gain or bias, which must have exactly the bracketed shape; poison after an error. */
+/* Returns gain or bias, which must have the bracketed shape; poison after an error. */
 static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
 {
     int64_t dim[EG_RANK_MAX];
@@ -485,7 +487,7 @@ static eg_tensor *fitted(const eg_focus *f, eg_tensor *w, const char *name)
                       name, eg__dims_text(w, have, sizeof have),
                       eg__sizes_text(rank, dim, want, sizeof want));
 }
-/* Checks the arguments of eg_layernorm (center) or eg_rmsnorm and applies the row. */
+/* Checks the arguments of eg_layernorm (center) or eg_rmsnorm, and applies the operation. */
 static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool center)
 {
     eg_norm_args o = { .size = sizeof o };
@@ -495,7 +497,7 @@ static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool cen
     eg_ctx *cx = eg__here(o.x->cx);
     if (f.bound && f.bound->arrow)
         return eg__refuse(f.bound, f.bound->terms, -1,
-                          "the result has the operand's axes; there is no output to name");
+                          "the result has the operand's axes; it takes no output");
     const norm a = { .inner = f.inner, .center = center, .eps = eg_option(o.eps, 1e-5) };
     if (!(a.eps >= 0))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: eps is %g; it must not be negative", who,

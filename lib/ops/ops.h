@@ -1,10 +1,10 @@
-/* ops.h: operations on bracketed axes. Their rows (eg_op) see the bracketed axes last, in the
- * string's order, so that "b [l] d" and "b d [l]" are one operation on a permuted view; a row of
- * numbers is what lies along those axes.
+/* ops.h: operations on bracketed axes. Their forward functions get tensors with the bracketed axes
+ * last, in the string's order, so that "b [l] d" and "b d [l]" are one operation on a permuted
+ * view. A row of numbers is the elements along those axes.
  *
- * Numbers are read in chunks of at most EG_CHUNK contiguous elements, gathered where the strides
- * are not 1: the blocks of a sum are functions of the row's length alone, and a value never depends
- * on the layout or on the number of threads. */
+ * Elements are read in chunks of at most EG_CHUNK contiguous ones, which are gathered if the
+ * strides are not 1. The blocks of a sum therefore depend only on the length of the row, and a
+ * value depends neither on the layout nor on the number of threads. */
 #ifndef EG_OPS_H
 #define EG_OPS_H
 #include "einsum/einsum.h"
@@ -13,33 +13,33 @@
 /* Returns a recorded view of the term's operand with these axes of the bound string, in this order;
  * axes that the term does not have are expanded. */
 eg_tensor *eg__align(const eg_bound *, int term, int rank, const uint16_t *axis);
-/* The same for x, whose axis k is called label[k]; dim: the sizes of the result. */
+/* eg__align for x, whose axis k is called label[k]; dim: the sizes of the result. */
 eg_tensor *eg__align_labels(eg_tensor *x, int n, const uint16_t *label, int rank,
                             const uint16_t *axis, const int64_t *dim);
-/* The same for x, which has the shape of the term's operand, without recording. */
+/* eg__align for x, which has the shape of the term's operand; not recorded. */
 eg_tensor *eg__align_alias(const eg_bound *, eg_tensor *x, int term, int rank,
                            const uint16_t *axis);
 
 /* -- axis.c ----------------------------------------------------------------------------------- */
-/* True if spec fits x, has exactly one axis in brackets, and no output; then sets *a to that axis,
- * which points into *f. Else records an error. */
+/* True if spec fits x and has exactly one axis in brackets and no output; else records an error.
+ * Sets *a to that axis, which points into *f. */
 bool eg__axis_lettered(eg_named_axis *a, eg_focus *f, const char *who, const char *spec,
                        eg_tensor *x);
 
-/* -- over the last `inner` axes, or all but them; differentiable ------------------------------ */
-eg_tensor *eg__sum_last(eg_tensor *x, int inner);               /* Σ x over the last ones */
-eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner); /* Σ a b over the last ones */
-/* Σ a b (b NULL: Σ a) over all but the last ones */
+/* -- over the last `inner` axes, or all axes but them; differentiable ------------------------- */
+eg_tensor *eg__sum_last(eg_tensor *x, int inner);               /* Σ x over the last axes */
+eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner); /* Σ a b over the last axes */
+/* Σ a b (Σ a if b is NULL) over all axes but the last ones */
 eg_tensor *eg__dot_first(eg_tensor *a, eg_tensor *b, int inner);
-eg_tensor *eg__widen(eg_tensor *y, int inner); /* y with that many axes of size 1 appended */
-int64_t eg__row_length(const eg_tensor *x, int inner); /* elements of one row */
-/* softmax.c; keep: NULL, or bool of x's shape */
+eg_tensor *eg__widen(eg_tensor *y, int inner);         /* y with `inner` axes of size 1 appended */
+int64_t eg__row_length(const eg_tensor *x, int inner); /* number of elements of a row */
+/* softmax.c; keep is NULL, or bool of x's shape */
 eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner);
 eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner);   /* reduce.c */
 eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index); /* index.c: x[…, index[…, l]] */
 /* softmax.c: y (g − Σ g y) */
 eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner);
-/* 0 as a number of x's dtype. */
+/* Returns 0 as a scalar tensor of x's dtype. */
 static inline eg_tensor *eg__zero_like(const eg_tensor *x)
 {
     return eg_full_n(x->cx, (eg_dtype)x->dtype, 0, 0, NULL);
@@ -47,15 +47,15 @@ static inline eg_tensor *eg__zero_like(const eg_tensor *x)
 /* True if x is f32, f64 or c128; else records an error. */
 bool eg__floats(const char *who, const eg_tensor *x, int operand);
 
-/* -- numbers ---------------------------------------------------------------------------------- */
+/* -- rows ------------------------------------------------------------------------------------- */
 enum { EG_CHUNK = 512 };
-/* One row as its axes lie in memory, neighbours that are one run merged. */
+/* The memory layout of a row; neighbouring axes that have a common stride are merged. */
 typedef struct eg_strip_axis {
-    int64_t size, step; /* in bytes */
+    int64_t size, step; /* step: in bytes */
 } eg_strip_axis;
 typedef struct eg_strip {
     int rank, width; /* width: bytes of an element */
-    int64_t n;       /* elements */
+    int64_t n;       /* number of elements */
     eg_strip_axis axis[EG_RANK_MAX];
 } eg_strip;
 void eg__strip(eg_strip *, const eg_tensor *x, int inner);
@@ -67,42 +67,44 @@ static inline bool eg__strip_contiguous(const eg_strip *s)
  * copied into the buffer. */
 const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int64_t count,
                            void *buffer);
-/* Returns where to write the elements from `start` on: in the row if it is contiguous, else in the
+/* Returns the address for elements from `start` on: in the row if it is contiguous, else the
  * buffer, from which eg__strip_done copies them to the row. */
 void *eg__strip_room(const eg_strip *, char *row, int64_t start, void *buffer);
 void eg__strip_done(const eg_strip *, char *row, int64_t start, int64_t count, const void *written);
 
-/* Element k of a row of c128. */
+/* Returns the address of element k of a row of c128. */
 double complex *eg__strip_c128(const eg_strip *, const char *row, int64_t k);
 
-/* Works on one row. row: its number, row-major; p[k]: where the row of operand k begins. */
+/* A function that computes one row. row: its number, row-major; p[k]: address of the row of operand
+ * k. */
 typedef void eg_row_body(const void *user, int64_t row, char *const *p);
 enum { EG_ROW_OPERANDS = 4 };
-/* Calls the body for each row of the operands, which share their first `outer` axes, on several
- * threads if there is enough to do; x[0] is written. work: what a row costs, in additions. */
+/* Calls the body for each row of the operands, which have their first `outer` axes in common, on
+ * several threads if the work is large enough. x[0] is written. work: cost of a row, in
+ * additions. */
 void eg__rows(eg_ctx *, int outer, int operands, const eg_tensor *const *x, int64_t work,
               eg_row_body *, const void *user);
 
-/* A function of several rows (eg_inner): p[k] is the first row in operand k, step[k] the bytes from
- * row to row. Every row is contiguous and may have any number of elements. */
+/* Functions of several rows (eg_inner): p[k] is the first row of operand k, and its rows are
+ * step[k] bytes apart. Every row is contiguous and may have any number of elements. */
 #define EG_ROW(T, k, r) ((T *)(void *)(p[k] + (r)*step[k])) /* row r of operand k */
 /* The `user` argument of most of these functions. */
 typedef struct eg_row_facts {
-    int64_t n;        /* elements of a row */
-    int masks;        /* softmax: operands 2 … are so many masks */
-    bool log, center; /* softmax: its logarithm; norm: less the mean */
+    int64_t n;        /* number of elements of a row */
+    int masks;        /* softmax: number of masks, which are operands 2 … */
+    bool log, center; /* softmax: its logarithm; norm: the mean is subtracted */
     double c;
     const void *gain, *bias; /* norm: n elements each, or NULL */
     void *sums;
 } eg_row_facts;
 /* Calls `run` for all rows. x[0], which is written, and the other operands have their first `outer`
- * axes in common; further axes of an operand are its rows. A row that is not contiguous is gathered
- * first, and copied back if it belongs to the result. work: additions that a row costs. False after
- * an error. */
+ * axes in common; the further axes of an operand are its rows. A row that is not contiguous is
+ * gathered first, and copied back if it belongs to the result. work: cost of a row, in additions.
+ * False after an error. */
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work);
-/* The `user` argument of eg__rows_ahead, which calls `run` for all rows, a few at a time, and
- * fetches the rows of operands 1 … that come next while these are computed. */
+/* The `user` argument of eg__rows_ahead. This function calls `run` for all rows, a few at a time,
+ * and prefetches the next rows of operands 1 … meanwhile. */
 typedef struct eg_ahead {
     eg_inner *run;
     const void *user;
@@ -110,34 +112,35 @@ typedef struct eg_ahead {
     int64_t bytes[EG_ROW_OPERANDS]; /* of a row */
 } eg_ahead;
 eg_inner eg__rows_ahead;
-/* True if that is faster for so many rows of `bytes` each. */
+/* True if eg__rows_ahead is faster for this number of rows of `bytes` each. */
 bool eg__ahead(int64_t rows, int64_t bytes);
-/* x, or a recorded copy of it in which each row is contiguous */
+/* Returns x, or a recorded copy of it in which each row is contiguous. */
 eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 
-typedef struct eg_arithmetic { /* of contiguous floats of one type; scalars as double */
-    /* at most EG_CHUNK elements of a row */
-    /* True if |x| ≤ 1e15 (f32) or 1e150 (f64), so that no product of two overflows. Any n. */
+typedef struct eg_arithmetic { /* functions on contiguous floats of one type; scalars are double */
+    /* for at most EG_CHUNK elements of a row, except `tame` */
+    /* True if |x| ≤ 1e15 (f32) or 1e150 (f64), so that no product of two elements overflows; any
+     * n. */
     bool (*tame)(int64_t n, const void *x);
     /* (x − shift) c */
     void (*affine)(int64_t n, const void *x, double shift, double c, void *y);
-    /* y gain + bias in place; NULL: without */
+    /* y gain + bias in place; each may be NULL */
     void (*gain)(int64_t n, void *y, const void *gain, const void *bias);
     double (*sum)(int64_t n, const void *x);                 /* Σ x */
     double (*sumsq)(int64_t n, const void *x, double shift); /* Σ (x − shift)² */
-    double (*tallest)(int64_t n, const void *x);          /* max |x|, whatever is NaN; 0 of none */
+    double (*tallest)(int64_t n, const void *x);          /* max |x| over the elements that are not
+                                                           * NaN; 0 if there are none */
     double (*sumpow)(int64_t n, const void *x, double p); /* Σ |x|^p */
     double (*at)(const void *x, int64_t k);               /* x[k] */
-    /* rows, user: an eg_row_facts */
-    eg_inner *softmax;                           /* y, x, masks: of c x; log: its logarithm */
-    eg_inner *logsum;                            /* { top, ln Σ e^(x − top) }, x */
+    /* functions on rows; user: an eg_row_facts */
+    eg_inner *softmax;                           /* y, x, masks: softmax of c x, or its logarithm */
+    eg_inner *logsum;                            /* pairs { top, ln Σ e^(x − top) }, x */
     eg_inner *softmax_slope, *log_softmax_slope; /* dx, y, g */
-    eg_inner *softmax_less; /* dx, x, g     g (softmax(x) − c), g one number for a row */
+    eg_inner *softmax_less; /* dx, x, g     g (softmax(x) − c), where g has one element per row */
     eg_inner *rstd;         /* r, x         r = 1/√(mean (x − mean)² + c) */
     eg_inner *norm;         /* y, x         (x − mean) r gain + bias */
-    /* dx, x, g     r (h − mean h − x̂ mean(h x̂)), h = g gain; sums, if not NULL: n times += g
-     * x̂, n
-     * times += g */
+    /* dx, x, g     r (h − mean h − x̂ mean(h x̂)), h = g gain; if sums is not NULL, g x̂ is added
+     * to its first n elements and g to the next n */
     eg_inner *norm_slope;
     void (*add)(int64_t n, void *y, const void *x); /* y += x */
 } eg_arithmetic;
@@ -146,53 +149,55 @@ static inline const eg_arithmetic *eg__arithmetic(int dtype)
 {
     return dtype == EG_F64 ? &eg__arithmetic_f64 : &eg__arithmetic_f32;
 }
-/* True if all numbers of x satisfy eg_arithmetic.tame; true for c128. */
+/* True if all elements of x, and of its copies, satisfy eg_arithmetic.tame; always true for
+ * c128. */
 bool eg__tame(eg_tensor *x);
 
 /* -- affine_finish.c -------------------------------------------------------------------------- */
-/* Computes y = f(c + b) + r, where c is what y contains: a contiguous, row-major tensor of
- * floats. */
+/* Computes y = f(c + b) + r, where y contains c, a contiguous, row-major tensor of floats. */
 typedef struct eg_affine_finish {
     eg_finish finish;
-    int width;             /* bytes of a number */
-    char *y, *z;           /* z: gets c + b; NULL: it is not kept */
-    const char *bias;      /* b, contiguous, repeats after its `features` numbers; NULL: none */
+    int width;             /* bytes of an element */
+    char *y, *z;           /* z: receives c + b; NULL if it is not kept */
+    const char *bias;      /* b, contiguous, `features` elements that repeat; NULL: none */
     int64_t features;      /* at least 1 */
-    eg_lanes_fn *function; /* f; NULL: none */
-    const char *add;       /* r, laid out as y; NULL: none */
-    /* bytes from one copy to the next of y, z, b and r; of y 0: there is one copy */
+    eg_lanes_fn *function; /* f; NULL if there is none */
+    const char *add;       /* r, with the layout of y; NULL if there is none */
+    /* distance of copies in bytes for y, z, b and r; y_step is 0 if there is one copy */
     int64_t y_step, z_step, bias_step, add_step;
 } eg_affine_finish;
 void eg__affine_finish(eg_affine_finish *, eg_dtype); /* sets finish and width */
-/* The same for all n numbers of y, if the product did not call the finish. */
+/* Computes it for all n elements of y, for a product that did not call the finish. */
 void eg__affine_finish_all(eg_ctx *, const eg_affine_finish *, int64_t n);
 
 /* -- affine.c --------------------------------------------------------------------------------- */
 typedef struct eg_affine_call {
     const char *spec;
-    eg_tensor *x, *W, *b, *add; /* b, add: NULL: none */
-    const eg_lanes_op *f;       /* NULL: none */
+    eg_tensor *x, *W, *b, *add; /* b, add: NULL if there is none */
+    const eg_lanes_op *f;       /* NULL if there is none */
     const char *name;           /* of f */
 } eg_affine_call;
-/* True if b has the last axes of a result of these sizes, and add all of them; else records an
- * error. */
+/* True if b has the sizes of the last axes of a result of these sizes, and add those of all; else
+ * records an error. */
 bool eg__affine_fits(eg_ctx *, const eg_tensor *b, const eg_tensor *add, int rank,
                      const int64_t *dim);
 /* Returns f(einsum(spec, x, W) + b) + add, as eg_affine_with does. */
 eg_tensor *eg__affine(const eg_affine_call *);
-/* Computes to = the cotangent of operand i of y for g, or to += with `add`, by the product itself,
- * without recording. False, with `to` unchanged, if that cotangent is not a single product, and
- * after an error. */
+/* Computes the cotangent of operand i of y for g by the product itself, without recording: to = it,
+ * or to += it if `add`. False, with `to` unchanged, if this cotangent is not a single product;
+ * false also after an error. */
 bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add);
 
 /* -- pointwise.c ------------------------------------------------------------------------------ */
-/* Returns the operation of that name on one operand, without constants; NULL if there is none. */
+/* Returns the elementwise operation of that name, with one operand and no constants; NULL if there
+ * is none. */
 const eg_lanes_op *eg__pointwise(const char *name);
 
 /* -- ops/binary.c ----------------------------------------------------------------------------- */
-/* up to three operands, stretched to one shape by recorded views, then eg_apply */
+/* Broadcasts up to three operands to one shape by recorded views, and applies the operation. */
 eg_tensor *eg__broadcast(const eg_op *, int count, eg_tensor *const *xs);
-/* Returns a (1 − tanh² b), that is, a times the derivative of tanh at b; the following likewise. */
+/* Returns a (1 − tanh² b), that is, a times the derivative of tanh at b. The others are
+ * analogous. */
 eg_tensor *eg__tanh_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__sigmoid_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__gelu_slope(eg_tensor *a, eg_tensor *b);
@@ -203,102 +208,102 @@ eg_tensor *eg__silu_slope(eg_tensor *a, eg_tensor *b);
 /* A predicate over axes in a call. The caller sets the first members, eg__where_bind the others. */
 typedef struct eg_where_call {
     eg_ctx *cx;
-    const char *who, *text; /* NULL: there is no predicate */
+    const char *who, *text; /* NULL if there is no predicate */
     int rank;
     const eg_axis_name *name[EG_RANK_MAX];
-    uint32_t keys; /* bits: axes that are attended over, whose index an offset cannot move */
+    uint32_t keys; /* bits: the axes of keys, whose index an offset does not move */
     int64_t offset;
-    const char *offset_letter;  /* which index it moves; NULL: the only one of the predicate */
-    bool elsewhere;             /* an offset that moves no index is no error */
+    const char *offset_letter;  /* which index the offset moves; NULL: the only one */
+    bool elsewhere;             /* an offset that moves no index is not an error */
     const eg_given *with;       /* EG_GIVEN_MAX of them */
-    int64_t size[EG_RANK_MAX];  /* of each axis; −1: that of the tensors it indexes */
-    eg_expression *e;           /* NULL: there is no predicate */
-    int moved;                  /* the axis that the offset moves; −1: none */
-    int64_t first[EG_RANK_MAX]; /* the position of each axis where it begins */
+    int64_t size[EG_RANK_MAX];  /* of each axis; −1 for the size of the tensors that it indexes */
+    eg_expression *e;           /* NULL if there is no predicate */
+    int moved;                  /* the axis that the offset moves; −1 if there is none */
+    int64_t first[EG_RANK_MAX]; /* the position at which each axis begins */
     eg_given_tensors given;
 } eg_where_call;
-/* Reads the predicate, whose text the context remembers, and the tensors of .with, and checks the
- * indices. False after an error. */
+/* Reads the predicate (parsed texts are cached) and the tensors of .with, and checks the indices.
+ * False after an error. */
 bool eg__where_bind(eg_where_call *);
-/* Sets w->moved to the axis that the offset moves, in expressions in which the axes occur as
- * positions and as sizes (bits). The members up to `elsewhere`, and the sizes, must be set. False
- * after an error. */
+/* Sets w->moved to the axis that the offset moves, for expressions in which the axes of `positions`
+ * occur as positions and those of `sizes` as sizes (bits). The members up to `elsewhere`, and the
+ * sizes, must be set. False after an error. */
 bool eg__where_moved(eg_where_call *, uint32_t positions, uint32_t sizes);
-/* True if the offset is a number of positions; else records an error. */
+/* True if the offset is not negative; else records an error. */
 bool eg__where_before(eg_ctx *, const char *who, int64_t offset);
-/* Returns the predicate as a bool tensor over the axes; NULL after an error. If whole is false,
+/* Returns the predicate as a bool tensor over the axes; NULL after an error. If `whole` is false,
  * axes that the predicate does not use are expanded, not stored. */
 eg_tensor *eg__where_bools(const eg_where_call *, bool whole);
 
 /* -- masks by letters, shared by softmax and attention ---------------------------------------- */
-/* Scores over axis[0 … rank), axes of the bound string; the last `inner` axes are those of the
- * softmax. */
+/* Scores over axis[0 … rank), axes of the bound string; the softmax is over the last `inner`
+ * axes. */
 typedef struct eg_masking {
     const eg_bound *bound;
     int rank, inner;
     const uint16_t *axis;
-    const char *where; /* NULL: none */
+    const char *where; /* NULL if there is none */
     const eg_given *with;
-    int keep, bias; /* terms of the bound string; −1: none */
+    int keep, bias; /* terms of the bound string; −1 if there is none */
     int64_t offset;
-    const char *offset_letter; /* which index it moves; NULL: the only one of the predicate */
-    bool elsewhere;            /* the offset moves something else, too */
+    const char *offset_letter; /* which index the offset moves; NULL: the only one */
+    bool elsewhere;            /* the offset moves something else too */
 } eg_masking;
 /* True if the scores have all letters of the term; else records an error. */
 bool eg__masks_letters(const eg_masking *, int term, const char *which);
 /* True if the letters and types of the masks fit the scores; else records an error. */
 bool eg__masks_fit(const eg_masking *, eg_dtype scores);
-/* Returns the softmax of scale · x[0], and 0 where one of x[1] … x[masks] is false; scale > 0. */
+/* Returns the softmax of scale · x[0], where scale > 0; 0 where one of x[1] … x[masks] is false. */
 eg_tensor *eg__softmax_kept(eg_tensor *const *x, int masks, int inner, double scale);
-/* An option of a call that is a mask: its name, such as ".keep", its value, and its term in the
- * string (−1: not given). */
+/* An option of a call that is a mask: its name, such as ".keep"; its value; and its term in the
+ * string, −1 if it is not given. */
 typedef struct eg_mask_option {
     const char *option;
     eg_masked mask;
     int term;
 } eg_mask_option;
-/* Returns a string with the letters of the masks as further terms before its arrow, as in
- * "b h i [j]" → "b h i [j],bj,hij", and last those of `names` if it is not NULL. Appends the masks
- * to xs and their names for messages to called, and sets their terms. NULL after an error. */
+/* Returns a string with the letters of the masks as further terms before its arrow, as in "b h i
+ * [j]" → "b h i [j],bj,hij", and then those of `names`, if that is not NULL. Appends the masks to
+ * xs, and their names for messages to called, and sets their terms. NULL after an error. */
 const char *eg__masks_spec(eg_ctx *, const char *who, const char *spec, int count, eg_mask_option *,
                            const char *names, eg_tensor **xs, const char **called, int *n);
 
 /* -- dropout.c -------------------------------------------------------------------------------- */
-/* A dropout: an element is dropped if the 32 bits drawn for it are < below; the others are
- * multiplied by factor. */
+/* A dropout: an element is dropped if the 32 bits drawn for it are less than `below`; the others
+ * are multiplied by `factor`. */
 typedef struct eg_drop {
     uint64_t seed, draw, below;
     double factor;
 } eg_drop;
 /* Takes a new draw. False, without a draw, if dropout is the identity: p is 0, or the context is
- * not training. */
+ * not in training mode. */
 bool eg__drop_draw(eg_ctx *, double p, eg_drop *);
-/* Sets stay[k] to whether the element with logical index first + k is kept, for k < n. */
+/* Sets stay[k] to 1 if the element with logical index first + k is kept, else to 0, for k < n. */
 void eg__drop_stays(const eg_drop *, uint64_t first, int64_t n, uint8_t *stay);
 /* Returns x with the dropout applied: x m factor. */
 eg_tensor *eg__drop(const eg_drop *, eg_tensor *x);
 
 /* -- memo: the cotangents of several operands, computed in one pass. A rule is called for one
- * operand at a time; the memo keeps what one call has computed for the others. It is valid for one
- * cotangent g only: the same tensor with the same values, in the same scope. */
+ * operand at a time; the memo keeps what it computed for the others. It is valid for one cotangent
+ * g only: the same tensor with the same values, in the same scope. */
 enum { EG_MEMO = 24 };
 typedef struct eg_memo {
-    const eg_tensor *g;    /* the cotangent; NULL: the memo is empty */
-    uint64_t seq, version; /* its number, and that of its values */
-    uint64_t scope;        /* the number of the scope in which d was made */
+    const eg_tensor *g;    /* the cotangent; NULL if the memo is empty */
+    uint64_t seq, version; /* the number of g, and the version of its values */
+    uint64_t scope;        /* the number of the scope in which d was computed */
     bool recorded;         /* d was recorded */
-    uint64_t written;      /* versions of d */
-    eg_tensor *d[EG_MEMO]; /* by operand; NULL: none */
+    uint64_t written;      /* sum of the versions of d */
+    eg_tensor *d[EG_MEMO]; /* by operand; NULL if there is none */
 } eg_memo;
 
-static inline uint64_t eg__memo_versions(const eg_memo *m) /* versions only grow */
+static inline uint64_t eg__memo_versions(const eg_memo *m) /* versions only increase */
 {
     uint64_t sum = 0;
     for (int k = 0; k < EG_MEMO; k++)
         if (m->d[k]) sum += m->d[k]->st->version;
     return sum;
 }
-/* True if m->d holds the cotangents for g. */
+/* True if m->d has the cotangents for g. */
 static inline bool eg__remembered(const eg_memo *m, const eg_tensor *g)
 {
     const eg_ctx *cx = g->cx;
@@ -306,7 +311,7 @@ static inline bool eg__remembered(const eg_memo *m, const eg_tensor *g)
            m->scope == cx->top->serial && m->recorded == cx->recording &&
            m->written == eg__memo_versions(m);
 }
-/* Notes that m->d holds the cotangents for g. */
+/* Notes that m->d has the cotangents for g. */
 static inline void eg__remember(eg_memo *m, const eg_tensor *g)
 {
     const eg_ctx *cx = g->cx;
@@ -320,36 +325,34 @@ static inline void eg__remember(eg_memo *m, const eg_tensor *g)
 
 /* -- index.c ---------------------------------------------------------------------------------- */
 bool eg__at_made(const eg_tensor *t); /* true if eg_at made t */
-/* Applies t's row to x and index. */
+/* Applies the operation of t to x and index. */
 eg_tensor *eg__at_again(const eg_tensor *t, eg_tensor *x, eg_tensor *index);
-/* sum[…, index[…], …] += u[…], with t's attributes; false after an error */
+/* sum[…, index[…], …] += u[…] with the attributes of t; false after an error */
 bool eg__at_add(const eg_tensor *t, eg_tensor *sum, const eg_tensor *index, eg_tensor *u);
 
 /* -- accumulate.c: the cotangent of a tensor that was read through views and indices, in one
- * buffer: y = Σ_k L_kᵀ g_k --- */
+ * buffer: y = Σ_k L_kᵀ g_k */
 enum { EG_ADDEND_DEPTH = 16 };
-/* A contribution g to the cotangent of the tensor that lies `depth` operands before t: t is a view
- * of a view … of it (depth 1: of the tensor itself; the last step may be eg_at), and g has t's
- * shape. depth 0: t is the tensor. */
+/* A contribution g to the cotangent of a tensor that t is a view of: `depth` views lead from that
+ * tensor to t, of which the last may be eg_at; depth 0: it is t. g has the shape of t. */
 typedef struct eg__addend {
     struct eg__addend *next;
     eg_tensor *t, *g;
     int depth;
 } eg__addend;
 
-/* True if t's rule would add g to zeros of its operand's shape. */
+/* True if the rule of t would add g to zeros of its operand's shape. */
 bool eg__addend_due(const eg_tensor *t);
-/* True if g can be added through t and the views before it, back to the tensor `depth` operands
- * before t, without a buffer in between. */
+/* True if g can be added to the tensor `depth` views before t without a further buffer. */
 bool eg__addend_fits(const eg_tensor *t, int depth);
-/* Returns the sum of the list's `count` parts, in their order, as one node. Its rule applies to the
- * cotangent the views by which each t was read. */
+/* Returns the sum of the `count` parts of the list, in order, as one node. Its rule applies the
+ * views by which each t was read to the cotangent. */
 eg_tensor *eg__accumulate(eg_ctx *, int count, const eg__addend *first);
 
 /* -- copies.c ---------------------------------------------------------------------------------- */
-/* Returns x with copies that are all equal; x itself if it has copies. */
+/* Returns x with equal copies; x itself if it has copies. */
 eg_tensor *eg__copies_spread(const eg_copies *, eg_tensor *x);
-/* Returns the sum over all copies; for an x without copies, x times their number. */
+/* Returns the sum over all copies; if x has no copies, x times their number. */
 eg_tensor *eg__copies_sum(const eg_copies *, eg_tensor *x);
-bool eg__copies_made(const eg_tensor *); /* true of a result of copies_unstack and copies_stack */
+bool eg__copies_made(const eg_tensor *); /* true for results of copies_unstack and copies_stack */
 #endif

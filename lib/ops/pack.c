@@ -1,12 +1,12 @@
-/* pack.c: sequences of different lengths one after the other, without padding (eg_pack), and with
- * padding again (eg_unpack).
+/* pack.c: sequences of different lengths concatenated without padding (eg_pack), and with padding
+ * again (eg_unpack).
  *
- * Both rows copy x[b, i] ↔ p[Σ_{c<b} t[c] + i] for i < t[b], and write 0 everywhere else. Each is
- * linear in its first operand, and the adjoint of the other. */
+ * Both operations copy x[b, i] ↔ p[Σ_{c<b} t[c] + i] for i < t[b], and write 0 everywhere else.
+ * Each is linear in its first operand, and the adjoint of the other. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* The attribute: the size of the result's axis of positions. */
+/* The attribute: the number of positions of the result. */
 typedef struct packing {
     int64_t positions;
 } packing;
@@ -17,8 +17,8 @@ static int64_t length_at(const eg_tensor *t, int64_t b)
     return t->dtype == EG_I64 ? *(const int64_t *)(const void *)at
                               : *(const int32_t *)(const void *)at;
 }
-/* True if the lengths t are integers (b), with b = rows if that is not −1; else records an error.
- */
+/* True if the lengths t are integers of shape (b), with b = rows unless rows is −1; else records an
+ * error. */
 static bool lengths_shaped(const char *who, const eg_tensor *t, int64_t rows)
 {
     char have[256];
@@ -26,7 +26,8 @@ static bool lengths_shaped(const char *who, const eg_tensor *t, int64_t rows)
         eg_fail_as(t->cx, EG_ERROR_DTYPE, "%s: the lengths are %s, not i32 or i64", who,
                    eg_type_name(t->dtype));
     else if (t->rank != 1)
-        eg_fail_as(t->cx, EG_ERROR_SHAPE, "%s: the lengths are %s, not one number a sequence", who,
+        eg_fail_as(t->cx, EG_ERROR_SHAPE,
+                   "%s: the lengths are %s, but must have one axis, a length per sequence", who,
                    eg__dims_text(t, have, sizeof have));
     else if (rows >= 0 && t->dim[0] != rows)
         eg_fail_as(t->cx, EG_ERROR_SHAPE, "%s: %lld length%s for %lld sequence%s", who,
@@ -36,7 +37,7 @@ static bool lengths_shaped(const char *who, const eg_tensor *t, int64_t rows)
         return true;
     return false;
 }
-/* True if each length lies in 0 … longest and their sum is at most `positions`; else records an
+/* True if each length is in 0 … longest and their sum is at most `positions`; else records an
  * error. */
 static bool lengths_in_range(const char *who, const eg_tensor *t, int64_t longest,
                              int64_t positions)
@@ -52,8 +53,8 @@ static bool lengths_in_range(const char *who, const eg_tensor *t, int64_t longes
                    false;
         if (n > left)
             return eg_fail_as(t->cx, EG_ERROR_SHAPE,
-                              "%s: there are %lld packed position%s, %lld of them before sequence "
-                              "%lld, which has %lld",
+                              "%s: there are %lld packed position%s, of which %lld are before "
+                              "sequence %lld, whose length is %lld",
                               who, (long long)positions, positions == 1 ? "" : "s",
                               (long long)(positions - left), (long long)b, (long long)n),
                    false;
@@ -63,18 +64,18 @@ static bool lengths_in_range(const char *who, const eg_tensor *t, int64_t longes
 }
 
 /* -- copying ---------------------------------------------------------------------------------- */
-/* A call: the row-major result y is packed if `pack`, else x is. Any thread copies a piece of the
+/* A call. If `pack`, the row-major result y is packed, else x is. Any thread copies a piece of the
  * sequences. */
 typedef struct pack_job {
     const eg_tensor *y, *x, *lengths;
     bool pack;
-    int axis;      /* of x's positions */
+    int axis;      /* of the positions of x */
     int64_t width; /* bytes of an element, … */
-    int64_t place; /* … and of a place */
-    bool together; /* the positions of a sequence are row-major in x, too */
+    int64_t place; /* … and of a position */
+    bool together; /* the positions of a sequence are row-major in x too */
     int64_t pieces;
 } pack_job;
-/* True if positions of t follow each other along an axis, and each is row-major. */
+/* True if positions of t are consecutive in memory along an axis, and each is row-major. */
 static bool positions_together(const eg_tensor *t, int axis)
 {
     int64_t run = 1;
@@ -82,8 +83,7 @@ static bool positions_together(const eg_tensor *t, int axis)
         if (t->dim[k] != 1 && t->stride[k] != run) return false;
     return t->stride[axis] == run;
 }
-/* Copies n ≥ 1 positions of x from the address `from` on, to positions of y that follow each other.
- */
+/* Copies n ≥ 1 positions of x, from the address `from` on, to consecutive positions of y. */
 static void copy_positions(const pack_job *job, char *to, char *from, int64_t n)
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
@@ -100,7 +100,7 @@ static void copy_positions(const pack_job *job, char *to, char *from, int64_t n)
     target.data = to, target.dim = dim, target.stride = stride;
     eg__copy(&target, &source);
 }
-/* Copies a piece of the sequences, and writes 0 where y has padding, or positions that are left. */
+/* Copies a piece of the sequences, and writes 0 to padding and unused positions of y. */
 static void pack_sequences(void *user, int64_t piece, int thread)
 {
     (void)thread;
@@ -108,7 +108,7 @@ static void pack_sequences(void *user, int64_t piece, int thread)
     const eg_tensor *x = job->x, *y = job->y;
     const int64_t rows = job->lengths->dim[0], first = rows * piece / job->pieces,
                   end = rows * (piece + 1) / job->pieces;
-    int64_t at = 0; /* the packed place */
+    int64_t at = 0; /* the packed position */
     for (int64_t b = 0; b < first; b++) at += length_at(job->lengths, b);
     for (int64_t b = first; b < end; b++) {
         const int64_t n = length_at(job->lengths, b);
@@ -121,7 +121,7 @@ static void pack_sequences(void *user, int64_t piece, int thread)
     if (job->pack && end == rows)
         memset(y->data + at * job->place, 0, (size_t)((y->dim[0] - at) * job->place));
 }
-/* Checks the lengths and shares the sequences among threads. False after an error. */
+/* Checks the lengths and divides the sequences among threads. False after an error. */
 static bool pack_all(eg_tensor *y, bool pack)
 {
     const eg_tensor *x = y->in[0], *t = y->in[1];
@@ -142,13 +142,13 @@ static bool pack_all(eg_tensor *y, bool pack)
 }
 
 /* -- pack: (b l …) → (p …) -------------------------------------------------------------------- */
-/* Applies either row. Poison after an error. */
-static eg_tensor *apply_packing(const eg_op *op, eg_tensor *x, eg_tensor *lengths,
-                                int64_t positions)
+/* Applies one of the two operations. Poison after an error. */
+static eg_tensor *apply_packing(const eg_op *op, eg_tensor *x, eg_tensor *lengths, int64_t positions)
 {
     const packing p = { positions };
     if (positions >= 0 || !x) return eg_apply(op, &p, sizeof p, 2, (eg_tensor *[]){ x, lengths });
-    return eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: %lld positions", op->name, (long long)positions);
+    return eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: the number of positions is %lld", op->name,
+                      (long long)positions);
 }
 static bool pack_shape(eg_tensor *y)
 {

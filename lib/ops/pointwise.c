@@ -1,4 +1,4 @@
-/* pointwise.c: operations y = f(x) element by element; y has the shape, dtype and layout of x. */
+/* pointwise.c: elementwise operations y = f(x); y has the shape, dtype and layout of x. */
 #include "ops/gauss.h"
 
 /* The attribute of an operation with constants a and b. */
@@ -15,13 +15,13 @@ static bool pointwise_shape(eg_tensor *y)
                eg_type_name(x->dtype), of[EG_I64] ? "f32, f64, i32 or i64" : "f32 or f64");
     return false;
 }
-/* Constant a; 0 of a row that has no constants. */
+/* Returns constant a; 0 for an operation without constants. */
 static double first_constant(const eg_tensor *y)
 {
     return y->attr ? ((const constants *)y->attr)->c[0] : 0;
 }
 
-/* -- ranges of sampled operands: they avoid kinks and jumps, which lie at 0 (abs, sign, relu …), ±1
+/* -- ranges of sampled operands: they avoid kinks and jumps, which are at 0 (abs, sign, relu …), ±1
  * (clip), integers (floor), halves (round) */
 #define EVERYWHERE(CALL)   \
     {                      \
@@ -86,7 +86,7 @@ static int64_t saturated(double c, int64_t low, int64_t high)
 #define HIGH    INT64_MAX
 #include "ops/pointwise_integers_of.h"
 
-/* -- what each row becomes: rule, sample, eg_lanes_op, function ------------------------------- */
+/* -- code generated for each operation: rule, sample, eg_lanes_op, function ------------------- */
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
 /* clang-format off */
@@ -112,8 +112,8 @@ static int64_t saturated(double c, int64_t low, int64_t high)
 /* clang-format on */
 #include "ops/pointwise_rows.h"
 
-/* Applies a row with constants a and b. For an integer operand, constants must be integers that its
- * type can represent; limits of clip may be larger, and ±∞. */
+/* Applies an operation with constants a and b. For an integer operand, constants must be integers
+ * that its type can represent; limits of clip may be larger, and ±∞. */
 static eg_tensor *with_constants(const eg_op *op, eg_tensor *x, double a, double b)
 {
     if (!eg__check(op->name, x)) return eg__poison_of(x);

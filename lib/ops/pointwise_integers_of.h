@@ -1,6 +1,7 @@
 /* pointwise_integers_of.h: the kernels of pointwise.c for one type T of integers. U is the unsigned
- * type, in which they compute modulo 2^32 or 2^64; LOW and HIGH are what T can hold, and limit the
- * constants, so that a limit of ±∞ in clip has no effect. NAME(x) is a name for this type. */
+ * type, in which they compute modulo 2^32 or 2^64; LOW and HIGH are the limits of T, to which
+ * constants are clamped, so that a limit of ±∞ in clip has no effect. NAME(x) is a name for this
+ * type. */
 EG_INLINE void NAME(each)(T (*value)(T x, T a, T b), int64_t n, char *const *p, const double *c)
 {
     T *out = (T *)p[0];

@@ -1,14 +1,15 @@
-/* pointwise_rows.h: the rows of pointwise.c. The file is included once for each type, with macros
- * that make kernels (pointwise_of.h), and twice for what a row needs besides.
+/* pointwise_rows.h: the operations of pointwise.c. The file is included once for each type, with
+ * macros that generate kernels (pointwise_of.h), and twice for the other parts of an operation.
  *
- * ROW(function, name, value, cotangent dx from x, y and g, what dx reads, range of the samples,
- * dtypes, equation, gradient)
+ *   ROW(function, name, value, cotangent dx from x, y and g, what dx reads, range of the samples,
+ *       dtypes, equation, gradient)
  *
- * `value` sets y from x, both of type T; F(log) is log, logf or clog, F(epow) e^x (tensor/epow.h).
- * Conditions compare R(…), the real part (tensor/complex.h); where the function is smooth, both
- * branches agree at the border.
- * Large arguments do not give NaN by overflow: exponentials have arguments ≤ 0, and where x is
- * multiplied by a factor that vanishes towards −∞, as in gelu, x is limited to −1000, where the
+ * `value` sets y from x, both of type T; F(log) is log, logf or clog, F(epow)(x) is e^x
+ * (tensor/epow.h). Conditions compare R(…), the real part (tensor/complex.h); where the function is
+ * smooth, both branches agree at the boundary.
+ *
+ * Large arguments do not give NaN by overflow: exponentials have arguments ≤ 0; and where x is
+ * multiplied by a factor that tends to 0 towards −∞, as in gelu, x is limited to −1000, where the
  * factor is 0 already, so that 0 · ∞ does not occur. */
 /* clang-format off */
 ROW(eg_neg, neg,
@@ -143,7 +144,8 @@ ROW(eg_softplus, softplus,
     "y = ln(1 + e^x)", "dx = g σ(x)")
 
 /* Functions that are piecewise constant, whose gradient is 0 by definition:
- * JUMP(function, name, value, range of the samples, dtypes, equation) */
+ *
+ *   JUMP(function, name, value, range of the samples, dtypes, equation) */
 JUMP(eg_sign, sign,
     y = x != x ? x : (T)((R(x) > 0) - (R(x) < 0)),
     BOTH_SIDES, NUMBERS, "y = sign x")
@@ -160,7 +162,7 @@ JUMP(eg_round, round,
     y = F(nearbyint)(x),
     HALVES, FLOATS, "y = the nearest whole number, halves to even")
 
-/* Functions with constants a and b: as ROW, with the sampled call behind. pointwise.c defines the
+/* Functions with constants a and b: as ROW, followed by the sampled call. pointwise.c defines the
  * functions themselves. */
 WITH_CONSTANTS(eg_scale, scale,
     y = a * x,

@@ -1,9 +1,9 @@
-/* reduce.c: reductions over the bracketed axes. Every row sees them last (ops.h); its attribute is
- * how many they are. */
+/* reduce.c: reductions over the bracketed axes. The operations get these as the last axes (ops.h);
+ * the attribute is their number. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* A row's result has the outer axes of its operand. */
+/* Sets the shape of a result that has the outer axes of its operand. */
 static bool shape_outer(eg_tensor *y, int inner, eg_dtype dtype)
 {
     return eg__shape(y, dtype, y->in[0]->rank - inner, y->in[0]->dim);
@@ -23,21 +23,21 @@ static eg_tensor *mean_last(eg_tensor *x, int inner)
     return eg_scale(eg__sum_last(x, inner), 1 / (double)eg__row_length(x, inner));
 }
 
-/* True if the axes have elements; else records an error: nothing has no mean and no maximum. */
-static bool some(const eg_focus *f)
+/* True if the bracketed axes have elements; else records an error: an empty set has no mean and no
+ * maximum. */
+static bool has_elements(const eg_focus *f)
 {
     if (eg__row_length(f->x, f->inner)) return true;
     char dims[256];
-    eg_fail_as(
-        f->x->cx, EG_ERROR_SHAPE,
-        "%s: nothing to reduce, the bracketed axes have no elements in operand 1, which is %s",
-        f->who, eg__dims_text(f->given, dims, sizeof dims));
+    eg_fail_as(f->x->cx, EG_ERROR_SHAPE,
+               "%s: the bracketed axes have no elements in operand 1, which is %s", f->who,
+               eg__dims_text(f->given, dims, sizeof dims));
     return false;
 }
 eg_tensor *eg_mean(const char *spec, eg_tensor *x)
 {
     eg_focus f;
-    if (!eg__focus(&f, "mean", spec, x) || !eg__floats("mean", x, 1) || !some(&f))
+    if (!eg__focus(&f, "mean", spec, x) || !eg__floats("mean", x, 1) || !has_elements(&f))
         return eg__poison_of(x);
     return eg__focus_outer(&f, mean_last(f.x, f.inner));
 }
@@ -45,9 +45,9 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
 /* -- var: y = Σ d² / (n − correction), d = x − mean, in two passes; std: y = ‖d‖ / √(n −
  * correction), with the gradient of a norm */
 static eg_tensor *pnorm_last(eg_tensor *x, int inner, double p);
-/* Returns d, which is exactly 0 if all values of a row are equal, although the mean is rounded: it
- * is computed from the distances to the row's first value. No gradient goes through that value,
- * since d does not depend on it. */
+/* Returns d. It is exactly 0 if all elements of a row are equal, although the mean is rounded,
+ * since it is computed from the differences to the first element of the row. That element is
+ * detached, since d does not depend on it. */
 static eg_tensor *reduce_centered(eg_tensor *x, int inner)
 {
     eg_tensor *first = x;
@@ -55,7 +55,7 @@ static eg_tensor *reduce_centered(eg_tensor *x, int inner)
     x = eg_sub(x, eg_detach(first));
     return eg_sub(x, eg__widen(mean_last(x, inner), inner));
 }
-/* Returns the variance of each row; root: its square root, the standard deviation. */
+/* Returns the variance of each row; if `root`, the standard deviation. */
 static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
 {
     eg_var_args o = { .size = sizeof o };
@@ -77,7 +77,7 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
 eg_tensor *eg_var_with(const eg_var_args *o) { return variance("var", o, false); }
 eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, true); }
 
-/* -- prod: y = Π x as a balanced tree of products, whose gradient divides by nothing and is right
+/* -- prod: y = Π x as a balanced tree of products, whose gradient has no division, and is correct
  * with any number of zeros */
 eg_tensor *eg_prod(const char *spec, eg_tensor *x)
 {
@@ -101,12 +101,12 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     return eg__focus_outer(&f, v);
 }
 
-/* -- extremes: the largest or smallest value, or a NaN; searched by lanes; complex numbers by their
- * real parts */
+/* -- extremes: the largest or smallest element, or NaN if there is one; searched by lanes; complex
+ * numbers by their real parts */
 typedef struct eg_search {
-    /* sets best to the best of best and x; true if it has changed */
+    /* Sets best to the best of best and x; true if it has changed. */
     bool (*better)(int64_t n, const void *x, void *best);
-    /* the first k with x[k] = best */
+    /* Returns the first k with x[k] = best. */
     int64_t (*find)(int64_t n, const void *x, const void *best);
 } eg_search;
 #define TEMPLATE  "ops/search_of.h"
@@ -133,7 +133,7 @@ typedef struct search_job {
     bool index;
 } search_job;
 
-/* Writes the largest or smallest number of one row or, with j->index, the first index of it. */
+/* Writes the largest or smallest element of one row or, if j->index, the first index of it. */
 static void search_row(const void *user, int64_t row, char *const *p)
 {
     const search_job *j = user;
@@ -164,7 +164,7 @@ static bool extreme_forward(eg_tensor *y)
     search_job j = { .search = &search[x->dtype][a->smallest], .index = a->index };
     eg__strip(&j.x, x, a->inner);
     if (!j.x.n)
-        eg__fill(y, a->smallest); /* only any and all accept no elements */
+        eg__fill(y, a->smallest); /* only any and all accept rows without elements */
     else
         eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, x }, j.x.n, search_row, &j);
     return true;
@@ -193,12 +193,13 @@ ROW(argmin, eg_zero_rule, "y = first index of min x", "dx = 0")
 ROW(any,    eg_zero_rule, "y = x1 or x2 or …",        "dx = 0")
 ROW(all,    eg_zero_rule, "y = x1 and x2 and …",      "dx = 0")
 /* clang-format on */
-/* Refuses no elements: these have no extreme, and no index of one. */
+/* Applies a search. Rows without elements are refused: they have no extreme, and no index of
+ * one. */
 static eg_tensor *extreme_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest,
                              bool index)
 {
     eg_focus f;
-    if (!eg__focus(&f, op->name, spec, x) || !some(&f)) return eg__poison_of(x);
+    if (!eg__focus(&f, op->name, spec, x) || !has_elements(&f)) return eg__poison_of(x);
     const extreme a = { f.inner, smallest, index };
     return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &f.x));
 }
@@ -218,7 +219,7 @@ eg_tensor *eg_argmin(const char *spec, eg_tensor *x)
 {
     return extreme_of(&argmin_op, spec, x, true, true);
 }
-/* any and all: the extreme of bools; of a number x, of x ≠ 0. */
+/* any and all: the extreme of bools; for another type, of x ≠ 0. */
 static eg_tensor *truth_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest)
 {
     eg_focus f;
@@ -246,7 +247,7 @@ static void lse_rows(int64_t rows, char *const *p, const int64_t *step, const vo
         j->logsum(count, (char *[]){ (char *)pair, p[1] + first * step[1] },
                   (int64_t[]){ sizeof *pair, step[1] }, &j->b);
         for (int64_t r = 0; r < count; r++) {
-            /* ln 0 = −inf, ln inf = inf, and NaN stays */
+            /* ln 0 = −inf, ln inf = inf, and NaN remains */
             const double y = pair[r][0] + pair[r][1];
             if (j->width == 8)
                 *EG_ROW(double, 0, first + r) = y;
@@ -333,8 +334,8 @@ typedef struct pnorm_job {
     eg_strip x;
     double p;
 } pnorm_job;
-/* Writes (Σ |x|^p)^(1/p) of one row. The row is divided by its largest |x| first, so that no
- * power overflows or vanishes. */
+/* Writes (Σ |x|^p)^(1/p) of one row. The row is divided by its largest |x| first, so that no power
+ * overflows or underflows. */
 static void pnorm_row(const void *user, int64_t row, char *const *p)
 {
     const pnorm_job *j = user;

@@ -1,5 +1,5 @@
-/* rows.c: functions that the operations on bracketed axes share: aligning by letters, walking over
- * rows, arithmetic on rows. */
+/* rows.c: functions that the operations on bracketed axes share: aligning by letters, traversing
+ * rows, and tests of elements. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -42,7 +42,7 @@ eg_tensor *eg__align_alias(const eg_bound *b, eg_tensor *x, int term, int rank,
     return eg__alias(x, rank, dim, stride, 0);
 }
 
-/* -- trailing axes, differentiable ------------------------------------------------------------ */
+/* -- the last axes, differentiable ------------------------------------------------------------ */
 static const uint16_t counting[EG_RANK_MAX] = { 0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
                                                 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
                                                 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 };
@@ -84,7 +84,7 @@ int64_t eg__row_length(const eg_tensor *x, int inner)
     return eg__count(inner, x->dim + (x->rank - inner));
 }
 
-/* -- strips: one row in memory ---------------------------------------------------------------- */
+/* -- strips: the memory layout of a row ------------------------------------------------------- */
 void eg__strip(eg_strip *s, const eg_tensor *x, int inner)
 {
     s->rank = 0;
@@ -103,8 +103,10 @@ void eg__strip(eg_strip *s, const eg_tensor *x, int inner)
     if (s->rank == 0) s->axis[s->rank++] = (eg_strip_axis){ s->n, s->width };
 }
 
-/* Copies count elements from element `start` on between the strip and a contiguous buffer. */
-static void pass(const eg_strip *s, char *row, int64_t start, int64_t count, char *buffer, bool out)
+/* Copies count elements from element `start` on between a row and a contiguous buffer; to the row
+ * if `out`. */
+static void copy_strip(const eg_strip *s, char *row, int64_t start, int64_t count, char *buffer,
+                       bool out)
 {
     const eg_strip_axis *last = &s->axis[s->rank - 1];
     const int64_t *axes = (const int64_t *)(const void *)s->axis;
@@ -133,7 +135,7 @@ const void *eg__strip_read(const eg_strip *s, const char *row, int64_t start, in
                            void *buffer)
 {
     if (eg__strip_contiguous(s)) return row + start * s->width;
-    pass(s, (char *)row, start, count, buffer, false);
+    copy_strip(s, (char *)row, start, count, buffer, false);
     return buffer;
 }
 void *eg__strip_room(const eg_strip *s, char *row, int64_t start, void *buffer)
@@ -142,7 +144,7 @@ void *eg__strip_room(const eg_strip *s, char *row, int64_t start, void *buffer)
 }
 void eg__strip_done(const eg_strip *s, char *row, int64_t start, int64_t count, const void *written)
 {
-    if (!eg__strip_contiguous(s)) pass(s, row, start, count, (char *)written, true);
+    if (!eg__strip_contiguous(s)) copy_strip(s, row, start, count, (char *)written, true);
 }
 
 double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
@@ -152,7 +154,7 @@ double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
     return (double complex *)(void *)(row + at);
 }
 
-/* -- a check that every number is tame */
+/* -- tests whether every element is tame ------------------------------------------------------ */
 typedef struct taming {
     const eg_arithmetic *m;
     int width;
@@ -168,12 +170,12 @@ static void tame_run(int64_t n, char *const *p, const int64_t *step, const void 
         for (int64_t k = 0; k < n && tame; k++) tame = t->m->tame(1, p[0] + k * step[0]);
     if (!tame) *t->wild = true;
 }
-/* True if every number of x, and of each of its copies, is tame. */
+/* True if every element of x, and of each of its copies, is tame. */
 static bool tame_now(const eg_tensor *x)
 {
     _Atomic bool wild = false;
     const eg_tensor *all = x;
-    /* only the gradient check uses it, with finite numbers */
+    /* only the gradient check uses c128, with finite elements */
     if (x->dtype == EG_C128) return true;
     if (x->copies) {
         bool tame = true;
@@ -199,10 +201,11 @@ static bool act_tame(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, 
 {
     (void)to, (void)count;
     if (tame_now(x[0]) == *(const bool *)arg) return true;
-    eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-               "captured_run: an operand of something masked is %s, and was not when the step was "
-               "captured; capture it again",
-               *(const bool *)arg ? "infinite, NaN or so large that products overflow" : "finite");
+    eg_fail_as(
+        cx, EG_ERROR_UNSUPPORTED,
+        "captured_run: an operand of a masked operation is %s, but was not when the step was "
+        "captured; capture it again",
+        *(const bool *)arg ? "infinite, NaN or so large that products overflow" : "finite");
     return false;
 }
 bool eg__tame(eg_tensor *x)
@@ -212,11 +215,11 @@ bool eg__tame(eg_tensor *x)
     return tame;
 }
 
-/* -- every row, shared among threads ---------------------------------------------------------- */
+/* -- all rows, divided among threads ---------------------------------------------------------- */
 typedef struct walk {
     int outer, operands;
     const eg_tensor *const *x;
-    int64_t axis[EG_RANK_MAX][1 + EG_ROW_OPERANDS]; /* size, then steps in bytes */
+    int64_t axis[EG_RANK_MAX][1 + EG_ROW_OPERANDS]; /* size, then distances in bytes */
     eg_row_body *body;
     const void *user;
 } walk;
@@ -236,19 +239,19 @@ static void some_rows(const walk *w, int64_t from, int64_t to)
     }
 }
 
-/* Rows that are gathered for a function of contiguous ones, several at a time if they are short. */
+/* Rows that are gathered for a function of contiguous ones; several at a time if they are short. */
 typedef struct gathering {
     eg_inner *run;
     const void *user;
     int operands;
-    int block; /* rows at a time; if it is 1, contiguous ones stay where they are */
+    int block; /* rows at a time; if it is 1, contiguous rows are not gathered */
     eg_strip strip[EG_ROW_OPERANDS];
     int64_t bytes[EG_ROW_OPERANDS]; /* of a row */
-    char *buffer[EG_ROW_OPERANDS];  /* of thread 0; NULL: the operand's rows stay */
-    int64_t each;                   /* bytes from one thread's buffers to the next one's */
+    char *buffer[EG_ROW_OPERANDS];  /* of thread 0; NULL: rows are not gathered */
+    int64_t each;                   /* distance of two threads' buffers in bytes */
     struct gathered *now;
 } gathering;
-/* What a thread has gathered so far, and where results are copied back. */
+/* What a thread has gathered, and where results are copied back. */
 typedef struct gathered {
     int count;
     char *at[EG_ROW_OPERANDS], *result[EG_CHUNK];
@@ -258,7 +261,8 @@ static void gathered_run(const gathering *g)
     gathered *now = g->now;
     if (now->count) g->run(now->count, now->at, g->bytes, g->user);
     for (int r = 0; r < now->count && g->buffer[0]; r++)
-        pass(&g->strip[0], now->result[r], 0, g->strip[0].n, now->at[0] + r * g->bytes[0], true);
+        copy_strip(&g->strip[0], now->result[r], 0, g->strip[0].n, now->at[0] + r * g->bytes[0],
+                   true);
     now->count = 0;
 }
 static void gathered_row(const void *user, int64_t row, char *const *p)
@@ -270,19 +274,18 @@ static void gathered_row(const void *user, int64_t row, char *const *p)
     for (int k = 0; k < g->operands; k++) {
         now->at[k] = g->buffer[k] ? g->buffer[k] : p[k];
         if (k && g->buffer[k])
-            pass(&g->strip[k], p[k], 0, g->strip[k].n, now->at[k] + now->count * g->bytes[k],
-                 false);
+            copy_strip(&g->strip[k], p[k], 0, g->strip[k].n, now->at[k] + now->count * g->bytes[k],
+                       false);
     }
     if (++now->count == g->block) gathered_run(g);
 }
 
 typedef struct shared {
     walk *w;
-    const gathering *g; /* NULL: the rows are read where they are */
+    const gathering *g; /* NULL if the rows are read in place */
     int64_t rows, pieces;
 } shared;
-/* Runs one thread's share of the rows. If rows are gathered first, the thread gathers into
- * buffers of its own. */
+/* Computes one piece of the rows. If rows are gathered, each thread has separate buffers. */
 static void piece_of_rows(void *user, int64_t piece, int thread)
 {
     const shared *s = user;
@@ -303,7 +306,7 @@ static void piece_of_rows(void *user, int64_t piece, int thread)
     gathered_run(&g);
 }
 
-/* Walks over all rows with `team` threads. */
+/* Computes all rows with `team` threads. */
 static void rows_by(eg_ctx *cx, int team, walk *w, const gathering *g)
 {
     const int64_t rows = eg__count(w->outer, w->x[0]->dim);
@@ -335,10 +338,11 @@ void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, in
     rows_by(cx, rows_team(cx, outer, x[0], work), &w, NULL);
 }
 
-/* A row is read several times, the second time from the first cache, and meanwhile memory would
- * rest: the processor prefetches along a row that it reads, but hardly into the next one. Shorter
- * rows cost less than their prefetches, and longer ones wait once in many lines. */
-enum { LINE = 64, AHEAD = 2048, AHEAD_LEAST = 1024, AHEAD_MOST = 4096 }; /* bytes */
+/* A row is read several times, the second time from the first-level cache, while memory is idle.
+ * The processor prefetches along a row that it reads, but hardly into the next one. For shorter
+ * rows the prefetches cost more than they save, and for longer ones the wait is small compared with
+ * the row. */
+enum { LINE = 64, AHEAD = 2048, AHEAD_LEAST = 1024, AHEAD_MOST = 4096 }; /* in bytes */
 void eg__rows_ahead(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const eg_ahead *a = user;
@@ -346,7 +350,7 @@ void eg__rows_ahead(int64_t rows, char *const *p, const int64_t *step, const voi
     for (int64_t r = 0, m; r < rows; r += m) {
         char *q[EG_ROW_OPERANDS];
         m = eg__min64(most, rows - r);
-        const int64_t next = eg__min64(m, rows - r - m); /* rows to fetch */
+        const int64_t next = eg__min64(m, rows - r - m); /* number of rows to prefetch */
         for (int k = 0; k < a->operands; k++) q[k] = p[k] + r * step[k];
         for (int k = 1; k < a->operands; k++)
             for (int64_t s = m; s < m + next; s++)
@@ -355,8 +359,8 @@ void eg__rows_ahead(int64_t rows, char *const *p, const int64_t *step, const voi
         a->run(m, q, step, a->user);
     }
 }
-/* Whether fetching ahead gains anything: on a Xeon 7 to 24 %; an EPYC of family 26 fetches from row
- * to row itself, and loses 17 to 30 % by it (docs/measurements.md). */
+/* Returns whether prefetching the next rows saves time: on a Xeon 7 to 24 %; an EPYC of family 26
+ * prefetches from row to row itself, and takes 17 to 30 % longer (docs/measurements.md). */
 static bool fetching_gains(void)
 {
 #if defined(__x86_64__)
@@ -373,7 +377,7 @@ bool eg__ahead(int64_t rows, int64_t bytes)
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work)
 {
-    gathering g; /* large: only what is needed is set */
+    gathering g; /* large, so only the necessary members are set */
     g.run = run, g.user = user, g.operands = operands, g.each = 0;
     eg_tensor rows[EG_ROW_OPERANDS];
     const eg_tensor *all[EG_ROW_OPERANDS];

@@ -1,15 +1,16 @@
-/* scan.c: running sums, linear recurrences along one axis, and the running product, which is one of
- * them. */
+/* scan.c: cumulative sums, linear recurrences along one axis, and the cumulative product, which is
+ * such a recurrence. */
 #include "ops/ops.h"
 
-/* Lines that go along the axis together: LANES at most, FEW where each line is contiguous. */
+/* Lines that are computed together: at most LANES; FEW if each line is contiguous. */
 enum { LANES = 64, FEW = 8 };
 typedef struct line {
     int64_t n, y, a, b;
-} line; /* elements; steps in bytes along the axis of the result and of the operands */
+} line; /* number of elements; distances in bytes along the axis, in the result and in the
+         * operands */
 
-/* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bool in i64, f32 adds up
- * in double */
+/* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bools are summed in i64,
+ * f32 in f64 */
 #define FROM    float
 #define T       float
 #define NAME(x) x##_f32
@@ -28,7 +29,7 @@ typedef struct line {
 #define FROM    int32_t
 #define T       int64_t
 #define NAME(x) x##_i32
-#define WIDE    uint64_t /* what is too large wraps */
+#define WIDE    uint64_t /* overflow wraps */
 #include "ops/cumsum_of.h"
 #define FROM    int64_t
 #define T       int64_t
@@ -92,9 +93,9 @@ eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
     return eg__focus_same(&f, cumsum_last(f.x));
 }
 
-/* -- linear_scan: y_l = a_l y_{l−1} + b_l, y_{−1} = 0; integers in i64, f32 adds up in double.
- * db is the same recurrence from the end, c_l = g_l + a_{l+1} c_{l+1}, and da_l = c_l y_{l−1}.
- * Martin, Cundy 2018 */
+/* -- linear_scan: y_l = a_l y_{l−1} + b_l, y_{−1} = 0; integers are computed in i64, f32 in f64. db
+ * is the same recurrence from the end, c_l = g_l + a_{l+1} c_{l+1}, and da_l = c_l y_{l−1}. Martin,
+ * Cundy 2018 */
 #define T       float
 #define NAME(x) x##_f32
 #define WIDE    double
@@ -109,7 +110,7 @@ eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
 #include "ops/scan_of.h"
 #define T       int64_t
 #define NAME(x) x##_i64
-#define WIDE    uint64_t /* what is too large wraps */
+#define WIDE    uint64_t /* overflow wraps */
 #include "ops/scan_of.h"
 static eg_inner *const scan[] = {
     [EG_F32] = scan_f32, [EG_F64] = scan_f64, [EG_I64] = scan_i64, [EG_C128] = scan_c128
@@ -121,8 +122,8 @@ static bool scan_shape(eg_tensor *y)
     char one[256], two[256];
     if (eg__same_shape(a, b)) return eg__shape_pair(y, a->dtype, 0);
     eg_fail_as(y->cx, EG_ERROR_SHAPE,
-               "%s: operand 1 is %s but operand 2 is %s; eg_expand or eg_on makes them alike",
-               y->op->name, eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
+               "%s: operand 1 is %s but operand 2 is %s; use eg_expand or eg_on first", y->op->name,
+               eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
     return false;
 }
 static bool scan_forward(eg_tensor *y)
@@ -140,7 +141,7 @@ static bool scan_forward(eg_tensor *y)
     return true;
 }
 static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b);
-/* Returns x_{l−1}, with 0 before the first. */
+/* Returns x_{l−1}, with 0 for the first. */
 static eg_tensor *delayed(eg_tensor *x)
 {
     return eg_pad_axis(eg_slice_axis(x, -1, 0, -1, 1), -1, 1, 0, 0);
@@ -187,8 +188,8 @@ eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
     return eg__focus_same(&f, recurrence(v[0], v[1]));
 }
 
-/* -- cumprod: y_l = x_l y_{l−1}, y_0 = x_0: nothing is divided by, so that the gradient is right
- * with any number of zeros */
+/* -- cumprod: y_l = x_l y_{l−1}, y_0 = x_0: there is no division, so the gradient is correct with
+ * any number of zeros */
 eg_tensor *eg_cumprod(const char *spec, eg_tensor *x)
 {
     eg_focus f;

@@ -1,7 +1,7 @@
-/* scan_of.h: the recurrence of scan.c for one type T, which WIDE adds up. NAME(x) is a name for
+/* scan_of.h: the recurrence of scan.c for one type T, computed in type WIDE. NAME(x) is a name for
  * this type. */
 
-/* Runs along m ≤ LANES lines; p and step as in eg_inner, p of the first line. */
+/* Computes m ≤ LANES lines; p and step as in eg_inner, where p is the first line. */
 EG_INLINE void NAME(scan_some)(const int64_t m, const line *l, char *y, const char *a,
                                const char *b, const int64_t *step)
 {

@@ -1,4 +1,4 @@
-/* scatter_of.h: the loop of scatter_add for numbers of one type T. NAME(x) is a name for this type;
+/* scatter_of.h: the loop of scatter_add for elements of type T. NAME(x) is a name for this type;
  * wide: the index is i64. */
 EG_INLINE void NAME(scatter)(bool wide, int64_t n, char *const *p, const int64_t *step,
                              const pick *v)

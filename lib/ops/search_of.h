@@ -1,19 +1,19 @@
-/* search_of.h: the search of reduce.c for the largest or smallest number of one type T of
+/* search_of.h: the search of reduce.c for the largest or smallest element of type T of
  * tensor/each_type_of.h. */
 
-/* True if v is a NaN, which no number replaces. */
+/* True if v is NaN, which no number replaces. */
 #if INTEGERS
 EG_INLINE bool NAME(odd)(T v) { return (void)v, false; }
 #else
 EG_INLINE bool NAME(odd)(T v) { return v != v; }
 #endif
-/* the one of v and best that is larger, or smaller; a NaN if there is one */
+/* Returns the larger (smallest: smaller) of v and best; NaN if one of them is. */
 EG_INLINE T NAME(pick)(bool smallest, T v, T best)
 {
     const bool better = smallest ? EG_RE(v) < EG_RE(best) : EG_RE(v) > EG_RE(best);
     return better ? v : NAME(odd)(v) ? v : best;
 }
-/* *best becomes the best of itself and x; true if that is new. */
+/* Sets *best to the best of itself and x; true if it has changed. */
 EG_INLINE bool NAME(better)(bool smallest, int64_t n, const T *x, T *best)
 {
     const T had = *best;
@@ -39,7 +39,7 @@ EG_CLONES static bool NAME(smaller)(int64_t n, const void *x, void *best)
 {
     return NAME(better)(true, n, x, best);
 }
-/* the first k with x[k] = best */
+/* Returns the first k with x[k] = best. */
 static int64_t NAME(find)(int64_t n, const void *from, const void *best)
 {
     const T *x = from, b = *(const T *)best;

@@ -1,21 +1,21 @@
 /* softmax.c: softmax and log-softmax over the bracketed axes, with masks that have letters.
  *
- * A masked element counts as −inf in the maximum and in the sum. A row in which all elements are
- * masked has the maximum −inf; its result is 0 (log: −inf), and its gradient 0. An allowed NaN
- * makes all allowed elements of its row NaN; masked elements are 0 (log: −inf) in every row. The
- * loops over rows are in arithmetic_softmax_of.h. */
+ * A masked element counts as −inf in the maximum and in the sum. If all elements of a row are
+ * masked, its maximum is −inf, its result 0 (log: −inf), and its gradient 0. An allowed NaN makes
+ * all allowed elements of its row NaN; masked elements are 0 (log: −inf) in every row. The loops
+ * over rows are in arithmetic_softmax_of.h. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
 
 /* The attribute of softmax, of log-softmax (scale 1) and of their slopes. */
 typedef struct softmax_attr {
-    int inner;    /* how many of the last axes a row is */
-    double scale; /* softmax of scale x; > 0 */
+    int inner;    /* number of last axes that are a row */
+    double scale; /* softmax of scale x; scale > 0 */
 } softmax_attr;
 
-/* In c128 the largest real part is subtracted. A masked entry is −inf, whatever its imaginary
- * part. */
+/* True if all masks allow the element. In c128 a masked element is −inf, whatever its imaginary
+ * part is. */
 static bool allowed_c128(const eg_row_facts *b, int64_t row, int64_t k, char *const *p,
                          const int64_t *step)
 {
@@ -23,9 +23,9 @@ static bool allowed_c128(const eg_row_facts *b, int64_t row, int64_t k, char *co
     for (int m = 0; m < b->masks; m++) all = all && EG_ROW(uint8_t, 2 + m, row)[k];
     return all;
 }
-/* The complex form of softmax or log softmax of one row: e^(c (x − m)) / Σ e^(c (x − m)), where m
- * is the largest real part that is allowed and c is b->c. If all is forbidden, the weights are
- * 0. */
+/* The complex form of softmax or log-softmax of one row: e^(c (x − m)) / Σ e^(c (x − m)), where m
+ * is the largest real part that is allowed, and c is b->c. If all elements are forbidden, the
+ * weights are 0. */
 static void softmax_row_c128(const eg_row_facts *b, int64_t row, char *const *p,
                              const int64_t *step)
 {
@@ -37,7 +37,7 @@ static void softmax_row_c128(const eg_row_facts *b, int64_t row, char *const *p,
     const double shift = isfinite(top) ? top : 0;
     for (int64_t k = 0; k < b->n; k++) {
         double complex v = allowed_c128(b, row, k, p, step) ? x[k] : -INFINITY;
-        /* the limit: elements of +inf share equally */
+        /* the limit: elements of +inf share the weight equally */
         if (top == INFINITY && !isnan(creal(v))) v = creal(v) == top ? 0 : -INFINITY;
         y[k] = (v - shift) * b->c;
         total += cexp(y[k]);
@@ -56,7 +56,7 @@ static void softmax_c128(int64_t rows, char *const *p, const int64_t *step, cons
     for (int64_t r = 0; r < rows; r++) softmax_row_c128(user, r, p, step);
 }
 
-/* operands: x, then up to two bool masks of its shape */
+/* The operands are x and up to two bool masks of its shape. */
 static bool softmax_shape(eg_tensor *y)
 {
     return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
@@ -91,9 +91,9 @@ static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_c128)
                                (const eg_tensor *[]){ y, y->in[0], y->in[1] }, run, &b, 4 * b.n);
 }
 
-/* -- the gradient of softmax, in one pass: d = c y (g − Σ g y), symmetric in g,
- * dy = c u (g − Σ g y) − c g Σ u y. Where y is 0 so is d, also where the row's sum is NaN: what is
- * masked has no gradient. -------------------------------------------------------------------- */
+/* -- the gradient of softmax, in one pass: d = c y (g − Σ g y), symmetric in g, dy = c u (g − Σ g
+ * y) − c g Σ u y. Where y is 0, d is 0, even if the sum of the row is NaN: a masked element has no
+ * gradient. */
 static const eg_op softmax_slope_op;
 static void softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
@@ -147,8 +147,8 @@ eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner)
     return softmax_slope(&softmax_slope_op, y, g, &(softmax_attr){ inner, 1 });
 }
 
-/* -- the gradient of log-softmax: d = g − e^y Σ g, where g counts as 0 wherever y is −inf,
- * dy = −u e^y Σ g ----------------------------------------------------------------------------- */
+/* -- the gradient of log-softmax: d = g − e^y Σ g, where g counts as 0 where y is −inf, dy = −u e^y
+ * Σ g */
 static const eg_op log_softmax_slope_op;
 static void log_softmax_slope_c128(int64_t rows, char *const *p, const int64_t *step,
                                    const void *user)
@@ -205,7 +205,7 @@ static const eg_op log_softmax_slope_op = {
     .forward_c128 = log_softmax_slope_forward,
 };
 
-/* -- softmax: y = e^cx / Σ e^cx,  dx = c y (g − Σ g y); c > 0 is attention's scale, else 1 */
+/* -- softmax: y = e^cx / Σ e^cx,  dx = c y (g − Σ g y); c > 0 is the scale of attention, else 1 */
 static bool softmax_forward(eg_tensor *y) { return softmax_run(y, false); }
 static eg_tensor *softmax_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -253,7 +253,7 @@ eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner)
     return eg__softmax_kept((eg_tensor *[]){ x, keep }, keep != NULL, inner, 1);
 }
 
-/* -- log-softmax: y = x − ln Σ e^x,  dx = g − e^y Σ g, where g counts as 0 wherever y is −inf */
+/* -- log-softmax: y = x − ln Σ e^x,  dx = g − e^y Σ g, where g counts as 0 where y is −inf */
 static bool log_softmax_forward(eg_tensor *y) { return softmax_run(y, true); }
 static eg_tensor *log_softmax_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -312,15 +312,14 @@ bool eg__masks_fit(const eg_masking *o, eg_dtype scores)
     if (o->keep >= 0 && eg__is_inexact(b->term[o->keep].x->dtype))
         return eg_fail_as(
                    b->cx, EG_ERROR_DTYPE,
-                   "%s: .keep is %s, and a mask says true or false (bool or integer, non-zero "
-                   "= attend); numbers to be added to "
-                   "the scores are a .bias",
+                   "%s: .keep is %s, but it must be bool or integer (non-zero = attend); numbers "
+                   "to be added to the scores are a .bias",
                    b->who, eg_type_name(b->term[o->keep].x->dtype)),
                false;
     return o->keep < 0 || eg__masks_letters(o, o->keep, ".keep");
 }
 
-/* -- softmax with masks: e^(x + bias), 0 where `where` or `keep` says no ---------------------- */
+/* -- softmax with masks: e^(x + bias), 0 where `where` or `keep` is false --------------------- */
 static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
 {
     const eg_bound *b = o->bound;
@@ -403,7 +402,7 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
 }
 
 /* Checks the arguments of eg_softmax or eg_log_softmax (log), binds the spec with the masks, and
- * applies the row that the masks ask for. */
+ * applies the operation. */
 static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool log)
 {
     eg_softmax_args o = { .size = sizeof o };
@@ -429,7 +428,7 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
         return eg__poison(o.x->cx);
     if (m.bound->arrow)
         return eg__refuse(m.bound, m.bound->terms, -1,
-                          "the result has the operand's axes; there is no output to name");
+                          "the result has the operand's axes; it takes no output");
     uint16_t axis[EG_RANK_MAX];
     for (int k = 0; k < f.outer + f.inner; k++) axis[k] = m.bound->term[0].item[f.item[k]].axis;
     m.axis = axis;

@@ -1,10 +1,10 @@
-/* sort.c: the order of values along one axis. The row gives positions, i64; values are read at them
- * by `at`, which has a gradient. */
+/* sort.c: the order of elements along one axis. The operation computes indices (i64); the elements
+ * are read at them by `at`, which has a gradient. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
 
-/* the first k positions of the order */
+/* The attribute: the first k indices of the order are computed. */
 typedef struct ranking {
     int64_t k;
     bool descending;
@@ -13,22 +13,22 @@ typedef struct rank_job {
     int64_t n, k, step;
     bool descending;
 } rank_job;
-/* An element of a row: rows are ordered by key, then by place. */
+/* An element of a row. Elements are ordered by key, then by index. */
 typedef struct ranked {
     uint64_t key;
     int64_t place;
 } ranked;
-/* FEW: for fewer positions than this share of a row the row is not sorted; IN_ORDER: so few
- * positions are kept in order, more in a heap; SHORT: rows of fewer elements are sorted by
- * insertion. */
+/* If k is less than the row's length / FEW, the row is not sorted. At most IN_ORDER candidates are
+ * kept in order, more in a heap; APART: the number of interleaved parts of a row (sort_of.h). Rows
+ * of fewer than SHORT elements are sorted by insertion. */
 enum { FEW = 8, IN_ORDER = 16, APART = 2 * IN_ORDER, SHORT = 32 };
 
 static bool after(const ranked *a, const ranked *b)
 {
     return a->key > b->key || (a->key == b->key && a->place > b->place);
 }
-/* Moves heap[at] down until none of its children comes after it (Williams 1964): the root is the
- * last of all. */
+/* Moves heap[at] down until none of its children comes after it (Williams 1964). The root is the
+ * last element of all in the order. */
 static void sink(ranked *heap, int64_t count, int64_t at)
 {
     const ranked it = heap[at];
@@ -39,22 +39,22 @@ static void sink(ranked *heap, int64_t count, int64_t at)
     }
     heap[at] = it;
 }
-/* Puts an element in place of a heap's root. */
+/* Replaces the root of a heap. */
 static void put_in_heap(ranked *heap, int64_t count, ranked it)
 {
     heap[0] = it;
     sink(heap, count, 0);
 }
-/* Puts an element among elements that stand in order; the last one goes. */
+/* Inserts an element among elements in order; the last one is removed. */
 static void put_in_order(ranked *best, int64_t count, ranked it)
 {
     int64_t k = count - 1;
     for (; k > 0 && after(&best[k - 1], &it); k--) best[k] = best[k - 1];
     best[k] = it;
 }
-/* Sorts n elements that stand by place, by keys of some bytes: byte after byte, the last one first,
- * each stably (Knuth, volume 3, 5.2.5); bytes that all keys share are left out. Returns the one of
- * the two arrays that has the order. */
+/* Sorts n elements, which are in order of index, by keys of some bytes: byte after byte, the least
+ * significant first, each stably (Knuth, volume 3, 5.2.5). Bytes that all keys have in common are
+ * skipped. Returns the one of the two arrays that has the order. */
 static ranked *by_key(int64_t n, int bytes, ranked *from, ranked *to)
 {
     int64_t count[sizeof(uint64_t)][256];
@@ -95,14 +95,14 @@ static rank_row *const rank[EG_DTYPES] = {
     [EG_I32] = rank_i32, [EG_I64] = rank_i64, [EG_BOOL] = rank_bool
 };
 
-/* All rows of a tensor, in pieces; each thread has room of its own. */
+/* All rows of a tensor, in pieces; each thread has a separate buffer. */
 typedef struct rank_rows {
     rank_job job;
     const eg_tensor *y, *x;
     int64_t rows, pieces, each;
     ranked *room;
 } rank_rows;
-/* Orders one share of the rows. */
+/* Orders one piece of the rows. */
 static void rank_piece(void *user, int64_t piece, int thread)
 {
     const rank_rows *s = user;
@@ -118,7 +118,7 @@ static void rank_piece(void *user, int64_t piece, int thread)
     }
 }
 
-/* -- argsort: x[y_0] ≤ x[y_1] ≤ …, equals in their order -------------------------------------- */
+/* -- argsort: x[y_0] ≤ x[y_1] ≤ …, equal elements in their order ------------------------------ */
 static bool argsort_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
@@ -127,7 +127,7 @@ static bool argsort_shape(eg_tensor *y)
         dim[r] = r < x->rank - 1 ? x->dim[r] : ((const ranking *)y->attr)->k;
     return eg__shape(y, EG_I64, x->rank, dim);
 }
-/* Shares the rows among threads, each with room for one row. False after "out of memory". */
+/* Divides the rows among threads, each with a buffer for one row. False after an error. */
 static bool argsort_forward(eg_tensor *y)
 {
     const ranking *a = y->attr;
@@ -173,10 +173,9 @@ static const eg_op argsort_op = {
     .forward_c128 = argsort_forward,
 };
 
-/* -- sort and topk: x at the positions of argsort,  dx = g added at the positions
- * ------------------- */
-/* Returns y, the first k positions, in the form that the string asks for: with the operand's own
- * axes; or, with an output, which needs k = 1, without the sorted axis. */
+/* -- sort and topk: x at the indices of argsort,  dx = g added at the indices ----------------- */
+/* Returns y, the first k indices, in the form that the string requires: with the operand's axes;
+ * or, if there is an output, which needs k = 1, without the sorted axis. */
 static eg_tensor *rank_placed(const eg_focus *f, eg_tensor *y)
 {
     return f->bound && f->bound->arrow ? eg__focus_outer(f, eg_squeeze(y, -1))
@@ -191,7 +190,7 @@ static eg_tensor *sorted(const eg_focus *f, int64_t k, bool descending, bool val
     if (order) *order = rank_placed(f, at);
     return rank_placed(f, y);
 }
-static eg_tensor *sort_sort_it(const char *who, const eg_sort_args *given, bool values)
+static eg_tensor *sort_with(const char *who, const eg_sort_args *given, bool values)
 {
     eg_sort_args o = { .size = sizeof o };
     eg_focus f;
@@ -200,8 +199,8 @@ static eg_tensor *sort_sort_it(const char *who, const eg_sort_args *given, bool 
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__focus_one(&f)) return eg__poison_of(o.x);
     return sorted(&f, eg__row_length(f.x, 1), o.descending, values, o.order);
 }
-eg_tensor *eg_sort_with(const eg_sort_args *o) { return sort_sort_it("sort", o, true); }
-eg_tensor *eg_argsort_with(const eg_sort_args *o) { return sort_sort_it("argsort", o, false); }
+eg_tensor *eg_sort_with(const eg_sort_args *o) { return sort_with("sort", o, true); }
+eg_tensor *eg_argsort_with(const eg_sort_args *o) { return sort_with("argsort", o, false); }
 eg_tensor *eg_topk_with(const eg_topk_args *given)
 {
     eg_topk_args o = { .size = sizeof o };

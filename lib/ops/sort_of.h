@@ -1,13 +1,13 @@
-/* sort_of.h: the order of sort.c for numbers of one type T, which stand by REAL, their real part.
- * NAME(x) is a name for this type. */
+/* sort_of.h: the order of sort.c for elements of type T, which are compared by their real part, of
+ * type REAL. NAME(x) is a name for this type. */
 
 typedef __typeof__(_Generic((REAL)0, float
                             : (uint32_t)0, int32_t
                             : (uint32_t)0, uint8_t
                             : (uint8_t)0, default
                             : (uint64_t)0)) NAME(bits);
-/* Returns the element's key: unsigned numbers in the order of the elements. A NaN is larger than
- * every number, −0 and 0 are equal. */
+/* Returns the key of an element: an unsigned integer; keys have the order of the elements. NaN is
+ * larger than every number; −0 and 0 are equal. */
 EG_INLINE NAME(bits) NAME(key)(const rank_job *j, const char *x, int64_t at)
 {
     const NAME(bits) all = (NAME(bits)) - 1, top = all ^ all >> 1;
@@ -22,8 +22,8 @@ EG_INLINE NAME(bits) NAME(key)(const rank_job *j, const char *x, int64_t at)
 #endif
     return key ^ (j->descending ? all : 0);
 }
-/* A bound that at least k <= APART keys of contiguous elements do not exceed, and few others:
- * the k-th of the least keys of APART interleaved parts of the row. */
+/* Returns a bound that at least k <= APART keys of contiguous elements do not exceed, and few
+ * others: the k-th of the smallest keys of APART interleaved parts of the row. */
 EG_INLINE NAME(bits) NAME(bound)(const rank_job *j, const char *x)
 {
     const rank_job contiguous = { .step = sizeof(T), .descending = j->descending };
@@ -44,8 +44,8 @@ EG_INLINE NAME(bits) NAME(bound)(const rank_job *j, const char *x)
     }
     return bound;
 }
-/* Bit l says that the key of contiguous element i + l, of a group of lanes, does not exceed
- * `most`. */
+/* Returns bits: bit l is 1 if the key of contiguous element i + l, in a group of lanes, does not
+ * exceed `most`. */
 EG_INLINE uint32_t NAME(up_to)(const rank_job *j, const char *x, int64_t i, NAME(bits) most)
 {
     const rank_job contiguous = { .step = sizeof(T), .descending = j->descending };
@@ -55,10 +55,9 @@ EG_INLINE uint32_t NAME(up_to)(const rank_job *j, const char *x, int64_t i, NAME
         bits |= (uint32_t)(NAME(key)(&contiguous, x, i + l) <= most) << l;
     return bits;
 }
-/* The k positions that come first of those with the least keys, equal keys in their order: of the
- * elements that have been looked at the first k are kept, and from them the last one goes when one
- * comes that belongs before it. With few positions of contiguous rows, keys above the bound are
- * never looked at one by one. */
+/* Sets place[] to the k indices with the smallest keys, equal keys in their order. The best k of
+ * the elements so far are kept; an element that belongs before the last of them replaces it. If k
+ * is small and rows are contiguous, keys above the bound are never compared one by one. */
 EG_CLONES static void NAME(first_positions)(const rank_job *j, const char *x, int64_t *place,
                                             ranked *best)
 {

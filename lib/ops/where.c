@@ -4,7 +4,7 @@
 #include <string.h>
 
 /* Sets w->moved to the axis that the offset moves: the one that .offset_letter names, or the only
- * one of the predicate that is not attended over; −1 if there is none. False after an error. */
+ * one of the predicate that is not a key; −1 if there is none. False after an error. */
 static bool find_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
 {
     const uint32_t in = positions & ~w->keys ? positions & ~w->keys : sizes & ~w->keys;
@@ -26,12 +26,12 @@ static bool find_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
     if (w->offset && in & (in - 1))
         return eg_fail_as(w->cx, EG_ERROR_NOTATION,
                           "%s: .offset is %lld, but \"%s\" has more than one index that it could "
-                          "move; say which with .offset_letter",
+                          "move; name one by .offset_letter",
                           w->who, (long long)w->offset, w->text),
                false;
     return true;
 }
-/* True if the offset moves an index, and not too far; else records an error. */
+/* True if the offset moves an index, and the positions fit in 64 bits; else records an error. */
 static bool offset_fits(const eg_where_call *w)
 {
     int64_t last;
@@ -53,9 +53,10 @@ static bool offset_fits(const eg_where_call *w)
 bool eg__where_before(eg_ctx *cx, const char *who, int64_t offset)
 {
     return offset >= 0 ||
-           (eg_fail_as(cx, EG_ERROR_MISUSE,
-                       "%s: .offset is %lld, but it counts the positions before the first query",
-                       who, (long long)offset),
+           (eg_fail_as(
+                cx, EG_ERROR_MISUSE,
+                "%s: .offset is %lld, but it is the number of positions before the first query",
+                who, (long long)offset),
             false);
 }
 bool eg__where_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
@@ -63,9 +64,9 @@ bool eg__where_moved(eg_where_call *w, uint32_t positions, uint32_t sizes)
     return eg__where_before(w->cx, w->who, w->offset) && find_moved(w, positions, sizes) &&
            offset_fits(w);
 }
-/* Returns the letters along which tables may be longer than the call: the keys, letters with which
- * the predicate computes, and the query, which is the letter before the keys or the one that the
- * offset moves. */
+/* Returns the letters along which tables may be longer than in this call: the keys, letters with
+ * which the predicate computes, and the query, which is the letter before the keys or the one that
+ * the offset moves. */
 static uint32_t where_positions(const eg_where_call *w)
 {
     uint32_t known = w->keys;
@@ -132,8 +133,8 @@ eg_tensor *eg__where_bools(const eg_where_call *w, bool whole)
 }
 
 /* -- eg_where_mask: the predicate as a tensor ------------------------------------------------- */
-/* Reads the axes of a mask and the sizes that are given (−1: not given) into w and name. False
- * after an error. */
+/* Sets the axes of a mask, and the sizes that are given (−1: not given), in w and name. False after
+ * an error. */
 static bool mask_axes(eg_where_call *w, const char *axes, const int64_t *sizes, eg_axis_name *name)
 {
     eg_parse_room room;
@@ -142,11 +143,12 @@ static bool mask_axes(eg_where_call *w, const char *axes, const int64_t *sizes, 
     const int n = w->rank = p->term[0].slots;
     if (p->terms != 1 || p->arrow)
         return eg__caret(w->cx, w->who, axes, 0, NULL, NULL, NULL,
-                         "the axes are one term, without comma or arrow"),
+                         "the axes must be one term, without comma or arrow"),
                false;
     if (p->axes != n || p->items != n || p->term[0].dots)
-        return eg__caret(w->cx, w->who, axes, 0, NULL, NULL, NULL,
-                         "the axes are different letters or names, without groups, 1 and '...'"),
+        return eg__caret(
+                   w->cx, w->who, axes, 0, NULL, NULL, NULL,
+                   "the axes must be different letters or names, without groups, 1 and '...'"),
                false;
     for (int k = 0; k < n; k++) {
         const eg_parsed_axis *a = &p->axis[p->item[k].axis];
@@ -183,7 +185,7 @@ eg_tensor *eg_where_mask_with(eg_ctx *cx, const eg_where_mask_args *given)
     if (!o.axes) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no axes were given", w.who);
     if (!o.where) return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no predicate was given", w.who);
     const int most = (int)(sizeof o.with / sizeof *o.with);
-    for (int k = 0; k < most && o.with[k].name; k++) /* one mask is made, not one for each copy */
+    for (int k = 0; k < most && o.with[k].name; k++) /* one mask, not one for each copy */
         if (o.with[k].x && !eg__check_single(w.who, o.with[k].x)) return eg__poison(cx);
     if (!mask_axes(&w, o.axes, o.sizes, name) || !eg__where_bind(&w)) return eg__poison(cx);
     eg_tensor *y = eg__where_bools(&w, true);
