@@ -4,7 +4,7 @@
 
 /* -- opening and closing ---------------------------------------------------------------------- */
 /* Checks the options, then makes a context in one block of the given allocator. NULL after an
- * error, which the thread keeps: there is no context to record it in. */
+ * error, which is kept for the thread since there is no context that could record it. */
 eg_ctx *eg__context_open(const eg_open_args *given)
 {
     eg_open_args o = { .size = sizeof o };
@@ -63,7 +63,8 @@ void eg_close(eg_ctx *cx)
 
 void eg__brief_open(eg_ctx *cx)
 {
-    memset(cx, 0, offsetof(eg_ctx, no_dims)); /* all but the poison tensor and the message */
+    /* all members before no_dims; the last ones include the poison tensor and the message */
+    memset(cx, 0, offsetof(eg_ctx, no_dims));
     cx->realloc = eg__plain_realloc;
     cx->dtype = EG_F32;
     cx->threads = 1;
