@@ -187,7 +187,7 @@ typedef void eg_piece(void *user, int64_t piece, int thread);
  * from inside a piece runs on the calling thread alone. */
 void eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user);
 
-/* -- core/gap.c: addresses in one block for arrays that are in use at different times -- */
+/* -- core/gap.c: addresses in one block for arrays that are in use at different times ---------- */
 typedef struct eg__stretch {
     int64_t from, to; /* range of bytes, [from, to) */
 } eg__stretch;

@@ -1,6 +1,6 @@
-/* print.c: a tensor as text, as the str() of NumPy 2.4 has it: the shortest digits that read back
- * as the same number, at most 8 after the point; one exponent rule and one width for all; of more
- * than 1000 elements 3 at each end; lines of at most 75. */
+/* print.c: a tensor as text, formatted as by str() of NumPy 2.4: the fewest digits that read back
+ * as the same value, at most 8 after the point; one exponent rule and one width for all elements;
+ * of more than 1000 elements 3 at each end of an axis; lines of at most 75 characters. */
 #include "tensor/tensor.h"
 #include <errno.h>
 #include <math.h>
@@ -57,14 +57,14 @@ static int narrow_of(const eg_tensor *x)
     return x->dtype == EG_F32 || eg__is_half(x->dtype) ? x->dtype : 0;
 }
 
-/* sign d0.d1d2… 10^exponent; sign: 0 for none */
+/* ± d0.d1d2… × 10^exponent; sign: 0 for none */
 typedef struct digits {
     char sign;
     int n, exponent;
     char d[24];
 } digits;
 
-/* Digits of "%.*e" text, whatever the locale's point is. */
+/* Reads the digits of a text in format "%.*e", with any decimal point of the locale. */
 static void print_parse(const char *text, digits *t)
 {
     t->n = 0;
@@ -81,14 +81,15 @@ static bool reads_back(const digits *t, double v, int narrow)
     return narrow ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v;
 }
 static char sign_of(double v, bool plus) { return signbit(v) ? '-' : plus ? '+' : 0; }
-/* The fewest digits that read back as v; among them the nearest to v (Steele, White 1990). */
+/* The fewest digits that read back as v; of several such, those nearest to v (Steele, White
+ * 1990). */
 static digits shortest(double v, int narrow, bool plus)
 {
     digits t = { .sign = sign_of(v, plus) };
     char text[48];
     int e;
     v = fabs(v);
-    /* a power of two: its neighbour below is nearer than the one above */
+    /* a power of two is nearer to the next smaller value than to the next larger one */
     bool lopsided = frexp(v, &e) == 0.5;
     for (int n = 0; n < (narrow ? 9 : 17); n++) {
         snprintf(text, sizeof text, "%.*e", n, v);
@@ -144,15 +145,15 @@ static char *scientific(char *out, const digits *t, int places, int exponent)
     return out + sprintf(out, "e%c%0*d", t->exponent < 0 ? '-' : '+', exponent, abs(t->exponent));
 }
 
-/* -- one format for all elements, of complex numbers one for their real and one for their imaginary
- * parts */
+/* -- one format for all elements; of complex numbers one for the real and one for the imaginary
+ * parts -- */
 typedef struct format {
-    bool cut;                   /* edges only */
+    bool cut;                   /* only the ends of each axis are printed */
     int narrow;                 /* the dtype if it has fewer bits than f64; else 0 */
-    bool scientific, imaginary; /* imaginary parts have a + where there is no − */
+    bool scientific, imaginary; /* imaginary: positive values have a + */
     /* characters before the point, digits after it, digits of the exponent */
     int left, right, exponent;
-    bool odd, signed_inf; /* some elements are not finite */
+    bool odd, signed_inf; /* odd: some elements are not finite */
     double most, least;   /* largest and smallest |v| ≠ 0 */
 } format;
 
@@ -201,8 +202,8 @@ static void print_each(format *f, const eg_tensor *x, int axis, char *p,
         print_each(f, x, axis + 1, p + i * step, see);
     }
 }
-/* Returns the format: surveys the elements that are printed, decides about exponents, then measures
- * the widths. */
+/* Returns the format: finds the range of the elements that are printed, decides on exponents, then
+ * measures the widths. */
 static format fit(const eg_tensor *x, bool imaginary)
 {
     format f = { .cut = eg_size(x) > MANY, .narrow = narrow_of(x), .imaginary = imaginary };
@@ -248,12 +249,12 @@ static int print_word(const format *f, const eg_tensor *x, value v, char *out)
     int n = print_number(f, v.f, out), blanks = 0;
     if (x->dtype != EG_C128) return n;
     n += print_number(f + 1, v.im, out + n);
-    while (out[n - 1 - blanks] == ' ') blanks++; /* the blanks stand behind the j */
+    while (out[n - 1 - blanks] == ' ') blanks++; /* the blanks are after the j */
     memmove(out + n - blanks + 1, out + n - blanks, (size_t)blanks);
     out[n - blanks] = 'j';
     return n + 1;
 }
-/* An array without axes prints as the number itself does. */
+/* An array without axes is printed as Python prints the number. */
 static char *digits_of(double v, int narrow, bool plus, char *out)
 {
     if (!isfinite(v)) return out + sprintf(out, "%s", odd(v, plus));
@@ -263,7 +264,7 @@ static char *digits_of(double v, int narrow, bool plus, char *out)
                                              : scientific(out, &t, t.n > 1 ? t.n - 1 : -1, 2);
 }
 static char *dotless(char *end) { return end[-1] == '.' ? end - 1 : end; }
-/* Writes the element of a tensor of rank 0 as Python prints a number. Returns its length. */
+/* Writes the element of a tensor of rank 0 as Python prints a number. Returns the length. */
 static int lone(const eg_tensor *x, value v, char *out)
 {
     if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? "True" : "False");
@@ -286,14 +287,16 @@ static int lone(const eg_tensor *x, value v, char *out)
 /* -- brackets and lines ----------------------------------------------------------------------- */
 typedef struct page {
     sink *to;
-    const format *f; /* of real and imaginary parts */
+    const format *f; /* for real and imaginary parts */
     const eg_tensor *x;
-    int column, blanks; /* blanks: owed at the end of the line, dropped where it breaks */
+    int column, blanks; /* blanks: not yet written, dropped where the line breaks */
 } page;
 
+/* Writes one word, before it a line break if it does not fit. Blanks at the end of the word are
+ * written only if another word follows on the line. */
 static void put_word(page *g, const char *text, int n, int indent, int width, bool first)
 {
-    /* column: the line so far with the blank after the last word */
+    /* column counts the blank after the last word */
     if (!first && g->column + n > width) {
         print_put(g->to, "\n", 1);
         g->column = indent;
@@ -306,7 +309,7 @@ static void put_word(page *g, const char *text, int n, int indent, int width, bo
     g->blanks = tail + 1;
     g->column += n + 1;
 }
-/* Prints one row of the last axis, broken into lines of at most LINE characters. */
+/* Prints the elements along the last axis, broken into lines of at most LINE characters. */
 static void print_row(page *g, int axis, char *p)
 {
     const eg_tensor *x = g->x;
@@ -325,8 +328,7 @@ static void print_row(page *g, int axis, char *p)
     }
     put_many(g->to, ' ', g->blanks - 1);
 }
-/* Prints the axes from `axis` on: rows in brackets, and blank lines between blocks as NumPy has
- * them. */
+/* Prints the axes from `axis` on: brackets, and between blocks blank lines as NumPy has them. */
 static void brackets(page *g, int axis, char *p)
 {
     const eg_tensor *x = g->x;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- properties: for NULL, poison and dead tensors they are 0, with no axes -------------------- */
+/* -- properties: 0 or no axes for NULL, poison and dead tensors -------------------------------- */
 bool eg_ok(const eg_tensor *x) { return x && x->live == EG_LIVE && !x->poison; }
 eg_ctx *eg_context(const eg_tensor *x) { return x ? eg__here(x->cx) : NULL; }
 eg_dtype eg_type(const eg_tensor *x) { return eg_ok(x) ? (eg_dtype)x->dtype : EG_DEFAULT; }
@@ -57,8 +57,8 @@ bool eg__check_read(const char *who, eg_tensor *x)
                               "depends on it again. Read outputs after a run, or use eg_host_call";
     return eg__check_single(who, x) && !eg__capture_refuses(eg__here(x->cx), who, why);
 }
-/* True if the program may read x's numbers directly: they are row-major, and no capture, hook or
- * error has to be told. This test makes the usual case fast. */
+/* True if the program may read x's elements directly: they are row-major, and no capture, hook or
+ * error has to be considered. This is the usual case, which should be fast. */
 static bool read_at_once(const eg_tensor *x, eg_dtype dtype)
 {
     if (!x || x->live != EG_LIVE || x->dtype != dtype || x->poison || x->copies || x->captured)
@@ -70,7 +70,7 @@ static bool read_at_once(const eg_tensor *x, eg_dtype dtype)
         if (x->dim[k] != 1 && x->stride[k] != w) return false;
     return true;
 }
-/* Records that x has another dtype than `who` reads. Always NULL. */
+/* Records the error that x has another dtype than the function `who` reads. Returns NULL. */
 static void *other_dtype(const char *who, const eg_tensor *x, eg_dtype dtype)
 {
     eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s%s", who, eg_type_name(x->dtype),
@@ -104,6 +104,7 @@ const void *eg_raw(eg_tensor *x, int64_t *strides)
     return x->data;
 }
 
+/* Converts the element at p to f64. NaN after an error. */
 static double element(const char *who, const eg_tensor *x, char *p)
 {
     if (x->dtype == EG_C128) {
@@ -174,7 +175,7 @@ bool eg__writable(const char *who, const eg_tensor *x)
                who);
     return false;
 }
-/* Returns the row-major values of x for writing; NULL after an error. */
+/* Returns the row-major elements of x for writing; NULL after an error. */
 static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
@@ -207,7 +208,7 @@ int8_t *eg_mut_i8(eg_tensor *x) { return read_writable("mut_i8", x, EG_I8); }
 uint8_t *eg_mut_u8(eg_tensor *x) { return read_writable("mut_u8", x, EG_U8); }
 
 /* Elements do not overlap if each stride is larger than the distance that the axes with smaller
- * strides reach. */
+ * strides reach together. */
 bool eg__target(const char *who, eg_tensor *x)
 {
     char dims[256];
@@ -416,9 +417,9 @@ eg_tensor *eg_copy(eg_tensor *x) { return eg_apply(&copy_op, NULL, 0, 1, &x); }
 
 eg_tensor *eg_contiguous(eg_tensor *x) { return eg_is_row_major(x) ? x : eg_copy(x); }
 
-/* -- cast: y = (dtype)x,  dx = (dtype of x)g; an integer between two floats cuts the path.
- * What was recorded as a cast between floats stays complex when it is evaluated in c128; nobody
- * else loses an imaginary part: eg_cast refuses to drop one. */
+/* -- cast: y = (dtype)x,  dx = (dtype of x)g; a path through an integer dtype has no gradient. A
+ * recorded cast between floats keeps imaginary parts when it is evaluated in c128; a cast from c128
+ * is refused by eg_cast, so no imaginary part is lost -- */
 static bool cast_shape(eg_tensor *y)
 {
     eg_dtype dtype = *(const eg_dtype *)y->attr;

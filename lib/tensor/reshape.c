@@ -1,5 +1,5 @@
-/* reshape.c: the same elements in the same order under other sizes: a view where the strides allow
- * it (view.c has the other views, which map axes to axes). */
+/* reshape.c: the same elements in the same order with other sizes: a view if the strides allow it
+ * (view.c has the other views, which map axes to axes). */
 #include "tensor/tensor.h"
 #include <string.h>
 
@@ -13,11 +13,11 @@ static size_t shape_size(int numbers)
     return offsetof(shape, v) + (size_t)numbers * sizeof(int64_t);
 }
 
-/* -- view: the same elements in the same order under other sizes,  dx = g reshaped back ------- */
+/* -- view: the same elements in the same order with other sizes,  dx = g reshaped back --------- */
 
-/* Finds strides under which x's storage has the sizes of s. Axes of x that are one run form a
- * chunk, and each axis of the result must lie within one chunk. False if an axis would straddle two
- * chunks; *left and *right are then the axes of x between which they meet. */
+/* Finds strides with which x's storage has the sizes of s. Axes of x that are contiguous form a
+ * chunk, and each axis of the result must be inside one chunk. False if an axis would extend over
+ * two chunks; *left and *right are then the axes of x between which the chunks meet. */
 static bool refit(const eg_tensor *x, shape *s, int *left, int *right)
 {
     int64_t *dim = s->v, *stride = s->v + s->rank, chunk = 1, base = 0;
@@ -107,8 +107,8 @@ static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, 
     return fits;
 }
 
-/* Makes a view if strides allow one, else room for a copy: for reshape, and for a view that is
- * evaluated again in another layout (c128). */
+/* Sets a view if the strides allow one, else the shape of a copy: for reshape, and for a view that
+ * is evaluated again in another layout (c128). */
 static bool refit_shape(eg_tensor *y)
 {
     const shape *sizes = y->attr;
@@ -166,7 +166,7 @@ eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
                       eg__sizes_text(x->rank, x->stride, strides, sizeof strides));
 }
 
-/* -- reshape: a view if there is one, else a copy --------------------------------------------- */
+/* -- reshape: a view if possible, else a copy -------------------------------------------------- */
 static eg_tensor *reshape_call(eg_tensor *const *x)
 {
     return eg_reshape(eg_transpose(x[0], 0, 1), 2, 6);

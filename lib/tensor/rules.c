@@ -1,4 +1,4 @@
-/* rules.c: rules and jvps that many rows share. */
+/* rules.c: rules and jvps that several operations use. */
 #include "tensor/tensor.h"
 
 eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -17,7 +17,7 @@ static eg_tensor *zeros_of(const eg_tensor *x)
     return t ? t : eg__poison(x->cx);
 }
 
-/* -- jvps that several rows share ------------------------------------------------------------- */
+/* -- jvps that several operations use ---------------------------------------------------------- */
 eg_tensor *eg_jvp_linear(eg_tensor *y, eg_tensor *const *dx)
 {
     if (!y || !y->op)

@@ -1,10 +1,9 @@
-/* view.c: views are affine index maps, y[i] = x[origin + M i]; they share storage and cost a
- * header.
- *
- * Each axis of y walks along at most two axes of x: none (expand), one, or two at once (diagonal).
- * The adjoint of a map puts g where the map reads: it is the inverse map where the map is one to
- * one, and else `embed`, which adds g into zeros of x's shape (overlapping windows accumulate). The
- * adjoint of embed is the map again, so gradients of every order stay in this file. */
+/* view.c: views are affine maps of indices, y[i] = x[origin + M i]; they share the storage and take
+ * only a header. Each axis of y steps along at most two axes of x: none (expand), one, or two at
+ * once (diagonal). The adjoint of a map writes g to the elements that the map reads: it is the
+ * inverse map if the map is one to one, else `embed`, which adds g into zeros of x's shape
+ * (overlapping windows accumulate). The adjoint of embed is the map again, so gradients of every
+ * order consist of operations of this file. */
 #include "tensor/tensor.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +11,14 @@
 /* An axis of x or of y. */
 typedef struct axis {
     int64_t size;
-    int64_t at; /* x's: the origin along it; y's: its step along axis a of x, and along b */
-    int a, b;   /* y's alone: axes of x, or −1 */
+    int64_t at; /* of x: the origin along it; of y: its step along axes a and b */
+    int a, b;   /* of y: axes of x, or −1 */
 } axis;
 /* The attribute of a view and of its adjoint. */
 typedef struct map {
-    const eg_op *row;           /* the view's */
+    const eg_op *row;           /* the operation of the view */
     int nx, ny;                 /* the ranks of x and y */
-    axis axis[2 * EG_RANK_MAX]; /* those of x, then those of y */
+    axis axis[2 * EG_RANK_MAX]; /* the axes of x, then those of y */
 } map;
 static size_t map_size(const map *m)
 {
@@ -66,8 +65,8 @@ eg_tensor *eg__refuse_axis(const eg_named_axis *a, eg_code code, const char *for
                      : eg_fail_as(a->x->cx, code, "%s: %s", a->who, sentence);
 }
 
-/* -- functions that the views share ------------------------------------------------------------ */
-/* Sets *m to the identity map of x, for a view to change. False after an error: x cannot be
+/* -- functions that several views use ---------------------------------------------------------- */
+/* Sets *m to the identity map of x, for a view to change. False, after an error, if x cannot be
  * used. */
 static bool view_begin(map *m, const eg_op *row, eg_tensor *x)
 {
@@ -103,7 +102,7 @@ static bool insert(map *m, eg_tensor *x, int k, axis a)
     return true;
 }
 
-/* Sets the sizes and strides of x seen through m; returns the offset of y's first element. */
+/* Sets the sizes and strides of the view m of x; returns the offset of its first element. */
 static int64_t through(const map *m, const eg_tensor *x, int64_t *dim, int64_t *stride)
 {
     const axis *y = m->axis + m->nx;
@@ -127,7 +126,7 @@ static bool view_shape(eg_tensor *y)
     return eg__shape_view(y, y->in[0], m->ny, dim, stride, offset);
 }
 
-/* True if m is one to one, that is, if every axis of x longer than 1 is walked completely by one
+/* True if m is one to one, that is, if every axis of x longer than 1 is traversed completely by one
  * axis of y; sets *back to its inverse. */
 static bool inverse(const map *m, map *back)
 {
@@ -160,9 +159,9 @@ bool eg__view_selects(const eg_tensor *t)
     return t->op && t->op->shape == view_shape && !inverse(t->attr, &back);
 }
 
-/* -- target += g where several elements of target are the same memory (windows) ---------------- */
+/* -- target += g if several elements of target are the same memory (windows) ------------------- */
 /* False if it is certain that the elements of x, without its axis `but`, are all different memory:
- * each stride is longer than the reach of the smaller ones. */
+ * each stride is larger than the distance that the axes with smaller strides reach together. */
 static bool repeats(const eg_tensor *x, int but)
 {
     int order[EG_RANK_MAX], n = 0;
@@ -189,8 +188,8 @@ void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
         eg__add_to(target, g);
         return;
     }
-    /* Add one place of an axis after the other, so that elements that are added at once are
-     * different memory. */
+    /* Add the slices of target along one axis one after another, so that elements that are added at
+     * the same time are different memory. */
     int along = target->rank - 1;
     while (along >= 0 && repeats(target, along)) along--;
     for (int r = target->rank; along < 0;)
@@ -222,6 +221,7 @@ static bool embed_shape(eg_tensor *y)
     for (int k = 0; k < m->nx; k++) dim[k] = m->axis[k].size;
     return eg__shape(y, y->in[0]->dtype, m->nx, dim);
 }
+/* The target is a header of y that has the shape of the view. */
 static bool embed_forward(eg_tensor *y)
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
@@ -263,7 +263,7 @@ static eg_tensor *embed_call(eg_tensor *const *x)
     m.axis[3].at = 2;
     return eg_apply(&embed_op, &m, map_size(&m), 1, x);
 }
-static eg_tensor *overlap_call(eg_tensor *const *x) /* windows (a row each) in steps of 1 */
+static eg_tensor *overlap_call(eg_tensor *const *x) /* windows of a vector in steps of 1, as rows */
 {
     map m;
     if (!view_begin(&m, &unfold_op, x[0])) return eg__poison_of(x[0]);
@@ -344,9 +344,9 @@ eg_tensor *eg__slice(const eg_named_axis *a, int64_t start, int64_t stop, int64_
     if (step == 0)
         return eg__refuse_axis(a, EG_ERROR_MISUSE, "the step along %s is 0",
                                eg__axis_text(a, text, sizeof text));
-    /* where start and stop may lie */
+    /* the limits of start and stop */
     int64_t n = a->x->dim[k], low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
-    step = step > n ? n + 1 : step < -n ? -n - 1 : step; /* as good as any longer step */
+    step = step > n ? n + 1 : step < -n ? -n - 1 : step; /* equivalent to any longer step */
     if (start == EG_END)
         start = step < 0 ? high : low;
     else if (start < 0)
@@ -498,7 +498,7 @@ static const eg_op select_op = { "select",
                                  select_samples,
                                  .jvp = eg_jvp_linear };
 
-/* -- squeeze and unsqueeze: an axis of size 1 goes, or comes ---------------------------------- */
+/* -- squeeze and unsqueeze: remove or insert an axis of size 1 --------------------------------- */
 eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
 {
     map m;
@@ -581,7 +581,7 @@ static const eg_op diagonal_op = { "diagonal",
                                    diagonal_samples,
                                    .jvp = eg_jvp_linear };
 
-/* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the place in the window last ---------------- */
+/* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the position in the window is the last axis -- */
 eg_tensor *eg__unfold(const eg_named_axis *a, int64_t size, int64_t step)
 {
     map m;
