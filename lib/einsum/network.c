@@ -1,15 +1,16 @@
-/* network.c: an einsum of three and more operands: one tree of pairs for its value and all its
- * gradients.
+/* network.c: an einsum of three and more operands is computed along one tree of pairs, for its
+ * value and all its gradients.
  *
- * While the context records, the results of the pairs are kept beside the node (docs/design.md):
- * the values of the tree. A cotangent g goes down the same tree: the cotangent of a child is a
- * product of its parent's cotangent and of the other child's value. So all cotangents cost two
- * products for each pair, however many operands there are. Values that were not kept are computed
- * again. If only some cotangents are wanted, the tree that is cheapest for them is used
- * (contraction/order.c). Tangents go up the tree in the same way.
+ * While the context records, the results of the pairs are kept with the node (docs/design.md); they
+ * are called the values of the tree. A cotangent g is propagated down the same tree: the cotangent
+ * of a child is the product of its parent's cotangent and the other child's value. All cotangents
+ * together thus take two products for each pair, however many operands there are. Values that were
+ * not kept are computed again. If only some cotangents are wanted, the tree that is cheapest for
+ * these is used (contraction/order.c). Tangents are propagated up the tree in the same way.
  *
- * A kept value is numbers at first. Where products are recorded, it becomes a tensor, an einsum of
- * the operands below it, so that gradients of every order exist; else pass.c reads the numbers. */
+ * A kept value is at first an array without a tensor. Where products are recorded, it becomes a
+ * tensor, an einsum of the operands below it, so that gradients of every order exist; else pass.c
+ * reads the array. */
 #include "einsum/network.h"
 #include <string.h>
 
@@ -22,14 +23,14 @@ static eg_network *network_of(const eg_tensor *y)
 bool eg__network_save(eg_tensor *y) { return eg_node_save(y, sizeof(eg_network)) != NULL; }
 
 /* -- the value -------------------------------------------------------------------------------- */
-/* The operands and pairs of a step when only some values of the tree are tensors: the nearest such
- * values below the step, and the pairs in between, in numbers of their own. */
+/* Describes a step when only some values of the tree are tensors: its operands are the nearest such
+ * values below it, and its pairs are those in between, renumbered. */
 typedef struct frontier {
     int count, steps;
-    int number[EG_EINSUM_MAX]; /* in the tree */
+    int number[EG_EINSUM_MAX]; /* their numbers in the tree */
     int pair[EG_EINSUM_MAX][2];
 } frontier;
-/* Finds them: first the steps in between, then the numbers that these read, then their pairs. */
+/* Finds them: first the steps in between, then the operands that these read, then their pairs. */
 static void find_frontier(frontier *f, const eg_tree *t, int step)
 {
     bool pair = true;
@@ -65,8 +66,8 @@ static void find_frontier(frontier *f, const eg_tree *t, int step)
         }
 }
 
-/* Finds them, and sets in[] and of[] to the operands and their labels. value: by step, the kept
- * values below the step. */
+/* Calls find_frontier, and sets in[] and of[] to the operands and their labels. value: by step, the
+ * kept values below the step. */
 static void frontier_of(frontier *f, const eg_tree *t, int s, eg_tensor *const *x,
                         const uint16_t *const *label, eg_tensor *const *value, eg_tensor **in,
                         const uint16_t **of)
@@ -78,23 +79,22 @@ static void frontier_of(frontier *f, const eg_tree *t, int s, eg_tensor *const *
         of[k] = v < 0 ? label[number] : eg__tree_labels(t, v);
     }
 }
-/* True if kept values can be numbers in one piece of memory: if all have one dtype, that of the
- * operands, there are no copies, and no step is being captured, which gives results their places
- * itself. */
+/* True if kept values can be arrays in one block of memory: all operands have one dtype, there are
+ * no copies, and no step is being captured, which assigns addresses to results itself. */
 static bool keeps_numbers(const eg_ctx *cx, int count, eg_tensor *const *x)
 {
     bool good = !cx->capture;
     for (int k = 0; good && k < count; k++) good = !x[k]->copies && x[k]->dtype == x[0]->dtype;
     return good;
 }
-/* Returns the bytes of a kept value and of what aligns the next one. The sum over all of them does
- * not leave a size_t: kept_within (contraction/program.c) keeps less than 2^63 bytes. */
+/* Returns the bytes of a kept value, rounded up to the alignment of the next one. The sum over all
+ * values fits a size_t: kept_within (contraction/program.c) keeps less than 2^63 bytes. */
 static size_t kept_bytes(const eg_tree *t, int s)
 {
     return t->kept >> s & 1 ? ((size_t)t->step[s].bytes + EG_ALIGN - 1) & -(size_t)EG_ALIGN : 0;
 }
-/* Applies the call, whose program leaves the values that the gradient will read beside the node.
- * Poison after an error. */
+/* Applies the call, whose program writes the values that the gradient will read to memory of the
+ * node. Poison after an error. */
 static eg_tensor *apply_keeping_numbers(eg_ctx *cx, const eg_op *op, const eg_call *c,
                                         const void *attr, size_t attr_size, int count,
                                         eg_tensor *const *x)
@@ -122,7 +122,8 @@ static eg_tensor *apply_keeping_numbers(eg_ctx *cx, const eg_op *op, const eg_ca
     w->call = NULL;
     return y;
 }
-/* The same with values that are tensors. The call is copied first, since planning may evict it. */
+/* As apply_keeping_numbers, with values that are tensors. The call is copied first, since planning
+ * may evict it. */
 static eg_tensor *apply_keeping_tensors(eg_ctx *cx, const eg_op *op, const eg_call *c,
                                         const void *attr, size_t attr_size, int count,
                                         eg_tensor *const *x)
@@ -228,8 +229,8 @@ static eg_tensor *kept_value(pass *p, int v)
     return p->value[v];
 }
 
-/* -- the tree of a pass ----------------------------------------------------------------------- */
-/* Plans the tree and remembers it. NULL after an error. */
+/* -- the tree of a backward or forward pass ---------------------------------------------------- */
+/* Plans the tree and stores it in the cache. NULL after an error. */
 static const eg_tree *planned(const eg_tensor *y, const eg_network *w, uint64_t wanted)
 {
     const eg_tree *had = w ? w->tree : NULL;
@@ -286,8 +287,8 @@ const eg_tree *eg__network_tree(const eg_tensor *y, const eg_network *w, uint64_
         w && w->tree && w->tree->searched && wanted == all && (w->tree->kept & inner) == inner;
     return same ? w->tree : planned(y, w, wanted);
 }
-/* Begins a pass for the wanted cotangents; with g NULL for tangents that only the wanted operands
- * have. Its arrays are in the open scope. False after an error. */
+/* Begins a pass for the wanted cotangents or, with g NULL, for tangents, where only the wanted
+ * operands have one. Its arrays are in the open scope. False after an error. */
 static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
 {
     const eg_network *w = network_of(y);
@@ -312,7 +313,7 @@ static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
     p->sibling = p->parent + numbers;
     p->kept = p->sibling + numbers;
     t = p->tree;
-    /* a captured step reads no numbers that are in no tensor */
+    /* a captured step does not read arrays that belong to no tensor */
     const bool read = w && (w->value || (w->kept && !eg__capturing(y->cx)));
     if (w && w->value) memcpy(p->value, w->value, (size_t)steps * sizeof *p->value);
     for (int s = 0; s < steps; s++) {
@@ -338,7 +339,7 @@ static eg_tensor *one_pair(const pass *p, int s, double alpha, eg_tensor *a, con
                             (const uint16_t *[]){ la, lb }, p->tree->step[s].rank,
                             eg__tree_labels(p->tree, s));
 }
-/* Returns the value of a number of the tree: an operand, a kept value, or one that is computed
+/* Returns the value of an operand or step: an operand, a kept value, or one that is computed
  * again. */
 static eg_tensor *value_of(pass *p, int number)
 {
@@ -351,9 +352,9 @@ static eg_tensor *value_of(pass *p, int number)
     eg_tensor *x = value_of(p, a), *z = value_of(p, b);
     return p->up[number] = one_pair(p, s, 1, x, p->label[a], z, p->label[b]);
 }
-/* Sets in[] and label[] to the two factors of a number's cotangent: its parent's cotangent and the
- * other child's value. Returns what their product is multiplied by: the einsum's factor where the
- * parent is the result. */
+/* Sets in[] and label[] to the two factors of the cotangent of an operand or step: its parent's
+ * cotangent and the other child's value. Returns the factor of their product: the einsum's alpha
+ * where the parent is the result, else 1. */
 static double factors(pass *p, int number, eg_tensor **in, const uint16_t **label)
 {
     const int s = p->parent[number], parent = p->y->count + s, other = p->sibling[number];
@@ -375,7 +376,7 @@ static double factors(pass *p, int number, eg_tensor **in, const uint16_t **labe
     return root ? eg__einsum_alpha(p->y) : 1;
 }
 
-/* Returns the operands (bit set) whose cotangents the running sweep wants, by its marks. */
+/* Returns the operands (bit set) whose cotangents the current backward pass needs, by its marks. */
 static uint64_t asked_for(const eg_tensor *y, int i)
 {
     uint64_t wanted = (uint64_t)1 << i;
@@ -383,7 +384,8 @@ static uint64_t asked_for(const eg_tensor *y, int i)
         if (y->in[k]->sweep == y->cx->sweep && y->in[k]->slot >= 0) wanted |= (uint64_t)1 << k;
     return wanted;
 }
-/* Computes the wanted cotangents at once, or else begins a pass for them. False after an error. */
+/* Computes the wanted cotangents at once if possible, else begins a pass for them. False after an
+ * error. */
 static bool start(pass *p, eg_tensor *y, const eg_network *w, eg_tensor *g, uint64_t wanted)
 {
     eg_tensor *dx[EG_EINSUM_MAX] = { NULL };
@@ -392,6 +394,8 @@ static bool start(pass *p, eg_tensor *y, const eg_network *w, eg_tensor *g, uint
     *p = (pass){ .y = y, .g = g, .dx = eg__alloc(y->cx, bytes) };
     return p->dx && memcpy(p->dx, dx, bytes);
 }
+/* The first call in a visit of the node computes or prepares the cotangents of all operands that
+ * the backward pass needs; the other calls of the same visit (eg_ctx.pull) use them. */
 eg_tensor *eg__network_cotangent(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_network *w = network_of(y);
@@ -410,7 +414,7 @@ eg_tensor *eg__network_cotangent(eg_tensor *y, eg_tensor *g, int i)
     return eg__einsum_cotangent(y, i, alpha, in, label);
 }
 
-/* Returns the tangent of a number from those of its children; NULL if neither has one. */
+/* Returns the tangent of an operand or step from those of its children; NULL if neither has one. */
 static eg_tensor *tangent_of(pass *p, int number, eg_tensor *const *dx)
 {
     const int s = number - p->y->count;
@@ -448,6 +452,8 @@ eg_tensor *eg__network_tangent(eg_tensor *y, eg_tensor *const *dx)
 }
 
 /* -- its cost ---------------------------------------------------------------------------------- */
+/* The multiply-adds are those of the tree by which the node was made, if it is known; the values
+ * that it keeps are added to the bytes. */
 void eg__network_cost(const eg_tensor *y, int count, const uint16_t *const *label,
                       const eg_labelled *out, eg_op_cost *cost)
 {
