@@ -1,11 +1,11 @@
-/* recompute.c: eg_checkpoint: y = f(xs), where the intermediate results of f are dropped and
- * computed again when a sweep needs them (Chen et al. 2016).
+/* recompute.c: eg_checkpoint: y = f(xs), where the intermediate results of f are freed and computed
+ * again when a backward or forward pass needs them (Chen et al. 2016).
  *
- * f runs once in a scope of its own. The tensors that its graph reads from outside that scope, the
- * xs and whatever f reads through `user`, become the operands of one node; then the scope is
- * closed. The rule runs f again with the same draws and in the same state (training or evaluation)
- * and differentiates that run. If the gradient is recorded, the run stays in the open scope, so
- * that it can be differentiated again; else it has a scope that is closed, too. */
+ * f runs once in a separate scope. The tensors that its graph reads from outside that scope, that
+ * is, the xs and whatever f reads through `user`, become the operands of one node; then the scope
+ * is closed. The rule runs f again with the same draws and in the same state (training or
+ * evaluation) and differentiates that run. If the gradient is recorded, the run stays in the open
+ * scope, so that it can be differentiated again; otherwise its scope is closed, too. */
 #include "autograd/autograd.h"
 #include <string.h>
 
@@ -20,11 +20,11 @@ typedef struct again {
 typedef struct again_saved {
     eg_tensor *result;  /* what f returned, while the node is being made; NULL afterwards */
     uint64_t pull;      /* eg_ctx.pull when dx was computed for the cotangent g */
-    eg_tensor *g, **dx; /* one per operand; NULL: it was not asked for */
+    eg_tensor *g, **dx; /* one per operand; NULL if it was not needed */
 } again_saved;
 
 /* -- the tensors that a graph reads from outside ----------------------------------------------- */
-/* A list of tensors, each once, results before operands. */
+/* A list of tensors without duplicates, results before operands. */
 typedef struct reads {
     int n, room;
     eg_tensor **x;
@@ -41,7 +41,7 @@ static bool recompute_push(eg_ctx *cx, reads *r, eg_tensor *x)
     r->x[r->n++] = x;
     return true;
 }
-/* Finds the tensors that y's graph reads from outside the scope: those with a number of at most
+/* Finds the tensors that y's graph reads from outside the scope: those whose `seq` is at most
  * `born`. False after an error. */
 static bool recompute_outside(eg_tensor *y, uint64_t born, reads *found)
 {
@@ -72,7 +72,7 @@ static eg_tensor *call(eg_ctx *cx, const again *s)
     return r;
 }
 /* Calls f of the checkpoint y again and returns its result. NULL after an error: f failed, or its
- * result or the tensors that it reads are not those of the first call. */
+ * result or the tensors that it reads differ from those of the first call. */
 static eg_tensor *replay(eg_tensor *y)
 {
     eg_ctx *cx = y->cx;
@@ -106,13 +106,14 @@ static eg_tensor *replay(eg_tensor *y)
     return NULL;
 }
 
-/* -- checkpoint: y = f(xs), which keeps nothing else,  dx = the rules inside f ----------------- */
+/* -- checkpoint: y = f(xs), without intermediate results,  dx = the rules inside f ------------- */
+/* The shape is that of f's result, which node() has put into y->saved. */
 static bool again_shape(eg_tensor *y)
 {
     again_saved *s = y->saved;
     bool is_complex = false;
     for (int k = 0; k < y->count; k++) is_complex |= y->in[k]->dtype == EG_C128;
-    /* evaluated in c128 (complex step) without saved data: calls f */
+    /* evaluated in c128 (complex step) without saved data: call f */
     if (!s && is_complex && (s = eg_node_save(y, sizeof *s))) s->result = call(y->cx, y->attr);
     if (y->cx->failed) return false;
     if (s && eg_ok(s->result))
@@ -130,8 +131,8 @@ static bool again_forward(eg_tensor *y)
     eg__copy(y, &result);
     return true;
 }
-/* Evaluates the graph that f recorded, with y's operands in place of those it was recorded with.
- * False after an error. */
+/* Evaluates the graph that f recorded, with y's operands in place of those that it was recorded
+ * with. False after an error. */
 static bool again_forward_c128(eg_tensor *y)
 {
     eg_tensor *result = ((const again_saved *)y->saved)->result;
@@ -156,8 +157,8 @@ static bool again_forward_c128(eg_tensor *y)
     return z;
 }
 
-/* Sets dx to the cotangents of all operands that this sweep asks for, in one call of f, since that
- * is costly. False after an error. */
+/* Sets dx to the cotangents of all operands that this backward pass needs, in one call of f, since
+ * that is costly. False after an error. */
 static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
 {
     eg_ctx *cx = y->cx;
@@ -166,7 +167,7 @@ static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
     int n = 0;
     if (!x || !d) return false;
     for (int k = 0; k < y->count; k++) {
-        /* the marks are those of the sweep that asks */
+        /* the marks are those of the backward pass that calls this rule */
         const bool wanted = k == i || (y->in[k]->sweep == cx->sweep && y->in[k]->slot >= 0);
         if (wanted && eg__is_float(y->in[k]->dtype)) x[n++] = dx[k] = y->in[k];
     }
@@ -180,6 +181,8 @@ static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
         if (dx[k]) dx[k] = x[n++];
     return good && !cx->failed;
 }
+/* The first call in a visit of the node computes all cotangents that are needed; the other calls of
+ * the same visit (eg_ctx.pull) return them. */
 static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     again_saved *s = y->saved;
@@ -195,7 +198,7 @@ static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
     s->dx = dx;
     return dx[i];
 }
-/* Computes the tangent of a checkpoint: calls f again and differentiates that result forward by
+/* Computes the tangent of a checkpoint: calls f again and applies forward mode to that result, for
  * the operands that have a tangent. */
 static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
@@ -217,8 +220,8 @@ static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
     return t;
 }
 
-/* For the tests of rows: a function of two inputs and of a third tensor, which it reads through
- * `user`. */
+/* For the tests of operations: a function of two inputs and of a third tensor, which it reads
+ * through `user`. */
 static eg_tensor *recompute_sampled(void *user, eg_tensor *const *x)
 {
     return eg_mul(eg_tanh(eg_einsum("ij,jk->ik", x[0], x[1])), eg_dropout(eg_exp(user), 0.3));
@@ -262,6 +265,8 @@ static eg_tensor *node(const again *a, size_t size, eg_tensor *r, uint64_t born)
     if (!cx->heir) s->result = NULL; /* the result is freed with the inner scope */
     return y;
 }
+/* If f returns a tensor from outside, that tensor is the result. Without recording only f's result
+ * is kept. */
 eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs)
 {
     eg_ctx *cx = eg__context_of("checkpoint", count, xs);
