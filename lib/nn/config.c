@@ -1,5 +1,5 @@
 /* config.c: reads settings from a config.json; a value of another kind than expected is refused
- * with its key. */
+ * with an error that names its key. */
 #include "config.h"
 #include <stdio.h>
 

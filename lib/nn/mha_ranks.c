@@ -29,8 +29,8 @@ static bool parts_fit(const eg_mha *m, const eg_mha_run_args *a)
     return eg_fail_as(eg_context(a->query), EG_ERROR_MISUSE, ".ranks belongs to another context"),
            false;
 }
-/* Sets the places of query and key for rotary positions if the caller gives none, and *part if an
- * option needs it. False after an error, on every rank. */
+/* Sets the positions of query and key for rotary positions if the caller gives none, and *part if
+ * an option needs it. False after an error, on every rank. */
 static bool parts_placed(const eg_mha *m, eg_mha_run_args *a, eg__part *part)
 {
     const int axis = m->specs->place;
@@ -48,6 +48,8 @@ static bool parts_placed(const eg_mha *m, eg_mha_run_args *a, eg__part *part)
     if (keys) a->key_positions = (eg_masked){ "j", eg__part_places(self ? part : &of_key, 0) };
     return true;
 }
+/* The module is copied with each of its tensors shared by the ranks, so that their gradients are
+ * the sums over all ranks; the run is then the usual one. */
 eg_tensor *eg__mha_run_ranks(const eg_mha *m, const eg_mha_run_args *given)
 {
     eg_mha_run_args all = *given, *a = &all;

@@ -1,9 +1,9 @@
 /* mha_run.c: the forward pass of multi-head attention: project, rotate, append to the cache,
- * attend, project. All errors are reported with the module's name, whichever call below records
- * them. */
+ * attend, project. All errors begin with the module's name, whichever function records them. */
 #include "nn.h"
 #include <math.h>
 
+/* Records that x has fewer axes than the layout. */
 static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_tensor *x)
 {
     const struct eg__mha_specs *s = m->specs;
@@ -20,7 +20,7 @@ static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_t
         eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
 }
 
-/* True if an operand has the axes, the type and the width of the layout; else records an error. */
+/* True if an operand has the axes, the dtype and the width of the layout; else records an error. */
 static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_tensor *x,
                             int64_t width)
 {
@@ -43,7 +43,7 @@ static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_
 }
 
 /* True if two operands have the same sizes along the axes that they share: batch letters, and the
- * places of key and value; else records an error. pa, pb: how they are packed. */
+ * positions of key and value; else records an error. pa, pb: how they are packed. */
 static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const eg_packed *pa,
                   const char *b_is, eg_tensor *b, const eg_packed *pb, bool places)
 {
@@ -68,7 +68,7 @@ static const eg_packed *key_packed(const eg_mha_run_args *a)
 {
     return a->key && a->key != a->query ? &a->key_packed : &a->packed;
 }
-/* True if the operand can have been packed so; else records an error. */
+/* True if the operand can be packed in this way; else records an error. */
 static bool packed_fits(const char *which, const eg_packed *p, eg_tensor *x)
 {
     eg_ctx *cx = eg_context(x);
@@ -125,12 +125,12 @@ static eg_tensor *mha_unpacked(const eg_packed *p, eg_tensor *x)
                               : eg_fail_in(eg_context(x), "packed, the longest of %lld places",
                                            (long long)p->longest);
 }
-/* Returns x (b l …) as (1 p …) for an operand y of p places, or x itself if that is not packed. */
+/* Returns x (b l …) as (1 p …), packed like the operand y, or x itself if y is not packed. */
 static eg_tensor *mha_packed(const eg_packed *p, eg_tensor *x, eg_tensor *y)
 {
     return p->lengths ? eg_unsqueeze(eg_pack(x, p->lengths, eg_dim(y, 1)), 0) : x;
 }
-/* Hides the keys behind the end of their sequence from the attention. */
+/* Masks the keys after the end of their sequence. */
 static void hide_padding(const eg_mha *m, const eg_packed *keys, eg_attention_args *o)
 {
     eg_tensor *t = keys->lengths;
@@ -163,7 +163,7 @@ static eg_tensor *normed(const eg_mha *m, const eg_norm *norm, eg_tensor *x)
     return eg_scale(eg_rmsnorm("... [d]", x, .eps = eps), 1 / sqrt((double)m->d_k));
 }
 
-/* Returns query or key rotated by its places: the given ones, else `before`, `before` + 1, …. */
+/* Returns query or key rotated by its positions: the given ones, else `before`, `before` + 1, …. */
 static eg_tensor *turned(const eg_mha *m, const char *spec, eg_tensor *x, int64_t before,
                          eg_masked places)
 {
@@ -203,8 +203,8 @@ static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
     return true;
 }
 
-/* Sets *k and *v to the projected keys and values: those of the operands behind the older ones of
- * the cache; or those of a memory that is in the cache already. False after an error. */
+/* Sets *k and *v to the projected keys and values: those of the operands, appended to the older
+ * ones of the cache; or those of a memory that is already in the cache. False after an error. */
 static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t before,
                             eg_tensor **k, eg_tensor **v)
 {
@@ -229,7 +229,7 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
 
-/* True if offset, fill and gain can be used; else records an error. */
+/* True if .offset, .fill and .gain can be used; else records an error. */
 static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
@@ -309,6 +309,8 @@ static eg_tensor *mha_run_sum(eg_tensor *y, eg_tensor *r)
                              ".add has another shape than the result, of %lld number%s",
                              (long long)eg_size(y), eg_size(y) == 1 ? "" : "s");
 }
+/* The bias of the output projection and .add are part of its product if the width is the last axis;
+ * else they are added afterwards. */
 eg_tensor *eg__mha_run_whole(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part)
 {
     eg_ctx *cx = eg_context(a->query);
@@ -348,6 +350,8 @@ eg_tensor *eg__mha_run_whole(const eg_mha *m, const eg_mha_run_args *a, const eg
     return a->add ? mha_run_sum(y, a->add) : y;
 }
 
+/* With .ranks, a rank whose call is refused at once still takes part in the agreement that the
+ * others wait for. */
 eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
 {
     OPTIONS(eg_mha_run_args, a, given);

@@ -1,19 +1,20 @@
-/* rotary.c: places as rotations of pairs of numbers. Su et al. 2021, "RoFormer", eq. 34
+/* rotary.c: positions as rotations of pairs of elements. Su et al. 2021, "RoFormer", eq. 34
  *
- * Angles are computed in f64, since f32 has no more than seven digits for a place and its fraction
- * of a turn, and their sines and cosines rounded once. They have a history where the places or the
- * frequencies have one. */
+ * Angles are computed in f64, since the seven digits of f32 do not suffice for a position and its
+ * fraction of a turn; their sines and cosines are rounded once. They have a history where the
+ * positions or the frequencies have one. */
 #include "nn.h"
 #include <math.h>
 
-/* The string and the options of a call, after reading. */
+/* The string and the options of a call. */
 typedef struct turn {
     const eg_rotary_args *a;
-    const eg_spec *spec;           /* its first term: the indices of x */
-    const char *wide;              /* the index of the width           */
-    int place, width;              /* axes of x                        */
-    int64_t d;                     /* how many numbers are rotated */
-    int places, axis[EG_RANK_MAX]; /* axis[r]: the axis of x that axis r of the places is */
+    const eg_spec *spec; /* its first term: the indices of x */
+    const char *wide;    /* the index of the width           */
+    int place, width;    /* axes of x: that of the positions, that of the width */
+    int64_t d;           /* number of elements along the width that are rotated */
+    /* rank of the positions; axis[r]: the axis of x that corresponds to axis r of the positions */
+    int places, axis[EG_RANK_MAX];
 } turn;
 
 /* Finds, for "b i h d, i d", the axes of x that the two indices after the comma name. False after
@@ -120,8 +121,8 @@ static bool rotary_tensors(turn *t)
     return true;
 }
 
-/* Returns c, whose axes are those of the places and then the pairs, with axes that broadcast over
- * x. */
+/* Returns c, whose axes are those of the positions and then the pairs, with axes that broadcast
+ * over x. */
 static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
 {
     int64_t dims[EG_RANK_MAX];
@@ -139,7 +140,7 @@ static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
     return eg_reshape_n(moved ? eg_permute_n(c, n, order) : c, eg_rank(t->a->x), dims);
 }
 
-/* Sets *c and *s to cos θ and sin θ, θ = (place + offset)/factor · frequency, in x's type. */
+/* Sets *c and *s to cos θ and sin θ, θ = (position + offset)/factor · frequency, in x's dtype. */
 static void angles(const turn *t, eg_tensor **c, eg_tensor **s)
 {
     const eg_rotary_args *a = t->a;
@@ -163,6 +164,8 @@ static void angles(const turn *t, eg_tensor **c, eg_tensor **s)
     eg_nograd(cx, was);
 }
 
+/* y1 = x1 c − x2 s, y2 = x1 s + x2 c, where x1 and x2 are even and odd elements (.interleaved) or
+ * the first and second half; elements after .d are unchanged. */
 eg_tensor *eg_rotary_with(const eg_rotary_args *given)
 {
     OPTIONS(eg_rotary_args, a, given);
