@@ -8,13 +8,13 @@
 /* -- inputs ------------------------------------------------------------------------------------ */
 /* An input as tokens. */
 typedef struct question {
-    int32_t *source; /* the source, if an encoder stands beside a decoder */
+    int32_t *source; /* the source, for a model with encoder and decoder */
     int32_t *tokens; /* the tokens that the model reads; answers are appended */
-    int64_t sources; /* tokens of source */
-    int64_t count;   /* tokens; −1 after an error */
+    int64_t sources; /* number of tokens in source */
+    int64_t count;   /* number of tokens; −1 after an error */
 } question;
 
-/* Returns how many tokens an input may have. */
+/* Returns the largest number of tokens of an input. */
 static int64_t input_room(const eg_trainer *t)
 {
     int64_t room = t->network->source ? t->batches->source_longest
@@ -23,8 +23,7 @@ static int64_t input_room(const eg_trainer *t)
 }
 
 /* Returns the question for an input: input SEP; or SEP, with the input as source; or the prompt of
- * a text as it is, where the end of a line stands for an empty prompt. `tokens` has room for all of
- * it. */
+ * a text as it is, with the end of a line for an empty prompt. `tokens` has room for all of it. */
 static question look_prompt(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
 {
     bool text = t->data->free_text;
@@ -50,23 +49,23 @@ static eg_batch batch_of(const question *q, int64_t count)
 }
 
 /* -- decoding --------------------------------------------------------------------------------- */
-/* Returns how many of the last n tokens of a text the model reads: all n up to its context. Beyond
- * it the window starts again at half the context and grows to all of it, again and again, so that
- * most steps add one place to those in the cache. */
+/* Returns how many of the last n tokens of a text the model reads: all n up to its context. After
+ * that the window starts again at half the context and grows to all of it, again and again, so that
+ * most steps add one position to those in the cache. */
 static int64_t look_window(int64_t n, int64_t context)
 {
     int64_t half = context / 2;
     return n <= context ? n : half + 1 + (n - context - 1) % (context - half);
 }
 
-/* What the step function of decoding needs. */
+/* The user data of the step function of decoding. */
 typedef struct asking {
     eg_trainer *t;
-    eg_cache *cache;   /* NULL: the network uses none */
-    eg_tensor *memory; /* what the encoder made of the source; NULL: none */
-    int64_t rows;      /* the most prefixes */
-    int64_t sources;   /* tokens of the source */
-    int32_t *source;   /* for each prefix, where there is no memory; else NULL */
+    eg_cache *cache;   /* NULL if the network uses none */
+    eg_tensor *memory; /* the encoder's result for the source; NULL: there is none */
+    int64_t rows;      /* largest number of prefixes */
+    int64_t sources;   /* number of tokens of the source */
+    int32_t *source;   /* repeated for each prefix if there is no memory; else NULL */
     int32_t *window;   /* the tokens that the model has not read yet */
 } asking;
 
@@ -82,7 +81,7 @@ static int64_t look_uncached(const asking *a, const eg_prefixes *p, int64_t n)
     return n - held;
 }
 
-/* Returns the memory of the one source, repeated for each prefix. */
+/* Returns the memory of the source, repeated for each prefix. */
 static eg_tensor *look_memory(const asking *a, int64_t rows)
 {
     int64_t dims[EG_RANK_MAX] = { rows };
@@ -169,8 +168,8 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
                      .length_power = o->length_power);
 }
 
-/* Returns the tokens as text in t->answer, which grows; sets *bytes to its length. NULL without
- * memory. */
+/* Returns the tokens as text in t->answer, which grows as needed; sets *bytes to its length. NULL
+ * without memory. */
 static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
 {
     size_t n = eg_data_decode(t->data, (int)count, tokens, NULL, 0);
@@ -215,14 +214,14 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     return answer;
 }
 
-/* -- the likeliest answer --------------------------------------------------------------------- */
+/* -- the most probable answer ------------------------------------------------------------------ */
 typedef struct answer {
     question q;
     int64_t first, count; /* the answer is q.tokens[first … first + count); count −1: an error */
     bool ended;           /* the answer ended with EG_STOP */
 } answer;
 
-/* Returns the greedy answer: token by token, or for an encoder all places at once. */
+/* Returns the greedy answer: token by token, or for an encoder all positions at once. */
 static answer answer_to(eg_trainer *t, const char *input)
 {
     answer a = { .q = look_prompt(t, input, t->asked, input_room(t)), .count = -1 };
@@ -267,7 +266,8 @@ const char *eg_trainer_predict(eg_trainer *t, const char *input)
 }
 
 /* -- attention weights ------------------------------------------------------------------------ */
-/* Returns the number of the part of that name, with NULL of the last part; −1 after an error. */
+/* Returns the number of the part of that name, with NULL that of the last part; −1 after an
+ * error. */
 static int look_part_of(eg_trainer *t, const char *name)
 {
     int parts = eg__network_parts(t->network);
@@ -324,7 +324,7 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
     int64_t n = a.q.count + a.count, layers = t->o.layers;
     n = n < t->batches->longest
             ? n
-            : t->batches->longest; /* an answer without EG_STOP uses all places */
+            : t->batches->longest; /* an answer without EG_STOP uses all positions */
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_batch b = batch_of(&a.q, n);
     eg_tensor *all = NULL; /* axes l b h i j, with b = 1 */
@@ -334,7 +334,7 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
     eg__evaluation_end(t->cx, e);
     if (!all) return NULL;
     char letter = t->network->source ? *t->network->part[part] : 'd';
-    if (n == a.q.count + a.count) /* the token that the last place predicts */
+    if (n == a.q.count + a.count) /* the token that is predicted at the last position */
         a.q.tokens[n] = a.ended ? EG_STOP : EG_PAD;
     label(t, t->label[0], letter == 'e' ? a.q.sources : n,
           letter == 'e' ? a.q.source : a.q.tokens + (letter == 'c'));
@@ -355,8 +355,8 @@ eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const
 }
 
 /* -- saturation ------------------------------------------------------------------------------- */
-/* Returns the weights of attention k, with rows of zeros where a place is padding: eg_heads leaves
- * these out. */
+/* Returns the weights of attention k, with rows of zeros for positions with padding, which eg_heads
+ * leaves out. */
 static eg_tensor *look_at_places(const eg_trainer *t, const eg_batch *b, int k)
 {
     bool source = t->network->source && *t->network->part[k / (int)t->o.layers] == 'e';

@@ -1,11 +1,11 @@
-/* task.c: sequence tasks, one row each. An example is a pure function of (seed, number), so that a
- * run can start anywhere in the stream. */
+/* task.c: sequence tasks, a table entry for each. An example is a pure function of (seed, number),
+ * so that a run can start anywhere in the stream. */
 #include <eingrad/train.h>
 #include "data.h"
 #include <string.h>
 
-/* -- dice: a counter-based hash, Stafford's variant 13 of the murmur finaliser (as in SplitMix64,
- * Steele et al. 2014) */
+/* -- random numbers: a counter-based hash, Stafford's variant 13 of the murmur finaliser (as in
+ * SplitMix64, Steele et al. 2014) -- */
 uint64_t eg__train_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -111,12 +111,12 @@ static int times(const eg_example *e, int length, int symbol)
 }
 
 enum { INDUCTION = 32 };
-/* induction: the last symbol occurred exactly once before; the answer is the symbol after it
- * there. */
+/* induction: the last symbol occurred exactly once before; the answer is the symbol after that
+ * occurrence. */
 static void induction(eg_dice *dice, eg_example *e)
 {
     int once[INDUCTION], count;
-    do { /* places, before the last two, of symbols that occur once */
+    do { /* positions, before the last two, of symbols that occur once */
         random_input(dice, e, INDUCTION, 16);
         count = 0;
         for (int k = 0; k < INDUCTION - 2; k++)
