@@ -1,7 +1,7 @@
 /* eingrad grid: runs `train` with several seeds and values of options, several runs at a time, each
- * in a process of its own, and prints a table of their results. The folder of the grid holds a
- * checkpoint and a log for each run, named by its values. A run that is finished is read from its
- * log, and one that was interrupted continues from its checkpoint. */
+ * in a separate process, and prints a table of their results. The folder of the grid holds a
+ * checkpoint and a log for each run, named by its values. The result of a finished run is read from
+ * its log; an interrupted run continues from its checkpoint. */
 #include "grid.h"
 #include <errno.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ static const option options[] = {
 };
 
 /* -- processes --------------------------------------------------------------------------------- */
-/* The words of `train` for a run, those of its files last. Returns how many. */
+/* Composes the words of `train` for a run, those of its files last. Returns their number. */
 static int train_words(const plan *p, const grid_run *r, int threads, char (*text)[4096],
                        char **word)
 {
@@ -56,11 +56,11 @@ static int train_words(const plan *p, const grid_run *r, int threads, char (*tex
     return n;
 }
 
-/* What a process does with a run: it checks whether its options are possible, or whether its
+/* What a process does with a run: it checks whether its options are possible or whether its
  * checkpoint belongs to it, or it trains. */
 typedef enum errand { OPTIONS, CHECKPOINT, TRAINING } errand;
 
-/* Does the errand in a process of its own. Does not return. */
+/* Does this in the separate process. Does not return. */
 static void be(const plan *p, const grid_run *r, int threads, errand what)
 {
     char text[AXES_MOST + 4][4096], *word[2 * WORDS_MOST];
@@ -75,8 +75,8 @@ static void be(const plan *p, const grid_run *r, int threads, errand what)
     _exit(status);
 }
 
-/* Checks the options of the first run of each setting, or each checkpoint that there is. False
- * after printing the first error. */
+/* Checks the options of the first run of each setting, or each checkpoint that exists. False after
+ * printing the first error. */
 static bool all_possible(const plan *p, errand what)
 {
     for (int k = 0; k < p->runs; k++) {
@@ -96,7 +96,7 @@ static bool all_possible(const plan *p, errand what)
 static volatile sig_atomic_t stopped;
 static void stop(int number) { stopped = number; }
 
-static bool begin(const plan *p, grid_run *r, int threads) /* false after saying why */
+static bool begin(const plan *p, grid_run *r, int threads) /* false after an error message */
 {
     int ends[2];
     if (pipe(ends)) return say("no pipe can be opened: %s", strerror(errno)), false;
@@ -126,7 +126,7 @@ static void print_run(const grid_run *r)
     fflush(stdout);
 }
 
-/* The exit status and the messages of a process. */
+/* Stores the exit status of a process and prints its messages. */
 static void ended(eg_ctx *cx, const plan *p, grid_run *r, int status)
 {
     char text[2048];
@@ -165,7 +165,9 @@ static bool work(eg_ctx *cx, plan *p, int jobs, int threads)
         }
         int status;
         const pid_t process = waitpid(-1, &status, 0);
-        if (process < 0 && errno == EINTR) { /* a terminal tells all; a lone signal is handed on */
+        /* a terminal sends the signal to all processes; a signal to this process alone is passed
+         * on */
+        if (process < 0 && errno == EINTR) {
             for (int k = 0; stopped && k < p->runs; k++)
                 if (p->run[k].process > 0) kill(p->run[k].process, SIGTERM);
             continue;
@@ -178,7 +180,7 @@ static bool work(eg_ctx *cx, plan *p, int jobs, int threads)
 }
 
 /* -- the command ------------------------------------------------------------------------------- */
-/* False after saying why. */
+/* False after an error message. */
 static bool make_folder(const plan *p)
 {
     struct stat s;
@@ -189,6 +191,7 @@ static bool make_folder(const plan *p)
     return true;
 }
 
+/* Options and checkpoints of all runs are checked before the first one starts. */
 static int carry_out(eg_ctx *cx, plan *p, const grid *o)
 {
     int left = 0, failed = 0;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Reads "4x8" as sizes, "()" as no sizes. Returns the rank; −1 after an error message. */
 int read_shape(const command *c, const char *text, int64_t *dim)
 {
     int rank = 0;
@@ -41,7 +42,7 @@ static bool read_real(const char *text, double *value)
     return *text && !*end && isfinite(*value) && strchr("0123456789.-", *text);
 }
 
-/* "--out" or "-o", as messages name it; valid until the next call. */
+/* Returns "--out" or "-o" for messages; valid until the next call. */
 static const char *shown(const option *o)
 {
     static char name[64];
@@ -81,7 +82,7 @@ static void not_chosen(const option *o, const char *text)
         near ? "; is it " : "", near ? near : "", near ? "?" : "");
 }
 
-/* Stores the value of an option; false after printing why it is invalid. */
+/* Stores the value of an option. False after printing why it is invalid. */
 static bool take(const option *o, char *text, void *values)
 {
     void *at = (char *)values + o->at;
@@ -133,7 +134,7 @@ static bool take(const option *o, char *text, void *values)
     return good;
 }
 
-static const option *options_now; /* of the command that runs */
+static const option *options_now; /* the options of the command that is running */
 static const char *option_name(int k)
 {
     for (const option *o = options_now; o && (o->name || o->letter); o++)
@@ -141,8 +142,8 @@ static const char *option_name(int k)
     return NULL;
 }
 
-/* The length of an option's name at the start of a word, which ends there or goes on with '='; 0:
- * it is another. Hyphens inside do not matter: --warmup is --warm-up. */
+/* Returns the length of an option's name at the start of a word, if the word ends there or
+ * continues with '='; else 0. Hyphens inside are ignored: --warmup is --warm-up. */
 static size_t named(const char *word, const char *name)
 {
     const char *w = word;
@@ -191,8 +192,8 @@ static const option *find(const command *c, const char *word, char **value)
     return NULL;
 }
 
-/* Registers with files.c the streams, the words that are files, and the options that are; false
- * after printing why one cannot be used. */
+/* Registers with files.c the streams, the words that are files, and the options that are files.
+ * False after printing why one cannot be used. */
 static bool use_files(const command *c, const words *w, const void *values)
 {
     bool silent = c->prints && !c->prints(values);
@@ -279,7 +280,7 @@ static int left_side(const option *o, char *out, size_t room)
                     o->argument ? o->argument : "");
 }
 
-/* Usage, what the command is about, and a line for each option. */
+/* Prints usage, a line about the command, and a line for each option. */
 void print_help(FILE *file, const command *c)
 {
     char text[128];
