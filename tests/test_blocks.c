@@ -326,15 +326,16 @@ static int scene_run(scene *s, eg_tensor **d)
 static const struct {
     const char *says;
 } scenes[] = {
-    { "fill: the tensor belongs to the context that waits for its blocks; a block only reads it" },
+    { "fill: the tensor belongs to the context that waits for its blocks; a block must not write "
+      "to it" },
     { "assign: the tensor belongs to the context that waits" },
     { "mut_f64: the tensor belongs to the context that waits" },
     { "index 'd' is 3 in operand 1 but 4 in operand 2" },
-    { "the loss has 6 elements; it is the sum over its examples, one number" },
+    { "the loss has 6 elements, not one; it must be the sum over its examples" },
     { "the loss is NULL" },
     { "inf, which comes from scale" },
     { "the count is -2; it must be from 0 to 2^48" },
-    { "was made outside of the block from a tensor whose gradient is wanted" },
+    { "was computed outside of the block from an x, and the gradient through it" },
     { "name: the tensor belongs to the context that waits" },
     { "grad: y does not reach x" },
     { "pop: this mark belongs to no open scope" },

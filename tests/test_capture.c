@@ -706,22 +706,22 @@ REFUSED(host, eg_host_call(a->cx, fails, NULL, 0, 0, NULL))
 REFUSED(open, eg_push(a->cx))
 REFUSED(none, *out = NULL)
 static const refusal refusals[] = {
-    { "item: in a step that is captured no number is read", refused_item },
-    { "get: in a step that is captured no number is read", refused_get },
-    { "f32: in a step that is captured no number is read", refused_f32 },
-    { "raw: in a step that is captured no number is read", refused_raw },
-    { "mut_f32: in a step that is captured no number is read", refused_mut },
-    { "format: in a step that is captured no number is read", refused_print },
-    { "from: in a step that is captured numbers of the program", refused_from },
-    { "keep: in a step that is captured nothing outlives it", refused_keep },
-    { "owner: in a step that is captured nothing outlives", refused_owner },
-    { "owner: in a step that is captured nothing outlives", refused_params },
-    { "seed: in a step that is captured", refused_seed },
-    { "set_draws: in a step that is captured", refused_draws },
+    { "item: not possible in a captured step: a run does not repeat", refused_item },
+    { "get: not possible in a captured step: a run does not repeat", refused_get },
+    { "f32: not possible in a captured step: a run does not repeat", refused_f32 },
+    { "raw: not possible in a captured step: a run does not repeat", refused_raw },
+    { "mut_f32: not possible in a captured step: a run does not repeat", refused_mut },
+    { "format: not possible in a captured step: a run does not repeat", refused_print },
+    { "from: not possible in a captured step: the elements of an array", refused_from },
+    { "keep: not possible in a captured step: only outputs are kept", refused_keep },
+    { "owner: not possible in a captured step: only outputs are kept", refused_owner },
+    { "owner: not possible in a captured step: only outputs are kept", refused_params },
+    { "seed: not possible in a captured step", refused_seed },
+    { "set_draws: not possible in a captured step", refused_draws },
     { "pop: this mark belongs to no open scope", refused_pop },
     { "capture: inside of a captured step", refused_inside },
-    { "grad_over: in a step that is captured", refused_over },
-    { "my cache: in a step that is captured", refused_mine },
+    { "grad_over: not possible in a captured step", refused_over },
+    { "my cache: not possible in a captured step", refused_mine },
     { "host_call: the function failed", refused_host },
     { "capture: the step left a scope open", refused_open },
     { "capture: output", refused_none },
@@ -792,7 +792,7 @@ TEST(runs_refuse_tensors_that_are_gone)
     ck_assert_ptr_nonnull(c);
     eg_owner_close(o);
     ck_assert(eg_captured_run(c));
-    ck_assert_ptr_nonnull(strstr(eg_error(cx), "is gone"));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), "no longer exists"));
     eg_close(cx);
 }
 #endif
@@ -853,9 +853,10 @@ TEST(runs_are_refused_in_the_other_state_of_training)
         ck_assert_int_eq(eg_captured_run(c), 0);
         state[!trains](cx);
         ck_assert_int_eq(eg_captured_run(c), -1);
-        eg_assert_error(cx, trains ? "captured_run: the step was captured under eg_train, and the "
-                                     "context is under eg_eval now"
-                                   : "captured under eg_eval, and the context is under eg_train");
+        eg_assert_error(cx, trains
+                                ? "captured_run: the step was captured under eg_train, but the "
+                                  "context is now under eg_eval"
+                                : "captured under eg_eval, but the context is now under eg_train");
         state[trains](cx);
         ck_assert_int_eq(eg_captured_run(c), 0);
         eg_close(cx);

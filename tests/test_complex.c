@@ -228,8 +228,7 @@ TEST(refusals)
     refused(cx, eg_softmax("i [j]", x, .keep = { "ij", z }), "softmax: .keep is c128");
     refused(cx, eg_at("[i] j, k l", x, z), "at: operand 2 is c128");
     ck_assert(isnan(eg_item(eg_sum(NULL, z))));
-    eg_assert_error(cx,
-                    "item: the tensor is c128, a pair of numbers; ask eg_real or eg_imag of it");
+    eg_assert_error(cx, "item: the tensor is c128; read its eg_real or eg_imag");
     ck_assert_ptr_null(eg_f64(z));
     eg_assert_error(cx, "f64: the tensor is c128, not f64");
     ck_assert_int_eq(eg_assign(z, x), -1);
@@ -409,7 +408,7 @@ TEST(rows_of_users)
     ck_assert_ptr_eq(unsupported, &plain);
     eg_assert_ok(cx); /* a row is named, and nothing failed */
     refused(cx, eg_apply(&plain, NULL, 0, 1, (eg_tensor *[]){ eg_cast(x, EG_C128) }),
-            "cube: its row has no forward_c128(), so that it cannot evaluate c128");
+            "cube: it has no forward_c128(), so it cannot be applied to c128");
     eg_close(cx);
 }
 

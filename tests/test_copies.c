@@ -442,7 +442,9 @@ TEST(copies_refusals_name_both_numbers)
     eg_keep(x), refused(cx, "keep: the tensor has 3 copies");
     eg_print(stdout, x), refused(cx, "print: the tensor has 3 copies");
     eg_copy_at(x, 3), refused(cx, "copy_at: copy 3 of 3");
-    eg_copies_open(o, 0, NULL), refused(cx, "copies: there must be at least 1, not 0");
+    eg_copies_open(o, 0, NULL), refused(cx, "copies: there must be 1 to 2^32, not 0");
+    eg_copies_open(o, INT64_MAX, NULL),
+        refused(cx, "there must be 1 to 2^32, not 9223372036854775807");
     eg_assign(eg_ones(cx, 4), x), refused(cx, "assign: the value has 3 copies, the target none");
     eg_assign(z, x), refused(cx, "assign: the value has 3 copies, the target others");
     eg_grad_each(eg_sum(NULL, eg_ones(cx, 2)), 1, &x, &d),
@@ -622,7 +624,7 @@ TEST(copies_of_parameters_refuse_in_one_sentence)
     eg_linear *l = eg_linear_new(p, "a", .in = 2, .out = 3);
     eg_linear_new(q, "a", .in = 2, .out = 3);
     ck_assert_ptr_null(eg_adam(q, .lr_each = rates));
-    refused(cx, "adam: .lr_each is for parameters with copies, and these have none");
+    refused(cx, "adam: .lr_each is for parameters with copies, but these have none");
     ck_assert_ptr_null(eg_adam(p, .copies = 2, .lr_each = (const double[]){ 1, -1 }));
     refused(cx, "copy 1: adam: lr must not be negative, not -1");
     ck_assert_ptr_null(eg_sgd(p, .lr_each = rates));
@@ -638,7 +640,7 @@ TEST(copies_of_parameters_refuse_in_one_sentence)
     eg_opt *opt = eg_adam(p);
     eg_tensor *x = eg_ones(cx, 1, 2), *y = eg_linear_run(l, x);
     ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_copies_out(y))), -1);
-    refused(cx, "the loss has not the copies of the parameters");
+    refused(cx, "the loss does not have the copies of the parameters");
     eg_fill(eg_copy_at(l->bias, 1), INFINITY);
     ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_linear_run(l, x))), -1);
     refused(cx, "adam: the loss of copy 1 is inf; the step is not done");

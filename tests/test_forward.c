@@ -245,6 +245,6 @@ TEST(rows_of_a_user)
     ck_assert(!eg_ok(eg_jvp(eg_apply(&none, NULL, 0, 1, &x), 1, &x, &x)));
     eg_assert_error(cx, "jvp: none has no gradient for operand 1");
     ck_assert(!eg_ok(eg_jvp_linear(x, &x)));
-    eg_assert_error(cx, "a leaf has no row");
+    eg_assert_error(cx, "a leaf has no operation");
     eg_close(cx);
 }

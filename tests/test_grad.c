@@ -131,7 +131,7 @@ TEST(rows_that_are_wrong_are_named)
     eg_assert_error(cx, "apply: the row is NULL");
     ck_assert(!eg_result(x, EG_F32, 0, NULL) && !eg_result(NULL, EG_F32, 0, NULL) &&
               !eg_zero_rule(NULL, x, 0));
-    eg_assert_error(cx, "result: a tensor that is there already");
+    eg_assert_error(cx, "result: the tensor exists already");
     ck_assert_int_eq(eg_grad(x, x, -1, &x, &dx), -1);
     eg_assert_error(cx, "grad: -1 inputs");
     eg_close(cx);

@@ -329,8 +329,7 @@ TEST(probes_refuse)
     eg_tensor *all = eg_attention_mass("doc[i] == doc[j]", CALL, .with = { { "doc", doc } });
     eg_assert_close(all, eg_attention_mass("j >= 0", CALL), 1e-13);
     ck_assert(!eg_ok(eg_attention_mass("j == 0", CALL, .with = { { "doc", doc } })));
-    eg_assert_error(
-        cx, "attention_mass: 'doc' of .with does not stand in .where, .score or the region");
+    eg_assert_error(cx, "attention_mass: 'doc' of .with is not in .where, .score or the region");
     ck_assert(!eg_ok(eg_attention_entropy(CALL, .with = { { "doc", doc } })));
     eg_assert_error(cx, "'doc' of .with does not stand in .where or .score");
     ck_assert(!eg_ok(eg_attention_similarity("z", CALL)));
@@ -358,11 +357,11 @@ TEST(refusals)
         const char *spec, *says;
     } bad[] = {
         { "b h i j",
-          "head_similarity: one index, the head's, must stand in brackets, as in \"b [h] i j\"\n"
+          "head_similarity: one index, the head's, must be in brackets, as in \"b [h] i j\"\n"
           "  b h i j\n  ^^^^^^^" },
-        { "b [h i] j", "one index, the head's, must stand in brackets" },
+        { "b [h i] j", "one index, the head's, must be in brackets" },
         { "b [h] i", "head_similarity: the string names 3 axes, but the tensor has 4" },
-        { "b [h] i i", "index 'i' stands twice\n  b [h] i i\n          ^" },
+        { "b [h] i i", "index 'i' occurs twice\n  b [h] i i\n          ^" },
         { "b [h] ... j", "without groups, 1 and '...'\n  b [h] ... j\n        ^^^" },
         { "b [h i j", "'[' is not closed" },
         { "b ]h[ i j", "']' closes nothing" },

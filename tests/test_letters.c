@@ -308,7 +308,7 @@ TEST(refusals_name_the_letter)
     ck_assert_int_eq(eg_unbind(NULL, x, 2, part), -1);
     eg_assert_error(cx, "unbind: no string was given");
     ck_assert_int_eq(eg_unbind("[b] l", x, 2, NULL), -1);
-    eg_assert_error(cx, "unbind: there is no room for the parts: it is NULL");
+    eg_assert_error(cx, "unbind: the array for the parts is NULL");
     ck_assert_int_eq(eg_split("b [l]", x, 5, NULL, NULL), -1);
     ck_assert_int_eq(eg_error_code(cx), EG_ERROR_MISUSE);
     eg_clear(cx);

@@ -373,9 +373,8 @@ LOOP_TEST(truths_refused, 9)
           "linear_attention: the predicate's tensor 'pad' is not one of 'b', 'i', 'h', 'j'\n  "
           "pad[b,j]" },
         { { .where = "j <= i", .with = { { "pad", pad } } },
-          "linear_attention: 'pad' of .with does not stand in .where" },
-        { { .with = { { "pad", pad } } },
-          "linear_attention: 'pad' of .with does not stand in .where" },
+          "linear_attention: 'pad' of .with is not in .where" },
+        { { .with = { { "pad", pad } } }, "linear_attention: 'pad' of .with is not in .where" },
         { { .where = "d < 1" }, "linear_attention: the predicate's index 'd' is not one of" },
         { { .where = "pad[h,j]", .with = { { "pad", pad } } }, "where_mask: " },
         { { .where = "j + i" }, "linear_attention: the predicate is a number, not a condition" },

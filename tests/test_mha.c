@@ -108,7 +108,7 @@ LOOP_TEST(forms_refuse_what_they_cannot_hold, 20)
         { { .d_k_each = none, .form = EG_PER_HEAD }, "d_k_each must be positive, not 0" },
         { { .d_k_each = widths, .form = EG_PER_HEAD, .rotary = 1e4 },
           "rotary positions need heads of one width" },
-        { { .d_k = 3, .rotary = 1e4 }, "rotary positions turn pairs, but d_k is 3" },
+        { { .d_k = 3, .rotary = 1e4 }, "rotary positions rotate pairs of elements, but d_k is 3" },
         { { .rotary = -1 }, "the base of rotary positions is -1" },
         { { .kv_heads = 3, .heads = 4 }, "heads must be divisible by kv_heads: 4 / 3" },
         { { .kv_heads = -1 }, "kv_heads must be positive, not -1" },
@@ -427,7 +427,7 @@ LOOP_TEST(texts_that_read_tensors, 4)
         eg_nograd(cx, false);
     }
     ck_assert(!eg_ok(eg_mha_run(m, x, .where = "j < r[i]", .with = { { "r", doc } })));
-    eg_assert_error(cx, "'r' stands in .with of the module and in that of the run");
+    eg_assert_error(cx, "'r' is in .with of the module and in that of the run");
     ck_assert(!eg_ok(eg_mha_run(m, x, .where = "doc[b,i] == doc[b,j]")));
     eg_assert_error(cx, "'doc'");
     ck_assert(!eg_ok(eg_mha_run(m, x, .score = "score * (1 + k)")));
@@ -570,9 +570,9 @@ LOOP_TEST(filled_not_left_out, 2)
     ck_assert_ptr_nonnull(eg_error(cx));
     eg_clear(cx);
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", pad }, .fill = NAN)));
-    eg_assert_error(cx, "mha \"\": .fill is nan, which is no score; 0 stands for -inf");
+    eg_assert_error(cx, "mha \"\": .fill is nan; it must be finite, and 0 means -inf");
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", pad }, .fill = -INFINITY)));
-    eg_assert_error(cx, "mha \"\": .fill is -inf, which is no score; 0 stands for -inf");
+    eg_assert_error(cx, "mha \"\": .fill is -inf; it must be finite, and 0 means -inf");
 }
 
 /* heads alike, in groups, uneven: lse = ln Σ e^scores; lengths as a mask of keys */
@@ -662,14 +662,14 @@ LOOP_TEST(rotary_refuses, 8)
         double base;
         const char *why;
     } cases[] = {
-        { "b i d, i d", 0, "the width is 5, which makes no pairs" },
+        { "b i d, i d", 0, "the width must be even, not 5" },
         { "b i d", 0, "the indices of x are needed, a comma, and those of place and width" },
         { "b i d, i x", 0, "x does not have this index\n  b i d, i x\n           ^" },
         { "b i d, d d", 0, "rotary: the indices of x are needed" },
         { "b i d, i d b", 0, "rotary: the indices of x are needed" },
         { "b c e i d, i d", 0, "the string names 5 axes of x, which has 3" },
-        { "b d i, d i", -2, "the width is 5" },
-        { "i d b, i d", -2, "the base is -2" },
+        { "b d i, d i", -2, "the width must be even, not 5" },
+        { "i d b, i d", -2, ".base must be positive, not -2" },
     };
     eg_tensor *x = eg_ones(cx, 2, 4, 5);
     ck_assert(!eg_ok(eg_rotary(cases[_i].spec, x, .base = cases[_i].base)));

@@ -166,9 +166,9 @@ TEST(parameters_refused)
     ck_assert(!eg_ok(eg_param(p, "V", "i j k", 2, 3)));
     eg_assert_error(cx, "\"i j k\" names 3 axes, but 2 sizes are given");
     ck_assert(!eg_ok(eg_param(eg_params_under(p, "a"), "V", "i j i", 2, 3, 2)));
-    eg_assert_error(cx, "\"a.V\": param: index 'i' stands twice\n  i j i\n      ^");
+    eg_assert_error(cx, "\"a.V\": param: index 'i' occurs twice\n  i j i\n      ^");
     ck_assert(!eg_ok(eg_param(p, "V", "in in", 2, 3)));
-    eg_assert_error(cx, "index 'in' stands twice\n  in in\n     ^");
+    eg_assert_error(cx, "index 'in' occurs twice\n  in in\n     ^");
     ck_assert(!eg_ok(eg_param(p, "V", "i j", 2, 0)));
     eg_assert_error(cx, "size 0 of axis 1 is not positive");
     ck_assert(!eg_ok(eg_init_xavier(eg_params_find(p, "a.W"), 0, 1)));
@@ -184,7 +184,7 @@ TEST(parameters_refused)
     ck_assert_ptr_null(eg_mha_new(p, "h", .d_model = 4, .heads = 2, .dropout = NAN));
     eg_assert_error(cx, "mha \"h\": dropout must be in [0, 1], not nan");
     ck_assert(!eg_ok(eg_param(p, "opt.x", "i", 2)) && !eg_ok(eg_param_n(p, "n", "i", 1, NULL)));
-    eg_assert_error(cx, "the name \"opt.x\" is kept");
+    eg_assert_error(cx, "the name \"opt.x\" is reserved");
     ck_assert(!eg_ok(eg_param(p, "n", "i j k", 1, INT64_MAX, INT64_MAX)));
     eg_assert_error(cx, "make more than 2^63 numbers");
     eg_positions *at = eg_positions_new(p, "at", .length = 4, .d_model = 2);

@@ -221,7 +221,7 @@ static const struct damage {
     uint64_t value;
 } damages[] = {
     { "deflated.npz", "cannot unpack from", 4, 24, 4, 0xfffffffe }, /* a bomb's size */
-    { "deflated.npz", "zeros.npy: has 1 byte behind its array", 4, 24, 4, 40129 },
+    { "deflated.npz", "zeros.npy: has 1 byte after its array", 4, 24, 4, 40129 },
     { "deflated.npz", "zeros.npy: is cut short: it unpacks to fewer bytes than the 40128", 4, 20, 4,
       100 },
     { "deflated.npz", "zeros.npy: is cut short: shape (5000,) of <f8 needs 40000 bytes", 4, 24, 4,
@@ -231,7 +231,7 @@ static const struct damage {
     { "stored.npz", "is stored, but has", 0, 24, 4, 1 << 30 },
     { "stored.npz", "is cut short: it has", 0, 20, 4, 1 << 30 },
     { "stored.npz", "has another header", 1, 42, 4, 0 },
-    { "stored.npz", "lies outside the file", 1, 42, 4, 0x7fffffff },
+    { "stored.npz", "is outside of the file", 1, 42, 4, 0x7fffffff },
     { "stored.npz", "'x.npy' is packed with method 12", 0, 10, 2, 12 },
     { "stored.npz", "'x.npy' is encrypted", 0, 8, 2, 1 },
     { "stored.npz", "has no entry of its directory", 0, 0, 4, 0 },

@@ -418,7 +418,7 @@ static const struct {
       "when it is computed again: the network has state outside its parameters, or draws random "
       "numbers" },
     { { .name = "w", .make = make_wrong, .logits = wrong_coupled },
-      "trainer: network \"w\": it is no sum over examples" },
+      "trainer: network \"w\": the loss is not a sum over examples" },
     { { .name = "w", .make = make_wrong, .logits = wrong_seed },
       "trainer: network \"w\": seed: inside a block, which has a seed of its own" },
     { { .name = "w", .make = make_wrong, .logits = wrong_mode },
@@ -426,18 +426,18 @@ static const struct {
     { { .name = "w", .make = make_wrong, .logits = wrong_history },
       "trainer: network \"w\": eg_nograd was called and not undone" },
     { { .name = "w", .make = make_wrong, .logits = wrong_ahead },
-      "is another: it reads what it has to predict" },
+      "is changed: the network reads what it has to predict" },
     { { .name = "w", .make = make_nothing, .logits = wrong_none },
       "trainer: network \"w\" has no parameters" },
     { { .name = "w", .make = make_null, .logits = wrong_none },
-      "trainer: network \"w\" was not made: its make returned NULL" },
+      "trainer: network \"w\" its make() returned NULL" },
     { { .name = "w", .make = make_null }, "trainer: a network needs logits" },
     { { .name = "w", .logits = wrong_none }, "trainer: a network needs make" },
     { { .make = make_null, .logits = wrong_none }, "trainer: a network needs a name" },
     { { .name = "decoder", .make = make_null, .logits = wrong_none },
       "trainer: \"decoder\" is a model of eingrad; a custom network needs another name" },
     { { .name = "w", .source = true, .encoder = true, .make = make_null, .logits = wrong_none },
-      "is an encoder, whose input is no source" },
+      "is an encoder, which has no source" },
     { { .name = "w", .make = make_null, .logits = wrong_none, .memory = wrong_none },
       "has a memory, but no source" },
     { { .name = "w",
@@ -614,7 +614,7 @@ TEST(batches_refused)
     eg_assert_error(cx, "batches: an encoder needs input and output of one length, but task "
                         "addition has 7 and 4");
     ck_assert_ptr_null(eg_batches_new(sum, .encoder = true, .source = true));
-    eg_assert_error(cx, "batches: an encoder's input is no source");
+    eg_assert_error(cx, "batches: an encoder has no source");
     ck_assert_ptr_null(eg_batches_new(sum, .rows = -1));
     eg_assert_error(cx, "batches: rows must be from 1 to 2^20, not -1");
     ck_assert_ptr_null(eg_batches_new(sum, .context = 3));
@@ -1057,7 +1057,7 @@ TEST(token_files_are_texts)
     }
     ck_assert_int_eq(eg_npy_save(path, eg_ones(cx, 30)), 0);
     ck_assert_ptr_null(eg_data_tokens(cx, path));
-    eg_assert_error(cx, "tokens are integers in one row, not f32 with 1 axis");
+    eg_assert_error(cx, "tokens are integers along one axis, not f32 with 1 axis");
     ck_assert_ptr_null(eg_trainer_load(cx, saved, 0));
     unlink(path), unlink(saved);
 }

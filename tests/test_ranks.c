@@ -249,7 +249,7 @@ LOOP_TEST(a_number_that_is_not_finite_is_refused_on_every_rank, 2)
     ck_assert_int_eq(eg_ranks_simulate(cx, ranks, sum_body, &s), -1);
     eg_clear(cx);
     for (int k = 0; k < ranks; k++)
-        ck_assert_msg(strstr(s.of[k].said, "not finite: in part 1, among its numbers 8 to 15"),
+        ck_assert_msg(strstr(s.of[k].said, "not finite: in part 1, among its elements 8 to 15"),
                       "rank %d says: %s", k, s.of[k].said);
 }
 TEST(each_allocation_may_fail)
@@ -290,7 +290,7 @@ TEST(a_tree_refuses_what_makes_none)
     float x[10] = { 0 };
     ck_assert_int_eq(eg_ranks_tree_gather(none, x), 0);
     ck_assert_int_eq(eg_ranks_tree_sum(none, (void *[]){ x }, x), -1);
-    ck_assert_ptr_nonnull(strstr(eg_error(cx), "a tree without leaves sums nothing"));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), "a tree without leaves has no sum"));
     eg_clear(cx);
     eg_ranks_tree_close(none);
     eg_ranks_close(r);

@@ -456,11 +456,11 @@ TEST(blocks_that_read_what_is_not_their_own_are_refused)
         int bad = 0;
         for (int turn = 0; turn < 3 && !bad; turn++)
             bad = eg_grad_over(cx, sliced_loss, &c, 12, 1, &c.w, &d, .block = 1, .captured = kept);
-        eg_assert_error(cx, "the operations that were captured of another block give a loss of ");
+        eg_assert_error(cx, "the operations that were captured for another block give a loss of ");
         for (int turn = bad = 0; turn < 3 && !bad; turn++)
             bad =
                 eg_grad_over(cx, counting_loss, &c, 12, 1, &c.w, &d, .block = 1, .captured = kept);
-        eg_assert_error(cx, "what belongs to a block must come from eg_from_call, or .kind must");
+        eg_assert_error(cx, "data of a block must come from eg_from_call, or .kind must");
         ck_assert(!eg_grad_over(cx, sliced_loss, &c, 12, 1, &c.w, &d, .block = 1));
         eg_close(cx);
     }

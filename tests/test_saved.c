@@ -167,8 +167,9 @@ static const struct damage {
     { "opt.m.W", NUMBER, 5, NAN, "tensor \"opt.m.W\" has a NaN or an infinity" },
     { "opt.m.s", NUMBER, 0, NAN, "tensor \"opt.m.s\" has a NaN or an infinity" },
     { "opt.v.rare", NUMBER, 0, INFINITY, "tensor \"opt.v.rare\" has a NaN or an infinity" },
-    { "opt.v.W", NUMBER, 2, -1e-9, "\"opt.v.W\" holds squares, but has a negative number, -1e-09" },
-    { "opt.v.s", NUMBER, 0, -2, "\"opt.v.s\" holds squares, but has a negative number, -2" },
+    { "opt.v.W", NUMBER, 2, -1e-9,
+      "\"opt.v.W\" contains squares, but has a negative element, -1e-09" },
+    { "opt.v.s", NUMBER, 0, -2, "\"opt.v.s\" contains squares, but has a negative element, -2" },
     { "opt.counts", LEFT_OUT, .error = "tensor \"opt.counts\" is missing" },
     { "opt.lr", LEFT_OUT, .error = "opt.lr" },
     { "opt.m.W", LEFT_OUT, .error = "opt.m.W" },
@@ -297,7 +298,7 @@ TEST(largest_squares_are_not_negative)
     eg_mut_f32(x)[1] = -1;
     rewrite("opt.vmax.b", x, NULL, NULL);
     ck_assert_int_eq(eg_opt_resume(f.opt, path[1]), -1);
-    eg_assert_error(cx, "tensor \"opt.vmax.b\" holds squares, but has a negative number, -1");
+    eg_assert_error(cx, "tensor \"opt.vmax.b\" contains squares, but has a negative element, -1");
 }
 /* Divided among ranks, all save one file, that of one process; it is resumed before it is divided.
  */

@@ -945,7 +945,7 @@ static const struct {
       "tensor \"tokens.E\" is (29, 16), but \"tokens.E\" needs (1048576, 16)" },
     { "longest", "1048576",
       "tensor \"positions.P\" is (16, 16), but \"positions.P\" needs (1048576, 16)" },
-    { "longest", "4", "a model of 4 places, but reverse needs 16" },
+    { "longest", "4", "the model has 4 positions, but reverse needs 16" },
     { "batch", "1048576", NULL },
     { "block", "8", NULL },
     { "decay_steps", "9007199254740992", NULL },

@@ -302,11 +302,11 @@ LOOP_TEST(rotary_refuses_options, 15)
         eg_rotary_args o;
         const char *why;
     } cases[] = {
-        { { .width = 3 }, "rotary: the width is 3, which makes no pairs" },
-        { { .width = 6 }, "rotary: .width is 6, but x has 4 numbers under 'd'" },
+        { { .width = 3 }, "rotary: the width must be even, not 3" },
+        { { .width = 6 }, "rotary: .width is 6, but x has 4 elements along 'd'" },
         { { .width = -2 }, "rotary: .width is -2" },
-        { { .factor = -1 }, "rotary: .factor is -1, by which places are divided" },
-        { { .factor = NAN }, "rotary: .factor is nan" },
+        { { .factor = -1 }, "rotary: .factor must be positive, not -1" },
+        { { .factor = NAN }, "rotary: .factor must be positive, not nan" },
         { { .frequencies = eg_ones(cx, 3) },
           "rotary: .frequencies are 3 numbers of f64 in 1 axis, but 2 pairs are turned" },
         { { .frequencies = eg_cast(eg_ones(cx, 2), EG_I32) }, "2 numbers of i32 in 1 axis" },
@@ -319,10 +319,10 @@ LOOP_TEST(rotary_refuses_options, 15)
           "rotary: .positions: index 'i' is 3 in x but 2 here\n  ib\n  ^" },
         { { .positions = { "i", two } }, "the string names 1 axis of a tensor that has 2" },
         { { .positions = { "ii", eg_ones(cx, 3, 3) } },
-          "rotary: .positions: index 'i' stands twice\n  ii\n   ^" },
+          "rotary: .positions: index 'i' occurs twice\n  ii\n   ^" },
         { { .positions = { "(bi)", two } }, "the indices of the places are needed" },
         { { .positions = { "bi", eg_cast(two, EG_BOOL) } },
-          "rotary: .positions is bool; places are numbers" },
+          "rotary: .positions is bool, neither float nor integer" },
     };
     eg_rotary_args o = cases[_i].o;
     o.size = sizeof o, o.spec = "bid, id", o.x = x;
@@ -642,12 +642,12 @@ LOOP_TEST(modules_refuse_options, 23)
     } cases[] = {
         { { .rotary_width = 2 }, "mha \"a\": .rotary_width and .rotary_factor need .rotary" },
         { { .rotary = 1e4, .rotary_width = 3 },
-          "mha \"a\": rotary positions turn pairs, but rotary_width is 3" },
+          "mha \"a\": rotary positions rotate pairs of elements, but rotary_width is 3" },
         { { .rotary = 1e4, .rotary_width = 6 }, "mha \"a\": rotary_width is 6, but d_k is 4" },
         { { .rotary = 1e4, .rotary_factor = -1 }, "mha \"a\": rotary_factor is -1" },
         { { .rotary_frequencies = eg_ones(cx, 3) },
           "mha \"a\": rotary_frequencies has 3 numbers in 1 axis for 2 pairs" },
-        { { .qk_norm = (eg_qk_norm)9 }, "mha \"a\": qk_norm is 9, which is no kind of norm" },
+        { { .qk_norm = (eg_qk_norm)9 }, "mha \"a\": qk_norm is 9, which is not an eg_qk_norm" },
         { { .qk_eps = 1e-6 }, "mha \"a\": .qk_eps is read with .qk_norm only" },
         { { .qk_norm = EG_QK_RMS, .qk_eps = -1 }, "mha \"a\": qk_eps is -1; it must be finite" },
         { { .temperature = NAN }, "mha \"a\": temperature is nan" },

@@ -225,7 +225,7 @@ TEST(views_refuse)
     eg_diagonal(x, 0, 1, -2);
     eg_assert_error(cx, "diagonal: axis 1 of (2, 3, 4) is given twice");
     eg_diagonal(x, 5, 1, 2);
-    eg_assert_error(cx, "diagonal: offset 5 lies outside axes 1 and 2 of (2, 3, 4)");
+    eg_assert_error(cx, "diagonal: offset 5 is outside of axes 1 and 2 of (2, 3, 4)");
     eg_unfold_axis(x, 2, 5, 1);
     eg_assert_error(cx, "unfold: a window of 5 does not fit into axis 2 of (2, 3, 4)");
     eg_unfold_axis(x, 2, 2, 0);

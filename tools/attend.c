@@ -66,7 +66,8 @@ static bool add_against(eg_ctx *cx, maps *m, const attend *o)
     const int64_t i = alike(m->rows, eg_dim(a, 2), rows, eg_dim(b, 2)),
                   j = alike(m->columns, eg_dim(a, 3), columns, eg_dim(b, 3));
     if (!i || !j)
-        return say("attend: %s and %s begin with no token alike, so that no map can be compared",
+        return say("attend: the tokens of %s and %s differ from the first on, so no map can be "
+                   "compared",
                    m->path, o->against),
                false;
     m->w = eg_slice_axis(eg_slice_axis(a, 2, 0, i, 1), 3, 0, j, 1);

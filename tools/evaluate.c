@@ -82,7 +82,7 @@ static void line(const eg_score *s, bool text, const char *unit)
 
 static int say_loss(double loss)
 {
-    return say("the loss is %g: the model's numbers are not finite", loss);
+    return say("the loss is %g: the model's parameters are not finite", loss);
 }
 
 /* Evaluates the model with each head off in turn. Returns the exit status. */

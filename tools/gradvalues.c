@@ -155,17 +155,17 @@ static int compare_files(eg_ctx *cx, const values *o)
     if (!t.x || !t.f || !t.g || eg_error(cx)) return say_error(cx, NULL);
     t.rows = eg_rank(x) ? eg_dim(x, 0) : 0;
     if (eg_rank(x) != 2 || t.rows < 5 || t.rows % 4 != 1)
-        return say("%s has no 1 + 4k rows, as gradcheck --points writes them", o->values);
+        return say("%s does not have 1 + 4k rows, as written by gradcheck --points", o->values);
     t.n = eg_dim(x, 1);
     t.m = eg_size(f) / t.rows;
     if (!eg_rank(f) || eg_dim(f, 0) != t.rows)
-        return say("%s has %lld rows, and %s has %lld points", o->results,
+        return say("%s has %lld rows, but %s has %lld points", o->results,
                    (long long)(eg_rank(f) ? eg_dim(f, 0) : 0), o->values, (long long)t.rows);
     if (eg_size(g) != t.n)
-        return say("%s has %lld numbers, and a point has %lld", o->gradient, (long long)eg_size(g),
+        return say("%s has %lld elements, but a point has %lld", o->gradient, (long long)eg_size(g),
                    (long long)t.n);
     if (w && eg_size(w) != t.m)
-        return say("%s has %lld numbers, and f has %lld at a point", o->weights,
+        return say("%s has %lld elements, but f has %lld at a point", o->weights,
                    (long long)eg_size(w), (long long)t.m);
     t.unit = eg_type(f) == EG_F64 ? 1.2e-16 : 6e-8;
     t.of_g = eg_type(g) == EG_F64 ? 1.2e-16 : 6e-8;

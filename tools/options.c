@@ -115,8 +115,8 @@ static bool take(const option *o, char *text, void *values)
         int64_t *value = at;
         good = read_whole(text, value) && (double)*value >= o->low && (double)*value <= o->high;
         if (!good)
-            say("%s must be a whole number from %.15g to %.15g, not \"%s\"", shown(o), o->low,
-                o->high, text);
+            say("%s must be an integer from %.15g to %.15g, not \"%s\"", shown(o), o->low, o->high,
+                text);
         break;
     }
     case REAL: {

@@ -317,7 +317,7 @@ static eg_head *heads_looked(eg_trainer *t, int *count)
     eg_head *head = all ? calloc((size_t)all, sizeof *head) : NULL;
     if (all && !head)
         eg_fail_as(eg_params_context(eg_trainer_params(t)), EG_ERROR_MEMORY,
-                   "out of memory: no room for what %d heads do", all);
+                   "out of memory: no room for the measures of %d heads", all);
     *count = all;
     if (!head || !eg_trainer_heads(t, head)) return head;
     free(head);

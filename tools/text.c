@@ -104,7 +104,7 @@ int say_load_error(eg_ctx *cx, const char *model, const char *text)
     if (!error) return say_error(cx, NULL);
     bool moved = !text && strstr(error, strerror(ENOENT)) && access(model, F_OK) == 0;
     /* the names are those in the file, not options that were given */
-    return say("%s%s", error, moved ? "; --text FILE says where the text lies now" : "");
+    return say("%s%s", error, moved ? "; --text FILE gives the new path of the text" : "");
 }
 
 bool is_picture(const char *path)

@@ -162,7 +162,7 @@ bool train_milestones(const char *text, int64_t *out)
         snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : 0, text);
         if (k == EG_MILESTONES || !read_whole(one, &out[k]) || out[k] < 1 ||
             (k && out[k] <= out[k - 1])) {
-            say("--milestones must be at most %d rising whole numbers, as 300,600, not \"%s\"",
+            say("--milestones must be at most %d increasing integers, as 300,600, not \"%s\"",
                 EG_MILESTONES, text);
             return false;
         }

@@ -62,7 +62,7 @@ static bool block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
         return false;
     else if (eg_size(y) != 1)
         eg_fail_as(child, EG_ERROR_SHAPE,
-                   "the loss has %lld elements; it is the sum over its examples, one number",
+                   "the loss has %lld elements, not one; it must be the sum over its examples",
                    (long long)eg_size(y));
     else
         eg__block_count_fits(child, count);
@@ -194,8 +194,8 @@ static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
     eg__family_unlock(child);
     if (of_xs)
         eg_fail_as(child, EG_ERROR_MISUSE,
-                   "%s was made outside of the block from a tensor whose gradient is wanted, and "
-                   "none would pass: make it in the block, or eg_detach it",
+                   "%s was computed outside of the block from an x, and the gradient through it "
+                   "would be missing: compute it in the block, or use eg_detach",
                    eg__origin_once(x, at, sizeof at));
     return !of_xs;
 }
@@ -282,7 +282,7 @@ static bool blocks_fit(blocks *b)
     eg_ctx *cx = b->cx;
     const char *who = o->who;
     if (cx->failed) return false;
-    if (eg__capture_refuses(cx, who, "its threads have contexts of their own")) return false;
+    if (eg__capture_refuses(cx, who, "its blocks have other contexts")) return false;
     if (cx->parent || cx->block.to || cx->probe)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: inside %s", who,
                    cx->parent || cx->block.to ? "a block of another call" : "a gradient check");

@@ -343,9 +343,9 @@ static bool kind_compare(const captured_step *a, uint64_t draws)
     eg_pop(child, m);
     if (!child->failed && isfinite(loss) && (memcmp(&loss, &called, sizeof loss) || count != again))
         eg_fail_as(child, EG_ERROR_MISUSE,
-                   "the operations that were captured of another block give a loss of %.9g and a "
-                   "count of %lld, and the loss function %.9g and %lld: what belongs to a block "
-                   "must come from eg_from_call, or .kind must tell such blocks apart",
+                   "the operations that were captured for another block give a loss of %.9g and a "
+                   "count of %lld, but the loss function gives %.9g and %lld: data of a block must "
+                   "come from eg_from_call, or .kind must distinguish such blocks",
                    loss, (long long)count, called, (long long)again);
     a->w->count = count; /* the function may have set it */
     a->p->compared = true;

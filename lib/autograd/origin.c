@@ -227,8 +227,8 @@ static eg__tag *tag_of(const char *who, eg_tensor *x)
 {
     if (x->own.lent || x->cx != eg__here(x->cx)) {
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
-                   "%s: the tensor belongs to the context that waits for its blocks; a block only "
-                   "reads it",
+                   "%s: the tensor belongs to the context that waits for its blocks; a block must "
+                   "not write to it",
                    who);
         return NULL;
     }

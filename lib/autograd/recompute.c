@@ -118,9 +118,8 @@ static bool again_shape(eg_tensor *y)
     if (y->cx->failed) return false;
     if (s && eg_ok(s->result))
         return eg__shape_like(y, is_complex ? EG_C128 : (eg_dtype)s->result->dtype, s->result);
-    eg_fail_as(
-        y->cx, EG_ERROR_MISUSE,
-        "checkpoint: the node stands for one call of f, and cannot be applied to other operands");
+    eg_fail_as(y->cx, EG_ERROR_MISUSE,
+               "checkpoint: the node is one call of f, and cannot be applied to other operands");
     return false;
 }
 static bool again_forward(eg_tensor *y)

@@ -84,7 +84,7 @@ void eg_seed(eg_ctx *cx, uint64_t seed)
     if (!cx) return;
     if (cx->block.to)
         eg_fail_as(cx, EG_ERROR_MISUSE, "seed: inside a block, which has a seed of its own");
-    else if (!eg__capture_refuses(cx, "seed", "draws follow the context's seed")) {
+    else if (!eg__capture_refuses(cx, "seed", "its draws use the seed of the context")) {
         cx->seed = seed;
         cx->draw = 0;
     }
@@ -94,7 +94,7 @@ uint64_t eg_draws(const eg_ctx *cx) { return cx ? eg__here(cx)->draw : 0; }
 void eg_set_draws(eg_ctx *cx, uint64_t draw)
 {
     cx = eg__here(cx);
-    if (cx && !eg__capture_refuses(cx, "set_draws", "draws are counted on from those before"))
+    if (cx && !eg__capture_refuses(cx, "set_draws", "its draws continue those of the context"))
         cx->draw = draw;
 }
 uint64_t eg__draw(eg_ctx *cx) { return eg__here(cx)->draw++; }

@@ -85,6 +85,6 @@ eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
 bool eg__capture_refuses(eg_ctx *cx, const char *who, const char *why)
 {
     if (!cx || !eg__capturing(cx)) return false;
-    eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: in a step that is captured %s", who, why);
+    eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: not possible in a captured step: %s", who, why);
     return true;
 }

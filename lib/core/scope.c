@@ -94,7 +94,7 @@ static void owner_give_back(eg_ctx *cx, eg_owner *o)
  * error. */
 static eg_owner *owner_at(eg_ctx *cx, eg_owner **link)
 {
-    if (eg__failed(cx) || eg__capture_refuses(cx, "owner", "nothing outlives the step but outputs"))
+    if (eg__failed(cx) || eg__capture_refuses(cx, "owner", "only outputs are kept after the step"))
         return NULL;
     eg_owner *o = owner_take(cx);
     if (!o) {

@@ -211,12 +211,13 @@ int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out,
         const eg_tensor *x = k < 0 ? out : operands[k];
         if (!x || x->live != EG_LIVE || x->poison || !is(x, k < 0 ? &p->out : &p->operand[k]))
             return plan_refused(p, k, x, why, room);
-        if (x->copies) return snprintf(why, room, "einsum: a plan takes no copies"), -1;
+        if (x->copies)
+            return snprintf(why, room, "einsum: a plan cannot run on tensors with copies"), -1;
         if (k < 0 && x->st->hold && !x->st->hold->writable)
-            return snprintf(why, room, "einsum: out lies in foreign memory that is read-only"), -1;
+            return snprintf(why, room, "einsum: out is read-only foreign memory"), -1;
         if (k < 0) continue;
         if (eg__overlap(out, x))
-            return snprintf(why, room, "einsum: operand %d lies in the memory of out", k + 1), -1;
+            return snprintf(why, room, "einsum: operand %d shares memory with out", k + 1), -1;
         data[k] = x->data;
     }
     if (eg_plan_run(p, data, out->data))

@@ -45,7 +45,7 @@ static bool json_token(eg__json *j, jsmntype_t type, char **start, size_t *lengt
     (void)jsmn_parse(&parser, j->text + j->at, j->length - j->at, &token, 1);
     /* jsmn skips colons and commas before a token */
     if (!parser.toknext || token.type != type || token.start != (string ? 1 : 0))
-        return json_refuse(j, string ? "a string has no end, or an escape that there is not"
+        return json_refuse(j, string ? "a string without an end, or with an invalid escape"
                                      : "a value expected");
     *start = j->text + j->at + token.start;
     *length = (size_t)(token.end - token.start);
@@ -91,7 +91,7 @@ char *eg__json_string(eg__json *j)
             char bytes[5];
             uint32_t code = json_escaped(&s, end);
             int n = eg__text_utf8(code, bytes);
-            if (!code) why = "an escape \\u of no character";
+            if (!code) why = "an escape \\u that is no character";
             memcpy(out, bytes, (size_t)n);
             out += n;
         }
@@ -165,7 +165,7 @@ bool eg__json_natural(eg__json *j, int64_t *out)
     *out = value >= 0 ? value : -1;
     if (errno != ERANGE) return true;
     j->at = (size_t)(start - j->text);
-    return json_refuse(j, "a whole number of more than 64 bits");
+    return json_refuse(j, "an integer of more than 64 bits");
 }
 
 /* strtod of a JSON number, independent of the locale's decimal point. The C locale needs no
@@ -190,7 +190,7 @@ bool eg__json_scalar(eg__json *j, eg_json_kind *kind, double *value)
     *value = *kind == EG_JSON_NUMBER ? json_double(start) : *start == 't';
     if (isfinite(*value)) return true;
     j->at = (size_t)(start - j->text);
-    return json_refuse(j, "a number that no double holds");
+    return json_refuse(j, "a number that is too large for a double");
 }
 
 /* -- objects, arrays -------------------------------------------------------------------------- */

@@ -52,7 +52,7 @@ static const eg_json *json_whole(eg__input *in)
     eg__json j = { in, "text", text, 0, length, 0 };
     json_place place = { owner, NULL, &all };
     if (good && !memchr("{[", eg__json_peek(&j), 2))
-        good = eg__file_refuse(in, "holds neither an object nor an array");
+        good = eg__file_refuse(in, "contains neither an object nor an array");
     good = good && json_item(&j, &place) && eg__json_end(&j);
     if (!good) eg_owner_close(owner);
     return good ? all : NULL;

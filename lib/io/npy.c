@@ -82,7 +82,7 @@ static bool parse_shape(cursor *c, header *h)
     bool comma = true;
     for (h->rank = 0; !accept(c, ")"); h->rank++) {
         if (!comma)
-            return eg__file_refuse(c->in, "'shape' in the header is not a tuple of whole numbers");
+            return eg__file_refuse(c->in, "'shape' in the header is not a tuple of integers");
         if (h->rank == EG_RANK_MAX)
             return eg__file_refuse(c->in, "the array has more than %d axes", EG_RANK_MAX);
         if (accept(c, "-"))
@@ -96,7 +96,7 @@ static bool parse_shape(cursor *c, header *h)
             size = 10 * size + (*c->at - '0');
         }
         if (c->at == digits)
-            return eg__file_refuse(c->in, "'shape' in the header is not a tuple of whole numbers");
+            return eg__file_refuse(c->in, "'shape' in the header is not a tuple of integers");
         if (c->at < c->end && *c->at == 'L') c->at++;
         h->dims[h->rank] = size;
         comma = accept(c, ",");
@@ -139,7 +139,7 @@ static bool npy_parse(const eg__input *in, const char *text, size_t n, header *h
     for (int k = 0; k < FIELDS; k++)
         if (!seen[k]) return eg__file_refuse(in, "the header lacks the key '%s'", fields[k].name);
     skip(&c);
-    return c.at == c.end || eg__file_refuse(in, "the header goes on after its dict");
+    return c.at == c.end || eg__file_refuse(in, "the header continues after its dict");
 }
 
 /* Reads the magic string, the version, the length and the dict. False after an error. */

@@ -143,8 +143,8 @@ static void png_wait(pid_t child, verdict *v, const eg__output *out)
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     if (!v->done)
         eg_fail_as(out->cx, EG_ERROR_FILE,
-                   "picture: '%s': the process that draws it ended with %s %d, as it does where "
-                   "memory runs out; .svg needs none",
+                   "picture: '%s': the process that draws it ended with %s %d, as it does if "
+                   "memory runs out; .svg needs no process",
                    out->path, WIFSIGNALED(status) ? "signal" : "status",
                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     else if (*v->sentence)

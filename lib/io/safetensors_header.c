@@ -92,8 +92,8 @@ static bool st_entry(eg__st_reader *r, eg__st_entry *e, const fields *f)
     memcpy(dims, f->dims, f->rank * sizeof *dims);
     for (int k = 0; k < e->rank; k++)
         if (dims[k] < 0)
-            return eg__file_refuse(
-                in, "the size of axis %d of tensor '%s' is not a whole number from 0 on", k, name);
+            return eg__file_refuse(in, "the size of axis %d of tensor '%s' is not an integer >= 0",
+                                   k, name);
     if (f->ends != 2 || begin < 0 || begin > end)
         return eg__file_refuse(in, "the data_offsets of tensor '%s' are not [begin, end]", name);
     if ((uint64_t)end > r->room)
@@ -158,7 +158,7 @@ static bool st_cover(const eg__st_reader *r, size_t first)
         const eg__st_entry *e = &all[k];
         if (e->begin > at)
             return eg__file_refuse(
-                r->in, "a hole: the data before tensor '%s', bytes %zu to %zu, belong to no tensor",
+                r->in, "a gap: the data before tensor '%s', bytes %zu to %zu, belong to no tensor",
                 e->name, at, e->begin);
         if (e->begin < at)
             return eg__file_refuse(r->in, "tensors '%s' and '%s' overlap at byte %zu of the data",
@@ -166,7 +166,7 @@ static bool st_cover(const eg__st_reader *r, size_t first)
         at = e->end;
     }
     return at == r->room ||
-           eg__file_refuse(r->in, "a hole: the last %zu byte%s of the data belong%s to no tensor",
+           eg__file_refuse(r->in, "a gap: the last %zu byte%s of the data belong%s to no tensor",
                            r->room - at, r->room - at == 1 ? "" : "s",
                            r->room - at == 1 ? "s" : "");
 }

@@ -101,7 +101,7 @@ static bool check_member(const eg__input *in, const directory *d, eg__zip_member
 {
     const int n = (int)m->length;
     if (local > d->at || d->at - local < EG_ZIP_LOCAL_SIZE)
-        return eg__file_refuse(in, "member '%.*s' lies outside the file", n, m->name);
+        return eg__file_refuse(in, "member '%.*s' is outside of the file", n, m->name);
     const uint8_t *head = in->bytes + local;
     if (number32(head) != EG_ZIP_LOCAL || number16(head + 26) != m->length ||
         d->at - local - EG_ZIP_LOCAL_SIZE < m->length ||
@@ -266,7 +266,7 @@ bool eg__zip_finish(eg__zip_input *m)
     const eg__zip_member *member = m->member;
     uint8_t more;
     if (m->in.left)
-        return eg__file_refuse(&m->in, "has %zu byte%s behind its array", m->in.left,
+        return eg__file_refuse(&m->in, "has %zu byte%s after its array", m->in.left,
                                m->in.left == 1 ? "" : "s");
     if (member->deflated) {
         m->z.next_out = &more;

@@ -31,7 +31,7 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
         if (item[k].bracket) f->head = k, bracketed++;
     if (bracketed != 1)
         return eg_spec_fail(s, EG_ERROR_NOTATION, 0, -1,
-                            "one index, the head's, must stand in brackets, as in \"b [h] i j\""),
+                            "one index, the head's, must be in brackets, as in \"b [h] i j\""),
                false;
     if (f->axes != eg_rank(x))
         return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1,
@@ -46,7 +46,7 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
             f->query = k;
     }
     if (f->key < 0)
-        return eg_spec_fail(s, EG_ERROR_NOTATION, 0, -1, "there is no index beside the head's"),
+        return eg_spec_fail(s, EG_ERROR_NOTATION, 0, -1, "there is no index other than the head's"),
                false;
     if (eg_type(x) == EG_F32 || eg_type(x) == EG_F64) return true;
     eg_fail_as(eg_context(x), EG_ERROR_DTYPE, "%s: the tensor is %s, not a float", who,

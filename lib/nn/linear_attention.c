@@ -402,7 +402,7 @@ static bool where_masks(const eg_linear_attention_args *o, const terms *t, masks
     for (int k = 0; k < 8 && o->with[k].name; k++)
         if (!eg_formula_reads(f, o->with[k].name))
             return eg_fail_as(cx, EG_ERROR_NOTATION,
-                              "linear_attention: '%.40s' of .with does not stand in .where",
+                              "linear_attention: '%.40s' of .with is not in .where",
                               o->with[k].name),
                    false;
     if (!f) return true;
@@ -428,7 +428,7 @@ static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const te
     else if (eg_spec_place(keep, 0, t->i) >= 0)
         eg_fail_as(
             cx, EG_ERROR_NOTATION,
-            "linear_attention: .keep has the letter '%s' of the query; it can leave out keys only",
+            "linear_attention: .keep has the letter '%s' of the query; it can only leave out keys",
             t->i);
     else if (keep && lacking_of(t, K, keep))
         eg_fail_as(cx, EG_ERROR_NOTATION,

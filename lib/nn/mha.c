@@ -66,7 +66,8 @@ static bool mha_rotary_fits(eg_mha *m, const eg_mha_args *a, const eg_params *p)
         eg__nn_refuse(p, EG_ERROR_SHAPE, "mha", "rotary_width is %lld, but d_k is %lld",
                       (long long)width, (long long)m->d_k);
     else if (m->turned && width % 2)
-        eg__nn_refuse(p, EG_ERROR_SHAPE, "mha", "rotary positions turn pairs, but %s is %lld",
+        eg__nn_refuse(p, EG_ERROR_SHAPE, "mha",
+                      "rotary positions rotate pairs of elements, but %s is %lld",
                       m->rotary_width ? "rotary_width" : "d_k", (long long)width);
     else if (m->rotary < 0 || !(m->rotary < 1e300))
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "the base of rotary positions is %g", m->rotary);
@@ -106,7 +107,7 @@ static bool mha_extras(const eg_mha_args *a, const eg_params *p)
             p, EG_ERROR_UNSUPPORTED, "mha",
             ".qk_norm, .temperature, .bias_kv, .zero_attn and .sink need heads of one width");
     else if (a->qk_norm < EG_QK_AS_IS || a->qk_norm > EG_QK_UNIT)
-        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "qk_norm is %d, which is no kind of norm",
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "qk_norm is %d, which is not an eg_qk_norm",
                       (int)a->qk_norm);
     else if (a->form < EG_SEPARATE || a->form > EG_PER_HEAD)
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "form is %d, which is no form of weights",

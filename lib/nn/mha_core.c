@@ -36,7 +36,7 @@ static bool join_with(const eg_mha *m, eg_ctx *cx, const eg_given *run, eg_given
         for (int j = 0; j < n; j++)
             if (!strcmp(with[j].name, run[k].name))
                 return eg_fail_as(cx, EG_ERROR_NOTATION,
-                                  "'%s' stands in .with of the module and in that of the run",
+                                  "'%s' is in .with of the module and in that of the run",
                                   run[k].name),
                        false;
         if (n == 8)

@@ -235,9 +235,9 @@ static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
     eg_ctx *cx = eg_context(a->query);
     if (!eg__nn_before(cx, "", a->offset)) return false;
     if (a->offset > INT64_MAX / 2)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "the offset is %lld", (long long)a->offset);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "the offset %lld is too large", (long long)a->offset);
     else if (!isfinite(a->fill))
-        eg_fail_as(cx, EG_ERROR_MISUSE, ".fill is %g, which is no score; 0 stands for -inf",
+        eg_fail_as(cx, EG_ERROR_MISUSE, ".fill is %g; it must be finite, and 0 means -inf",
                    a->fill);
     else if (a->gain &&
              (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))

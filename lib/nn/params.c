@@ -215,7 +215,7 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     if (!strncmp(*p->prefix ? p->prefix : name, "opt.", 4) ||
         (!*p->prefix && !strcmp(name, "__metadata__")))
         return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "param: the name \"%s%s\" is kept for what files say beside parameters",
+                          "param: the name \"%s%s\" is reserved for other entries of files",
                           p->prefix, name);
     if (params_find(p->all, p->prefix, name))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param: the name \"%s%s\" is taken", p->prefix,
@@ -452,7 +452,7 @@ bool eg__nn_once(const eg_spec *s, int term)
     for (int k = 0; k < t->items; k++) {
         const int index = t->item[k].index;
         if (index < 0 || eg_spec_place(s, term, s->index[index].name) == k) continue;
-        eg_spec_fail(s, EG_ERROR_NOTATION, term, k, "index '%s' stands twice",
+        eg_spec_fail(s, EG_ERROR_NOTATION, term, k, "index '%s' occurs twice",
                      s->index[index].name);
         return false;
     }

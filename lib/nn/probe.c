@@ -155,8 +155,7 @@ eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *re
     for (int x = 0; x < 8 && p.o.with[x].name; x++)
         if (!eg_formula_reads(both, p.o.with[x].name) && !eg_formula_reads(score, p.o.with[x].name))
             eg_fail_as(p.cx, EG_ERROR_NOTATION,
-                       "attention_mass: '%.40s' of .with does not stand in .where, .score or the "
-                       "region",
+                       "attention_mass: '%.40s' of .with is not in .where, .score or the region",
                        p.o.with[x].name);
     if (!both || eg_error(p.cx))
         return eg_fail_as(p.cx, EG_ERROR_NOTATION, "attention_mass: the region cannot be read");

@@ -131,7 +131,7 @@ void eg__config_rope(const eg__config *c, int64_t d, eg_mha_args *mha)
                               "but positions of layers that differ are not supported");
     if (eg__config_real(c, with, part, eg__config_real(c, c->all, part, 1)) != 1)
         eg__config_refuse(c, EG_ERROR_UNSUPPORTED, eg_json_find(with ? with : c->all, part), part,
-                          "but only heads that turn as a whole are supported");
+                          "but only the rotation of whole heads is supported");
     r.base =
         eg__config_real(c, with, "rope_theta", eg__config_real(c, c->all, "rope_theta", 10000));
     const int row = rope_row(&r);

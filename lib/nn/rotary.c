@@ -53,16 +53,15 @@ static bool rotary_numbers(turn *t)
     const double base = eg_option(a->base, 10000), factor = eg_option(a->factor, 1);
     t->d = a->width ? a->width : all;
     if (t->d < 0 || t->d > all)
-        eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: .width is %lld, but x has %lld number%s under '%s'",
-                   (long long)t->d, (long long)all, all == 1 ? "" : "s", t->wide);
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "rotary: .width is %lld, but x has %lld element%s along '%s'", (long long)t->d,
+                   (long long)all, all == 1 ? "" : "s", t->wide);
     else if (t->d % 2)
-        eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: the width is %lld, which makes no pairs",
-                   (long long)t->d);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: the width must be even, not %lld", (long long)t->d);
     else if (!(base > 0) || !isfinite(base))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: the base is %g", base);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .base must be positive, not %g", base);
     else if (!(factor > 0) || !isfinite(factor))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .factor is %g, by which places are divided",
-                   factor);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .factor must be positive, not %g", factor);
     else
         return true;
     return false;
@@ -91,7 +90,7 @@ static bool rotary_tensors(turn *t)
         return !a->positions.axes ||
                (eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .positions is NULL"), false);
     if (!floats(p) && eg_type(p) != EG_I32 && eg_type(p) != EG_I64)
-        return eg_fail_as(cx, EG_ERROR_DTYPE, "rotary: .positions is %s; places are numbers",
+        return eg_fail_as(cx, EG_ERROR_DTYPE, "rotary: .positions is %s, neither float nor integer",
                           eg_type_name(eg_type(p))),
                false;
     const eg_spec *s = eg_spec_parse(cx, "rotary: .positions", a->positions.axes);

@@ -199,8 +199,9 @@ eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)
         return NULL;
     if (table.ranks < 1 || table.rank < 0 || table.rank >= table.ranks ||
         (table.ranks > 1 && !table.exchange)) {
-        eg_fail_as(o.cx, EG_ERROR_MISUSE, "ranks: a table with rank %d of %d%s is none of a group",
-                   table.rank, table.ranks, table.exchange ? "" : " and without exchange");
+        eg_fail_as(o.cx, EG_ERROR_MISUSE,
+                   "ranks: a table with rank %d of %d%s is not that of a group", table.rank,
+                   table.ranks, table.exchange ? "" : " and without exchange");
         return NULL;
     }
     eg_owner *owner = eg_owner_open(o.cx);

@@ -303,7 +303,7 @@ int eg_ranks_tree_sum(eg_ranks_tree *t, void *const *subtree, void *sum)
 {
     if (!t || eg_error(t->ranks->cx)) return -1;
     if (!t->leaves) {
-        eg_fail_as(t->ranks->cx, EG_ERROR_MISUSE, "ranks: a tree without leaves sums nothing");
+        eg_fail_as(t->ranks->cx, EG_ERROR_MISUSE, "ranks: a tree without leaves has no sum");
         return -1;
     }
     if (!t->halving) return sum_of_subtrees(t, subtree, sum);
@@ -381,12 +381,11 @@ int eg_ranks_tree_squares(eg_ranks_tree *t, const void *x, double *square)
             while (c >= t->part[part + 1]) part++;
             /* all ranks have the same statistics, and hence the same error */
             t->ranks->agreed = true;
-            eg_fail_as(
-                t->ranks->cx, EG_ERROR_MISUSE,
-                "ranks: a number of the sum, or its square, is not finite: in part %d, among "
-                "its numbers %lld to %lld, which rank %d owns",
-                part, (long long)(t->start[c] - t->start[t->part[part]]),
-                (long long)(t->start[c + 1] - t->start[t->part[part]] - 1), owner);
+            eg_fail_as(t->ranks->cx, EG_ERROR_MISUSE,
+                       "ranks: an element of the sum, or its square, is not finite: in part %d, "
+                       "among its elements %lld to %lld, which rank %d owns",
+                       part, (long long)(t->start[c] - t->start[t->part[part]]),
+                       (long long)(t->start[c + 1] - t->start[t->part[part]] - 1), owner);
             return -1;
         }
     return 0;

@@ -136,8 +136,7 @@ static bool apply_made(eg_tensor *y, bool is_complex)
                (eg__capturing(y->cx) ? eg__capture_row(y, forward) : forward(y));
     else if (is_complex)
         eg_fail_as(y->cx, EG_ERROR_UNSUPPORTED,
-                   "%s: its row has no forward_c128(), so that it cannot evaluate c128",
-                   y->op->name);
+                   "%s: it has no forward_c128(), so it cannot be applied to c128", y->op->name);
     else
         eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: it has no forward(), and its result is not a view",
                    y->op->name);

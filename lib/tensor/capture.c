@@ -56,8 +56,8 @@ static bool capture_reads(eg__capture *p, const char *who, eg_tensor *x)
 {
     if (x->st->made == EG_MADE_SOMEHOW)
         return eg_fail_as(x->cx, EG_ERROR_UNSUPPORTED,
-                          "%s: in a step that is captured it has an operand whose numbers no run "
-                          "could make again",
+                          "%s: not possible in a captured step: it has an operand whose elements a "
+                          "run cannot compute again",
                           who),
                false;
     return capture_uses(p, x);
@@ -140,7 +140,8 @@ static bool capture_again(eg__capture *p, eg_captured_item *i, size_t bytes, uin
     cx->top = outer;
     if (good && (work->data != data || work->nodes != nodes))
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "%s: in a step that is captured it takes more memory each time", y->op->name);
+                   "%s: not possible in a captured step: it takes more memory in each run",
+                   y->op->name);
     return good && !cx->failed;
 }
 /* True if key points to the seed and number of a draw that this step has made. */
@@ -274,8 +275,8 @@ bool eg_capturing(const eg_ctx *cx) { return cx && eg__capturing(eg__here(cx)); 
 int eg_no_capture(eg_ctx *cx, const char *who)
 {
     cx = eg__here(cx);
-    return cx && eg__capture_refuses(cx, who, "it does something that no run could do again") ? -1
-                                                                                              : 0;
+    return cx && eg__capture_refuses(cx, who, "it does something that a run cannot repeat") ? -1
+                                                                                            : 0;
 }
 /* Marks the outputs of the step, whose memory no other result may share. False after an error. */
 static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)

@@ -127,16 +127,16 @@ static bool captured_ready(const eg_captured *c)
                false;
     if (cx->training != c->training) /* dropout would still be applied, or not yet */
         return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "captured_run: the step was captured under %s, and the context is under "
-                          "%s now, where dropout does something else",
+                          "captured_run: the step was captured under %s, but the context is now "
+                          "under %s, which changes dropout",
                           c->training ? "eg_train" : "eg_eval",
                           c->training ? "eg_eval" : "eg_train"),
                false;
     for (int64_t k = 0; k < c->outsides; k++)
         if (c->outside[k].x->live != EG_LIVE || c->outside[k].x->seq != c->outside[k].seq)
             return eg_fail_as(cx, EG_ERROR_MISUSE,
-                              "captured_run: a tensor that the step reads or writes is gone: its "
-                              "scope or owner was closed"),
+                              "captured_run: a tensor that the step reads or writes no longer "
+                              "exists: its scope or owner was closed"),
                    false;
     return true;
 }

@@ -20,7 +20,7 @@ const eg_copies *eg_copies_open(eg_owner *owner, int64_t count, const uint64_t *
         if (!owner)
             eg_fail_as(NULL, EG_ERROR_MISUSE, "copies: the owner is NULL");
         else
-            eg_fail_as(cx, EG_ERROR_MISUSE, "copies: there must be at least 1, not %lld",
+            eg_fail_as(cx, EG_ERROR_MISUSE, "copies: there must be 1 to 2^32, not %lld",
                        (long long)count);
         return NULL;
     }

@@ -26,8 +26,8 @@ eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, con
 {
     eg_tensor *y;
     if (eg__capture_refuses(eg__here(cx), "from",
-                            "numbers of the program cannot change from run to run; make the tensor "
-                            "before, and write to it between runs"))
+                            "the elements of an array would be the same in each run; make the "
+                            "tensor before the step and write to it between runs"))
         return eg__poison(cx);
     if (!create_made(&y, cx, "from", dtype, rank, dims)) return y;
     if (!data && y->st->bytes)
@@ -150,8 +150,9 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
     eg_tensor *y = eg__poison(cx);
     if (eg__failed(cx)) return y;
     if (!isfinite(start) || !isfinite(stop) || !isfinite(step) || step == 0)
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "arange: from %g to %g in steps of %g is not a ramp",
-                          start, stop, step);
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "arange: from %g to %g in steps of %g makes no sequence", start, stop,
+                          step);
     double n = ceil((stop - start) / step);
     if (n > 0x1p60)
         return eg_fail_as(cx, EG_ERROR_SHAPE,
@@ -163,7 +164,7 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
     if (!eg__is_float(y->dtype) && (start != floor(start) || step != floor(step) ||
                                     fabs(start) > 0x1p62 || fabs(step) > 0x1p62))
         return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "arange: start %g and step %g must be whole numbers for %s", start, step,
+                          "arange: start %g and step %g must be integers for %s", start, step,
                           eg_type_name(y->dtype));
     ramp[y->dtype](y->data, y->dim[0], start, step);
     eg__made_once(y);
@@ -278,7 +279,8 @@ eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation
     if (eg__failed(cx)) return y;
     if (!isfinite(mean) || !isfinite(deviation) || deviation < 0)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "normal: mean %g and deviation %g make no distribution", mean, deviation);
+                          "normal: mean %g and deviation %g are not those of a normal distribution",
+                          mean, deviation);
     return float_made(&y, cx, "normal", dtype, rank, dims)
                ? create_drawn(y, (draws){ .a = mean, .b = deviation }, normal_pair)
                : y;
@@ -307,7 +309,7 @@ eg_tensor *eg_randint_n(eg_ctx *cx, int64_t low, int64_t high, int rank, const i
     eg_tensor *y = eg__poison(cx);
     if (eg__failed(cx)) return y;
     if (low >= high)
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "randint: [%lld, %lld) holds no integer",
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "randint: [%lld, %lld) contains no integer",
                           (long long)low, (long long)high);
     if (!create_made(&y, cx, "randint", EG_I64, rank, dims)) return y;
     return create_drawn(y, (draws){ .low = low, .range = (uint64_t)high - (uint64_t)low },

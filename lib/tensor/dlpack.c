@@ -237,8 +237,8 @@ DLManagedTensor *eg_to_dlpack_unversioned(eg_tensor *x)
     if (!eg__check_read("to_dlpack", x)) return NULL;
     if (x->st->hold && !x->st->hold->writable)
         return eg_fail_as(x->cx, EG_ERROR_UNSUPPORTED,
-                          "to_dlpack: operand 1 lies in foreign memory that is read-only, which "
-                          "the unversioned form cannot say"),
+                          "to_dlpack: operand 1 is read-only foreign memory, which the unversioned "
+                          "form cannot express"),
                NULL;
     dlpack_export *e = export_new(x);
     if (!e) return NULL;

@@ -53,8 +53,8 @@ static eg_tensor *copied(eg_tensor *x)
 }
 bool eg__check_read(const char *who, eg_tensor *x)
 {
-    static const char why[] = "no number is read or written by the program: a run does not do what "
-                              "depends on it again. Read outputs after a run, or use eg_host_call";
+    static const char why[] = "a run does not repeat what the program computes from the elements; "
+                              "read outputs after a run, or use eg_host_call";
     return eg__check_single(who, x) && !eg__capture_refuses(eg__here(x->cx), who, why);
 }
 /* True if the program may read x's elements directly: they are row-major, and no capture, hook or
@@ -108,8 +108,8 @@ const void *eg_raw(eg_tensor *x, int64_t *strides)
 static double element(const char *who, const eg_tensor *x, char *p)
 {
     if (x->dtype == EG_C128) {
-        eg_fail_as(x->cx, EG_ERROR_DTYPE,
-                   "%s: the tensor is c128, a pair of numbers; ask eg_real or eg_imag of it", who);
+        eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is c128; read its eg_real or eg_imag",
+                   who);
         return NAN;
     }
     double v = 0;
@@ -166,13 +166,11 @@ bool eg__writable(const char *who, const eg_tensor *x)
     if (ours && (!x->st->hold || x->st->hold->writable)) return true;
     if (!ours)
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
-                   "%s: the tensor belongs to the context that waits for its blocks; a block only "
-                   "reads it",
+                   "%s: the tensor belongs to the context that waits for its blocks; a block must "
+                   "not write to it",
                    who);
     eg_fail_as(x->cx, EG_ERROR_MISUSE,
-               "%s: the target lies in foreign memory that is read-only; eg_copy gives one that "
-               "can be written",
-               who);
+               "%s: the target is read-only foreign memory; write to an eg_copy of it", who);
     return false;
 }
 /* Returns the row-major elements of x for writing; NULL after an error. */
@@ -239,8 +237,7 @@ bool eg__target(const char *who, eg_tensor *x)
         if (step <= far) {
             eg_fail_as(x->cx, EG_ERROR_MISUSE,
                        "%s: axis %d of the target %s steps by %lld elements where other axes cover "
-                       "%lld, so that elements share "
-                       "their place",
+                       "%lld, so that elements overlap",
                        who, order[i], eg__dims_text(x, dims, sizeof dims), (long long)step,
                        (long long)far + 1);
             return false;

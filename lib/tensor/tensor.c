@@ -169,7 +169,7 @@ eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t 
 {
     if (!o) return NULL;
     eg_ctx *cx = eg_owner_context(o);
-    if (eg__capture_refuses(cx, "owner_tensor", "nothing outlives it but outputs"))
+    if (eg__capture_refuses(cx, "owner_tensor", "only outputs are kept after the step"))
         return eg__poison(cx);
     eg__arena *a = eg__owner_arena(o);
     eg_tensor *t = a ? leaf_in(cx, a, dtype, rank, dims) : NULL;
@@ -246,8 +246,9 @@ eg_tensor *eg_keep(eg_tensor *x)
     if (!eg__check_single("keep", x)) return eg__poison_of(x);
     eg__arena *a = eg__top(x->cx);
     if (a->cx->parent && (a->outer == a->cx->loans.home || a->outer == &a->cx->root))
-        return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: nothing that a block makes outlives it");
-    if (a == x->cx->heir && eg__capture_refuses(x->cx, "keep", "nothing outlives it but outputs"))
+        return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: tensors of a block end with the block");
+    if (a == x->cx->heir &&
+        eg__capture_refuses(x->cx, "keep", "only outputs are kept after the step"))
         return eg__poison(x->cx);
     eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, x->dtype, x->rank, x->dim);
     return t && eg__copy_act(t, x) ? t : eg__poison(x->cx);
@@ -259,7 +260,7 @@ eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
     if (!o) return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: the owner is NULL");
     if (eg_owner_context(o) != x->cx)
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: operand 1 belongs to another context");
-    if (eg__capture_refuses(x->cx, "keep_in", "nothing outlives it but outputs"))
+    if (eg__capture_refuses(x->cx, "keep_in", "only outputs are kept after the step"))
         return eg__poison(x->cx);
     eg__arena *a = eg__owner_arena(o);
     eg_tensor *t = a ? leaf_in(x->cx, a, x->dtype, x->rank, x->dim) : NULL;
@@ -287,7 +288,8 @@ bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (y && (y->data || !y->op))
         eg_fail_as(y->cx, EG_ERROR_MISUSE,
-                   "result: a tensor that is there already; only a row's shape() declares one");
+                   "result: the tensor exists already; this function is only for the shape() of an "
+                   "operation");
     return y && !y->cx->failed && eg__shape(y, dtype, rank, dims);
 }
 

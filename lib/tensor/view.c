@@ -401,9 +401,7 @@ static bool split_fits(const eg_named_axis *a, int count, const int64_t *sizes)
 int eg__split(const eg_named_axis *a, int count, const int64_t *sizes, eg_tensor **parts)
 {
     int64_t from = 0;
-    if (!parts)
-        return eg__refuse_axis(a, EG_ERROR_MISUSE, "there is no room for the parts: it is NULL"),
-               -1;
+    if (!parts) return eg__refuse_axis(a, EG_ERROR_MISUSE, "the array for the parts is NULL"), -1;
     for (int i = 0; i < count; i++) parts[i] = eg__poison(a->x->cx);
     if (!split_fits(a, count, sizes)) return -1;
     for (int i = 0; i < count; i++) {
@@ -465,9 +463,7 @@ eg_tensor *eg_select_axis(eg_tensor *x, int axis_k, int64_t index)
 int eg__unbind(const eg_named_axis *a, int count, eg_tensor **parts)
 {
     char text[256];
-    if (!parts)
-        return eg__refuse_axis(a, EG_ERROR_MISUSE, "there is no room for the parts: it is NULL"),
-               -1;
+    if (!parts) return eg__refuse_axis(a, EG_ERROR_MISUSE, "the array for the parts is NULL"), -1;
     for (int k = 0; k < count; k++) parts[k] = eg__poison(a->x->cx);
     if (count != a->x->dim[a->axis])
         return eg__refuse_axis(a, EG_ERROR_SHAPE, "%s does not match the count %d",
@@ -553,7 +549,7 @@ eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
     int64_t na = x->dim[a], nb = x->dim[b];
     if (offset > nb || offset < -na)
         return eg_fail_as(x->cx, EG_ERROR_INDEX,
-                          "diagonal: offset %lld lies outside axes %d and %d of %s",
+                          "diagonal: offset %lld is outside of axes %d and %d of %s",
                           (long long)offset, a, b, eg__dims_text(x, text, sizeof text));
     int64_t down = offset < 0 ? -offset : 0, right = offset > 0 ? offset : 0;
     int64_t n = na - down < nb - right ? na - down : nb - right;

@@ -325,7 +325,7 @@ bool eg__batches_fit(const eg_data *d, const char *who, const char *name, bool e
     eg_example e;
     int64_t line = encoder && !d->free_text ? eg__data_uneven(d) : -1;
     if (encoder && source)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: an encoder's input is no source beside its tokens",
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: an encoder has no source in addition to its tokens",
                    who);
     else if (d->free_text && (encoder || source))
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: a text is learnt by a decoder, not by model \"%s\"",

@@ -455,7 +455,7 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
     else if (!o.network && !eg__network_find(o.model))
         eg_fail_as(l->cx, EG_ERROR_FILE,
                    "%s: the network \"%s\" is not one of eingrad's; load it with .network, the "
-                   "row that it was trained with",
+                   "struct that it was trained with",
                    l->path, o.model);
     if (eg_error(l->cx)) return NULL;
     eg_trainer *t =

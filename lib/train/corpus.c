@@ -43,7 +43,7 @@ static const int64_t *corpus_numbers(eg_ctx *cx, const char *path, int64_t *coun
     const eg_dtype type = eg_type(x);
     if (eg_rank(x) != 1 || (type != EG_I32 && type != EG_I64))
         return eg_fail_as(cx, EG_ERROR_FILE,
-                          "%s: tokens are integers in one row, not %s with %d ax%s", path,
+                          "%s: tokens are integers along one axis, not %s with %d ax%s", path,
                           eg_type_name(type), eg_rank(x), eg_rank(x) == 1 ? "is" : "es"),
                NULL;
     const int64_t *number = eg_i64(type == EG_I64 ? eg_contiguous(x) : eg_cast(x, EG_I64));

@@ -106,7 +106,7 @@ static bool both_halves(eg_data *d)
     if (least == d->count)
         eg_fail_as(d->cx, EG_ERROR_FILE,
                    d->count == 1
-                       ? "%s: one input in ten is held out for tests, but there is one pair alone"
+                       ? "%s: one input in ten is held out for tests, but there is only one pair"
                        : "%s: one input in ten is held out for tests, but of %lld pairs all have "
                          "the same one",
                    d->name, (long long)d->count);

@@ -137,10 +137,10 @@ bool eg__network_sound(eg_ctx *cx, const eg_network *n)
                    "name",
                    n->name);
     else if (n->source && n->encoder)
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "trainer: network \"%s\" is an encoder, whose input is no source beside its "
-                   "tokens",
-                   n->name);
+        eg_fail_as(
+            cx, EG_ERROR_MISUSE,
+            "trainer: network \"%s\" is an encoder, which has no source in addition to its tokens",
+            n->name);
     else if (n->memory && !n->source)
         eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: network \"%s\" has a memory, but no source",
                    n->name);
@@ -163,7 +163,7 @@ void *eg__network_make(const eg_trainer *t, eg_params *p, double dropout)
     void *net = eg_error(t->cx) ? NULL : t->network->make(p, &o, &sizes);
     if (!eg_error(t->cx) && (!net || !eg_params_count(p)))
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: network \"%s\" %s", t->network->name,
-                   net ? "has no parameters" : "was not made: its make returned NULL");
+                   net ? "has no parameters" : "its make() returned NULL");
     return eg_error(t->cx) ? NULL : net;
 }
 

@@ -224,7 +224,7 @@ static bool lists_fit(const kind *row, const eg_opt_args *o, int64_t copies)
     const char *list = o->lr_each ? "lr_each" : o->clip_each ? "clip_each" : NULL;
     if (list && !copies)
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "%s: .%s is for parameters with copies, and these have none", row->name, list);
+                   "%s: .%s is for parameters with copies, but these have none", row->name, list);
     else if (list && o->copies != copies)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: .%s has %lld number%s (.copies), but the parameters have %lld cop%s",

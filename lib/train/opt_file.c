@@ -74,7 +74,7 @@ static bool state_sound(const eg_opt *op, const eg_named *one, eg_tensor *x, con
                    one->name);
     else if (state_of_squares(one) && eg_size(x) && eg_item(eg_min(NULL, x)) < 0)
         eg_fail_as(cx, EG_ERROR_FILE,
-                   "%s: tensor \"%s\" holds squares, but has a negative number, %g", path,
+                   "%s: tensor \"%s\" contains squares, but has a negative element, %g", path,
                    one->name, eg_item(eg_min(NULL, x)));
     eg_pop(cx, m);
     return !eg_error(cx);

@@ -324,8 +324,8 @@ static bool loss_fits(eg_opt *op, eg_tensor *loss)
                    op->kind->name);
     if (!eg_error(op->cx) && op->each && eg_copies_of(loss) != eg_copies_of(op->x[0]))
         eg_fail_as(op->cx, EG_ERROR_MISUSE,
-                   "%s: the loss has not the copies of the parameters: what made it reads none of "
-                   "them, or added them up",
+                   "%s: the loss does not have the copies of the parameters: it depends on none of "
+                   "them, or adds them up",
                    op->kind->name);
     return !eg_error(op->cx) && loss_is_finite(op, loss);
 }

@@ -114,7 +114,7 @@ static bool probing_state(const probing *p)
                   at = again ? probing_differs(p->logits, 0, again, n, 0, pair) : -1;
     if (at >= 0)
         eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
-                   "%s: logit %lld of the first batch is %g, and %g when it is computed again: the "
+                   "%s: logit %lld of the first batch is %g, but %g when it is computed again: the "
                    "network has state outside its parameters, or draws random numbers",
                    p->who, (long long)at, pair[0], pair[1]);
     return !eg_error(p->t->cx);
@@ -133,11 +133,10 @@ static bool probing_examples(const probing *p)
                                                alone, length * classes, share, pair)
                              : -1;
     if (at >= 0)
-        eg_fail_as(
-            p->t->cx, EG_ERROR_MISUSE,
-            "%s: it is no sum over examples: a logit of one is %g in a batch of %lld, and %g "
-            "alone; examples of a batch must not depend on each other",
-            p->who, pair[0], (long long)rows, pair[1]);
+        eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
+                   "%s: the loss is not a sum over examples: a logit of one example is %g in a "
+                   "batch of %lld, but %g alone; examples of a batch must not depend on each other",
+                   p->who, pair[0], (long long)rows, pair[1]);
     return !eg_error(p->t->cx);
 }
 
@@ -158,8 +157,8 @@ static bool probing_order(const probing *p)
         other ? probing_differs(p->logits, 0, other, last * classes, share, pair) : -1;
     if (at >= 0)
         eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
-                   "%s: a logit at place %lld is %g, and %g when the token at place %lld is "
-                   "another: it reads what it has to predict",
+                   "%s: a logit at position %lld is %g, but %g if the token at position %lld is "
+                   "changed: the network reads what it has to predict",
                    p->who, (long long)(at / classes), pair[0], pair[1], (long long)last);
     return !eg_error(p->t->cx);
 }

@@ -68,8 +68,8 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
                    (long long)one.count + (long long)two.count);
     else if (fabs(all.value - sum) > (all.f64 ? 1e-9 : 1e-4) * size)
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "%s: the loss is not a sum over its examples: %s it is %g, %s %g; add up what "
-                   "each gives, and leave the division by the count to the step",
+                   "%s: the loss is not a sum over its examples: %s it is %g, %s %g; add up the "
+                   "losses of the examples, and leave the division by the count to the step",
                    o->who, whole, all.value, parts, sum);
     else
         op->sum = o->loss;

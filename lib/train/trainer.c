@@ -233,8 +233,8 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
 {
     bool good = !r || (t->data->free_text ? r->longest == needed : r->longest >= needed);
     if (!good)
-        eg_fail_as(t->cx, EG_ERROR_FILE, "%s: a model of %lld places, but %s needs %lld", r->path,
-                   (long long)r->longest, t->data->name, (long long)needed);
+        eg_fail_as(t->cx, EG_ERROR_FILE, "%s: the model has %lld positions, but %s needs %lld",
+                   r->path, (long long)r->longest, t->data->name, (long long)needed);
     return good;
 }
 
