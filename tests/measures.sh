@@ -1,7 +1,7 @@
 #!/bin/sh
-# The tree in numbers: ./tests/measures.sh [BUILD_FOLDER], from the top folder of a checkout. Prints
-# a line each; exits 1 if one is above its bound. BUILD_FOLDER (default: build) is read for symbols
-# alone.
+# Measures of the tree: ./tests/measures.sh [BUILD_FOLDER], in the top folder of a checkout. Prints
+# a line for each; exits with 1 if one exceeds its bound. Only the symbols of BUILD_FOLDER (default:
+# build) are read.
 build=${1-build}
 export LC_ALL=C.UTF-8
 bad=
@@ -61,8 +61,8 @@ line 'const attributes written to through a cast' \
     "$(sources | xargs grep -hE '\(uintptr_t\)[a-z]+->attr|\(void \*\)\(uintptr_t\)' | wc -l)" 0
 line 'walks of the tape (files that mark nodes with cx->sweep)' \
     "$(git ls-files 'lib/*.c' | xargs grep -lE '\+\+ *(cx|[a-z]+->cx)->sweep' | wc -l)" 1
-# A test that has to fail is no test of the suite: the test that sees it fail adds it to a runner of
-# its own, and is not counted.
+# A test that must fail is not part of the suite and not counted: the test that checks the failure
+# adds it to a separate runner.
 line 'tests that do not register themselves (tcase_add_test, not TEST)' \
     "$(git ls-files 'tests/test_*.c' | xargs awk '
     FNR == 1 || /^\{$/ { added = own = 0 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The program, from outside: what it answers, what it refuses, and that nothing is half-written. No
+# Tests of the program from outside: its output, its refusals, and that no file is incomplete. No
 # test needs more than a second.
 : "${BUILDDIR:?is set by make check}" "${EG_SRCDIR:?is set by all.sh}"
 eingrad=$(cd "$BUILDDIR" && pwd)/eingrad
@@ -29,8 +29,8 @@ prints() {
     runs "$@"
     grep -qF -- "$text" out || bad "eingrad $*: '$text' is not in: $(cat out)"
 }
-# refuses TEXT COMMAND...: exit status 1, nothing on stdout, a sentence with this text. What is not
-# refused may train for minutes: it is ended after some seconds.
+# refuses TEXT COMMAND...: exit status 1, nothing on stdout, an error message with this text. A
+# command that is not refused may train for minutes, so it is ended after some seconds.
 refuses() {
     text=$1; shift
     count=$((count + 1))
