@@ -66,7 +66,7 @@ case("W_q", Named("W_q", "W_k", "W_v", "W_o"), run, x, k, v)
 case("q_proj", Named("q_proj", "k_proj", "v_proj", "o_proj"), run, x, k, v)
 case("labml", Named("query", "key", "value", "output", prepared=True), run, x, k, v)
 
-class Heads(nn.Module):                                     's h separate W_i, concatenated
+class Heads(nn.Module):                                     # h separate W_i, concatenated
     def __init__(self):
         super().__init__()
         for n in "qkv": setattr(self, f"W_{n}", nn.ModuleList(nn.Linear(M, M // H) for _ in range(H)))
