@@ -2,7 +2,7 @@
 # Compares the binary and source interface of the library with a stored one (tests/abi), by
 # libabigail:
 #    tests/abi.sh check     changes that break programs, compiled or in source: make check-abi
-#   tests/abi.sh store     stores the interface and Debian's list of symbols: make store-abi
+#    tests/abi.sh store     stores the interface and Debian's list of symbols: make store-abi
 #    tests/abi.sh plant     makes changes of many kinds and reports which are found: make plant-abi
 # The interface is taken from the headers alone: a shared library of empty functions, with all
 # public types in its debugging information, and a text with a line for each type, function and
