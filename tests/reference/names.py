@@ -1,5 +1,5 @@
 """Writes tests/data/names.safetensors: modules of PyTorch, with the names that PyTorch and tutorials give their parameters, and
-what they compute, in f64, for test_names.c.
+their results in f64, for test_names.c.
 
     python tests/reference/names.py tests/data/names.safetensors        # torch 2.15.0, safetensors 0.8.0
 
@@ -45,7 +45,7 @@ case("encoder", nn.TransformerEncoder(layer(E, True, "gelu", True), 2, nn.LayerN
 case("transformer", nn.Transformer(M, H, 1, 1, F, dropout=0.0, activation="relu", batch_first=True, norm_first=True),
      lambda m, x, k: m(k, x, tgt_mask=causal), x, k)
 
-# -- modules as tutorials write them: their names, their numbers ------------------------------------------------------------------
+# -- modules as tutorials write them, with their names and results ----------------------------------------------------------------
 class Named(nn.Module):
     def __init__(self, q, k, v, o, prepared=False):
         super().__init__()
