@@ -3,8 +3,9 @@
  * instead.
  *
  *     EG_TEST_CORES=n: contexts see n cores (by default the number of threads)
- *     CK_RUN_SUITE=name  CK_RUN_CASE=name  CK_FORK=no (for gdb, valgrind)  CK_VERBOSITY=verbose:
- * see Check's manual EG_RUN_TEST=name, or name:k for _i = k of a loop: runs only that test */
+ *     EG_RUN_TEST=name, or name:k for _i = k of a loop: runs only that test
+ *     CK_RUN_SUITE=name, CK_RUN_CASE=name, CK_FORK=no (for gdb, valgrind), CK_VERBOSITY=verbose:
+ *         see Check's manual */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

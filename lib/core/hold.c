@@ -6,6 +6,8 @@
  * allocator. */
 #include "core/core.h"
 
+/* Returns a hold in memory of the context's allocator, which the last holder frees; NULL after the
+ * error "out of memory". */
 static eg__hold *hold_new(eg_ctx *cx, eg__hold made)
 {
     eg__hold *h = cx->realloc(cx->user, NULL, 0, sizeof *h);

@@ -235,6 +235,7 @@ static void draw_axes(const layout *l, eg__canvas *c)
     }
 }
 
+/* Draws title, axes, panels and scales. */
 static void picture_draw(eg__canvas *c, const void *picture)
 {
     const layout *l = picture;

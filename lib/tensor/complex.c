@@ -18,9 +18,10 @@ double complex eg__c_log1p(double complex z)
 
 /* erf(x + iy) = erf x + rest and erfc(x + iy) = erfc x − rest, with
  *
- * rest = e^−x²/2πx (1 − cos 2xy + i sin 2xy) + 2/π e^−x² Σ_{n ≥ 1} e^{−n²/4}/(n² + 4x²) (f_n + i
- * g_n), f_n = 2x − 2x cosh ny cos 2xy + n sinh ny sin 2xy,    g_n = 2x cosh ny sin 2xy + n sinh ny
- * cos 2xy,
+ * rest = e^−x²/2πx (1 − cos 2xy + i sin 2xy)
+ *      + 2/π e^−x² Σ_{n ≥ 1} e^{−n²/4}/(n² + 4x²) (f_n + i g_n)
+ * f_n = 2x − 2x cosh ny cos 2xy + n sinh ny sin 2xy
+ * g_n = 2x cosh ny sin 2xy + n sinh ny cos 2xy
  *
  * to 1e-16 of |erf z| (Abramowitz, Stegun 1964, 7.1.29; Salzer 1951). The largest term is at n =
  * 2|y|. The exponents are added before exp is called, since e^−x² alone may be 0 where the product

@@ -6,6 +6,7 @@
 #include <string.h>
 
 /* -- encoder only or decoder only: an eg_transformer ------------------------------------------- */
+/* Makes the transformer of the trainer's options, with the sizes of the data. */
 static void *network_transformer(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
 {
     eg_transformer_args a = { .size = sizeof a,

@@ -59,6 +59,7 @@ static eg_tensor *probing_logits(void *user, eg_ctx *cx, int64_t from, int64_t t
     return c->logits = eg__network_logits(c->t, cx, c->batch, NULL);
 }
 
+/* Calls the network on a batch and checks shape and dtype of its logits. NULL after an error. */
 static eg_tensor *probing_run(const probing *p, const eg_batch *b)
 {
     eg_ctx *cx = p->t->cx;

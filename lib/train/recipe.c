@@ -101,6 +101,7 @@ static const struct recipe_row {
 #undef LINE
 enum { ROWS = sizeof rows / sizeof *rows };
 
+/* Returns a copy of the options of an attention, with the struct of .linear. */
 static recipe recipe_of(const eg_mha_args *given)
 {
     recipe r = { .mha = { .size = sizeof r.mha } };

@@ -22,6 +22,7 @@ typedef struct step_over_part {
     bool known;
     bool f64;
 } step_over_part;
+/* Computes the loss of examples [from, to) and its count, in a separate scope. */
 static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int64_t from,
                                     int64_t to)
 {

@@ -90,8 +90,8 @@ bool eg__trainer_ready(const char *who, const eg_trainer *);
 
 /* -- trainer.c, checkpoint.c: commands that rank 0 sends to the others between steps ----------- */
 enum { EG__COMMAND_GO, EG__COMMAND_STOP, EG__COMMAND_SAVE };
-int eg__trainer_broadcast(eg_trainer *,
-                          char what); /* returns rank 0's command; −1 after an error */
+/* Returns rank 0's command; −1 after an error. */
+int eg__trainer_broadcast(eg_trainer *, char what);
 /* A hash of all numbers and options that a checkpoint stores in addition to tensors and symbols,
  * for ranks that must agree in them. Memory that it needs is the owner's. */
 uint64_t eg__trainer_hash(const eg_trainer *, eg_owner *);

@@ -2,24 +2,23 @@
  *
  *   bench.c    options, rounds, the table and the JSON lines
  *   probe.c    this machine's multiply-add peak and memory bandwidths
- *   peers.c    who eingrad is compared with: a process each, stopped while another has its turn
+ *   peers.c    the peers, each in a process that is stopped between its turns
  *   gemm.c     BLIS and OpenBLAS, looped over batches
  *   einsum.c   the cases of contraction
  *   attention.c  attention alone
- *   score.c    scores and masks of published attentions beside plain causal attention
+ *   score.c    scores and masks of published attentions, compared with plain causal attention
  *   module.c   attention modules, an encoder layer
- *   capture.c  steps that are captured and run again, beside the same steps as they are; a table of
- *              its own
+ *   capture.c  captured steps, compared with the same steps as they are called; a separate table
  *   model.c    small operations, rows, gradients, training
  *   peers.py   NumPy and PyTorch
- *   mkl.c      preloaded into PyTorch's process: lets MKL be as fast as on Intel's processors
+ *   mkl.c      preloaded into PyTorch's process: makes MKL as fast as on Intel's processors
  *   report.py  JSON lines → the tables of docs/benchmarks.md
  *
- * Every contender of a case is measured in turn, round after round, with a look at the multiply-add
- * peak in each, so that all of them see the same machine. The time of a case is the best of all;
- * its spread is how much worse the worst round was. A ratio to a peer, and the share of the peak,
- * is the median over the rounds of the quotient within a round. Nothing here fails because of a
- * time. */
+ * The contenders of a case are measured in turn, round after round, and in each round the
+ * multiply-add peak is measured as well, so that all are measured under the same conditions. The
+ * time of a case is the best of all rounds; its spread is worst/best − 1. A
+ * ratio to a peer, and the share of the peak, is the median over the rounds of the quotient within
+ * a round. No time makes the program fail. */
 #ifndef EG_BENCH_H
 #define EG_BENCH_H
 #include <eingrad.h>
