@@ -37,7 +37,7 @@ static bool is_npz(const char *path)
 }
 
 /* Returns the number of equal labels at the beginning of two axes. */
-static int64_t alike(const char *const *a, int64_t n, const char *const *b, int64_t m)
+static int64_t common_prefix(const char *const *a, int64_t n, const char *const *b, int64_t m)
 {
     int64_t k = 0;
     while (k < n && k < m && strcmp(a[k], b[k]) == 0) k++;
@@ -63,8 +63,8 @@ static bool add_against(eg_ctx *cx, maps *m, const attend *o)
                    eg_dim(a, 1) == 1 ? "" : "s", o->against, (long long)eg_dim(b, 0),
                    (long long)eg_dim(b, 1)),
                false;
-    const int64_t i = alike(m->rows, eg_dim(a, 2), rows, eg_dim(b, 2)),
-                  j = alike(m->columns, eg_dim(a, 3), columns, eg_dim(b, 3));
+    const int64_t i = common_prefix(m->rows, eg_dim(a, 2), rows, eg_dim(b, 2)),
+                  j = common_prefix(m->columns, eg_dim(a, 3), columns, eg_dim(b, 3));
     if (!i || !j)
         return say("attend: the tokens of %s and %s differ from the first on, so no map can be "
                    "compared",

@@ -61,7 +61,7 @@ static int train_words(const plan *p, const grid_run *r, int threads, char (*tex
 typedef enum errand { OPTIONS, CHECKPOINT, TRAINING } errand;
 
 /* Does this in the separate process. Does not return. */
-static void be(const plan *p, const grid_run *r, int threads, errand what)
+static void run_child(const plan *p, const grid_run *r, int threads, errand what)
 {
     char text[AXES_MOST + 4][4096], *word[2 * WORDS_MOST];
     const int n = train_words(p, r, threads, text, word), files = 2 + r->begun;
@@ -84,7 +84,7 @@ static bool all_possible(const plan *p, errand what)
         int status = -1;
         fflush(NULL);
         const pid_t process = fork();
-        if (process == 0) be(p, &p->run[k], 1, what);
+        if (process == 0) run_child(p, &p->run[k], 1, what);
         while (process > 0 && waitpid(process, &status, 0) < 0 && errno == EINTR) continue;
         if (process < 0) return say("no process can be started: %s", strerror(errno)), false;
         if (!WIFEXITED(status)) return say("grid: a process was ended by a signal"), false;
@@ -96,7 +96,8 @@ static bool all_possible(const plan *p, errand what)
 static volatile sig_atomic_t stopped;
 static void stop(int number) { stopped = number; }
 
-static bool begin(const plan *p, grid_run *r, int threads) /* false after an error message */
+/* Starts a process for the run, whose standard error is read through a pipe. */
+static bool run_begin(const plan *p, grid_run *r, int threads) /* false after an error message */
 {
     int ends[2];
     if (pipe(ends)) return say("no pipe can be opened: %s", strerror(errno)), false;
@@ -106,7 +107,7 @@ static bool begin(const plan *p, grid_run *r, int threads) /* false after an err
         dup2(ends[1], STDERR_FILENO);
         close(ends[0]);
         close(ends[1]);
-        be(p, r, threads, TRAINING);
+        run_child(p, r, threads, TRAINING);
     }
     close(ends[1]);
     r->said = ends[0];
@@ -127,7 +128,7 @@ static void print_run(const grid_run *r)
 }
 
 /* Stores the exit status of a process and prints its messages. */
-static void ended(eg_ctx *cx, const plan *p, grid_run *r, int status)
+static void run_ended(eg_ctx *cx, const plan *p, grid_run *r, int status)
 {
     char text[2048];
     ssize_t n = read(r->said, text, sizeof text - 1);
@@ -151,7 +152,7 @@ static void ended(eg_ctx *cx, const plan *p, grid_run *r, int status)
 
 /* Runs all runs that are not finished, `jobs` at a time. False after an error that ends the
  * grid. */
-static bool work(eg_ctx *cx, plan *p, int jobs, int threads)
+static bool run_all(eg_ctx *cx, plan *p, int jobs, int threads)
 {
     int next = 0, busy = 0;
     bool good = true;
@@ -159,7 +160,7 @@ static bool work(eg_ctx *cx, plan *p, int jobs, int threads)
         if (good && !stopped && busy < jobs && next < p->runs) {
             grid_run *r = &p->run[next++];
             if (r->result.finished) continue;
-            good = begin(p, r, threads);
+            good = run_begin(p, r, threads);
             busy += good;
             continue;
         }
@@ -174,7 +175,7 @@ static bool work(eg_ctx *cx, plan *p, int jobs, int threads)
         }
         if (process < 0) break;
         for (int k = 0; k < p->runs; k++)
-            if (p->run[k].process == process) ended(cx, p, &p->run[k], status), busy--;
+            if (p->run[k].process == process) run_ended(cx, p, &p->run[k], status), busy--;
     }
     return good;
 }
@@ -208,7 +209,7 @@ static int carry_out(eg_ctx *cx, plan *p, const grid *o)
     struct sigaction act = { .sa_handler = stop };
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
-    const bool good = work(cx, p, jobs, threads);
+    const bool good = run_all(cx, p, jobs, threads);
     for (int k = 0; k < p->runs; k++) failed += p->run[k].failed;
     if (stopped) {
         printf("stopped; the same command continues\n");

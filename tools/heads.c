@@ -23,7 +23,7 @@ static void table(const eg_head *h, int64_t layer, int64_t heads)
 }
 
 /* Prints the matrix of the heads' similarity. */
-static void likeness(eg_tensor *w, int64_t layer, int64_t heads)
+static void print_similarity(eg_tensor *w, int64_t layer, int64_t heads)
 {
     eg_tensor *s = eg_head_similarity("[h] i j", w), *mean = eg_head_diversity("[h] i j", w);
     if (!eg_ok(s) || !eg_ok(mean)) return;
@@ -58,5 +58,5 @@ void print_heads(eg_tensor *w, bool apart)
     }
     if (heads < 2 || heads > WIDEST) return;
     printf("\nsimilarity of heads: 1 if their rows are equal, 0 if they share no key\n");
-    for (int64_t l = 0; l < layers; l++) likeness(eg_select("[l] h i j", w, l), l, heads);
+    for (int64_t l = 0; l < layers; l++) print_similarity(eg_select("[l] h i j", w, l), l, heads);
 }

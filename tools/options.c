@@ -43,7 +43,7 @@ static bool read_real(const char *text, double *value)
 }
 
 /* Returns "--out" or "-o" for messages; valid until the next call. */
-static const char *shown(const option *o)
+static const char *shown_option(const option *o)
 {
     static char name[64];
     if (o->name)
@@ -78,12 +78,12 @@ static void not_chosen(const option *o, const char *text)
     for (const char *c = o->argument; *c && n < CHOICES_MOST; c += strcspn(c, "|"), c += *c == '|')
         snprintf(choices[n++], sizeof *choices, "%.*s", (int)strcspn(c, "|"), c);
     const char *near = nearest(text, choice_name);
-    say("%s must be one of %s, not \"%s\"%s%s%s", shown(o), o->argument, text,
+    say("%s must be one of %s, not \"%s\"%s%s%s", shown_option(o), o->argument, text,
         near ? "; is it " : "", near ? near : "", near ? "?" : "");
 }
 
 /* Stores the value of an option. False after printing why it is invalid. */
-static bool take(const option *o, char *text, void *values)
+static bool store_value(const option *o, char *text, void *values)
 {
     void *at = (char *)values + o->at;
     bool good = true;
@@ -96,7 +96,7 @@ static bool take(const option *o, char *text, void *values)
     case OUTPUT:
         *(const char **)at = text;
         if (!*text) {
-            say("%s needs a value that is not empty", shown(o));
+            say("%s needs a value that is not empty", shown_option(o));
             return false;
         }
         break;
@@ -115,15 +115,16 @@ static bool take(const option *o, char *text, void *values)
         int64_t *value = at;
         good = read_whole(text, value) && (double)*value >= o->low && (double)*value <= o->high;
         if (!good)
-            say("%s must be an integer from %.15g to %.15g, not \"%s\"", shown(o), o->low, o->high,
-                text);
+            say("%s must be an integer from %.15g to %.15g, not \"%s\"", shown_option(o), o->low,
+                o->high, text);
         break;
     }
     case REAL: {
         double *value = at;
         good = read_real(text, value) && *value >= o->low && *value <= o->high;
         if (!good)
-            say("%s must be a number from %g to %g, not \"%s\"", shown(o), o->low, o->high, text);
+            say("%s must be a number from %g to %g, not \"%s\"", shown_option(o), o->low, o->high,
+                text);
         break;
     }
     case CHOICE:
@@ -205,9 +206,9 @@ static bool use_files(const command *c, const words *w, const void *values)
         const void *at = (const char *)values + o->at;
         const list *l = at;
         if (o->kind == INPUT || o->kind == OUTPUT)
-            good = use_file(shown(o), *(const char *const *)at, o->kind == OUTPUT);
+            good = use_file(shown_option(o), *(const char *const *)at, o->kind == OUTPUT);
         for (int k = 0; o->kind == OUTPUTS && good && k < l->count; k++)
-            good = use_file(shown(o), l->item[k], true);
+            good = use_file(shown_option(o), l->item[k], true);
     }
     return good;
 }
@@ -242,23 +243,23 @@ parsed read_options(const command *c, int count, char **word, void *values, word
         if (!o) return REFUSED;
         uint64_t bit = (uint64_t)1 << (o - c->options);
         if (o->kind == FLAG && value) {
-            say("%s takes no value", shown(o));
+            say("%s takes no value", shown_option(o));
             return REFUSED;
         }
         if (w->given & bit && o->kind != OUTPUTS) {
-            say("%s is given twice", shown(o));
+            say("%s is given twice", shown_option(o));
             return REFUSED;
         }
         if (o->kind == MAYBE && !value)
             value = k + 1 < count && word[k + 1][0] != '-' ? word[++k] : empty;
         if (o->kind != FLAG && !value) {
             if (k + 1 == count) {
-                say("%s needs a value: %s", shown(o), o->argument);
+                say("%s needs a value: %s", shown_option(o), o->argument);
                 return REFUSED;
             }
             value = word[++k];
         }
-        if (!take(o, value, values)) return REFUSED;
+        if (!store_value(o, value, values)) return REFUSED;
         w->given |= bit;
     }
     return use_files(c, w, values) ? PARSED : REFUSED;

@@ -298,8 +298,8 @@ static void log_look(progress *g, eg_trainer *t, const eg_head *head, int count)
 }
 
 /* Prints the first head of a kind, and the number of others. */
-static void say_head(const progress *g, const eg_progress *p, const char *kind,
-                     const char *attention, int head, const char *what, double value, int others)
+static void print_head(const progress *g, const eg_progress *p, const char *kind,
+                       const char *attention, int head, const char *what, double value, int others)
 {
     progress_clear(g);
     printf("step %4lld  %s: head %s.%d %s %.3f)", (long long)p->step, kind, attention, head, what,
@@ -341,11 +341,11 @@ static void heads_said(progress *g, eg_trainer *t, const eg_progress *p, const e
                     one ? head[k].top : head[k].spread);
     }
     if (saturated && !g->told)
-        say_head(g, p, "saturated", eg_trainer_attention(t, first[0] / heads), first[0] % heads,
-                 "attends to one place (mean largest weight", head[first[0]].top, saturated - 1);
+        print_head(g, p, "saturated", eg_trainer_attention(t, first[0] / heads), first[0] % heads,
+                   "attends to one place (mean largest weight", head[first[0]].top, saturated - 1);
     if (dead && !g->told_dead)
-        say_head(g, p, "dead", eg_trainer_attention(t, first[1] / heads), first[1] % heads,
-                 "attends to all places alike (spread", head[first[1]].spread, dead - 1);
+        print_head(g, p, "dead", eg_trainer_attention(t, first[1] / heads), first[1] % heads,
+                   "attends to all places alike (spread", head[first[1]].spread, dead - 1);
     g->told = g->told || saturated, g->told_dead = g->told_dead || dead;
 }
 
@@ -405,6 +405,8 @@ bool progress_curve(const progress *g, eg_trainer *t)
     return !bad;
 }
 
+/* Writes the line of a step: its losses and, if the model was evaluated (looked), heads and
+ * parameters. */
 static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool looked,
                      const eg_head *head, int heads)
 {

@@ -143,7 +143,7 @@ static bool of_leader(eg_ranks *r, char mine, char *leaders)
 }
 /* The part of the ranks that neither print nor write. They take part in the steps and evaluations
  * of rank 0, and return when it ends. */
-static int follow(eg_ctx *cx, eg_trainer *t, const train *o, eg_ranks *r)
+static int follow_rank_0(eg_ctx *cx, eg_trainer *t, const train *o, eg_ranks *r)
 {
     eg_progress p;
     eg_score s;
@@ -159,8 +159,8 @@ static int follow(eg_ctx *cx, eg_trainer *t, const train *o, eg_ranks *r)
 }
 
 /* Trains, saves, evaluates and prints the result. Returns the exit status. */
-static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const char *from,
-              eg_ranks *r)
+static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char *path,
+                          const char *from, eg_ranks *r)
 {
     turn u = { .o = o, .path = path };
     eg_data *d = eg_trainer_data(t);
@@ -281,7 +281,7 @@ static int run(const command *c, int count, char **word)
         char best[4096 + 8];
         const bool good = t && best_of(t, &o, to, best, sizeof best);
         if (all_well(r, cx, good))
-            status = follows ? follow(cx, t, &o, r) : go(cx, t, &o, to, from, r);
+            status = follows ? follow_rank_0(cx, t, &o, r) : train_and_show(cx, t, &o, to, from, r);
     }
     eg_ranks_close(r);
     eg_close(cx);

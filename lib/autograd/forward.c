@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Returns the tangent of y, computed by differentiating its rule by u (see above). */
-static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
+static eg_tensor *forward_by_rule(eg_tensor *y, eg_tensor *const *dx)
 {
     eg_tensor *u = eg_zeros_like(y), *sum = NULL, *part;
     const bool was = eg_nograd(y->cx, false); /* the rule has to be recorded as a function of u */
@@ -47,7 +47,7 @@ static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **
     if (!moves) return true;
     s->cx->rule_node = t;
     s->cx->rule_kind = "tangent";
-    *out = t->op->jvp ? t->op->jvp(t, dx) : transposed(t, dx);
+    *out = t->op->jvp ? t->op->jvp(t, dx) : forward_by_rule(t, dx);
     s->cx->rule_node = outer;
     eg__sweep_reclaim(s);
     return !s->cx->failed && (!*out || eg__check_cotangent(s, t, "jvp", *out, t, -1));
@@ -80,8 +80,8 @@ static bool forward_tangents(eg_ctx *cx, const char *who, int results, eg_tensor
 }
 
 /* True if y, xs and vs can be used; else records an error. */
-static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tensor *const *xs,
-                   eg_tensor *const *vs)
+static bool forward_inputs_fit(eg_ctx *cx, const char *who, eg_tensor *y, int count,
+                               eg_tensor *const *xs, eg_tensor *const *vs)
 {
     char a[256], b[256];
     if (!eg__check_differentiable(cx, who, "y", -1, y)) return false;
@@ -119,7 +119,7 @@ eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *cons
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("jvp", count, xs);
     eg_tensor *t;
     if (!forward_own(cx, &y, count, &xs)) return eg__poison(cx);
-    return cx && inputs(cx, "jvp", y, count, xs, vs) &&
+    return cx && forward_inputs_fit(cx, "jvp", y, count, xs, vs) &&
                    forward_tangents(cx, "jvp", 1, &y, count, xs, vs, &t)
                ? t
                : eg__poison(cx);
@@ -128,7 +128,7 @@ eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *cons
 /* -- H v: the tangent of the gradient --------------------------------------------------------- */
 /* Computes the gradient with a history, even if the context does not record. False after an
  * error. */
-static bool recorded_grad(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
+static bool forward_recorded_grad(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
     const bool was = eg_nograd(y->cx, false), good = !eg_grad(y, NULL, count, xs, dxs);
     eg_nograd(y->cx, was);
@@ -138,13 +138,14 @@ static bool recorded_grad(eg_tensor *y, int count, eg_tensor *const *xs, eg_tens
 int eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **hv)
 {
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("hvp", count, xs);
-    bool good = cx && forward_own(cx, &y, count, &xs) && inputs(cx, "hvp", y, count, xs, vs);
+    bool good =
+        cx && forward_own(cx, &y, count, &xs) && forward_inputs_fit(cx, "hvp", y, count, xs, vs);
     if (good && count && !hv) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "hvp: hv is NULL");
         good = false;
     }
     eg_tensor **g = good ? eg__alloc(cx, (size_t)(count ? count : 1) * sizeof *g) : NULL;
-    good = g && recorded_grad(y, count, xs, g) &&
+    good = g && forward_recorded_grad(y, count, xs, g) &&
            forward_tangents(cx, "hvp", count, g, count, xs, vs, hv);
     if (!good && hv)
         for (int k = 0; k < count; k++) hv[k] = eg__poison(cx);
@@ -234,7 +235,7 @@ eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b)
     eg_tensor *g;
     if (!cx || !b) return cx ? eg_fail_as(cx, EG_ERROR_MISUSE, "hessian: b is NULL") : NULL;
     if ((a && !(a = eg__own(a))) || !(b = eg__own(b))) return eg__poison(cx);
-    if (!pair("hessian", cx, y, "a", a, "b", b) || !recorded_grad(y, 1, &a, &g))
+    if (!pair("hessian", cx, y, "a", a, "b", b) || !forward_recorded_grad(y, 1, &a, &g))
         return eg__poison(cx);
     return jacobian("hessian", g, b);
 }

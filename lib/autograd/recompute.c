@@ -59,7 +59,7 @@ static bool recompute_outside(eg_tensor *y, uint64_t born, reads *found)
 }
 
 /* -- f called again, recorded, with the same draws --------------------------------------------- */
-static eg_tensor *call(eg_ctx *cx, const again *s)
+static eg_tensor *recompute_call(eg_ctx *cx, const again *s)
 {
     const uint64_t seed = cx->seed, draw = cx->draw;
     const bool training = cx->training, recording = cx->recording;
@@ -73,12 +73,12 @@ static eg_tensor *call(eg_ctx *cx, const again *s)
 }
 /* Calls f of the checkpoint y again and returns its result. NULL after an error: f failed, or its
  * result or the tensors that it reads differ from those of the first call. */
-static eg_tensor *replay(eg_tensor *y)
+static eg_tensor *recompute_replay(eg_tensor *y)
 {
     eg_ctx *cx = y->cx;
     char where[256], a[256], b[256];
     const uint64_t born = cx->seq;
-    eg_tensor *r = call(cx, y->attr);
+    eg_tensor *r = recompute_call(cx, y->attr);
     if (cx->failed) return NULL;
     reads now = { 0 };
     if (eg_ok(r) && !(r = eg__own(r))) r = &cx->poison;
@@ -114,7 +114,8 @@ static bool again_shape(eg_tensor *y)
     bool is_complex = false;
     for (int k = 0; k < y->count; k++) is_complex |= y->in[k]->dtype == EG_C128;
     /* evaluated in c128 (complex step) without saved data: call f */
-    if (!s && is_complex && (s = eg_node_save(y, sizeof *s))) s->result = call(y->cx, y->attr);
+    if (!s && is_complex && (s = eg_node_save(y, sizeof *s)))
+        s->result = recompute_call(y->cx, y->attr);
     if (y->cx->failed) return false;
     if (s && eg_ok(s->result))
         return eg__shape_like(y, is_complex ? EG_C128 : (eg_dtype)s->result->dtype, s->result);
@@ -158,7 +159,7 @@ static bool again_forward_c128(eg_tensor *y)
 
 /* Sets dx to the cotangents of all operands that this backward pass needs, in one call of f, since
  * that is costly. False after an error. */
-static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
+static bool recompute_gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
 {
     eg_ctx *cx = y->cx;
     const size_t room = (size_t)y->count * sizeof *dx;
@@ -172,7 +173,7 @@ static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
     }
     const bool keep = cx->recording;
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
-    eg_tensor *r = replay(y);
+    eg_tensor *r = recompute_replay(y);
     const bool good = r && !eg__grad(r, g, n, x, d);
     for (int k = 0; k < n; k++) x[k] = !good ? NULL : keep ? d[k] : eg_keep(d[k]);
     eg_pop(cx, m);
@@ -191,7 +192,7 @@ static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
     eg_tensor **dx = eg__alloc(cx, (size_t)y->count * sizeof *dx);
     if (!dx) return eg__poison(cx);
     memset(dx, 0, (size_t)y->count * sizeof *dx);
-    if (!gradients(y, g, i, dx)) return eg__poison(cx);
+    if (!recompute_gradients(y, g, i, dx)) return eg__poison(cx);
     s->pull = pull;
     s->g = g;
     s->dx = dx;
@@ -213,7 +214,7 @@ static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
         }
     const bool keep = cx->recording;
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
-    eg_tensor *r = replay(y), *t = r ? eg_jvp(r, n, x, v) : eg__poison(cx);
+    eg_tensor *r = recompute_replay(y), *t = r ? eg_jvp(r, n, x, v) : eg__poison(cx);
     if (!keep) t = eg_keep(t);
     eg_pop(cx, m);
     return t;
@@ -248,7 +249,7 @@ const eg_op *const eg__recompute_rows[] = { &again_op, NULL };
 
 /* Makes the node of a checkpoint in the scope around the open one; the open scope, with all that f
  * made, is closed afterwards. Poison after an error. */
-static eg_tensor *node(const again *a, size_t size, eg_tensor *r, uint64_t born)
+static eg_tensor *recompute_node(const again *a, size_t size, eg_tensor *r, uint64_t born)
 {
     eg_ctx *cx = r->cx;
     eg__arena *inner = cx->top;
@@ -285,7 +286,8 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
     if (eg_ok(r) && !(r = eg__own(r))) r = &cx->poison;
     if (!cx->failed && (!eg_ok(r) || r->cx != cx))
         eg_fail_as(cx, EG_ERROR_MISUSE, "checkpoint: f returned no tensor of this context");
-    if (!cx->failed) y = r->seq <= born ? r : cx->recording ? node(s, size, r, born) : eg_keep(r);
+    if (!cx->failed)
+        y = r->seq <= born ? r : cx->recording ? recompute_node(s, size, r, born) : eg_keep(r);
     eg_pop(cx, m);
     return cx->failed ? eg__poison(cx) : y;
 }

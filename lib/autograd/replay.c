@@ -54,7 +54,7 @@ static eg_tensor *replay_again(eg_sweep *s, const eg_tensor *t, const eg_op **un
 }
 
 /* Returns z + i h v, or t + i h v if z is NULL. A view is copied before it is changed. */
-static eg_tensor *moved(eg_tensor *t, eg_tensor *z, eg_tensor *v)
+static eg_tensor *replay_moved(eg_tensor *t, eg_tensor *z, eg_tensor *v)
 {
     if (!z || z->st != &z->own) z = z ? eg_copy(z) : eg_cast(t, EG_C128);
     eg_tensor *im = eg_imag(z);
@@ -63,8 +63,9 @@ static eg_tensor *moved(eg_tensor *t, eg_tensor *z, eg_tensor *v)
 
 /* Returns y in c128 where xs[k] has the value zs[k] or, with zs NULL, the value xs[k] + i h vs[k].
  * NULL if y depends on no x, after an error, and with *unsupported set. */
-static eg_tensor *evaluated(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs,
-                            eg_tensor *const *vs, const eg_op **unsupported)
+static eg_tensor *replay_evaluated(eg_tensor *y, int count, eg_tensor *const *xs,
+                                   eg_tensor *const *zs, eg_tensor *const *vs,
+                                   const eg_op **unsupported)
 {
     eg_sweep s = { .cx = y->cx, .who = "complex step", .zeros = true };
     *unsupported = NULL;
@@ -75,7 +76,7 @@ static eg_tensor *evaluated(eg_tensor *y, int count, eg_tensor *const *xs, eg_te
             if (xs[k] == t) z = zs[k];
         if (!z) z = replay_again(&s, t, unsupported);
         for (int k = 0; k < count && vs && !s.cx->failed; k++)
-            if (xs[k] == t) z = moved(t, z, vs[k]);
+            if (xs[k] == t) z = replay_moved(t, z, vs[k]);
         if (s.cx->failed || *unsupported) return NULL;
         s.d[n] = z;
     }
@@ -84,7 +85,7 @@ static eg_tensor *evaluated(eg_tensor *y, int count, eg_tensor *const *xs, eg_te
 eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs,
                              const eg_op **unsupported)
 {
-    eg_tensor *z = evaluated(y, count, xs, zs, NULL, unsupported);
+    eg_tensor *z = replay_evaluated(y, count, xs, zs, NULL, unsupported);
     return z || y->cx->failed || *unsupported ? z : eg_cast(y, EG_C128);
 }
 
@@ -95,7 +96,7 @@ bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *
     const bool was = eg_nograd(cx, true);
     *dy = eg_full_n(cx, EG_F64, 0, eg_rank(y), eg_dims(y));
     const eg_mark m = eg_push(cx);
-    eg_tensor *z = evaluated(y, count, xs, NULL, vs, unsupported);
+    eg_tensor *z = replay_evaluated(y, count, xs, NULL, vs, unsupported);
     if (z) eg_assign(*dy, eg_scale(eg_imag(z), 1 / H));
     eg_pop(cx, m);
     eg_nograd(cx, was);

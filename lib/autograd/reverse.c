@@ -117,7 +117,7 @@ static bool accumulate_read(reverse *r, eg_tensor *t, eg_tensor *g)
 }
 /* Moves the contributions that wait for node k, a view, to the list of its operand. False if the
  * view's own cotangent is needed, if no contribution waits, and after an error. */
-static bool pass_list_on(reverse *r, int64_t k)
+static bool reverse_pass_list_on(reverse *r, int64_t k)
 {
     eg_tensor *t = r->s.node[k];
     const waiting *w = waiting_for(r, k);
@@ -135,7 +135,7 @@ static bool pass_list_on(reverse *r, int64_t k)
 }
 
 /* Returns the cotangent of operand i of t; NULL if there is none, and after an error. */
-static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
+static eg_tensor *reverse_cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
 {
     eg_ctx *cx = r->s.cx;
     const eg_tensor *outer = cx->rule_node;
@@ -196,7 +196,7 @@ static bool reverse_add_list(reverse *r, int64_t k)
 
 /* Calls the hooks of node k, whose cotangent is complete, in the order in which they were added.
  * False after an error. */
-static bool call_hooks(eg_sweep *s, int64_t k)
+static bool reverse_call_hooks(eg_sweep *s, int64_t k)
 {
     eg_tensor *t = s->node[k];
     char name[256];
@@ -220,12 +220,12 @@ static bool call_hooks(eg_sweep *s, int64_t k)
 
 /* Completes node k's cotangent, calls its hooks, and propagates it to the operands by the rule.
  * False after an error. */
-static bool pull(reverse *r, int64_t k)
+static bool reverse_visit(reverse *r, int64_t k)
 {
     eg_sweep *s = &r->s;
     eg_ctx *cx = s->cx;
-    if (pass_list_on(r, k)) return true;
-    if (cx->failed || !reverse_add_list(r, k) || !call_hooks(s, k)) return false;
+    if (reverse_pass_list_on(r, k)) return true;
+    if (cx->failed || !reverse_add_list(r, k) || !reverse_call_hooks(s, k)) return false;
     eg_tensor *t = s->node[k], *g = s->d[k];
     if (!t->op || eg__sweep_zero(t)) return true;
     r->mine = ++cx->pulls;
@@ -253,7 +253,7 @@ static bool pull(reverse *r, int64_t k)
         }
         if (!t->copies && reverse_into(r, t, g, i)) continue;
         if (cx->failed) return false;
-        eg_tensor *c = cotangent(r, t, g, i);
+        eg_tensor *c = reverse_cotangent(r, t, g, i);
         if (cx->failed) return false;
         if (!c) continue;
         if (cx->hooks.cotangent) c = cx->hooks.cotangent(cx, t, i, c);
@@ -263,7 +263,7 @@ static bool pull(reverse *r, int64_t k)
 }
 
 /* True if the seed fits y; else records an error. */
-static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
+static bool reverse_seed_fits(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
 {
     char a[256], b[256];
     if (!seed && eg_size(y) != 1)
@@ -280,7 +280,7 @@ static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
 
 /* Records why y depends on none of the xs: an operation cuts the path, an operand was computed
  * under eg_nograd, or no operation in y's history reads one. Returns false. */
-static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *xs)
+static bool reverse_refuse_unreached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *xs)
 {
     char at[256], whose[256], none[40];
     eg_tensor *cut = NULL;
@@ -361,7 +361,7 @@ static bool reverse_nodes(reverse *r)
     const eg_sweep *s = &r->s;
     if (!reverse_notify(r, s->n)) return false;
     for (int64_t k = s->n; k-- > 0;) {
-        if ((s->d[k] || waiting_for(r, k)) && !pull(r, k)) return false;
+        if ((s->d[k] || waiting_for(r, k)) && !reverse_visit(r, k)) return false;
         if (!r->target) continue;
         if (r->target[k].times == 1) reverse_add_up(r, r->target[k].x);
         if (!reverse_notify(r, k)) return false;
@@ -375,8 +375,8 @@ static bool reverse_nodes(reverse *r)
 typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS, ZEROS_OF_EACH } unreached;
 /* Checks the call, finds the nodes between y and the xs, and runs the backward pass. False after an
  * error. */
-static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
-                 eg_tensor **dxs, unreached how, eg_into *into, const eg_into_watch *watch)
+static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
+                         eg_tensor **dxs, unreached how, eg_into *into, const eg_into_watch *watch)
 {
     if (!eg__check_differentiable(cx, "grad", "y", -1, y) ||
         (seed && !eg__check_differentiable(cx, "grad", "the seed", -1, seed)))
@@ -391,7 +391,7 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     }
     for (int k = 0; k < count; k++)
         if (!eg__check_differentiable(cx, "grad", "xs", k, xs[k])) return false;
-    if (!given(cx, y, seed)) return false;
+    if (!reverse_seed_fits(cx, y, seed)) return false;
     if (count && how != ZEROS_OF_ANY && !eg__check_recorded(cx, "grad", y, count, xs)) return false;
     if (how == ZEROS_OF_EACH && !y->copies) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "grad_each: y has no copies");
@@ -406,7 +406,7 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
                   .left = count };
     eg_sweep *s = &r.s;
     if (count && !eg__sweep(s, 1, &y, count, xs)) return false;
-    if (count && !s->n && how == NULLS) return nothing_reached(cx, y, count, xs);
+    if (count && !s->n && how == NULLS) return reverse_refuse_unreached(cx, y, count, xs);
     r.sums = s->n ? eg__alloc(cx, 2 * (size_t)s->n) : NULL;
     if (s->n && !r.sums) return false;
     if (s->n) memset(r.sums, 0, 2 * (size_t)s->n);
@@ -434,7 +434,7 @@ static int grad_as(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *x
     /* in a child context the child's headers replace tensors of the parent */
     const bool own = !cx || !cx->parent || count < 0 || !xs || !y ||
                      ((xs = eg__own_all(cx, count, xs)) && (y = eg__own(y)));
-    const bool good = cx && own && grad(cx, y, seed, count, xs, dxs, how, into, watch);
+    const bool good = cx && own && reverse_grad(cx, y, seed, count, xs, dxs, how, into, watch);
     if (!good && dxs)
         for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
     return good ? 0 : -1;

@@ -231,7 +231,7 @@ static eg_tensor *kept_value(pass *p, int v)
 
 /* -- the tree of a backward or forward pass ---------------------------------------------------- */
 /* Plans the tree and stores it in the cache. NULL after an error. */
-static const eg_tree *planned(const eg_tensor *y, const eg_network *w, uint64_t wanted)
+static const eg_tree *network_planned_tree(const eg_tensor *y, const eg_network *w, uint64_t wanted)
 {
     const eg_tree *had = w ? w->tree : NULL;
     eg_ctx *cx = y->cx;
@@ -285,11 +285,11 @@ const eg_tree *eg__network_tree(const eg_tensor *y, const eg_network *w, uint64_
     /* if all values are kept, the tree that is best for the value is best for all cotangents */
     const bool same =
         w && w->tree && w->tree->searched && wanted == all && (w->tree->kept & inner) == inner;
-    return same ? w->tree : planned(y, w, wanted);
+    return same ? w->tree : network_planned_tree(y, w, wanted);
 }
 /* Begins a pass for the wanted cotangents or, with g NULL, for tangents, where only the wanted
  * operands have one. Its arrays are in the open scope. False after an error. */
-static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
+static bool network_begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
 {
     const eg_network *w = network_of(y);
     const int n = y->count, numbers = 2 * n - 1, steps = n - 1;
@@ -332,8 +332,8 @@ static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
 
 /* -- down and up the tree --------------------------------------------------------------------- */
 /* Returns alpha times the product of a and b, with the labels of step s's result. */
-static eg_tensor *one_pair(const pass *p, int s, double alpha, eg_tensor *a, const uint16_t *la,
-                           eg_tensor *b, const uint16_t *lb)
+static eg_tensor *network_product(const pass *p, int s, double alpha, eg_tensor *a,
+                                  const uint16_t *la, eg_tensor *b, const uint16_t *lb)
 {
     return eg__einsum_keyed(NULL, &eg__any_order, alpha, 2, (eg_tensor *[]){ a, b },
                             (const uint16_t *[]){ la, lb }, p->tree->step[s].rank,
@@ -341,7 +341,7 @@ static eg_tensor *one_pair(const pass *p, int s, double alpha, eg_tensor *a, con
 }
 /* Returns the value of an operand or step: an operand, a kept value, or one that is computed
  * again. */
-static eg_tensor *value_of(pass *p, int number)
+static eg_tensor *network_value(pass *p, int number)
 {
     const int s = number - p->y->count;
     if (p->up[number]) return p->up[number];
@@ -349,13 +349,13 @@ static eg_tensor *value_of(pass *p, int number)
     p->label[number] =
         eg__tree_labels(kept < 0 ? p->tree : network_of(p->y)->tree, kept < 0 ? s : kept);
     if (kept >= 0) return p->up[number] = kept_value(p, kept);
-    eg_tensor *x = value_of(p, a), *z = value_of(p, b);
-    return p->up[number] = one_pair(p, s, 1, x, p->label[a], z, p->label[b]);
+    eg_tensor *x = network_value(p, a), *z = network_value(p, b);
+    return p->up[number] = network_product(p, s, 1, x, p->label[a], z, p->label[b]);
 }
 /* Sets in[] and label[] to the two factors of the cotangent of an operand or step: its parent's
  * cotangent and the other child's value. Returns the factor of their product: the einsum's alpha
  * where the parent is the result, else 1. */
-static double factors(pass *p, int number, eg_tensor **in, const uint16_t **label)
+static double network_factors(pass *p, int number, eg_tensor **in, const uint16_t **label)
 {
     const int s = p->parent[number], parent = p->y->count + s, other = p->sibling[number];
     const bool root = s == p->tree->steps - 1;
@@ -365,19 +365,19 @@ static double factors(pass *p, int number, eg_tensor **in, const uint16_t **labe
     } else {
         label[0] = eg__tree_labels(p->tree, s);
         if (!p->down[parent]) {
-            const double alpha = factors(p, parent, in, label);
-            p->down[parent] = one_pair(p, s, alpha, in[0], label[0], in[1], label[1]);
+            const double alpha = network_factors(p, parent, in, label);
+            p->down[parent] = network_product(p, s, alpha, in[0], label[0], in[1], label[1]);
             label[0] = eg__tree_labels(p->tree, s);
         }
         in[0] = p->down[parent];
     }
-    in[1] = value_of(p, other);
+    in[1] = network_value(p, other);
     label[1] = p->label[other];
     return root ? eg__einsum_alpha(p->y) : 1;
 }
 
 /* Returns the operands (bit set) whose cotangents the current backward pass needs, by its marks. */
-static uint64_t asked_for(const eg_tensor *y, int i)
+static uint64_t network_wanted(const eg_tensor *y, int i)
 {
     uint64_t wanted = (uint64_t)1 << i;
     for (int k = 0; k < y->count && y->cx->pull; k++)
@@ -386,11 +386,12 @@ static uint64_t asked_for(const eg_tensor *y, int i)
 }
 /* Computes the wanted cotangents at once if possible, else begins a pass for them. False after an
  * error. */
-static bool start(pass *p, eg_tensor *y, const eg_network *w, eg_tensor *g, uint64_t wanted)
+static bool network_start(pass *p, eg_tensor *y, const eg_network *w, eg_tensor *g, uint64_t wanted)
 {
     eg_tensor *dx[EG_EINSUM_MAX] = { NULL };
     const size_t bytes = (size_t)y->count * sizeof *dx;
-    if (!eg__network_at_once(y, w, g, wanted, dx)) return !y->cx->failed && begin(p, y, g, wanted);
+    if (!eg__network_at_once(y, w, g, wanted, dx))
+        return !y->cx->failed && network_begin(p, y, g, wanted);
     *p = (pass){ .y = y, .g = g, .dx = eg__alloc(y->cx, bytes) };
     return p->dx && memcpy(p->dx, dx, bytes);
 }
@@ -406,16 +407,16 @@ eg_tensor *eg__network_cotangent(eg_tensor *y, eg_tensor *g, int i)
     if (pull && p->pull == pull && p->g == g && p->dx && p->dx[i]) return p->dx[i];
     if (!eg__check_all(y->cx, "einsum", 1, &g)) return eg__poison(y->cx);
     if (!pull || p->pull != pull || p->g != g || (p->dx && !p->dx[i])) {
-        if (!start(p, y, w, g, asked_for(y, i))) return eg__poison(y->cx);
+        if (!network_start(p, y, w, g, network_wanted(y, i))) return eg__poison(y->cx);
         p->pull = pull;
     }
     if (p->dx) return p->dx[i];
-    const double alpha = factors(p, i, in, label);
+    const double alpha = network_factors(p, i, in, label);
     return eg__einsum_cotangent(y, i, alpha, in, label);
 }
 
 /* Returns the tangent of an operand or step from those of its children; NULL if neither has one. */
-static eg_tensor *tangent_of(pass *p, int number, eg_tensor *const *dx)
+static eg_tensor *network_tangent(pass *p, int number, eg_tensor *const *dx)
 {
     const int s = number - p->y->count;
     if (s < 0) return dx[number];
@@ -425,12 +426,12 @@ static eg_tensor *tangent_of(pass *p, int number, eg_tensor *const *dx)
         root ? eg__einsum_labels_of(p->y, p->y->count) : eg__tree_labels(p->tree, s);
     eg_tensor *sum = NULL;
     for (int q = 0; q < 2; q++) {
-        eg_tensor *d = tangent_of(p, child[q], dx);
+        eg_tensor *d = network_tangent(p, child[q], dx);
         if (!d) continue;
         eg_tensor *in[2] = { d, d };
         const uint16_t *label[2];
         for (int k = 0; k < 2; k++) {
-            if (k != q) in[k] = value_of(p, child[k]);
+            if (k != q) in[k] = network_value(p, child[k]);
             label[k] = k == q && child[k] >= p->y->count
                            ? eg__tree_labels(p->tree, child[k] - p->y->count)
                            : p->label[child[k]];
@@ -448,7 +449,8 @@ eg_tensor *eg__network_tangent(eg_tensor *y, eg_tensor *const *dx)
     uint64_t moved = 0;
     for (int k = 0; k < y->count; k++)
         if (dx[k]) moved |= (uint64_t)1 << k;
-    return begin(&p, y, NULL, moved) ? tangent_of(&p, 2 * y->count - 2, dx) : eg__poison(y->cx);
+    return network_begin(&p, y, NULL, moved) ? network_tangent(&p, 2 * y->count - 2, dx)
+                                             : eg__poison(y->cx);
 }
 
 /* -- its cost ---------------------------------------------------------------------------------- */

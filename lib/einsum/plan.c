@@ -69,7 +69,7 @@ static eg_shape plan_kept(const eg_tensor *x, int64_t **next)
 
 /* Refuses what einsum would refuse, and copies the shapes and the program into one block. NULL
  * after an error, recorded in cx. */
-static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
+static eg_plan *plan_make(eg_ctx *cx, const eg_plan_args *o)
 {
     eg_tensor *given[EG_EINSUM_MAX], *x[EG_EINSUM_MAX];
     if (!o->spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the spec is NULL"), NULL;
@@ -134,7 +134,7 @@ eg_plan *eg_plan_new_with(const eg_plan_args *given)
     eg_options(&o, sizeof o, given);
     eg_ctx *cx = eg__context_open(&(eg_open_args){ .size = sizeof(eg_open_args), .threads = 1 });
     eg_nograd(cx, true);
-    eg_plan *p = cx ? make(cx, &o) : NULL;
+    eg_plan *p = cx ? plan_make(cx, &o) : NULL;
     if (o.why && o.room)
         snprintf(o.why, o.room, "%s",
                  p              ? ""
@@ -167,7 +167,7 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
 }
 
 /* -- runs on tensors, which are checked -------------------------------------------------------- */
-static bool is(const eg_tensor *x, const eg_shape *s)
+static bool plan_has_shape(const eg_tensor *x, const eg_shape *s)
 {
     if (x->dtype != s->dtype || x->rank != s->rank) return false;
     for (int k = 0; k < s->rank; k++)
@@ -209,7 +209,8 @@ int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out,
     if (!p) return snprintf(why, room, "einsum: the plan is NULL"), -1;
     for (int k = -1; k < p->count; k++) {
         const eg_tensor *x = k < 0 ? out : operands[k];
-        if (!x || x->live != EG_LIVE || x->poison || !is(x, k < 0 ? &p->out : &p->operand[k]))
+        if (!x || x->live != EG_LIVE || x->poison ||
+            !plan_has_shape(x, k < 0 ? &p->out : &p->operand[k]))
             return plan_refused(p, k, x, why, room);
         if (x->copies)
             return snprintf(why, room, "einsum: a plan cannot run on tensors with copies"), -1;

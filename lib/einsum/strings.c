@@ -31,7 +31,7 @@ static eg_term_labels strings_part_of(const eg_bound *b, const eg_bound_term *t,
     return q;
 }
 /* Writes what eg__bind found to `room`: the struct, then sizes, then labels. */
-static const eg_spec_labels *reading_in(void *room, const eg_bound *b)
+static const eg_spec_labels *strings_write_reading(void *room, const eg_bound *b)
 {
     eg_spec_labels *r = room;
     int64_t *dim = (int64_t *)(void *)&r->operand[b->terms];
@@ -82,7 +82,7 @@ const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *who, const char
     }
     void *room = eg__plans_add(cx, &key, reading_bytes(b));
     if (!room) room = eg__alloc(cx, reading_bytes(b));
-    return room ? reading_in(room, b) : NULL;
+    return room ? strings_write_reading(room, b) : NULL;
 }
 
 /* -- .out -------------------------------------------------------------------------------------- */
@@ -99,8 +99,9 @@ bool eg__out_fits(eg_ctx *cx, const eg_tensor *out, eg_dtype dtype, const eg_spe
 }
 /* Writes the einsum to .out. If .out shares memory with an operand, the result is computed in other
  * memory first, then added or copied. False after an error. */
-static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order,
-                 const eg_spec_labels *r, eg_tensor *const *x, const uint16_t *const *label)
+static bool einsum_into_out(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order,
+                            const eg_spec_labels *r, eg_tensor *const *x,
+                            const uint16_t *const *label)
 {
     const int count = o->count;
     eg_tensor *target = r->out.changed ? eg_view_n(o->out, r->out.items, r->out.dim) : o->out;
@@ -288,7 +289,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *o)
     for (int k = 0; k < o->count; k++) same &= x[k] == o->operands[k];
     const eg_order_args order = eg__order_of(o->path, o->steps, o->limit, o->keep_limit);
     if (o->out) {
-        if (!eg__out_fits(cx, o->out, dtype, r) || !into(cx, o, &order, r, x, label))
+        if (!eg__out_fits(cx, o->out, dtype, r) || !einsum_into_out(cx, o, &order, r, x, label))
             return eg__poison(cx);
         o->out->st->version++;
         return o->out;

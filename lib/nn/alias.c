@@ -27,8 +27,8 @@ static bool alias_ours(const eg_alias *a, const char *ours, const char **digits,
 /* Writes the file's name of the parameter `ours` to out: '*' becomes the number that the entry's
  * '*' matches in ours, '#' becomes `head` unless that is negative; bare: without the text before
  * '?'. False if the entry describes other parameters, or the name is too long. */
-static bool named(const eg_alias *a, const char *ours, const char *under, int64_t head, bool bare,
-                  char *out)
+static bool alias_file_name(const eg_alias *a, const char *ours, const char *under, int64_t head,
+                            bool bare, char *out)
 {
     const char *digits, *mark = bare ? strchr(a->theirs, '?') : NULL;
     size_t count, n = strlen(under), stars = 0;
@@ -175,7 +175,7 @@ static bool alias_list_fits(eg_ctx *cx, const char *who, const eg_alias *list)
 
 /* Returns the parameter's name without the prefix of p; NULL if it does not begin with that
  * prefix. */
-static const char *relative(const eg_params *p, const eg_named *one)
+static const char *alias_own_name(const eg_params *p, const eg_named *one)
 {
     const char *prefix = eg__nn_prefix(p);
     size_t n = strlen(prefix);
@@ -272,7 +272,7 @@ static bool alias_found(source *s, const eg_alias *a, const char *name, char *th
     const int64_t head = strchr(a->theirs, '#') ? 0 : -1;
     for (int k = 0; k < forms; k++) {
         const bool bare = s->bare != (k > 0);
-        if (!named(a, name, s->under, head, bare, theirs)) return false;
+        if (!alias_file_name(a, name, s->under, head, bare, theirs)) return false;
         if (eg_safetensors_find(s->file, theirs) < 0) continue;
         s->bare = forms > 1 ? bare : s->bare;
         return true;
@@ -289,7 +289,8 @@ static const eg_alias *alias_row(source *s, const eg_named *one, const char *nam
     const eg_alias *first = NULL;
     for (const eg_alias *a = s->list; a->ours; a++) {
         const bool heads = strchr(a->theirs, '#') != NULL;
-        if (a->parts < 0 || !named(a, name, s->under, heads ? 0 : -1, s->bare, theirs)) continue;
+        if (a->parts < 0 || !alias_file_name(a, name, s->under, heads ? 0 : -1, s->bare, theirs))
+            continue;
         if (!*a->theirs) return a;
         if (!alias_planned(one, a, p)) continue;
         if (alias_found(s, a, name, theirs)) return a;
@@ -309,7 +310,7 @@ static int read_param(source *s, const eg_named *one, const char *name)
     const eg_alias *a = alias_row(s, one, name, &p);
     if (!a || !*a->theirs) return a ? 0 : -1;
     for (int64_t h = 0, count = p.heads ? eg_dim(one->x, p.counted) : 1; h < count; h++)
-        if (!named(a, name, s->under, p.heads ? h : -1, s->bare, theirs) ||
+        if (!alias_file_name(a, name, s->under, p.heads ? h : -1, s->bare, theirs) ||
             read_one(s, one, name, a, &p, h, theirs))
             return -1;
     return 0;
@@ -321,7 +322,8 @@ static bool alias_names(const source *s, const eg_alias *a, const char *name, co
 {
     char theirs[NAME];
     for (int bare = 0; a->parts < 0 && bare < 2; bare++)
-        if (named(a, name, s->under, -1, bare, theirs) && !strcmp(theirs, tensor)) return true;
+        if (alias_file_name(a, name, s->under, -1, bare, theirs) && !strcmp(theirs, tensor))
+            return true;
     return false;
 }
 
@@ -333,7 +335,8 @@ static int alias_compare(source *s, const eg_named *one, const char *name, const
     char theirs[NAME];
     plan p, q;
     const eg_alias *a = alias_row(s, one, name, &p);
-    if (!a || !named(a, name, s->under, -1, s->bare, theirs) || !alias_planned(one, copy, &q))
+    if (!a || !alias_file_name(a, name, s->under, -1, s->bare, theirs) ||
+        !alias_planned(one, copy, &q))
         return -1;
     eg_tensor *x = alias_value(s, one, name, a, &p, theirs),
               *y = alias_value(s, one, name, copy, &q, tensor), *same = eg_all(NULL, eg_eq(x, y));
@@ -352,7 +355,7 @@ static int alias_copy(source *s, const char *tensor)
     for (const eg_alias *a = s->list; a->ours; a++)
         for (int k = 0; a->parts < 0 && eg_params_at(s->p, k); k++) {
             const eg_named *one = eg_params_at(s->p, k);
-            const char *name = relative(s->p, one);
+            const char *name = alias_own_name(s->p, one);
             if (!name || !alias_names(s, a, name, tensor)) continue;
             eg_mark m = eg_push(s->cx);
             const int same = alias_compare(s, one, name, a, tensor);
@@ -367,7 +370,7 @@ static int read_params(source *s)
 {
     int bad = 0;
     for (int k = 0; !bad && eg_params_at(s->p, k); k++) {
-        const char *name = relative(s->p, eg_params_at(s->p, k));
+        const char *name = alias_own_name(s->p, eg_params_at(s->p, k));
         eg_mark m = eg_push(s->cx);
         bad = name ? read_param(s, eg_params_at(s->p, k), name) : 0;
         eg_pop(s->cx, m);
@@ -457,8 +460,8 @@ static bool alias_emit(out *o, const char *name, eg_tensor *x)
 
 /* Lists the parts of a tensor of the file, in their order. False if a part is missing or does not
  * fit the first. uneven: parts that are consecutive may differ in size. */
-static bool gathered(const eg_params *p, const eg_alias *list, const eg_alias *a, const char *name,
-                     bool uneven, eg_tensor **xs)
+static bool alias_gather(const eg_params *p, const eg_alias *list, const eg_alias *a,
+                         const char *name, bool uneven, eg_tensor **xs)
 {
     plan first = { 0 }, q = { 0 };
     for (int part = 0; part < a->parts; part++) {
@@ -491,11 +494,11 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
     for (const eg_alias *a = list; a->ours; a++) {
         plan q;
         eg_tensor *xs[PARTS] = { 0 };
-        if (a->parts < 0 || !named(a, name, under, -1, false, theirs)) continue;
+        if (a->parts < 0 || !alias_file_name(a, name, under, -1, false, theirs)) continue;
         if (!*a->theirs) return 1;
         if (!alias_planned(one, a, &q)) continue;
         if (a->parts) {
-            if (!gathered(p, list, a, name, uneven, xs) ||
+            if (!alias_gather(p, list, a, name, uneven, xs) ||
                 (q.joined < 0 && !a->part && !same_sizes(a->parts, xs)))
                 continue; /* sizes differ: a later entry has a tensor for each */
             eg_tensor *all = a->part ? NULL
@@ -507,7 +510,7 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
         bool good = q.heads || alias_emit(o, theirs, eg_rearrange(q.write, one->x));
         for (int64_t h = 0; good && q.heads && h < eg_dim(one->x, q.counted); h++)
             good =
-                named(a, name, under, h, false, theirs) &&
+                alias_file_name(a, name, under, h, false, theirs) &&
                 alias_emit(o, theirs, eg_rearrange(q.write, eg_select_axis(one->x, q.counted, h)));
         return good ? 1 : -1;
     }
@@ -525,7 +528,7 @@ int eg_params_save_as(const eg_params *p, const char *path, const char *under, c
     out o = { .owner = eg_owner_open(cx) };
     bool was = eg_nograd(cx, true), good = o.owner != NULL;
     for (int k = 0; good && eg_params_at(p, k); k++) {
-        const char *name = relative(p, eg_params_at(p, k));
+        const char *name = alias_own_name(p, eg_params_at(p, k));
         int wrote =
             name ? write_param(p, eg_params_at(p, k), name, under ? under : "", list, false, &o)
                  : 1;

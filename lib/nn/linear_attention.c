@@ -166,7 +166,7 @@ static eg_tensor *causal(chunks *p, eg_tensor *k, eg_tensor *v, int64_t seen, eg
 /* Returns Π_{s=u..c} a_s for c = 0 … places − 1 and u = 0 … places, where it is 1 for u = c + 1 and
  * 0 for greater u; c and u are appended to the other axes of a, whose last axis is that of
  * positions. */
-static eg_tensor *products(eg_tensor *a)
+static eg_tensor *decay_products(eg_tensor *a)
 {
     eg_ctx *cx = eg_context(a);
     const int64_t places = eg_dim(a, -1), sizes[] = { places, places + 1 };
@@ -218,7 +218,7 @@ static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tenso
     } else {
         a = at_each_place(a, p->chunk);
     }
-    eg_tensor *left = products(a), *from = eg_select_axis(left, -1, 0),
+    eg_tensor *left = decay_products(a), *from = eg_select_axis(left, -1, 0),
               *end = eg_select_axis(left, -2, -1), *whole = eg_select_axis(end, -1, 0);
     left = eg_slice_axis(left, -1, 1, EG_END, 1);
     end = eg_slice_axis(end, -1, 1, EG_END, 1);
@@ -256,7 +256,7 @@ static eg_tensor *feature(const char *phi, eg_tensor *x)
 }
 
 /* Returns the first index of a mask that a term does not have; NULL if it has all. */
-static const char *lacking_of(const terms *t, int term, const eg_spec *mask)
+static const char *lacking_in_mask(const terms *t, int term, const eg_spec *mask)
 {
     for (int k = 0; k < mask->indices; k++)
         if (!in(t, term, mask->index[k].name)) return mask->index[k].name;
@@ -269,7 +269,7 @@ static eg_tensor *linear_kept(const terms *t, int term, eg_tensor *x, int n, con
 {
     for (int m = 0; m < n; m++) {
         const eg_spec *s = eg_spec_like(t->all, mask[m].axes);
-        if (!s || lacking_of(t, term, s)) continue;
+        if (!s || lacking_in_mask(t, term, s)) continue;
         x = eg_on(eg__nn_joined(t->term[term], s, NULL), eg__nn_left_out, x,
                   eg_cast(mask[m].x, EG_BOOL));
     }
@@ -295,7 +295,7 @@ typedef struct masks {
 } masks;
 
 /* True if the predicate is "j <= i" or "i >= j". */
-static bool says_causal(const terms *t, const eg_formula *f)
+static bool is_causal_condition(const terms *t, const eg_formula *f)
 {
     static const char *const ways[] = { "key <= query", "query >= key" };
     bool same = false;
@@ -309,8 +309,8 @@ static bool says_causal(const terms *t, const eg_formula *f)
 
 /* Returns the condition f, over indices of only the key or only the query, as a bool tensor whose
  * axes are those indices in the order of the scores. */
-static eg_masked truth_over(const eg_linear_attention_args *o, const terms *t, const eg_formula *f,
-                            bool of_key)
+static eg_masked condition_mask(const eg_linear_attention_args *o, const terms *t,
+                                const eg_formula *f, bool of_key)
 {
     char axes[16 * EG_RANK_MAX] = "";
     int64_t sizes[EG_RANK_MAX];
@@ -338,7 +338,7 @@ static eg_masked truth_over(const eg_linear_attention_args *o, const terms *t, c
 }
 
 /* Returns the first index of f that a term does not have; NULL if it has all. */
-static const char *lacking(const terms *t, int term, const eg_formula *f)
+static const char *lacking_in_formula(const terms *t, int term, const eg_formula *f)
 {
     for (int k = 0; k < f->indices; k++)
         if (!in(t, term, f->index[k])) return f->index[k];
@@ -346,20 +346,20 @@ static const char *lacking(const terms *t, int term, const eg_formula *f)
 }
 
 /* Adds one condition of the predicate to the masks. False after an error. */
-static bool one_truth(const eg_linear_attention_args *o, const terms *t, const eg_formula *f,
-                      masks *m)
+static bool add_condition(const eg_linear_attention_args *o, const terms *t, const eg_formula *f,
+                          masks *m)
 {
     eg_ctx *cx = t->all->cx;
     char at[200], size[24];
-    if (says_causal(t, f)) return m->causal = true;
+    if (is_causal_condition(t, f)) return m->causal = true;
     snprintf(at, sizeof at, "%.160s + %lld", t->i, (long long)o->offset);
     snprintf(size, sizeof size, "%lld",
              (long long)(eg_dim(o->q, linear_axis_of(t, Q, t->i)) + o->offset));
     f = eg_formula_replace(f, t->i, NULL, size);
     if (!f) return false;
     const bool has_i = eg_formula_has(f, t->i), has_j = eg_formula_has(f, t->j),
-               of_query = has_i || (!has_j && lacking(t, K, f));
-    const char *lacks = lacking(t, of_query ? Q : K, f);
+               of_query = has_i || (!has_j && lacking_in_formula(t, K, f));
+    const char *lacks = lacking_in_formula(t, of_query ? Q : K, f);
     if (has_i && has_j)
         eg_fail_as(
             cx, EG_ERROR_UNSUPPORTED,
@@ -373,7 +373,7 @@ static bool one_truth(const eg_linear_attention_args *o, const terms *t, const e
     if (eg_error(cx)) return false;
     if (of_query && o->offset) f = eg_formula_replace(f, t->i, at, NULL);
     if (!f) return false;
-    *(of_query ? &m->query[m->queries++] : &m->key[m->keys++]) = truth_over(o, t, f, !of_query);
+    *(of_query ? &m->query[m->queries++] : &m->key[m->keys++]) = condition_mask(o, t, f, !of_query);
     return !eg_error(cx);
 }
 
@@ -408,7 +408,7 @@ static bool where_masks(const eg_linear_attention_args *o, const terms *t, masks
     if (!f) return true;
     if ((count = eg_formula_terms(f, TRUTHS, term)) < 0) return false;
     for (int k = 0; k < count; k++)
-        if (!one_truth(o, t, term[k], m)) return false;
+        if (!add_condition(o, t, term[k], m)) return false;
     return true;
 }
 
@@ -430,10 +430,10 @@ static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const te
             cx, EG_ERROR_NOTATION,
             "linear_attention: .keep has the letter '%s' of the query; it can only leave out keys",
             t->i);
-    else if (keep && lacking_of(t, K, keep))
+    else if (keep && lacking_in_mask(t, K, keep))
         eg_fail_as(cx, EG_ERROR_NOTATION,
                    "linear_attention: .keep has the index '%s', which the key lacks",
-                   lacking_of(t, K, keep));
+                   lacking_in_mask(t, K, keep));
     else if (o->chunk < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: .chunk is %lld", (long long)o->chunk);
     else if (o->offset > INT64_MAX / 2)
@@ -510,8 +510,8 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
 }
 
 /* Returns the weights of all pairs, for a caller that requests them. */
-static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const eg_spec *decay,
-                        bool is_causal, eg_tensor *q, eg_tensor *k)
+static eg_tensor *linear_weights(const eg_linear_attention_args *o, const terms *t,
+                                 const eg_spec *decay, bool is_causal, eg_tensor *q, eg_tensor *k)
 {
     const eg_spec *rows = linear_with(t->front, t->i), *all = linear_with(rows, t->j);
     const int at = decay ? eg_spec_axis(decay, 0, t->j) : -1;
@@ -521,7 +521,8 @@ static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const
         const int64_t keys = eg_dim(k, linear_axis_of(t, K, t->j));
         a = at < 0 ? at_each_place(a, keys)
                    : eg_einsum(eg__nn_joined(decay, NULL, linear_with(rest, t->j)), a);
-        a = eg_slice_axis(eg_slice_axis(products(a), -1, 1, EG_END, 1), -2, o->offset, EG_END, 1);
+        a = eg_slice_axis(eg_slice_axis(decay_products(a), -1, 1, EG_END, 1), -2, o->offset, EG_END,
+                          1);
         w = einsum3(t->term[Q], t->term[K], linear_with(linear_with(rest, t->i), t->j), all, q, k,
                     a);
     } else {
@@ -583,7 +584,7 @@ eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
     if (!o->no_norm) v = eg_concat_axis(ve, v, eg_ones_like(eg_slice_axis(o->v, ve, 0, 1, 1)));
     eg_tensor *y =
         m.causal ? by_chunks(o, &t, decay, channels, q, k, v) : eg_einsum(o->spec, q, k, v);
-    if (o->weights) *o->weights = shown(o, &t, decay, m.causal, q, k);
+    if (o->weights) *o->weights = linear_weights(o, &t, decay, m.causal, q, k);
     if (!o->no_norm)
         y = linear_share(eg_slice_axis(y, ye, 0, -1, 1), eg_select_axis(y, ye, -1),
                          eg__nn_joined(t.term[Y], linear_without(t.term[Y], t.e), NULL));

@@ -184,7 +184,7 @@ typedef struct hook {
 } hook;
 
 /* Returns s where the mask is true, else .fill. */
-static eg_tensor *filled(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
+static eg_tensor *fill_forbidden(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
 {
     char spec[ROOM];
     snprintf(spec, sizeof spec, "%shij,%.200s", k->m->batch, axes);
@@ -224,9 +224,9 @@ static eg_tensor *apply_score_fn(void *user, eg_tensor *s)
                                  .offset = k->offset,
                                  .sizes = sizes };
         choose_with(k->texts->with, where, NULL, o.with);
-        s = filled(k, s, used, eg_where_mask_with(eg_context(s), &o));
+        s = fill_forbidden(k, s, used, eg_where_mask_with(eg_context(s), &o));
     }
-    if (k->a->fill && k->a->keep.x) s = filled(k, s, k->a->keep.axes, k->a->keep.x);
+    if (k->a->fill && k->a->keep.x) s = fill_forbidden(k, s, k->a->keep.axes, k->a->keep.x);
     return groups ? regrouped(s, m->specs->batch, m->kv_heads, m->heads / m->kv_heads) : s;
 }
 
@@ -267,7 +267,7 @@ static eg_tensor *extra_score(const eg_mha *m, eg_tensor *q)
 
 /* Returns the sink: the logarithm of what is added to the denominator; .x is NULL if there is
  * none. */
-static eg_masked whole_sink(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *extra)
+static eg_masked total_sink(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *extra)
 {
     const char *all = m->specs->rows; /* "bhi" */
     eg_ctx *cx = eg_context(a->query);
@@ -311,7 +311,7 @@ static eg_tensor *same_width(const eg_mha *m, const eg_mha_run_args *a, const eg
     eg_masked decay = a->decay.x ? a->decay : m->linear ? m->linear->decay : (eg_masked){ 0 };
     eg_tensor *extra = extra_score(m, q);
     if (extra && !o.lse) o.lse = &lse;
-    o.sink = whole_sink(m, a, extra);
+    o.sink = total_sink(m, a, extra);
     outputs(&o, out);
     if (!read_texts(m, cx, a, &t))
         return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");

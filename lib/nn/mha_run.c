@@ -4,7 +4,7 @@
 #include <math.h>
 
 /* Records that x has fewer axes than the layout. */
-static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_tensor *x)
+static eg_tensor *refuse_rank(const eg_mha *m, const char *which, char letter, eg_tensor *x)
 {
     const struct eg__mha_specs *s = m->specs;
     char text[EG_RANK_MAX * 2 + 1];
@@ -26,7 +26,7 @@ static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_
 {
     if (!eg_ok(x)) return false;
     const eg_dtype type = eg_type(m->W_o ? m->W_o : m->W_each[EG_O][0]);
-    if (eg_rank(x) != m->specs->axes) return at_least(m, which, letter, x), false;
+    if (eg_rank(x) != m->specs->axes) return refuse_rank(m, which, letter, x), false;
     if (eg_type(x) != type)
         return eg_fail_as(eg_context(x), EG_ERROR_DTYPE,
                           "the %s is %s but the module's parameters are %s; eg_cast one of them",
@@ -44,8 +44,8 @@ static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_
 
 /* True if two operands have the same sizes along the axes that they share: batch letters, and the
  * positions of key and value; else records an error. pa, pb: how they are packed. */
-static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const eg_packed *pa,
-                  const char *b_is, eg_tensor *b, const eg_packed *pb, bool places)
+static bool operands_agree(const eg_mha *m, const char *a_is, eg_tensor *a, const eg_packed *pa,
+                           const char *b_is, eg_tensor *b, const eg_packed *pb, bool places)
 {
     for (int k = 0; k < m->specs->axes; k++) {
         const char c = m->specs->letter[k];
@@ -155,7 +155,7 @@ static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
 }
 
 /* Returns query or key with the module's norm over each head. */
-static eg_tensor *normed(const eg_mha *m, const eg_norm *norm, eg_tensor *x)
+static eg_tensor *with_head_norm(const eg_mha *m, const eg_norm *norm, eg_tensor *x)
 {
     if (norm) return eg_norm_run(norm, x);
     if (m->qk_norm != EG_QK_UNIT) return x;
@@ -164,8 +164,8 @@ static eg_tensor *normed(const eg_mha *m, const eg_norm *norm, eg_tensor *x)
 }
 
 /* Returns query or key rotated by its positions: the given ones, else `before`, `before` + 1, …. */
-static eg_tensor *turned(const eg_mha *m, const char *spec, eg_tensor *x, int64_t before,
-                         eg_masked places)
+static eg_tensor *with_rotation(const eg_mha *m, const char *spec, eg_tensor *x, int64_t before,
+                                eg_masked places)
 {
     return !m->turned ? x
                       : eg_rotary(spec, x, .base = m->rotary, .frequencies = m->rotary_frequencies,
@@ -185,7 +185,7 @@ eg_masked eg__mha_key_places(const eg_mha_run_args *a)
 
 /* True if a memory's key that is given again has the sizes of the one in the cache; else records an
  * error. */
-static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
+static bool memory_key_fits(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
 {
     if (!mha_run_operand(m, "key", 'j', key, m->kdim)) return false;
     for (int axis = 0; axis < m->specs->axes; axis++) {
@@ -213,19 +213,20 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
     if (a->cache && a->memory && eg__cache_filled(a->cache, a->slot)) {
         *k = *v = NULL;
         return eg__cache_append(a->cache, a->slot, true, m->specs->batch, k, v) &&
-               (!a->key || held(m, a->key, *k));
+               (!a->key || memory_key_fits(m, a->key, *k));
     }
     if (!mha_run_operand(m, "key", 'j', key, m->kdim) ||
         !mha_run_operand(m, "value", 'j', value, m->vdim))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "the key is NULL"), false;
     const eg_packed *packed = key_packed(a);
     if (!packed_fits("key", packed, key) || !packed_fits("value", packed, value) ||
-        !agree(m, "query", a->query, &a->packed, "key", key, packed, false) ||
-        !agree(m, "key", key, packed, "value", value, packed, true))
+        !operands_agree(m, "query", a->query, &a->packed, "key", key, packed, false) ||
+        !operands_agree(m, "key", key, packed, "value", value, packed, true))
         return false;
     *k = mha_unpacked(packed, projected(m, EG_K, key));
     *v = mha_unpacked(packed, projected(m, EG_V, value));
-    *k = turned(m, m->specs->turn_k, normed(m, m->norm_k, *k), before, eg__mha_key_places(a));
+    *k = with_rotation(m, m->specs->turn_k, with_head_norm(m, m->norm_k, *k), before,
+                       eg__mha_key_places(a));
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
 
@@ -338,9 +339,10 @@ eg_tensor *eg__mha_run_whole(const eg_mha *m, const eg_mha_run_args *a, const eg
     if (!keys_and_values(m, a, before, &o.k, &o.v))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "there are no keys");
     hide_padding(m, key_packed(a), &o);
-    eg_tensor *q = normed(m, m->norm_q, mha_unpacked(&a->packed, projected(m, EG_Q, a->query)));
+    eg_tensor *q =
+        with_head_norm(m, m->norm_q, mha_unpacked(&a->packed, projected(m, EG_Q, a->query)));
     if (m->temperature) q = eg_on(m->specs->per_head, eg_mul, q, m->temperature);
-    o.q = turned(m, m->specs->turn_q, q, o.offset, a->positions);
+    o.q = with_rotation(m, m->specs->turn_q, q, o.offset, a->positions);
     eg_tensor *y = mha_packed(&a->packed, eg__mha_core(m, a, part, &o, q), a->query);
     const bool whole = !m->b_o || m->specs->last;
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), whole ? m->b_o : NULL,

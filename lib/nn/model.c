@@ -405,7 +405,7 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
 }
 
 /* Returns "j <= i", combined by & with the predicate if there is one. */
-static const char *earlier(eg_ctx *cx, const char *where)
+static const char *causal_where(eg_ctx *cx, const char *where)
 {
     static const char causal[] = "j <= i";
     if (!where) return causal;
@@ -434,7 +434,7 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
         model_tokens(m->target, m->positions, a->target, &packing, eg_cache_length(a->cache));
     x = eg__nn_dropped(x, m->dropout);
     eg_tensor *const keys = model_packed(&memory, a->memory);
-    const char *where = earlier(eg_context(a->target), a->where);
+    const char *where = causal_where(eg_context(a->target), a->where);
     for (int64_t k = 0; k < m->decoder_layers; k++) {
         eg_block_run_args block = { .size = sizeof block,
                                     .block = m->decoder[k],

@@ -57,7 +57,7 @@ static int64_t token_of(const eg__config *c, const char *key)
 static const char causal[] = "j <= i";
 
 /* True if layer k attends to a window; type: its entry in layer_types, or NULL. */
-static bool slides(const eg__config *c, const eg_json *type, int64_t k, int64_t full)
+static bool layer_has_window(const eg__config *c, const eg_json *type, int64_t k, int64_t full)
 {
     const char *word = type && type->kind == EG_JSON_STRING ? type->text : "";
     if (!type) return k >= full;
@@ -87,7 +87,7 @@ static void windows(const eg__config *c, eg_pretrained *o, int64_t window, int64
                    c->path, (long long)listed, listed == 1 ? "y" : "ies", (long long)layers,
                    layers == 1 ? "" : "s");
     for (int64_t k = 0; k < layers && !eg_error(c->cx); k++, type = type ? type->next : NULL) {
-        const bool one = slides(c, type, k, window ? full : layers);
+        const bool one = layer_has_window(c, type, k, window ? full : layers);
         if (one ? !window : alike && window)
             eg__config_refuse(c, EG_ERROR_UNSUPPORTED, type, "layer_types",
                               one ? "but no layer of the model has a window"

@@ -6,8 +6,8 @@
  *   entropy            −Σ_j a_ij ln a_ij = l_i − q_i · ∂l_i/∂q_i
  *       since s is linear in q, Σ_j a_ij s_ij = q_i · ∂l_i/∂q_i
  *   overlap of heads   Σ_j a^g_ij a^h_ij = e^(L^gh_i − l^g_i − l^h_i)
- *       L^gh is the log-sum-exp of s^g + s^h, a product of width 2 d, over the keys that both heads
- * may see */
+ *       L^gh is the log-sum-exp of s^g + s^h, a product of width 2 d, over the keys that both
+ *       heads may see */
 #include <eingrad/heads.h>
 #include <eingrad/grad.h>
 #include "nn.h"
@@ -130,14 +130,14 @@ static eg_tensor *probe_log_sum(probed *p, const char *where, eg_tensor *q, eg_t
     return eg_ok(y) ? l : y;
 }
 /* Returns l ≠ −inf. The −inf is a leaf, since eg_trace tests the results of operations. */
-static eg_tensor *is_something(eg_tensor *l)
+static eg_tensor *has_allowed_key(eg_tensor *l)
 {
     return eg_ne(l, eg_full_n(eg_context(l), eg_type(l), -INFINITY, 0, NULL));
 }
 /* Returns e^x where l is finite or NaN, and 0 where every pair is forbidden (l = −inf). */
 static eg_tensor *exp_where(eg_tensor *l, eg_tensor *x)
 {
-    eg_tensor *zero = eg_zeros_like(l), *some = is_something(l);
+    eg_tensor *zero = eg_zeros_like(l), *some = has_allowed_key(l);
     return eg_where(some, eg_exp(eg_where(some, x, zero)), zero);
 }
 
@@ -178,7 +178,7 @@ eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
     eg_nograd(p.cx, was);
     const eg_spec *of_q = eg_spec_pick(p.spec, Q);
     const char *text = eg__nn_joined(of_q, of_q, p.rows);
-    eg_tensor *mean = eg_einsum(text, q, dq), *some = is_something(l);
+    eg_tensor *mean = eg_einsum(text, q, dq), *some = has_allowed_key(l);
     return eg_where(some, eg_sub(eg_where(some, l, zero), mean), zero);
 }
 

@@ -20,7 +20,7 @@ int eg__ranks_said(eg_ranks *r, const char *sentence)
 }
 /* Adds a message to the statistics. Ends of the exchange with rank −1, or without bytes, are left
  * out; false if nothing is sent or received. */
-static bool counted(eg_ranks *r, int *to, size_t out_bytes, int *from, size_t in_bytes)
+static bool traffic_counted(eg_ranks *r, int *to, size_t out_bytes, int *from, size_t in_bytes)
 {
     if (!out_bytes) *to = -1;
     if (!in_bytes) *from = -1;
@@ -38,14 +38,14 @@ const char *eg__ranks_exchanged(eg_ranks *r, int to, const void *out, size_t out
         if (in_bytes) memmove(in, out, in_bytes);
         return NULL;
     }
-    if (!counted(r, &to, out_bytes, &from, in_bytes)) return NULL;
+    if (!traffic_counted(r, &to, out_bytes, &from, in_bytes)) return NULL;
     return r->table.exchange(r->table.user, to, out, out_bytes, from, in, in_bytes);
 }
 bool eg__ranks_starts(const eg_ranks *r) { return r->table.start && r->table.finish; }
 const char *eg__ranks_started(eg_ranks *r, int to, const void *out, size_t out_bytes, int from,
                               void *in, size_t in_bytes)
 {
-    counted(r, &to, out_bytes, &from, in_bytes);
+    traffic_counted(r, &to, out_bytes, &from, in_bytes);
     return r->table.start(r->table.user, to, out, out_bytes, from, in, in_bytes);
 }
 const char *eg__ranks_finished(eg_ranks *r) { return r->table.finish(r->table.user); }

@@ -87,7 +87,7 @@ static int64_t border_at(const eg_ranks_tree *t, int64_t number)
 }
 /* Returns the half of a range that a rank keeps in a step or, with `other`, the half that it
  * sends. */
-static eg_span half_of(const eg_ranks_tree *t, eg_span range, int rank, int step, bool other)
+static eg_span tree_half_of(const eg_ranks_tree *t, eg_span range, int rank, int step, bool other)
 {
     const int64_t middle =
         border_at(t, t->start[range.from] + (t->start[range.to] - t->start[range.from]) / 2);
@@ -102,7 +102,7 @@ static eg_span range_of(const eg_ranks_tree *t, int rank)
     if (!t->halves)
         return (eg_span){ border_at(t, each * rank + left * rank / ranks),
                           border_at(t, each * (rank + 1) + left * (rank + 1) / ranks) };
-    for (int s = 0; s < t->steps; s++) r = half_of(t, r, rank, s, false);
+    for (int s = 0; s < t->steps; s++) r = tree_half_of(t, r, rank, s, false);
     return r;
 }
 int64_t eg_ranks_tree_chunks(const eg_ranks_tree *t) { return t ? t->chunks : 0; }
@@ -147,7 +147,7 @@ static bool tree_refused(eg_ctx *cx, const eg_ranks_tree_args *o)
 }
 
 /* Divides the parts into chunks; no chunk is in two parts. False after an error. */
-static bool cut_chunks(eg_ranks_tree *t, const eg_ranks_tree_args *o)
+static bool tree_cut_chunks(eg_ranks_tree *t, const eg_ranks_tree_args *o)
 {
     for (int k = 0; k < o->parts; k++) t->chunks += (o->counts[k] + o->chunk - 1) / o->chunk;
     t->start = eg_owner_alloc(t->owner, (size_t)(t->chunks + 1) * sizeof *t->start);
@@ -167,7 +167,7 @@ static bool cut_chunks(eg_ranks_tree *t, const eg_ranks_tree_args *o)
 }
 
 /* Finds the largest subtrees and the range of every rank. False after an error. */
-static bool deal(eg_ranks_tree *t)
+static bool tree_divide_leaves(eg_ranks_tree *t)
 {
     const int ranks = t->ranks->table.ranks, me = t->ranks->table.rank;
     const size_t most = (size_t)ranks * (t->leaves < SUBTREES ? (size_t)t->leaves : SUBTREES);
@@ -189,7 +189,7 @@ static bool deal(eg_ranks_tree *t)
     while (t->halves && 1 << t->steps < ranks) t->steps++;
     for (int r = 0; r < ranks; r++) t->range[r] = range_of(t, r);
     t->kept[0] = (eg_span){ 0, t->chunks };
-    for (int s = 0; s < t->steps; s++) t->kept[s + 1] = half_of(t, t->kept[s], me, s, false);
+    for (int s = 0; s < t->steps; s++) t->kept[s + 1] = tree_half_of(t, t->kept[s], me, s, false);
     const size_t each = bytes_in(t, t->range[me]);
     const size_t room = t->halving ? (t->steps ? bytes_in(t, t->kept[1]) : 0)
                                    : each * (size_t)(n - (t->first[me + 1] - t->first[me]));
@@ -215,7 +215,7 @@ eg_ranks_tree *eg_ranks_tree_open_with(const eg_ranks_tree_args *given)
                               .width = o.dtype == EG_F64 ? sizeof(double) : sizeof(float),
                               .leaves = o.leaves,
                               .parts = o.parts };
-    if (t && cut_chunks(t, &o) && deal(t)) return t;
+    if (t && tree_cut_chunks(t, &o) && tree_divide_leaves(t)) return t;
     eg_owner_close(owner);
     return NULL;
 }
@@ -240,7 +240,7 @@ static int sum_by_halving(eg_ranks_tree *t, char *x)
 {
     const int me = t->ranks->table.rank;
     for (int s = 0; s < t->steps; s++) {
-        const eg_span keep = t->kept[s + 1], send = half_of(t, t->kept[s], me, s, true);
+        const eg_span keep = t->kept[s + 1], send = tree_half_of(t, t->kept[s], me, s, true);
         const int other = me ^ 1 << s;
         const bool there = s == 0 && t->received; /* pieces.c has exchanged this step */
         if (!there && eg_ranks_exchange(t->ranks, other, x + byte_at(t, send.from),
@@ -326,7 +326,7 @@ static int gather_ranges(eg_ranks_tree *t, char *x, size_t (*at)(const eg_ranks_
         const int to = t->halves ? me ^ 1 << s : (me + k + 1) % ranks,
                   from = t->halves ? to : (me - k - 1 + ranks) % ranks;
         const eg_span have = t->halves ? t->kept[s + 1] : t->range[me],
-                      take = t->halves ? half_of(t, t->kept[s], me, s, true) : t->range[from];
+                      take = t->halves ? tree_half_of(t, t->kept[s], me, s, true) : t->range[from];
         if (eg_ranks_exchange(t->ranks, to, x + at(t, have.from), at(t, have.to) - at(t, have.from),
                               from, x + at(t, take.from), at(t, take.to) - at(t, take.from)))
             return -1;

@@ -59,7 +59,7 @@ static bool taken_by(eg_takes takes, int dtype)
     return !eg__is_held(dtype) || takes == EG_TAKES_ALL ||
            (takes == EG_TAKES_HALVES && eg__is_half(dtype));
 }
-static bool fine(const eg_ctx *cx, const eg_tensor *x)
+static bool apply_is_plain_operand(const eg_ctx *cx, const eg_tensor *x)
 {
     return x && x->live == EG_LIVE && apply_belongs(cx, x) && !x->poison && !x->captured &&
            !eg__is_held(x->dtype);
@@ -85,7 +85,7 @@ bool eg__check_taken(eg_ctx *cx, const char *who, eg_takes takes, int count, eg_
 {
     int k = cx->failed || cx->hooks.operand ? count : 0;
     /* the usual case, without a function call for each operand */
-    while (k < count && fine(cx, xs[k])) k++;
+    while (k < count && apply_is_plain_operand(cx, xs[k])) k++;
     if (k == count && !cx->failed && !cx->hooks.operand) return true;
     for (k = 0; k < count; k++)
         if (!read_by(cx, who, k, xs[k], takes)) return false;

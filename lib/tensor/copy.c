@@ -224,7 +224,7 @@ void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from,
 
 /* Returns the axis, other than `but`, along which x has the smallest stride; −1 if every other axis
  * has only one element. */
-static int finest(const eg_tensor *x, int but)
+static int copy_finest_axis(const eg_tensor *x, int but)
 {
     int axis = -1;
     int64_t least = INT64_MAX;
@@ -239,8 +239,8 @@ static int finest(const eg_tensor *x, int but)
 }
 
 /* Copies the part [a0, a0 + na) × [b0, b0 + nb) of axes a and b, in tiles of ta × tb. */
-static void tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b,
-                  const int64_t from[2], const int64_t size[2], const int64_t by[2])
+static void copy_tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b,
+                       const int64_t from[2], const int64_t size[2], const int64_t by[2])
 {
     if (by[0] == 0 || by[1] == 0 || size[0] / by[0] == 0 || size[1] / by[1] == 0) return;
     int64_t w = eg__width[target->dtype], dim[EG_RANK_MAX], ys[EG_RANK_MAX], xs[EG_RANK_MAX];
@@ -264,18 +264,18 @@ static void tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, i
     eg__loop_work(y.cx, 2, (const eg_tensor *[]){ &y, &x }, inner, &t, by[0] * by[1]);
 }
 /* Copies in tiles of full size, then the two edges and the corner. */
-static void in_tiles(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b,
-                     int64_t ta, int64_t tb)
+static void copy_in_tiles(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b,
+                          int64_t ta, int64_t tb)
 {
     const int64_t na = target->dim[a], nb = target->dim[b], ra = na % ta, rb = nb % tb;
-    tiled(target, source, inner, a, b, (int64_t[]){ 0, 0 }, (int64_t[]){ na - ra, nb - rb },
-          (int64_t[]){ ta, tb });
-    tiled(target, source, inner, a, b, (int64_t[]){ na - ra, 0 }, (int64_t[]){ ra, nb - rb },
-          (int64_t[]){ ra, tb });
-    tiled(target, source, inner, a, b, (int64_t[]){ 0, nb - rb }, (int64_t[]){ na - ra, rb },
-          (int64_t[]){ ta, rb });
-    tiled(target, source, inner, a, b, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ ra, rb },
-          (int64_t[]){ ra, rb });
+    copy_tiled(target, source, inner, a, b, (int64_t[]){ 0, 0 }, (int64_t[]){ na - ra, nb - rb },
+               (int64_t[]){ ta, tb });
+    copy_tiled(target, source, inner, a, b, (int64_t[]){ na - ra, 0 }, (int64_t[]){ ra, nb - rb },
+               (int64_t[]){ ra, tb });
+    copy_tiled(target, source, inner, a, b, (int64_t[]){ 0, nb - rb }, (int64_t[]){ na - ra, rb },
+               (int64_t[]){ ta, rb });
+    copy_tiled(target, source, inner, a, b, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ ra, rb },
+               (int64_t[]){ ra, rb });
 }
 
 /* Chooses conversions, transposed tiles, other tiles, rows or plain runs by the dtypes and by the
@@ -289,21 +289,22 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
         return;
     }
     const int w = eg__width[target->dtype];
-    const int a = target->rank > 1 ? finest(target, -1) : -1, b = a < 0 ? -1 : finest(source, -1),
-              next = a < 0 ? -1 : finest(target, a);
+    const int a = target->rank > 1 ? copy_finest_axis(target, -1) : -1,
+              b = a < 0 ? -1 : copy_finest_axis(source, -1),
+              next = a < 0 ? -1 : copy_finest_axis(target, a);
     const bool near = b >= 0 && target->stride[a] == 1 && source->stride[b] == 1;
     if (b >= 0 && a != b && target->dim[a] >= TILE / 2 && target->dim[b] >= TILE / 2) {
         if (near && same[w].transposes)
-            in_tiles(target, source, same[w].transposes, a, b, eg__min64(target->dim[a], LONG),
-                     eg__min64(target->dim[b], HIGH));
+            copy_in_tiles(target, source, same[w].transposes, a, b, eg__min64(target->dim[a], LONG),
+                          eg__min64(target->dim[b], HIGH));
         else
-            in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
+            copy_in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
     } else if (near && a == b && next >= 0 &&
                (target->dim[a] * w <= SHORT ||
                 eg__count(target->rank, target->dim) * w > EG_STREAM_BYTES) &&
                (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
-        in_tiles(target, source, short_rows, a, next, target->dim[a],
-                 eg__min64(target->dim[next], ROWS / target->dim[a] + 1));
+        copy_in_tiles(target, source, short_rows, a, next, target->dim[a],
+                      eg__min64(target->dim[next], ROWS / target->dim[a] + 1));
     else
         eg__loop(target->cx, 2, both, same[w].move, NULL);
 }

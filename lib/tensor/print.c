@@ -83,7 +83,7 @@ static bool reads_back(const digits *t, double v, int narrow)
 static char sign_of(double v, bool plus) { return signbit(v) ? '-' : plus ? '+' : 0; }
 /* The fewest digits that read back as v; of several such, those nearest to v (Steele, White
  * 1990). */
-static digits shortest(double v, int narrow, bool plus)
+static digits print_shortest(double v, int narrow, bool plus)
 {
     digits t = { .sign = sign_of(v, plus) };
     char text[48];
@@ -103,7 +103,7 @@ static digits shortest(double v, int narrow, bool plus)
     return t;
 }
 /* Returns v rounded to `after` digits after the point in scientific notation. */
-static digits rounded(double v, bool plus, int after)
+static digits print_rounded(double v, bool plus, int after)
 {
     digits t = { .sign = sign_of(v, plus) };
     char text[48];
@@ -114,10 +114,10 @@ static digits rounded(double v, bool plus, int after)
 }
 static digits to_digits(double v, int narrow, bool plus, int after, bool scientific)
 {
-    digits t = shortest(v, narrow, plus);
+    digits t = print_shortest(v, narrow, plus);
     int places = scientific ? t.n - 1 : t.n - 1 - t.exponent;
     if (places <= after) return t;
-    return rounded(v, plus, scientific ? after : after + t.exponent);
+    return print_rounded(v, plus, scientific ? after : after + t.exponent);
 }
 
 /* Returns the number of characters before the point. */
@@ -158,7 +158,7 @@ typedef struct format {
 } format;
 
 /* Updates the largest and the smallest magnitude, which decide whether exponents are printed. */
-static void survey(format *f, const eg_tensor *x, value v)
+static void print_range(format *f, const eg_tensor *x, value v)
 {
     (void)x;
     const double number = f->imaginary ? v.im : v.f, a = fabs(number);
@@ -204,11 +204,11 @@ static void print_each(format *f, const eg_tensor *x, int axis, char *p,
 }
 /* Returns the format: finds the range of the elements that are printed, decides on exponents, then
  * measures the widths. */
-static format fit(const eg_tensor *x, bool imaginary)
+static format print_format_of(const eg_tensor *x, bool imaginary)
 {
     format f = { .cut = eg_size(x) > MANY, .narrow = narrow_of(x), .imaginary = imaginary };
     if (is_real(x)) {
-        print_each(&f, x, 0, x->data, survey);
+        print_each(&f, x, 0, x->data, print_range);
         double ratio = f.least ? f.most / f.least : 0, tiny = 1e-4;
         if (f.narrow) {
             ratio = (float)f.most / (float)(f.least ? f.least : 1);
@@ -234,7 +234,7 @@ static int print_number(const format *f, double v, char *out)
 {
     int after = f->right + 1 + (f->scientific ? f->exponent + 2 : 0);
     if (!isfinite(v)) return sprintf(out, "%*s", f->left + after, odd(v, f->imaginary));
-    digits t = f->scientific ? rounded(v, f->imaginary, f->right)
+    digits t = f->scientific ? print_rounded(v, f->imaginary, f->right)
                              : to_digits(v, f->narrow, f->imaginary, PRECISION, false);
     char *end = out;
     for (int k = f->scientific ? 1 + !!t.sign : print_whole(&t); k < f->left; k++) *end++ = ' ';
@@ -258,14 +258,14 @@ static int print_word(const format *f, const eg_tensor *x, value v, char *out)
 static char *digits_of(double v, int narrow, bool plus, char *out)
 {
     if (!isfinite(v)) return out + sprintf(out, "%s", odd(v, plus));
-    digits t = shortest(v, narrow, plus);
+    digits t = print_shortest(v, narrow, plus);
     double a = fabs(v), most = narrow ? 1e6 : 1e16;
     return a == 0 || (a >= 1e-4 && a < most) ? positional(out, &t)
                                              : scientific(out, &t, t.n > 1 ? t.n - 1 : -1, 2);
 }
 static char *dotless(char *end) { return end[-1] == '.' ? end - 1 : end; }
 /* Writes the element of a tensor of rank 0 as Python prints a number. Returns the length. */
-static int lone(const eg_tensor *x, value v, char *out)
+static int print_scalar(const eg_tensor *x, value v, char *out)
 {
     if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? "True" : "False");
     if (!is_real(x)) return sprintf(out, "%lld", (long long)v.i);
@@ -329,7 +329,7 @@ static void print_row(page *g, int axis, char *p)
     put_many(g->to, ' ', g->blanks - 1);
 }
 /* Prints the axes from `axis` on: brackets, and between blocks blank lines as NumPy has them. */
-static void brackets(page *g, int axis, char *p)
+static void print_axes(page *g, int axis, char *p)
 {
     const eg_tensor *x = g->x;
     int64_t n = x->dim[axis], step = x->stride[axis] * eg__width[x->dtype];
@@ -349,11 +349,12 @@ static void brackets(page *g, int axis, char *p)
                 put_many(g->to, ' ', axis + 1);
                 i = n - EDGE;
             }
-            brackets(g, axis + 1, p + i * step);
+            print_axes(g, axis + 1, p + i * step);
         }
     print_put(g->to, "]", 1);
 }
 
+/* Prints x, scalars as Python prints a number. False after an error. */
 static bool print(const char *who, sink *s, eg_tensor *x)
 {
     char text[WORD];
@@ -361,11 +362,12 @@ static bool print(const char *who, sink *s, eg_tensor *x)
     if (eg_size(x) == 0)
         print_put(s, "[]", 2);
     else if (x->rank == 0)
-        print_put(s, text, (size_t)lone(x, value_at(x, x->data), text));
+        print_put(s, text, (size_t)print_scalar(x, value_at(x, x->data), text));
     else {
-        const format f[2] = { fit(x, false),
-                              x->dtype == EG_C128 ? fit(x, true) : (format){ .cut = false } };
-        brackets(&(page){ .to = s, .f = f, .x = x }, 0, x->data);
+        const format f[2] = { print_format_of(x, false), x->dtype == EG_C128
+                                                             ? print_format_of(x, true)
+                                                             : (format){ .cut = false } };
+        print_axes(&(page){ .to = s, .f = f, .x = x }, 0, x->data);
     }
     return true;
 }

@@ -39,7 +39,7 @@ bool eg_is_row_major(const eg_tensor *x)
 }
 
 /* Returns a row-major copy without history in the open scope; NULL after an error. */
-static eg_tensor *copied(eg_tensor *x)
+static eg_tensor *read_row_major_copy(eg_tensor *x)
 {
     if (x->copies) {
         const bool was = eg_nograd(x->cx, true);
@@ -71,7 +71,7 @@ static bool read_at_once(const eg_tensor *x, eg_dtype dtype)
     return true;
 }
 /* Records the error that x has another dtype than the function `who` reads. Returns NULL. */
-static void *other_dtype(const char *who, const eg_tensor *x, eg_dtype dtype)
+static void *read_refuse_dtype(const char *who, const eg_tensor *x, eg_dtype dtype)
 {
     eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s%s", who, eg_type_name(x->dtype),
                eg_type_name(dtype),
@@ -82,8 +82,8 @@ static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     if (read_at_once(x, dtype)) return x->data;
     if (!eg__check_read(who, x)) return NULL;
-    if (x->dtype != dtype) return other_dtype(who, x, dtype);
-    if (!eg_is_row_major(x)) x = copied(x);
+    if (x->dtype != dtype) return read_refuse_dtype(who, x, dtype);
+    if (!eg_is_row_major(x)) x = read_row_major_copy(x);
     return x ? x->data : NULL;
 }
 const float *eg_f32(eg_tensor *x) { return values("f32", x, EG_F32); }
@@ -105,7 +105,7 @@ const void *eg_raw(eg_tensor *x, int64_t *strides)
 }
 
 /* Converts the element at p to f64. NaN after an error. */
-static double element(const char *who, const eg_tensor *x, char *p)
+static double read_element(const char *who, const eg_tensor *x, char *p)
 {
     if (x->dtype == EG_C128) {
         eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is c128; read its eg_real or eg_imag",
@@ -126,7 +126,7 @@ double eg_item(eg_tensor *x)
 {
     char text[256];
     if (!eg__check_read("item", x)) return NAN;
-    if (eg_size(x) == 1) return element("item", x, x->data);
+    if (eg_size(x) == 1) return read_element("item", x, x->data);
     eg_fail_as(x->cx, EG_ERROR_SHAPE, "item: %s has %lld elements, not one",
                eg__dims_text(x, text, sizeof text), (long long)eg_size(x));
     return NAN;
@@ -156,7 +156,7 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
         }
         p += i * x->stride[k] * eg__width[x->dtype];
     }
-    return element("get", x, p);
+    return read_element("get", x, p);
 }
 
 /* -- writing ----------------------------------------------------------------------------------- */
@@ -182,7 +182,7 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
         return x->data;
     }
     if (!eg__check_read(who, x)) return NULL;
-    if (x->dtype != dtype) return other_dtype(who, x, dtype);
+    if (x->dtype != dtype) return read_refuse_dtype(who, x, dtype);
     if (!eg_is_row_major(x)) {
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
                    "%s: %s with strides %s is not row-major; eg_assign writes to any view", who,
@@ -248,7 +248,7 @@ bool eg__target(const char *who, eg_tensor *x)
 }
 
 /* Sets *low and *high to the addresses of the first and the last element of x. */
-static void reach(const eg_tensor *x, const char **low, const char **high)
+static void read_address_range(const eg_tensor *x, const char **low, const char **high)
 {
     *low = *high = x->data;
     for (int k = 0; k < x->rank; k++) {
@@ -267,8 +267,8 @@ bool eg__overlap(const eg_tensor *a, const eg_tensor *b)
     /* two foreign storages may be the same memory */
     const bool apart = a->st != b->st && !a->st->hold && !b->st->hold;
     if (apart || eg_size(a) == 0 || eg_size(b) == 0) return false;
-    reach(a, &al, &ah);
-    reach(b, &bl, &bh);
+    read_address_range(a, &al, &ah);
+    read_address_range(b, &bl, &bh);
     return al < bh && bl < ah;
 }
 
@@ -276,7 +276,7 @@ static bool act_copy(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, 
 {
     (void)cx, (void)count, (void)arg;
     eg_tensor *value = x[0];
-    if (eg__overlap(to, value) && !(value = copied(value))) return false;
+    if (eg__overlap(to, value) && !(value = read_row_major_copy(value))) return false;
     for (int64_t k = 0; k < eg__copy_count(to); k++) {
         eg_tensor one = *to, from = *value;
         one.data = eg__copy_data(to, k);

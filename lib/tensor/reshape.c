@@ -18,7 +18,7 @@ static size_t shape_size(int numbers)
 /* Finds strides with which x's storage has the sizes of s. Axes of x that are contiguous form a
  * chunk, and each axis of the result must be inside one chunk. False if an axis would extend over
  * two chunks; *left and *right are then the axes of x between which the chunks meet. */
-static bool refit(const eg_tensor *x, shape *s, int *left, int *right)
+static bool reshape_strides(const eg_tensor *x, shape *s, int *left, int *right)
 {
     int64_t *dim = s->v, *stride = s->v + s->rank, chunk = 1, base = 0;
     /* last: the first axis of the chunk with more than one element */
@@ -55,11 +55,11 @@ bool eg__view_exists(const eg_tensor *x, int rank, const int64_t *dims)
     shape s = { .rank = rank };
     int left, right;
     if (rank) memcpy(s.v, dims, (size_t)rank * sizeof *dims);
-    return refit(x, &s, &left, &right);
+    return reshape_strides(x, &s, &left, &right);
 }
 
 /* Checks the sizes and computes the one that is −1. False after an error. */
-static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, shape *s)
+static bool reshape_sizes(const char *who, eg_tensor *x, int rank, const int64_t *dims, shape *s)
 {
     char from[256], to[256];
     if (!eg__check_held(who, x)) return false;
@@ -116,8 +116,9 @@ static bool refit_shape(eg_tensor *y)
     shape s;
     int left, right;
     memcpy(&s, sizes, shape_size(sizes->rank));
-    return refit(x, &s, &left, &right) ? eg__shape_view(y, x, s.rank, s.v, s.v + s.rank, 0)
-                                       : eg__shape(y, x->dtype, s.rank, s.v);
+    return reshape_strides(x, &s, &left, &right)
+               ? eg__shape_view(y, x, s.rank, s.v, s.v + s.rank, 0)
+               : eg__shape(y, x->dtype, s.rank, s.v);
 }
 bool eg__reshape_forward(eg_tensor *y)
 {
@@ -157,8 +158,9 @@ eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
     shape s;
     int left, right;
     char text[256], strides[256];
-    if (!sized("view", x, rank, dims, &s)) return eg__poison_of(x);
-    if (refit(x, &s, &left, &right)) return eg_apply(&view_op, &s, shape_size(rank), 1, &x);
+    if (!reshape_sizes("view", x, rank, dims, &s)) return eg__poison_of(x);
+    if (reshape_strides(x, &s, &left, &right))
+        return eg_apply(&view_op, &s, shape_size(rank), 1, &x);
     return eg_fail_as(x->cx, EG_ERROR_SHAPE,
                       "view: axes %d and %d of %s with strides %s cannot be merged without a copy; "
                       "eg_reshape copies",
@@ -188,8 +190,9 @@ static const eg_op reshape_op = { "reshape",
 eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;
-    return sized("reshape", x, rank, dims, &s) ? eg_apply(&reshape_op, &s, shape_size(rank), 1, &x)
-                                               : eg__poison_of(x);
+    return reshape_sizes("reshape", x, rank, dims, &s)
+               ? eg_apply(&reshape_op, &s, shape_size(rank), 1, &x)
+               : eg__poison_of(x);
 }
 
 const eg_op *const eg__reshape_rows[] = { &view_op, &reshape_op, NULL };

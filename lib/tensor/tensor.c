@@ -36,7 +36,7 @@ bool eg__same_shape(const eg_tensor *a, const eg_tensor *b)
 
 /* Sorts the axes by decreasing |stride|, axes with equal strides by their number. Returns false if
  * an axis of more than one element has stride 0. */
-static bool by_stride(const eg_tensor *x, int *order)
+static bool axes_by_stride(const eg_tensor *x, int *order)
 {
     bool distinct = true;
     for (int k = 0; k < x->rank; k++) {
@@ -311,7 +311,7 @@ bool eg__shape_like(eg_tensor *y, eg_dtype dtype, const eg_tensor *x)
         if (x->rank) y->stride[0] = 1;
         return true;
     }
-    if (x->rank < 2 || !by_stride(x, order)) return eg__shape(y, dtype, x->rank, x->dim);
+    if (x->rank < 2 || !axes_by_stride(x, order)) return eg__shape(y, dtype, x->rank, x->dim);
     return eg__shape_strided(y, dtype, x->rank, x->dim, order);
 }
 bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims,

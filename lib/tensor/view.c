@@ -84,12 +84,12 @@ static eg_tensor *view_finish(const map *m, eg_tensor *x)
     return eg_apply(m->row, m, map_size(m), 1, &x);
 }
 
-static void drop(map *m, int k)
+static void view_drop_axis(map *m, int k)
 {
     axis *y = m->axis + m->nx;
     memmove(y + k, y + k + 1, (size_t)(--m->ny - k) * sizeof *y);
 }
-static bool insert(map *m, eg_tensor *x, int k, axis a)
+static bool view_insert_axis(map *m, eg_tensor *x, int k, axis a)
 {
     axis *y = m->axis + m->nx;
     if (m->ny == EG_RANK_MAX) {
@@ -103,7 +103,7 @@ static bool insert(map *m, eg_tensor *x, int k, axis a)
 }
 
 /* Sets the sizes and strides of the view m of x; returns the offset of its first element. */
-static int64_t through(const map *m, const eg_tensor *x, int64_t *dim, int64_t *stride)
+static int64_t view_layout(const map *m, const eg_tensor *x, int64_t *dim, int64_t *stride)
 {
     const axis *y = m->axis + m->nx;
     int64_t offset = 0;
@@ -122,13 +122,13 @@ static bool view_shape(eg_tensor *y)
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     const map *m = y->attr;
-    int64_t offset = through(m, y->in[0], dim, stride);
+    int64_t offset = view_layout(m, y->in[0], dim, stride);
     return eg__shape_view(y, y->in[0], m->ny, dim, stride, offset);
 }
 
 /* True if m is one to one, that is, if every axis of x longer than 1 is traversed completely by one
  * axis of y; sets *back to its inverse. */
-static bool inverse(const map *m, map *back)
+static bool view_inverse(const map *m, map *back)
 {
     const axis *x = m->axis, *y = m->axis + m->nx;
     const eg_op *row = m->row == &squeeze_op     ? &unsqueeze_op
@@ -156,13 +156,13 @@ static bool inverse(const map *m, map *back)
 bool eg__view_selects(const eg_tensor *t)
 {
     map back;
-    return t->op && t->op->shape == view_shape && !inverse(t->attr, &back);
+    return t->op && t->op->shape == view_shape && !view_inverse(t->attr, &back);
 }
 
 /* -- target += g if several elements of target are the same memory (windows) ------------------- */
 /* False if it is certain that the elements of x, without its axis `but`, are all different memory:
  * each stride is larger than the distance that the axes with smaller strides reach together. */
-static bool repeats(const eg_tensor *x, int but)
+static bool view_may_repeat(const eg_tensor *x, int but)
 {
     int order[EG_RANK_MAX], n = 0;
     int64_t reach = 0;
@@ -184,14 +184,14 @@ void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
 {
     int64_t dim[EG_RANK_MAX], to[EG_RANK_MAX], from[EG_RANK_MAX];
     if (eg_size(g) == 0) return;
-    if (!repeats(target, -1)) {
+    if (!view_may_repeat(target, -1)) {
         eg__add_to(target, g);
         return;
     }
     /* Add the slices of target along one axis one after another, so that elements that are added at
      * the same time are different memory. */
     int along = target->rank - 1;
-    while (along >= 0 && repeats(target, along)) along--;
+    while (along >= 0 && view_may_repeat(target, along)) along--;
     for (int r = target->rank; along < 0;)
         if (target->dim[--r] > 1) along = r;
     eg_tensor t = *target, x = *g;
@@ -228,7 +228,7 @@ static bool embed_forward(eg_tensor *y)
     const map *m = y->attr;
     eg_tensor target = *y;
     eg__fill(y, 0);
-    target.data += through(m, y, dim, stride) * eg__width[y->dtype];
+    target.data += view_layout(m, y, dim, stride) * eg__width[y->dtype];
     target.rank = (uint8_t)m->ny;
     target.dim = dim;
     target.stride = stride;
@@ -246,7 +246,8 @@ static eg_tensor *embed_rule(eg_tensor *y, eg_tensor *g, int i)
 static eg_tensor *adjoint(const map *m, eg_tensor *g)
 {
     map back;
-    return inverse(m, &back) ? view_finish(&back, g) : eg_apply(&embed_op, m, map_size(m), 1, &g);
+    return view_inverse(m, &back) ? view_finish(&back, g)
+                                  : eg_apply(&embed_op, m, map_size(m), 1, &g);
 }
 static eg_tensor *view_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -452,7 +453,7 @@ eg_tensor *eg__select(const eg_named_axis *a, int64_t index)
         return eg__refuse_axis(a, EG_ERROR_INDEX, "index %lld is out of range for %s",
                                (long long)index, eg__axis_text(a, text, sizeof text));
     m.axis[a->axis].at = index < 0 ? index + n : index;
-    drop(&m, a->axis);
+    view_drop_axis(&m, a->axis);
     return view_finish(&m, a->x);
 }
 eg_tensor *eg_select_axis(eg_tensor *x, int axis_k, int64_t index)
@@ -505,7 +506,7 @@ eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
     if (x->dim[k] != 1)
         return eg_fail_as(x->cx, EG_ERROR_SHAPE, "squeeze: axis %d of %s has size %lld, not 1", k,
                           eg__dims_text(x, text, sizeof text), (long long)x->dim[k]);
-    drop(&m, k);
+    view_drop_axis(&m, k);
     return view_finish(&m, x);
 }
 static eg_tensor *squeeze_call(eg_tensor *const *x) { return eg_squeeze(x[0], 1); }
@@ -524,7 +525,8 @@ eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
         return eg_fail_as(x->cx, EG_ERROR_INDEX,
                           "unsqueeze: axis %d is out of range for a result of rank %d, from %s",
                           axis_k, x->rank + 1, eg__dims_text(x, text, sizeof text));
-    if (!insert(&m, x, axis_k < 0 ? axis_k + x->rank + 1 : axis_k, (axis){ 1, 0, -1, -1 }))
+    if (!view_insert_axis(&m, x, axis_k < 0 ? axis_k + x->rank + 1 : axis_k,
+                          (axis){ 1, 0, -1, -1 }))
         return eg__poison_of(x);
     return view_finish(&m, x);
 }
@@ -555,9 +557,10 @@ eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
     int64_t n = na - down < nb - right ? na - down : nb - right;
     m.axis[a].at = n ? down : 0;
     m.axis[b].at = n ? right : 0;
-    drop(&m, a > b ? a : b);
-    drop(&m, a > b ? b : a);
-    return insert(&m, x, m.ny, (axis){ n, 1, a, b }) ? view_finish(&m, x) : eg__poison_of(x);
+    view_drop_axis(&m, a > b ? a : b);
+    view_drop_axis(&m, a > b ? b : a);
+    return view_insert_axis(&m, x, m.ny, (axis){ n, 1, a, b }) ? view_finish(&m, x)
+                                                               : eg__poison_of(x);
 }
 static eg_tensor *diagonal_call(eg_tensor *const *x) { return eg_diagonal(x[0], 0, 0, 2); }
 static eg_tensor *above_call(eg_tensor *const *x) { return eg_diagonal(x[0], 1, 0, 1); }
@@ -594,8 +597,8 @@ eg_tensor *eg__unfold(const eg_named_axis *a, int64_t size, int64_t step)
         return eg__refuse_axis(a, EG_ERROR_SHAPE, "a window of %lld does not fit into %s",
                                (long long)size, text);
     m.axis[m.nx + k] = (axis){ (n - size) / step + 1, step, k, -1 };
-    return insert(&m, a->x, m.ny, (axis){ size, 1, k, -1 }) ? view_finish(&m, a->x)
-                                                            : eg__poison_of(a->x);
+    return view_insert_axis(&m, a->x, m.ny, (axis){ size, 1, k, -1 }) ? view_finish(&m, a->x)
+                                                                      : eg__poison_of(a->x);
 }
 eg_tensor *eg_unfold_axis(eg_tensor *x, int axis_k, int64_t size, int64_t step)
 {

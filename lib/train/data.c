@@ -89,7 +89,7 @@ static bool add_line(eg_data *d, const char *s, const char *end, int64_t at)
 /* Makes sure that some pairs are held out and some are not. With few pairs the hash may hold out
  * none or all: then the inputs with the smallest hash are held out. False, after an error, if all
  * pairs have the same input. */
-static bool both_halves(eg_data *d)
+static bool data_hold_out_some(eg_data *d)
 {
     int64_t out = 0, least = 0;
     uint64_t smallest = UINT64_MAX;
@@ -170,7 +170,7 @@ static eg_data *data_parse(eg_data *d, const char *text)
         eg_fail_as(d->cx, EG_ERROR_FILE, "%s: no pairs", d->name);
         return NULL;
     }
-    return both_halves(d) ? d : NULL;
+    return data_hold_out_some(d) ? d : NULL;
 }
 
 eg_data *eg_data_parse(eg_ctx *cx, const char *text, const char *name)

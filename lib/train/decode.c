@@ -212,7 +212,8 @@ static int64_t decode_drawn(const decoder *d)
 }
 
 /* Inserts a finished sequence into the best `beam`, in order of score. */
-static void found(decoder *d, const int32_t *tokens, int64_t count, bool ended, double log_p)
+static void decode_insert(decoder *d, const int32_t *tokens, int64_t count, bool ended,
+                          double log_p)
 {
     double score = log_p / pow((double)(count + ended > 0 ? count + ended : 1), d->o.length_power);
     int64_t at = d->out.count < d->o.beam ? d->out.count++ : d->o.beam - 1;
@@ -246,7 +247,7 @@ static void decode_one_by_one(decoder *d)
         eg_pop(d->o.cx, m);
     }
     if (!eg_error(d->o.cx))
-        found(d, d->tokens + d->o.prompts, d->length - d->o.prompts, ended, total);
+        decode_insert(d, d->tokens + d->o.prompts, d->length - d->o.prompts, ended, total);
 }
 
 /* -- beam search ------------------------------------------------------------------------------ */
@@ -295,7 +296,7 @@ static void decode_search(decoder *d)
         for (int64_t k = 0; k < count && live < o->beam; k++) {
             const int32_t *old = d->tokens + best[k].row * d->length;
             if (best[k].token == o->end) {
-                found(d, old + o->prompts, n, true, best[k].log_p);
+                decode_insert(d, old + o->prompts, n, true, best[k].log_p);
                 continue;
             }
             int32_t *to = next + live * (d->length + 1);
@@ -308,7 +309,8 @@ static void decode_search(decoder *d)
         if (live && search_is_over(d, log_p[0])) live = 0;
     }
     for (int64_t r = 0; r < live && log_p; r++)
-        found(d, d->tokens + r * d->length + o->prompts, d->length - o->prompts, false, log_p[r]);
+        decode_insert(d, d->tokens + r * d->length + o->prompts, d->length - o->prompts, false,
+                      log_p[r]);
 }
 
 /* Allocates the memory of the search, whose size depends on the options, then runs it. */

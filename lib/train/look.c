@@ -144,7 +144,7 @@ static bool look_prepare(asking *a, const question *q)
 
 /* Returns the sequences that decoding finds after a question, in the open scope; NULL after an
  * error. */
-static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_generate_args *o)
+static const eg_decoded *look_decode(eg_trainer *t, const question *q, const eg_generate_args *o)
 {
     bool text = t->data->free_text,
          plain = o->temperature == 0 && !o->top_k && o->top_p == 0 && o->beam <= 1;
@@ -170,7 +170,7 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
 
 /* Returns the tokens as text in t->answer, which grows as needed; sets *bytes to its length. NULL
  * without memory. */
-static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
+static const char *look_text(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
 {
     size_t n = eg_data_decode(t->data, (int)count, tokens, NULL, 0);
     if (n + 1 > t->answer_room) {
@@ -207,8 +207,8 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     int32_t *tokens = owner ? eg_owner_alloc(owner, (room + 2) * sizeof *tokens) : NULL;
     question ahead =
         tokens ? look_prompt(t, o.prompt, tokens, (int64_t)room) : (question){ .count = -1 };
-    const eg_decoded *d = ahead.count < 0 ? NULL : decoded(t, &ahead, &o);
-    if (d) answer = written(t, d->sequence->tokens, d->sequence->count, o.bytes);
+    const eg_decoded *d = ahead.count < 0 ? NULL : look_decode(t, &ahead, &o);
+    if (d) answer = look_text(t, d->sequence->tokens, d->sequence->count, o.bytes);
     eg_pop(t->cx, m);
     eg__evaluation_end(t->cx, e);
     return answer;
@@ -222,7 +222,7 @@ typedef struct answer {
 } answer;
 
 /* Returns the greedy answer: token by token, or for an encoder all positions at once. */
-static answer answer_to(eg_trainer *t, const char *input)
+static answer look_answer(eg_trainer *t, const char *input)
 {
     answer a = { .q = look_prompt(t, input, t->asked, input_room(t)), .count = -1 };
     a.first = a.q.count;
@@ -231,7 +231,7 @@ static answer answer_to(eg_trainer *t, const char *input)
     eg_mark m = eg_push(t->cx);
     int32_t *to = a.q.tokens + a.first;
     if (!t->network->encoder) {
-        const eg_decoded *d = decoded(t, &a.q, &(eg_generate_args){ .temperature = EG_OFF });
+        const eg_decoded *d = look_decode(t, &a.q, &(eg_generate_args){ .temperature = EG_OFF });
         if (d) {
             memcpy(to, d->sequence->tokens, (size_t)d->sequence->count * sizeof *to);
             a.count = d->sequence->count, a.ended = d->sequence->ended;
@@ -261,8 +261,8 @@ const char *eg_trainer_predict(eg_trainer *t, const char *input)
                    eg_data_name(t->data));
         return NULL;
     }
-    answer a = answer_to(t, input);
-    return a.count < 0 ? NULL : written(t, a.q.tokens + a.first, a.count, NULL);
+    answer a = look_answer(t, input);
+    return a.count < 0 ? NULL : look_text(t, a.q.tokens + a.first, a.count, NULL);
 }
 
 /* -- attention weights ------------------------------------------------------------------------ */
@@ -319,7 +319,7 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
     int part = eg__trainer_ready("trainer_look", t) ? look_part_of(t, name) : -1;
     if (part < 0) return NULL;
     answer a = { .q = look_prompt(t, input, t->asked, input_room(t)) };
-    if (!t->network->encoder && !t->data->free_text && a.q.count > 0) a = answer_to(t, input);
+    if (!t->network->encoder && !t->data->free_text && a.q.count > 0) a = look_answer(t, input);
     if (a.q.count < 0 || a.count < 0) return NULL;
     int64_t n = a.q.count + a.count, layers = t->o.layers;
     n = n < t->batches->longest
