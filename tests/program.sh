@@ -309,7 +309,7 @@ grep -q 'without its causal mask' out ||
 }
 refuses '--gamma belongs to the schedules steps and exponential, not to noam' train copy \
     --schedule noam --gamma 0.5
-refuses '--milestones must be at most 8 rising whole numbers' train copy --schedule steps \
+refuses '--milestones must be at most 8 increasing integers' train copy --schedule steps \
     --milestones 3,2
 refuses 'adam: --gamma must be a number above 0, not 0' train copy --schedule exponential
 refuses '--schedule is noam, but s.safetensors has constant' train --schedule noam --resume \
@@ -451,7 +451,7 @@ done
 prints '2 curves of 1 log' curve 1.json --columns tokens,lr -o c.svg
 grep -qF '>tokens, lr</text>' c.svg || bad 'curve: no names of the columns'
 refuses 'none.json: No such file' curve 1.json none.json -o c.svg
-refuses 'd.svg: line 1 is no line of a log' curve d.svg -o c.svg
+refuses 'd.svg: line 1 is not a JSON object' curve d.svg -o c.svg
 refuses '1.json: no line has a step and "bananas"' curve 1.json --columns bananas -o c.svg
 refuses '--columns must be from 1 to 8 names' curve 1.json --columns loss,,lr -o c.svg
 refuses '-o must end in .png or .svg, not "c.jpg"' curve 1.json -o c.jpg
@@ -801,7 +801,7 @@ refuses 'a prompt comes after --prompt' generate whole.safetensors the
 for command in evaluate 'train --resume'; do # a --text that is not there is no hint to say --text
     # shellcheck disable=SC2086
     refuses 'none.txt: No such file or directory' $command whole.safetensors --text none.txt
-    grep -q 'says where' err && bad "$command --text none.txt: $(cat err)"
+    grep -q 'gives the new path' err && bad "$command --text none.txt: $(cat err)"
 done
 refuses 'No such file' generate none.safetensors
 prints 'bits a character, perplexity' evaluate whole.safetensors
@@ -817,7 +817,7 @@ grep -q 'rage.txt: No such file or directory; --text FILE gives the new path of 
     bad "evaluate: $(cat ../err2)"
 (cd .. && "$eingrad" train --resume new/whole.safetensors --steps 70 >out2 2>err2) &&
     bad 'train: found a text that lies elsewhere'
-grep -q -- '; --text FILE says where' ../err2 || bad "train --resume: $(cat ../err2)"
+grep -q -- '; --text FILE gives the new path' ../err2 || bad "train --resume: $(cat ../err2)"
 # shellcheck disable=SC2086
 runs train --text ../rage.txt --layers 1 --d-model 16 --heads 2 --batch 4 --context 16 --steps 40 \
     --evaluate 5 --lr 1 --out worse.safetensors
