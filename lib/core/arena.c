@@ -18,7 +18,7 @@ enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, PAGE = 1 << 2
  * after it. */
 enum { UNIT = 16, RESTING = 2048 };
 #if !EG_DEBUG_ALLOC
-enum { SMALL = 1 << 12 }; /* bytes of the first chunk of an owner */
+enum { SMALL = 1 << 12 }; /* largest chunk of an owner whose blocks are small */
 #endif
 #define HEADER EG_CHUNK_HEADER
 

@@ -43,9 +43,8 @@ typedef struct eg_storage {
     uint64_t version;
     bool lent;      /* memory of a tensor of the parent context, which may not be written to */
     uint8_t made;   /* an eg_made, used while a step is captured */
-    uint32_t place; /* while a step is captured: 1 + index in eg__capture.number; else 0 */
-    /* for foreign memory or memory that is shared with an exported tensor; else NULL */
-    struct eg__hold *hold;
+    uint32_t place; /* while a step is captured: 1 + index in eg__capture.each; else 0 */
+    struct eg__hold *hold; /* of foreign memory; NULL: memory of the context */
 } eg_storage;
 enum { EG_DTYPES = EG_U8 + 1 }; /* length of tables that are indexed by dtype */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };

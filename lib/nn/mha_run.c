@@ -3,7 +3,7 @@
 #include "nn.h"
 #include <math.h>
 
-/* Records that x has fewer axes than the layout. */
+/* Records that x has another rank than the layout. */
 static eg_tensor *refuse_rank(const eg_mha *m, const char *which, char letter, eg_tensor *x)
 {
     const struct eg__mha_specs *s = m->specs;
