@@ -61,8 +61,8 @@ static const experiment experiments[] = {
 /* clang-format on */
 enum { EXPERIMENTS = sizeof experiments / sizeof *experiments, MOST = 8 };
 
-/* A call of `places` positions with its operands in x, floats first; returns their number. */
-static int call_of(const experiment *e, eg_ctx *cx, eg_dtype type, int64_t places,
+/* A call of `positions` positions with its operands in x, floats first; returns their number. */
+static int call_of(const experiment *e, eg_ctx *cx, eg_dtype type, int64_t positions,
                    eg_attention_args *o, eg_tensor **x)
 {
     const char *s = e->spec;
@@ -81,8 +81,8 @@ static int call_of(const experiment *e, eg_ctx *cx, eg_dtype type, int64_t place
         if (!axes) break;
         for (const char *c = axes; *c && *c != ',' && *c != '-'; c++) {
             if (*c == '(') c = strchr(c, ')'); /* positions of a grid */
-            dim[rank++] = strchr("ij)", *c)   ? places
-                          : *c == 'a'         ? (places < 400 ? places : 400)
+            dim[rank++] = strchr("ij)", *c)   ? positions
+                          : *c == 'a'         ? (positions < 400 ? positions : 400)
                           : *c == 'h'         ? 4
                           : *c == 'b'         ? 1
                           : strchr("grc", *c) ? 2
@@ -135,8 +135,8 @@ LOOP_TEST(fused_is_composed, EXPERIMENTS)
     eg_close(cx);
 }
 
-/* the default at 2048 places is the fused form: weights of f32 alone would be 64 MiB */
-LOOP_TEST(memory_of_2048_places, EXPERIMENTS)
+/* the default at 2048 positions is the fused form: weights of f32 alone would be 64 MiB */
+LOOP_TEST(memory_of_2048_positions, EXPERIMENTS)
 {
     const experiment *e = &experiments[_i];
     eg_ctx *cx = eg_open(.threads = 1, .flush = true);

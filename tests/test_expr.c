@@ -644,7 +644,7 @@ TEST(the_least_whole_number_has_an_opposite)
     }
     eg_softmax("i [j]", eg_zeros(cx, 2, 3), .where = "j <= i", .offset = INT64_MIN);
     eg_assert_error(cx,
-                    "softmax: .offset is -9223372036854775808, but it counts the places before");
+                    "softmax: .offset is -9223372036854775808, but it counts the positions before");
     eg_close(cx);
 }
 
@@ -662,7 +662,7 @@ static eg_tensor *gapped(eg_tensor *x)
 static const char *const laws[] = { "x * sigmoid(x) * g[j] + 0.5", "exp(x) / (1 + x * x)",
                                     "30 * tanh((x + g[clip(j - i, 0, 2)]) / 30)",
                                     "j <= i ? x * g[j] : -g[0]" };
-TEST(strides_and_places_change_no_bit)
+TEST(strides_and_positions_change_no_bit)
 {
     eg_tensor *(*const layout[])(eg_tensor *) = { turned, reversed, gapped };
     for (int wide = 0; wide < 2; wide++) {

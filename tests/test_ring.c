@@ -63,7 +63,7 @@ static int ring_body(void *user, const eg_ranks_table *table)
     eg_ctx *cx = eg_open(.threads = 1, .dtype = s->dtype, .seed = 3);
     eg_ranks *r = s->plain ? NULL : eg_ranks_open(.cx = cx, .table = table);
     eg_span run[2] = { { 0, n } };
-    int runs = s->plain ? 1 : eg_attention_places(r, n, s->block, s->zigzag, run);
+    int runs = s->plain ? 1 : eg_attention_positions(r, n, s->block, s->zigzag, run);
     eg_tensor *q = eg_normal(cx, 0, 1, B, n, H, D), *k = eg_normal(cx, 0, 1, B, n, H, D),
               *v = eg_normal(cx, 0, 1, B, n, H, E), *g = eg_normal(cx, 0, 1, B, n, H, E),
               *gl = eg_normal(cx, 0, 1, B, n, H), *bias = eg_normal(cx, 0, 1, H, n, n),
@@ -284,7 +284,7 @@ TEST(what_ranks_cannot_do_is_refused)
     static const char spec[] = "bihd,bjhd,bjhe->bihe";
     REFUSED(".weights is not supported with a divided sequence", RING(spec, .weights = &w));
     REFUSED(".no_softmax is not supported", RING(spec, .no_softmax = true));
-    REFUSED("attention: .offset is -2, but it counts the places before the first query",
+    REFUSED("attention: .offset is -2, but it counts the positions before the first query",
             RING(spec, .where = "j <= i", .offset = -2));
     REFUSED("neither groups, nor 1, nor an ellipsis",
             RING("...ihd,...jhd,...jhe->...ihe", .scale = 1));
@@ -356,12 +356,12 @@ static int uneven_body(void *user, const eg_ranks_table *table)
     eg_close(own);
     return 0;
 }
-TEST(other_places_than_its_own_are_refused_on_every_rank)
+TEST(other_positions_than_its_own_are_refused_on_every_rank)
 {
     char said[3][256] = { "" };
     ck_assert_int_eq(eg_ranks_simulate(cx, 3, uneven_body, said), 0);
-    for (int k = 0; k < 3; k++) /* 14 places are 7 blocks: 2, 2 and 3 */
-        ck_assert_msg(strstr(said[k], "rank 1 has 5 places of index 'i', but of 14 in all, in "
+    for (int k = 0; k < 3; k++) /* 14 positions are 7 blocks: 2, 2 and 3 */
+        ck_assert_msg(strstr(said[k], "rank 1 has 5 positions of index 'i', but of 14 in all, in "
                                       "blocks of 2, 4 are its own"),
                       "%s", said[k]);
 }

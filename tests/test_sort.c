@@ -40,7 +40,7 @@ static bool comes_before(const double *v, int64_t a, int64_t b, bool descending)
 }
 /* The first k indices of rows of every length, dtype and layout: sorted, equal elements in their
  * order, and no other index precedes the last of them. */
-LOOP_TEST(places_of_long_rows, 6)
+LOOP_TEST(positions_of_long_rows, 6)
 {
     enum { ROWS = 3, MOST = 1500 };
     static const int64_t lengths[] = { 1, 2, 31, 32, 33, 300, MOST };
@@ -158,7 +158,7 @@ TEST(topk_of_one_drops_its_axis)
     eg_close(cx);
 }
 
-TEST(topk_passes_gradients_to_its_places)
+TEST(topk_passes_gradients_to_its_positions)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_from(cx, ((double[]){ 1, 5, 3, 2, 9, 7, 8, 6 }), 2, 4), *dx;

@@ -279,7 +279,7 @@ LOOP_TEST(rotary_gradients_of_everything, 2)
 }
 
 /* integers of every type, f32 and f64, positions equal to the default ones */
-TEST(places_of_any_type)
+TEST(positions_of_any_type)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 3, 4), *y = eg_rotary("id, id", x, .offset = 5);
     eg_tensor *i = eg_arange(cx, EG_I64, 5, 8, 1);
@@ -314,13 +314,13 @@ LOOP_TEST(rotary_refuses_options, 15)
         { { .positions = { "bj", two } },
           "rotary: .positions: x does not have this index\n  bj\n   ^" },
         { { .positions = { "bd", eg_ones(cx, 2, 4) } },
-          "rotary: .positions: the width has no places\n  bd\n   ^" },
+          "rotary: .positions: the width has no positions\n  bd\n   ^" },
         { { .positions = { "ib", two } },
           "rotary: .positions: index 'i' is 3 in x but 2 here\n  ib\n  ^" },
         { { .positions = { "i", two } }, "the string names 1 axis of a tensor that has 2" },
         { { .positions = { "ii", eg_ones(cx, 3, 3) } },
           "rotary: .positions: index 'i' occurs twice\n  ii\n   ^" },
-        { { .positions = { "(bi)", two } }, "the indices of the places are needed" },
+        { { .positions = { "(bi)", two } }, "the indices of the positions are needed" },
         { { .positions = { "bi", eg_cast(two, EG_BOOL) } },
           "rotary: .positions is bool, neither float nor integer" },
     };
@@ -558,7 +558,7 @@ TEST(further_keys_in_files)
 }
 
 /* positions of a run: by batches, of the keys too; equal positions have the effect of the offset */
-TEST(places_of_a_run)
+TEST(positions_of_a_run)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2, .rotary = 30);

@@ -126,7 +126,7 @@ typedef struct progress {
     bool text;           /* the data are a text: bits per character (or token), not sequences */
     double goal;         /* share of sequences that are exactly right */
     double start, shown; /* seconds() at the start, and at the last line */
-    double whole; /* share of exactly right sequences in a batch, smoothed; −1: no step yet */
+    double sequences; /* share of exactly right sequences in a batch, smoothed; −1: no step yet */
     usual loss, norm;
     int alarms;            /* number of alarms */
     double smooth, lowest; /* smoothed loss, and its minimum */

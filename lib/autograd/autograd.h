@@ -4,7 +4,7 @@
  * traversal (walk.c) lists the nodes that a tensor was computed from. All other files read that
  * list: the backward pass (reverse.c), the forward pass (forward.c), evaluation in c128 (replay.c),
  * eg_checkpoint (recompute.c), eg_path_to (path.c), graphs (graph.c), and the gradient check.
- * gradient_row.c is for operations that compute the gradient of another operation. */
+ * gradient_op.c is for operations that compute the gradient of another operation. */
 #ifndef EG_AUTOGRAD_H
 #define EG_AUTOGRAD_H
 #include "ops/ops.h"
@@ -177,7 +177,7 @@ bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *
 eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs,
                              const eg_op **unsupported);
 
-/* -- gradient_row.c: operations whose result d consists of the cotangents of several operands of
+/* -- gradient_op.c: operations whose result d consists of the cotangents of several operands of
  * another operation, one after another along one axis --
  *
  * The first operands of such an operation are these operands, x[0 … count), count ≤ EG_MEMO.

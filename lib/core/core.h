@@ -284,7 +284,7 @@ struct eg_ctx {
     const eg_tensor *rule_node;
     const char *rule_kind; /* "gradient" or "tangent": what that rule computes */
 #if EG_DEBUG_ALLOC
-    /* operations that were checked at their first use: gradcheck/row.c */
+    /* operations that were checked at their first use: gradcheck/op.c */
     struct {
         const eg_op **seen;
         int n, room;

@@ -223,9 +223,9 @@ static bool einsum_forward(eg_tensor *y)
     if (p && all) return einsum_run_copies(all, p, y->count, all->in);
     return p && einsum_run(y->cx, p, y->count, y->in, y->data, alpha, false, NULL);
 }
-static void *einsum_settle(eg_tensor *y)
+static void *einsum_snapshot(eg_tensor *y)
 {
-    return eg__call_settle(y, eg__call_saved(y) ? NULL : program_of(y));
+    return eg__call_snapshot(y, eg__call_saved(y) ? NULL : program_of(y));
 }
 /* Returns alpha times the einsum of `in` with the labels of operand i. Afterwards the result is
  * broadcast along labels that only operand i has, and written to the diagonal for labels that
@@ -405,10 +405,10 @@ static const eg_op einsum_op = {
     .jvp = einsum_jvp,
     .forward_c128 = einsum_forward,
     .cost = einsum_cost,
-    .settle = einsum_settle,
+    .snapshot = einsum_snapshot,
     .takes = EG_TAKES_HALVES,
 };
-const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
+const eg_op *const eg__einsum_ops[] = { &einsum_op, NULL };
 
 /* The entry holds the call, the sizes and strides of the result, the attribute, and the program. */
 eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, size_t size,
@@ -450,7 +450,7 @@ eg_tensor *eg__call_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const v
 }
 /* A planned call is copied with its program and operands, since the cache may evict it before the
  * next run. */
-void *eg__call_settle(eg_tensor *y, const eg_program *p)
+void *eg__call_snapshot(eg_tensor *y, const eg_program *p)
 {
     const eg_call *c = eg__call_saved(y);
     const int count = c && c->x ? c->count : 0;

@@ -33,7 +33,7 @@ enum { EG_MAP_LEAST = 1 << 20 };
 void eg__file_map(eg__input *);
 /* Makes the whole file available in `bytes`: mapped, or read if `copy` or if it cannot be mapped.
  * False after an error. */
-bool eg__file_whole(eg__input *, bool copy);
+bool eg__file_read_all(eg__input *, bool copy);
 void eg__map_share(struct eg__map *); /* adds a holder */
 void eg__map_end(void *map);          /* ends a holder's use; the last one unmaps the file */
 bool eg__file_take(eg__input *, void *out, size_t count);

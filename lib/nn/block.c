@@ -173,7 +173,7 @@ static bool block_divides(const eg_block *m, const eg_block_run_args *a, eg__par
     const bool fits = eg_ok(a->x) && eg_rank(a->x) > place;
     if (!fits)
         eg_fail_as(eg_ranks_context(a->ranks), EG_ERROR_SHAPE,
-                   "block \"%s\": x has no axis %d, that of the places", m->name, place);
+                   "block \"%s\": x has no axis %d, that of the positions", m->name, place);
     return eg__part_find(part, a->ranks, fits ? eg_dim(a->x, place) : 0, a->ranks_block, a->zigzag);
 }
 
@@ -194,7 +194,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     eg__part part = { .ranks = NULL };
     block_part shared;
     if (!block_divides(m, a, &part))
-        return eg_fail_as(eg_context(a->x), EG_ERROR_SHAPE, "block: the places do not fit");
+        return eg_fail_as(eg_context(a->x), EG_ERROR_SHAPE, "block: the positions do not fit");
     if (a->ranks) m = block_shared(a->ranks, m, &shared);
     eg_tensor *x = a->x;
     eg_mha_run_args self = { .size = sizeof self,

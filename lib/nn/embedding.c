@@ -68,7 +68,7 @@ eg_positions *eg_positions_new_with(const eg_positions_args *given)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-/* The vectors are the rows of the table that .places names, or consecutive ones from .offset on. */
+/* The vectors are the rows of the table that .position_ids names, or consecutive ones from .offset on. */
 eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
 {
     OPTIONS(eg_positions_run_args, a, given);
@@ -80,13 +80,13 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         return eg__nn_missing("positions", m->name, "x", a->x);
     if (!eg_axes("b l m", a->x, &b, &l, &width))
         return eg__nn_told("positions", m->name, a->x, before, NULL);
-    if (a->places) {
+    if (a->position_ids) {
         if (a->offset)
             return eg_fail_as(
                 eg_context(a->x), EG_ERROR_MISUSE,
-                "positions \"%s\": .places has the place of each, and .offset is %lld", m->name,
+                "positions \"%s\": .position_ids has the position of each, and .offset is %lld", m->name,
                 (long long)a->offset);
-        eg_tensor *rows = eg_at("[v] m, l -> l m", m->table, a->places);
+        eg_tensor *rows = eg_at("[v] m, l -> l m", m->table, a->position_ids);
         return eg__nn_told("positions", m->name, a->x, before,
                            eg_on("b l m, l m", eg_add, a->x, rows));
     }

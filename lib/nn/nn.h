@@ -26,7 +26,7 @@ const eg_named *eg__nn_named(const eg_params *, const char *full);
 void eg__nn_read(eg_params *);
 /* Sets whether new parameters remain 0 instead of getting random values. Returns the old
  * setting. */
-bool eg__nn_undrawn(eg_params *, bool);
+bool eg__nn_zero_init(eg_params *, bool);
 /* eg_init_normal and eg_init_xavier, unless values remain 0. */
 eg_tensor *eg__nn_normal(const eg_params *, eg_tensor *w, double deviation);
 eg_tensor *eg__nn_xavier(const eg_params *, eg_tensor *w, int64_t fan_in, int64_t fan_out);
@@ -90,11 +90,11 @@ typedef struct eg__part {
     int runs;
     eg_span run[2];
 } eg__part;
-/* Finds the sequence of which this rank has `places` positions. False after an error, on every
+/* Finds the sequence of which this rank has `positions` positions. False after an error, on every
  * rank. */
-bool eg__part_find(eg__part *, eg_ranks *, int64_t places, int64_t block, bool zigzag);
+bool eg__part_find(eg__part *, eg_ranks *, int64_t positions, int64_t block, bool zigzag);
 /* Returns the positions (n) of this rank in the sequence, each + offset. */
-eg_tensor *eg__part_places(const eg__part *, int64_t offset);
+eg_tensor *eg__part_positions(const eg__part *, int64_t offset);
 /* eg__nn_dropped of x, which has this rank's positions along an axis. Each block of positions has a
  * separate draw, so that what is dropped depends on the length and the block size, not on the
  * ranks. */
@@ -135,10 +135,10 @@ eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias);
 bool eg__mha_run_allowed(const eg_mha *, const eg_mha_run_args *);
 /* Returns the positions of the keys. If the keys are the query, these are the query's positions
  * with the letter j. */
-eg_masked eg__mha_key_places(const eg_mha_run_args *);
+eg_masked eg__mha_key_positions(const eg_mha_run_args *);
 /* Projects, rotates, appends to the cache, attends, and projects the result. Poison after an
  * error. */
-eg_tensor *eg__mha_run_whole(const eg_mha *, const eg_mha_run_args *, const eg__part *);
+eg_tensor *eg__mha_run_part(const eg_mha *, const eg_mha_run_args *, const eg__part *);
 
 /* -- mha_core.c: the attention between the projections -------------------------------------------
  */
@@ -153,7 +153,7 @@ eg_tensor *eg__mha_core(const eg_mha *, const eg_mha_run_args *, const eg__part 
 
 /* -- mha_ranks.c ---------------------------------------------------------------------------------
  */
-/* eg__mha_run_whole for this rank's positions, with tensors that are shared by all ranks. */
+/* eg__mha_run_part for this rank's positions, with tensors that are shared by all ranks. */
 eg_tensor *eg__mha_run_ranks(const eg_mha *, const eg_mha_run_args *);
 
 /* -- block.c ---------------------------------------------------------------------------------- */

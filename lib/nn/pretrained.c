@@ -295,10 +295,10 @@ eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
     char *path = o ? in_folder(owner, folder, "model") : NULL;
     eg_transformer *net = NULL;
     if (path) {
-        const bool was = eg__nn_undrawn(p, true);
+        const bool was = eg__nn_zero_init(p, true);
         o->model.params = p, o->model.name = "";
         net = eg_transformer_new_with(&o->model);
-        eg__nn_undrawn(p, was);
+        eg__nn_zero_init(p, was);
     }
     if (net && eg_params_load_as(p, path, "", o->names)) net = NULL;
     eg_pop(cx, m);

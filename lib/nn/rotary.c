@@ -14,7 +14,7 @@ typedef struct turn {
     int place, width;    /* axes of x: that of the positions, that of the width */
     int64_t d;           /* number of elements along the width that are rotated */
     /* rank of the positions; axis[r]: the axis of x that corresponds to axis r of the positions */
-    int places, axis[EG_RANK_MAX];
+    int positions, axis[EG_RANK_MAX];
 } turn;
 
 /* Finds, for "b i h d, i d", the axes of x that the two indices after the comma name. False after
@@ -39,7 +39,7 @@ static bool axes_of(turn *t, const eg_spec *s)
     t->width = axis[1];
     t->spec = s;
     t->wide = s->index[two->item[1].index].name;
-    t->places = 1;
+    t->positions = 1;
     t->axis[0] = axis[0];
     return true;
 }
@@ -94,7 +94,7 @@ static bool rotary_tensors(turn *t)
                           eg_type_name(eg_type(p))),
                false;
     const eg_spec *s = eg_spec_parse(cx, "rotary: .positions", a->positions.axes);
-    if (!eg__nn_simple(s, 1, false, "the indices of the places are needed, as in \"bi\"") ||
+    if (!eg__nn_simple(s, 1, false, "the indices of the positions are needed, as in \"bi\"") ||
         !eg__nn_once(s, 0))
         return false;
     for (int k = 0; k < s->term[0].items; k++) {
@@ -103,7 +103,7 @@ static bool rotary_tensors(turn *t)
         if (axis < 0 || axis == t->width)
             return eg_spec_fail(s, EG_ERROR_NOTATION, 0, k,
                                 axis < 0 ? "x does not have this index"
-                                         : "the width has no places"),
+                                         : "the width has no positions"),
                    false;
         if (s->term[0].axes == eg_rank(p) && eg_dim(p, k) != eg_dim(a->x, axis))
             return eg_spec_fail(s, EG_ERROR_SHAPE, 0, k, "index '%s' is %lld in x but %lld here",
@@ -116,7 +116,7 @@ static bool rotary_tensors(turn *t)
                             "the string names %d ax%s of a tensor that has %d", s->term[0].axes,
                             s->term[0].axes == 1 ? "is" : "es", eg_rank(p)),
                false;
-    t->places = s->term[0].axes;
+    t->positions = s->term[0].axes;
     return true;
 }
 
@@ -128,9 +128,9 @@ static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
     int order[EG_RANK_MAX], n = 0;
     bool moved = false;
     for (int k = 0; k < eg_rank(t->a->x); k++) {
-        int from = k == t->width ? t->places : 0;
-        while (k != t->width && from < t->places && t->axis[from] != k) from++;
-        const bool there = k == t->width || from < t->places;
+        int from = k == t->width ? t->positions : 0;
+        while (k != t->width && from < t->positions && t->axis[from] != k) from++;
+        const bool there = k == t->width || from < t->positions;
         dims[k] = there ? eg_dim(c, from) : 1;
         if (!there) continue;
         moved |= from != n;

@@ -153,7 +153,7 @@ static bool capture_draws(const eg__capture *p, const void *key)
 }
 /* Computes y, whose shape and storage are known, and appends its operation to the list. False after
  * an error. */
-bool eg__capture_row(eg_tensor *y, bool (*forward)(eg_tensor *))
+bool eg__capture_op(eg_tensor *y, bool (*forward)(eg_tensor *))
 {
     eg_ctx *cx = y->cx;
     eg__capture *p = cx->capture;
@@ -185,7 +185,7 @@ bool eg__capture_row(eg_tensor *y, bool (*forward)(eg_tensor *))
     if (good && (cx->use.used != used || cx->seq != seq))
         good = capture_again(p, i, cx->use.used - used, cx->seq - seq);
     cx->aside++;
-    if (good && op->settle) good = (i->saved = op->settle(y)) != NULL;
+    if (good && op->snapshot) good = (i->saved = op->snapshot(y)) != NULL;
     cx->aside--;
     p->c->items += good;
     return good;
@@ -272,7 +272,7 @@ int eg_host_call(eg_ctx *cx, eg_host_function *f, const void *args, size_t bytes
 
 /* -- the call --------------------------------------------------------------------------------- */
 bool eg_capturing(const eg_ctx *cx) { return cx && eg__capturing(eg__here(cx)); }
-int eg_no_capture(eg_ctx *cx, const char *who)
+int eg_refuse_capture(eg_ctx *cx, const char *who)
 {
     cx = eg__here(cx);
     return cx && eg__capture_refuses(cx, who, "it does something that a run cannot repeat") ? -1

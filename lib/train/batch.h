@@ -40,8 +40,8 @@ struct eg_batches {
     /* All test rows, once they were evaluated: batches of `whole_rows`, the last one with the
      * rest. */
     eg__rows all;
-    int64_t whole_rows; /* 0: not filled yet */
-    eg_batch *whole;
+    int64_t test_batch_rows; /* 0: not filled yet */
+    eg_batch *test_batches;
     eg_score *score; /* used by evaluate.c */
     int64_t scores;  /* number of scores that have memory */
 };
@@ -54,8 +54,8 @@ bool eg__batches_tests(eg_batches *); /* chooses the test set; false after an er
 /* returns the batch at the cursor and advances it; `rows` is 0 after an error */
 eg_batch eg__batches_next(eg_batches *);
 eg_batch eg__batches_tested(eg_batches *, int64_t first, int64_t rows);
-/* Sets t->whole to all test rows in batches of so many; false after an error. */
-bool eg__batches_whole(eg_batches *, int64_t rows);
+/* Sets t->test_batches to all test rows in batches of so many; false after an error. */
+bool eg__batches_fill_tests(eg_batches *, int64_t rows);
 eg_score eg__batch_right(const eg_batches *, const eg_batch *, eg_tensor *logits);
 bool eg__batch_logits_fit(eg_ctx *, const eg_batches *, const char *who, const eg_batch *,
                           eg_tensor *logits);

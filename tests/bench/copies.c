@@ -39,7 +39,7 @@ static bool prepare(bench_model *m, int width, int batch, int copies, bool captu
     m->token =
         eg_from_n(cx, EG_I64, t, copies ? 3 : 2,
                   copies ? (int64_t[]){ copies, batch, PLACES } : (int64_t[]){ batch, PLACES });
-    if (copies) m->token = eg_copies_in(eg_params_copies(p), m->token);
+    if (copies) m->token = eg_copies_unstack(eg_params_copies(p), m->token);
     m->again = captured ? eg_capture(cx, step, m, 1) : NULL;
     if (!eg_error(cx)) return true;
     fprintf(stderr, "copies: %s\n", eg_error(cx));

@@ -1,4 +1,4 @@
-/* gradient_row.c: functions for operations whose result is the gradient of another operation: the
+/* gradient_op.c: functions for operations whose result is the gradient of another operation: the
  * cotangents of several of its operands, computed in one pass and stored one after another along
  * one axis. */
 #include "autograd/autograd.h"
